@@ -6,9 +6,9 @@ Spark imports this module whenever it looks for any source, so it must not raise
 from contextlib import suppress
 
 try:
-    from stompcodec.spark.live.source import Stomp as DefaultSource
+    from stompcodec.spark.live import Stomp as DefaultSource
 except Exception as error:  # no PySpark, a broken one, or one that is too old
     with suppress(Exception):
-        from stompcodec.spark.unsuitable import stand_in
+        from stompcodec.spark.sessions import stand_in
 
         DefaultSource = stand_in("stomp", error)  # type: ignore[assignment,misc]

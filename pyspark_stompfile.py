@@ -3,9 +3,9 @@
 from contextlib import suppress
 
 try:
-    from stompcodec.spark.reading.source import StompFile as DefaultSource
+    from stompcodec.spark.reading import StompFile as DefaultSource
 except Exception as error:  # no PySpark, a broken one, or one that is too old
     with suppress(Exception):
-        from stompcodec.spark.unsuitable import stand_in
+        from stompcodec.spark.sessions import stand_in
 
         DefaultSource = stand_in("stompfile", error)  # type: ignore[assignment,misc]

@@ -11,13 +11,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from stompcodec.errors import MissingExtraError
-from stompcodec.spark.java import JavaError, java_home, spark_env
-from stompcodec.spark.sessions import register, session
+from stompcodec.spark.sessions import JavaError, java_home, register, session, spark_env
 
 if TYPE_CHECKING:
     from stompcodec.spark import jobs
     from stompcodec.spark.functions import from_stomp, to_stomp
-    from stompcodec.spark.live.progress import source_metrics
+    from stompcodec.spark.live import source_metrics
     from stompcodec.spark.reading.schema import FRAME_SCHEMA
 
 __all__ = [
@@ -42,7 +41,7 @@ def __getattr__(name: str) -> Any:
         if name in ("from_stomp", "to_stomp"):
             return getattr(import_module(f"{__name__}.functions"), name)
         if name == "source_metrics":
-            return import_module(f"{__name__}.live.progress").source_metrics
+            return import_module(f"{__name__}.live").source_metrics
         if name == "FRAME_SCHEMA":
             return import_module(f"{__name__}.reading.schema").FRAME_SCHEMA
     except ModuleNotFoundError as error:

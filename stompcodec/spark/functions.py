@@ -17,11 +17,17 @@ from pyspark.sql import types as T
 
 from stompcodec.codec import Frame, parse_columns, serialize
 from stompcodec.errors import FrameError
-from stompcodec.spark.lines import SinkError
+from stompcodec.spark.base import SinkError
 from stompcodec.spark.options import ALL, FileOptions, OptionError, parse_file
-from stompcodec.spark.reading.decode import limits_of
-from stompcodec.spark.reading.project import MalformedError, Projector, Raw, error_text
-from stompcodec.spark.reading.schema import FRAME_SCHEMA, Projection, SchemaError
+from stompcodec.spark.reading.schema import (
+    FRAME_SCHEMA,
+    MalformedError,
+    Projection,
+    Projector,
+    Raw,
+    SchemaError,
+    error_text,
+)
 from stompcodec.spec import VERSIONS
 
 #: Columns that tell where a frame was found, which values do not have.
@@ -152,7 +158,7 @@ class _Values:
             "names": raw.names,
             "columns": tuple(dict.fromkeys((*raw.columns, "offset", "length"))),
             "repeats": False,
-            "limits": limits_of(self._options),
+            "limits": self._options.limits,
         }
         order = [name for name in _ORDER if name in rules["columns"]]
         todo = [(first, values)] if len(values) else []

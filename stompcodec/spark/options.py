@@ -14,9 +14,11 @@ from urllib.parse import unquote, urlsplit
 from stompcodec import values
 from stompcodec.disk import mode_of
 from stompcodec.errors import StompError
+from stompcodec.spec import Limits, dialect_of
 
 #: All commands.
 ALL = ("*",)
+_USUAL = dialect_of("1.2").commands
 
 
 class OptionError(StompError, ValueError):
@@ -216,6 +218,21 @@ class FileOptions:
     max_frames_per_trigger: int | None = None
     fail_on_data_loss: bool = True
     choice: Choice = Choice()
+
+    @property
+    def limits(self) -> Limits:
+        """Limits of an accepted frame."""
+        return Limits(max_body=self.max_body)
+
+    @property
+    def most_octets(self) -> int:
+        """Most bytes of a frame, head included, that are examined."""
+        return self.max_body + 2**24
+
+    @property
+    def extra_commands(self) -> tuple[str, ...]:
+        """Commands that STOMP does not know but that are read all the same."""
+        return tuple(name for name in self.commands if name not in _USUAL and name not in ALL)
 
 
 def file_options(values: dict[str, Any]) -> FileOptions:

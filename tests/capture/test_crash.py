@@ -22,10 +22,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stompcodec import Frame, Parser, parse
-from stompcodec.capture import UNKNOWN, Capture, CaptureWriter, octets_of
+from stompcodec.capture import UNKNOWN, Capture, CaptureWriter, _View, octets_of
 from stompcodec.capture import writer as capture_segment
 from stompcodec.capture.index import ROW, IndexEncoder, index_path, trailer
-from stompcodec.capture.reader import _View
 from stompcodec.errors import StoreError
 
 ONE = octets_of(Frame("MESSAGE", {"destination": "/queue/a"}, b"one"))
@@ -448,7 +447,7 @@ def test_a_segment_that_begins_while_it_is_looked_at(path: Path, monkeypatch: py
     (path / "frames-00000000000000000000.stomp").write_bytes(b"MESSAGE\nhalf of a frame")
     cursor = Capture(path).cursor()
     with monkeypatch.context() as patch:
-        patch.setattr("stompcodec.capture.reader.os.fstat", lambda number: SimpleNamespace(st_size=0))
+        patch.setattr("stompcodec.capture.os.fstat", lambda number: SimpleNamespace(st_size=0))
         assert list(cursor.pieces()) == []
     with pytest.raises(StoreError):
         list(cursor.pieces())

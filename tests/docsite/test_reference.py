@@ -25,7 +25,7 @@ INTERNAL = {
     "stompcodec._codec_py": "a backend, behind stompcodec",
     "stompcodec.codec": "a part of stompcodec",
     "stompcodec.cli": "the program",
-    "stompcodec.spark.versions": "what differs between versions of PySpark",
+    "stompcodec.spark.base": "what the sources and the sink of Spark share",
     "stompcodec.client.sync.waiting": "a part of stompcodec.client",
     "stompcodec.client.aio.waiting": "a part of stompcodec.client",
 }

@@ -10,7 +10,7 @@ import stompcodec
 import stompcodec.client as stomp
 from stompcodec.broker import Config, serve
 from stompcodec.capture import Capture, CaptureBusyError, CaptureWriter
-from stompcodec.spark.reading.garbage import looker
+from stompcodec.spark.reading.window import looker
 
 warnings.simplefilter("error")
 LARGE = bytes(range(256)) * 8192

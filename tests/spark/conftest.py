@@ -71,7 +71,8 @@ def beside_spark(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def spark(tmp_path_factory: pytest.TempPathFactory, beside_spark: Path) -> Iterator[Any]:
     """A session on two cores. Tests that change a setting put it back."""
     pytest.importorskip("pyspark")
-    from stompcodec.spark import java, session
+    from stompcodec.spark import session
+    from stompcodec.spark import sessions as java
 
     before = dict(os.environ)
     if os.name == "posix":

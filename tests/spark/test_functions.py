@@ -21,11 +21,10 @@ from spark.making import START, make_stream, message, octets
 from spark.read_back import rows, schema_of
 
 from stompcodec import Frame, Parser, serialize
+from stompcodec.spark.base import SinkError
 from stompcodec.spark.functions import _fields, _moments, _octets, _Values, from_stomp, to_stomp
-from stompcodec.spark.lines import SinkError
 from stompcodec.spark.options import FileOptions, OptionError
-from stompcodec.spark.reading.project import MalformedError
-from stompcodec.spark.reading.schema import Projection, SchemaError
+from stompcodec.spark.reading.schema import MalformedError, Projection, SchemaError
 
 BAD = [
     b"GARBAGE\nno:thing\n\n\0",

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from stompcodec.errors import MissingExtraError
-from stompcodec.spark import java
+from stompcodec.spark import sessions as java
 
 JAVA = """#!/bin/sh
 for each; do case "$each" in --add-modules=*) {with_module} ;; esac; done

@@ -15,11 +15,11 @@ from spark.live_making import LiveBroker, publish, wait_for
 
 from stompcodec.capture import Capture
 from stompcodec.errors import StoreError
+from stompcodec.spark.base import ReadAllAvailable
 from stompcodec.spark.link import parse_live
-from stompcodec.spark.live.receiver import Receiver
-from stompcodec.spark.live.source import LiveStreamReader
+from stompcodec.spark.live import LiveStreamReader
 from stompcodec.spark.reading.schema import FRAME_SCHEMA
-from stompcodec.spark.versions import ReadAllAvailable
+from stompcodec.spark.receiver import Receiver
 
 
 @pytest.fixture(scope="module")
@@ -129,7 +129,7 @@ def test_a_short_spool_of_the_same_identity_is_refused(broker, queue: str, spool
 
 
 def test_a_second_query_on_a_spool_is_refused(broker, queue: str, spool: Path, monkeypatch) -> None:
-    monkeypatch.setattr("stompcodec.spark.live.receiver._LOCK_WAIT", 0.2)
+    monkeypatch.setattr("stompcodec.spark.receiver._LOCK_WAIT", 0.2)
     first, second = reader_of(broker, queue, spool), reader_of(broker, queue, spool)
     try:
         first.latestOffset({}, ReadAllAvailable())

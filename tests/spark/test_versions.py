@@ -17,9 +17,9 @@ pytest.importorskip("pyspark")
 from spark.making import make_capture, message
 from spark.read_back import schema_of
 
+from stompcodec.spark.base import Batches, plain
 from stompcodec.spark.options import FileOptions
-from stompcodec.spark.reading.source import FileStreamReader
-from stompcodec.spark.versions import Batches, plain
+from stompcodec.spark.reading import FileStreamReader
 
 MODULES = ("pyspark_stomp", "pyspark_stompfile")
 DATASOURCE = "class DataSource:\n    pass\nclass InputPartition:\n    pass\n"
@@ -55,7 +55,7 @@ def test_a_look_for_sources_survives_any_pyspark(tmp_path: Path, kind: str) -> N
 
 
 def test_a_source_that_cannot_be_used_says_why() -> None:
-    from stompcodec.spark.unsuitable import stand_in
+    from stompcodec.spark.sessions import stand_in
 
     source = stand_in("stomp", ImportError("no module named x"))
     assert source.name() == "stomp"

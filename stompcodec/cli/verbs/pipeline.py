@@ -251,7 +251,7 @@ class Input:
     def _read(self, spark: SparkSession, columns: tuple[str, ...]) -> DataFrame:
         from pyspark.sql.types import StructType
 
-        from stompcodec.spark.jobs.archive import ARCHIVE_SCHEMA
+        from stompcodec.spark.jobs.frames import ARCHIVE_SCHEMA
         from stompcodec.spark.reading.schema import frame_schema
 
         whole = ARCHIVE_SCHEMA if self.archive else frame_schema()

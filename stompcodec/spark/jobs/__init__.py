@@ -6,13 +6,20 @@ jobs.write_exploded(jobs.explode(frames, "networkrail-td"), "td")
 jobs.write_metrics(jobs.metrics(frames), "metrics")
 """
 
-from stompcodec.spark.jobs.archive import archive, read_archive, unique
-from stompcodec.spark.jobs.deadletters import deadletters
-from stompcodec.spark.jobs.explode import explode, read_quarantine, write_exploded
-from stompcodec.spark.jobs.metrics import metrics, read_metrics, sequence_gaps, write_metrics
-from stompcodec.spark.jobs.presets import Preset, preset_names
-from stompcodec.spark.jobs.replay import paced, replay
-from stompcodec.spark.jobs.supervise import SourceDiedError, supervise
+from stompcodec.spark.jobs.explode import Preset, explode, preset_names, read_quarantine, write_exploded
+from stompcodec.spark.jobs.frames import (
+    archive,
+    deadletters,
+    metrics,
+    paced,
+    read_archive,
+    read_metrics,
+    replay,
+    sequence_gaps,
+    unique,
+    write_metrics,
+)
+from stompcodec.spark.jobs.output import SourceDiedError, supervise
 
 __all__ = [
     "Preset",

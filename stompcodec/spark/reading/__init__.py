@@ -1,1 +1,163 @@
-"""Reading captures and streams of frames into rows."""
+"""The format "stompfile": captures and bare streams of frames, as a table or as a stream of what is appended to them.
+
+Spark imports this module whenever it looks for sources, so heavy modules are imported only when something is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, MutableMapping, Sequence
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+
+from stompcodec.spark.base import (
+    Batches,
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    Shipped,
+    SupportsTriggerAvailableNow,
+    limit_of,
+    settle,
+)
+from stompcodec.spark.options import FileOptions, parse_file, paths_of
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+    from stompcodec.spark.reading.plan import Chain
+
+
+Offset = dict[str, int]
+
+
+class StompFile(Shipped, DataSource):
+    """Data source behind the format "stompfile" of `spark.read` and `spark.readStream`; see `options.FILE_OPTIONS`."""
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        super().__init__(options)
+        self._options = parse_file(options)
+        self._paths = paths_of(options)
+
+    @classmethod
+    def name(cls) -> str:
+        return "stompfile"
+
+    def schema(self) -> StructType:
+        from stompcodec.spark.reading.schema import frame_schema
+
+        return frame_schema(self._options.headers)
+
+    def reader(self, schema: StructType) -> FileReader:
+        return FileReader(self._paths, schema, self._options)
+
+    def streamReader(self, schema: StructType) -> FileStreamReader:
+        return FileStreamReader(self._paths, schema, self._options)
+
+
+class SplitReader(Shipped):
+    """Reader of partitions that consist of splits of files."""
+
+    def __init__(self, schema: StructType, file: FileOptions) -> None:
+        from stompcodec.spark.reading.schema import Projection
+
+        self._file = file
+        self._projection = Projection(schema, file.decode)
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """Yield the record batches of a partition; one without splits, as Spark makes for nothing, has none."""
+        from stompcodec.spark.reading.decode import gathered, read_split
+        from stompcodec.spark.reading.splits import Split, parts_of
+
+        settle()
+        parts = [part for part in parts_of(partition) if isinstance(part, Split)]
+        each = (read_split(part, self._projection, self._file, strict=self._strict()) for part in parts)
+        batches = chain.from_iterable(each)
+        yield from gathered(batches, self._file) if len(parts) > 1 else batches
+
+    def _strict(self) -> bool:
+        """Return whether a file that is shorter than it was planned fails the query, rather than making a row."""
+        return self._file.mode != "PERMISSIVE"
+
+
+class FileReader(SplitReader, DataSourceReader):
+    """Reader of the frames that exist now.
+
+    It accepts no filters from Spark: a pushed filter stays in force for every later action on the same DataFrame, which
+    makes counts silently wrong (docs/spark-filter-pushdown.md). The options in `CHOICE_OPTIONS` choose rows instead.
+    """
+
+    def __init__(self, paths: list[str], schema: StructType, file: FileOptions) -> None:
+        super().__init__(schema, file)
+        self._paths = paths
+
+    def partitions(self) -> Sequence[InputPartition]:
+        from stompcodec.spark.reading.plan import batch_splits
+        from stompcodec.spark.reading.splits import pack
+
+        return pack(batch_splits(self._paths, self._file), self._file.split_bytes)
+
+
+class FileStreamReader(SplitReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reader of appended frames. Spark makes two of them, so nothing is opened before the first request."""
+
+    def __init__(self, paths: list[str], schema: StructType, file: FileOptions) -> None:
+        super().__init__(schema, file)
+        self._paths = paths
+        self._target: Offset | None = None
+        self._seen: Offset = {}
+        self._batches = Batches()
+
+    def _strict(self) -> bool:
+        return self._file.fail_on_data_loss
+
+    def _chains(self) -> dict[str, Chain]:
+        from stompcodec.spark.reading.plan import chains_of
+
+        return chains_of(self._paths, self._file)
+
+    def initialOffset(self) -> Offset:
+        return {key: each.first for key, each in self._chains().items()}
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        return limit_of(self._file.max_bytes_per_trigger, self._file.max_frames_per_trigger)
+
+    def latestOffset(self, start: Offset | None = None, limit: ReadLimit | None = None) -> Offset:
+        """Return the end of the next batch.
+
+        Both limits of our options hold even if Spark was told only one of them. Spark before 4.2 passes no arguments.
+        """
+        from stompcodec.spark.reading.plan import ends_of, limit_chains
+
+        if start is None:
+            start = self._batches.start
+            limit = ReadAllAvailable() if self._batches.first() else self.getDefaultReadLimit()
+        chains = self._chains()
+        self._seen = end = ends_of(chains, start, self._target)
+        if isinstance(limit, ReadAllAvailable):
+            return end
+        octets, frames = self._file.max_bytes_per_trigger, self._file.max_frames_per_trigger
+        if isinstance(limit, ReadMaxBytes):
+            octets = limit.max_bytes
+        elif isinstance(limit, ReadMaxRows):
+            frames = limit.max_rows
+        return limit_chains(chains, start, end, octets, frames)
+
+    def reportLatestOffset(self) -> Offset | None:
+        from stompcodec.spark.reading.plan import ends_of
+
+        return ends_of(self._chains(), self._seen)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        from stompcodec.spark.reading.plan import ends_of
+
+        self._target = ends_of(self._chains(), {})
+
+    def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
+        from stompcodec.spark.reading.plan import splits_between
+        from stompcodec.spark.reading.splits import pack
+
+        self._batches.planned(start, end)
+        return pack(splits_between(self._chains(), start, end, self._file), self._file.split_bytes)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -14,43 +14,32 @@ import pyarrow as pa
 
 from stompcodec.codec import parse_columns
 from stompcodec.spark.options import ALL, FileOptions
-from stompcodec.spark.reading.garbage import begins_frame, declared_end, looker, rest_of_run
-from stompcodec.spark.reading.identity import Split, check, shorter
-from stompcodec.spark.reading.index import IndexFile, open_index
-from stompcodec.spark.reading.project import Projector, error_text
-from stompcodec.spark.reading.schema import Projection
-from stompcodec.spark.reading.window import UnreadableError, Window, frame_end, opened
-from stompcodec.spec import Limits, dialect_of
+from stompcodec.spark.reading.schema import Projection, Projector, error_text
+from stompcodec.spark.reading.splits import IndexFile, Split, check, open_index, shorter
+from stompcodec.spark.reading.window import (
+    UnreadableError,
+    Window,
+    begins_frame,
+    declared_end,
+    frame_end,
+    looker,
+    opened,
+    rest_of_run,
+)
 
 _FIRST = 256 * 1024
 #: Most bytes of a malformed frame that its row shows.
 _SHOWN = 2**20
 _LEAST = 64 * 1024
-#: Fewer rows than this, as after a filter or an error, wait for more before they go to Spark.
+#: Fewer rows than this, as after a filter or an error, or from a small file, wait for more before they go to Spark.
 _FEW = 256
-_USUAL = dialect_of("1.2").commands
-
-
-def limits_of(options: FileOptions) -> Limits:
-    """Return the limits of an accepted frame."""
-    return Limits(max_body=options.max_body)
-
-
-def most_of(options: FileOptions) -> int:
-    """Return the most bytes of a frame, head included, that are examined."""
-    return options.max_body + 2**24
-
-
-def extra_of(options: FileOptions) -> tuple[str, ...]:
-    """Return the commands that STOMP does not know but that are read all the same."""
-    return tuple(name for name in options.commands if name not in _USUAL and name not in ALL)
 
 
 def read_split(split: Split, projection: Projection, options: FileOptions, *, strict: bool = False) -> Iterator[Any]:
     """Yield the frames of a split as record batches of the projection's schema.
 
     Raises MalformedError for a malformed frame if mode is FAILFAST, OSError if the file cannot be read, and StoreError
-    if it is not the one that was planned: see `identity.check`, also for `strict`.
+    if it is not the one that was planned: see `splits.check`, also for `strict`.
     """
     with ExitStack() as stack:
         index = _index_of(split, stack)
@@ -101,8 +90,8 @@ class _Frames:
         self._sums = sums
         self._batches = batches
         self._look = look
-        self._most = most_of(options)
-        self._extra = extra_of(options)
+        self._most = options.most_octets
+        self._extra = options.extra_commands
         where: list[tuple[str, str, tuple[str, ...]]] = []
         if options.commands != ALL:
             where.append(("command", "in", options.commands))
@@ -115,7 +104,7 @@ class _Frames:
             "columns": tuple(dict.fromkeys(columns)),
             "where": where,
             "repeats": False,
-            "limits": limits_of(options),
+            "limits": options.limits,
             "commands": self._extra,
         }
 
@@ -187,7 +176,7 @@ class _Frames:
 
         The content-length of an oversized frame is believed if there is a NUL where it says.
         """
-        limits = limits_of(self._options)
+        limits = self._options.limits
         end = declared_end(view)
         if end is not None and end > limits.max_body:
             if end <= len(view):
@@ -209,7 +198,7 @@ class _Frames:
         window, at = self._window, self._window.offset
         with window.view as view:
             is_frame = begins_frame(view, self._extra)
-            end = frame_end(view, True, limits_of(self._options)) or len(view)
+            end = frame_end(view, True, self._options.limits) or len(view)
             octets = bytes(view[: min(end, _SHOWN)])
         if octets.strip(b"\r\n"):
             self._wrong(is_frame, at, error_text("truncated", self._split.base + at), end, octets)
@@ -297,13 +286,34 @@ class _Batches:
         if not self._parts:
             return
         parts, octets = self._parts, self._octets
-        raw = parts[0] if len(parts) == 1 else pa.Table.from_batches(parts).combine_chunks().to_batches()[0]
+        raw = _one(parts)
         self._parts, self._rows, self._octets = [], 0, 0
         options = self.projector.options
         count = max(-(-raw.num_rows // options.batch_rows), -(-octets // (2 * options.batch_bytes)))
         step = -(-raw.num_rows // count)
         for start in range(0, raw.num_rows, step):
             yield from self.projector.batches(raw.slice(start, step))
+
+
+def gathered(batches: Iterable[Any], options: FileOptions) -> Iterator[Any]:
+    """Yield the record batches in their order, with small neighbours combined."""
+    few: list[Any] = []
+    rows = octets = 0
+    for batch in batches:
+        if few and (rows + batch.num_rows > options.batch_rows or octets + batch.nbytes > options.batch_bytes):
+            yield _one(few)
+            few, rows, octets = [], 0, 0
+        if not few and (batch.num_rows >= _FEW or not batch.num_columns):
+            yield batch
+            continue
+        few.append(batch)
+        rows, octets = rows + batch.num_rows, octets + batch.nbytes
+    if few:
+        yield _one(few)
+
+
+def _one(batches: list[Any]) -> Any:
+    return batches[0] if len(batches) == 1 else pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
 
 
 class _Garbage:

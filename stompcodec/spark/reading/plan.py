@@ -17,9 +17,7 @@ from stompcodec.capture import Capture, Segment
 from stompcodec.capture.index import fail, index_path, is_segment, names_of, read_trailer
 from stompcodec.errors import StoreError
 from stompcodec.spark.options import Choice, FileOptions
-from stompcodec.spark.reading.identity import NO_INDEX, Split
-from stompcodec.spark.reading.index import open_index
-from stompcodec.spark.reading.splits import Unit, splits_of, whole_frames
+from stompcodec.spark.reading.splits import NO_INDEX, Split, Unit, open_index, splits_of, whole_frames
 from stompcodec.spark.reading.window import compression_of
 
 #: Chain name -> offset up to which it was read. Spark compares offsets as text, so the names are sorted.

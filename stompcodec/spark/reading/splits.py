@@ -1,26 +1,154 @@
-"""Cutting a file of frames into splits exactly between frames, by its index if it has one, else by a light parse."""
+"""The splits of files: cut between frames, packed into tasks, and with proof that a task reads the planned file.
+
+A file is cut by its index if it has one, else by a light parse. Spark plans on the driver and reads on executors, where
+the same path may lead to another folder, or to none. So a split carries what its file held when it was planned, and a
+task compares before it yields rows.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import os
+import platform
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
+from pyspark.sql.datasource import InputPartition
 
-from stompcodec.capture.index import fail
+from stompcodec.capture.index import ROW, IndexDecoder, fail, index_path, read_trailer
 from stompcodec.codec import Parser, frame_ends
-from stompcodec.errors import FrameError
+from stompcodec.errors import FrameError, StoreError
 from stompcodec.spark.options import FileOptions
-from stompcodec.spark.reading.decode import extra_of, most_of
-from stompcodec.spark.reading.garbage import begins_at, begins_frame, clean, declared_end, looker
-from stompcodec.spark.reading.identity import NO_INDEX, Split, mark_of
-from stompcodec.spark.reading.index import IndexFile, open_index
-from stompcodec.spark.reading.window import Window, opened
+from stompcodec.spark.reading.window import Window, begins_at, begins_frame, clean, declared_end, looker, opened
 from stompcodec.spec import Limits
+
+#: Bytes at the start and at the end of a split that are compared.
+_HEAD, _TAIL = 256, 4096
+NO_INDEX = "damaged-index: it is missing, so the times of these frames are unknown"
+
+
+class Mark(NamedTuple):
+    """What a file held when one of its splits was planned. Files that grow keep it.
+
+    >>> Mark(b"MESSAGE", None, 0x2144DF1C, 4096).stop
+    4096
+    """
+
+    head: bytes
+    """The first bytes of the split."""
+    first: int | None
+    """The checksum of the split's first index row; None without rows."""
+    last: int
+    """The checksum of the split's last index row, which covers all rows before it; without rows, of its last bytes."""
+    stop: int
+    """The bytes that the file had at least."""
+
+
+@dataclass(frozen=True)
+class Split(InputPartition):
+    """Part of a file whose frames one task reads."""
+
+    path: str
+    start: int
+    """Offset in the file where a frame begins."""
+    stop: int | None
+    """Offset in the file behind a frame; None for the end of a compressed file."""
+    base: int = 0
+    """Offset in the chain of the file's first byte."""
+    chain: str = "frames"
+    spool: str = ""
+    """Value of the column `spool`."""
+    compression: str | None = None
+    version: str = "1.2"
+    single: bool = False
+    """True if the index may be inside the file itself."""
+    row: int = 0
+    """Number of the first index row of these frames."""
+    rows: int = 0
+    """Number of index rows; 0 if the times of the frames are unknown."""
+    problem: str = ""
+    """Problem found at the start of the split, other than a malformed frame. It gets a row of its own."""
+    since: int | None = None
+    until: int | None = None
+    """Times when the first and the last frame were received, in µs; None if no time is known."""
+    mark: Mark | None = field(default=None, repr=False)
+    """What the file must hold where it is read; None if nothing is compared."""
+
+
+def mark_of(split: Split, index: IndexFile | None = None) -> Mark:
+    """Return the mark of a split that is being planned; `index` is open if the split has rows. Raises OSError."""
+    with open(split.path, "rb", buffering=0) as stream:
+        stop = os.fstat(stream.fileno()).st_size if split.stop is None else split.stop
+        head = _read(stream, split.start, min(_HEAD, stop - split.start))
+        first, last = _ends_of(index, split)
+        return Mark(head, first, _tail_of(stream, split.start, stop) if last is None else last, stop)
+
+
+def check(split: Split, index: IndexFile | None, *, strict: bool) -> str:
+    """Compare the file of a split with its mark, and return a problem for a row of its own, or "".
+
+    Raises StoreError if the file cannot be opened or another one is at its path; with `strict` also if the file or its
+    index is shorter than it was.
+    """
+    mark = split.mark
+    if mark is None:
+        return ""
+    try:
+        with open(split.path, "rb", buffering=0) as stream:
+            size = os.fstat(stream.fileno()).st_size
+            head = _read(stream, split.start, len(mark.head))
+            tail = None if split.rows or size < mark.stop else _tail_of(stream, split.start, mark.stop)
+    except FileNotFoundError:
+        raise _differs(split, "there is none (or it was deleted since)") from None
+    except OSError as error:
+        raise _differs(split, f"it cannot be read: {error.strerror or error}") from error
+    first, last = _ends_of(index, split)
+    last = tail if index is None else last
+    sealed = index is not None and index.inside and index.size < mark.stop  # its index is where frames were
+    if not mark.head.startswith(head) or first not in (None, mark.first) or last not in (None, mark.last) or sealed:
+        raise _differs(split, "there is another one (or it was changed since)")
+    if strict and size < mark.stop:
+        raise shorter(split, mark.stop - size)
+    if split.rows and last is None and size >= mark.stop:
+        if strict:
+            raise _differs(split, f"its index is {'missing' if index is None else 'shorter than it was'}")
+        return NO_INDEX
+    return ""
+
+
+def shorter(split: Split, octets: int) -> StoreError:
+    """Return the error for a file that lacks bytes of a split."""
+    return _differs(split, f"it is {octets} bytes shorter than it was")
+
+
+def _differs(split: Split, what: str) -> StoreError:
+    return StoreError(
+        f"executor {platform.node()} does not see the driver's file {os.path.abspath(split.path)}: {what}; its folder "
+        "must be one that the driver and all executors share under the same path (docs/spark-cluster.md)"
+    )
+
+
+def _ends_of(index: IndexFile | None, split: Split) -> tuple[int | None, int | None]:
+    """Return the checksums of the first and the last index row of a split; None for rows that do not exist."""
+    return (None, None) if index is None else (index.check(split.row), index.check(split.row + split.rows - 1))
+
+
+def _read(stream: BinaryIO, start: int, count: int) -> bytes:
+    stream.seek(start)
+    return stream.read(count) if count > 0 else b""
+
+
+def _tail_of(stream: BinaryIO, start: int, stop: int) -> int:
+    start = max(start, stop - _TAIL)
+    return zlib.crc32(_read(stream, start, stop - start))
+
+
+# ---- cutting ----
 
 _PIECE = 8 * 2**20
 _VERSIONS = ("1.0", "1.1", "1.2")
@@ -166,7 +294,7 @@ def _outside_of_garbage(splits: list[Split], options: FileOptions) -> Iterator[S
     for split in splits:
         if before is None:
             before = split
-        elif begins_at(split.path, split.start, extra_of(options)):
+        elif begins_at(split.path, split.start, options.extra_commands):
             yield before
             before = split
         else:
@@ -206,7 +334,7 @@ def whole_frames(path: str, start: int, stop: int, options: FileOptions, every: 
     A frame begins at `start`. An incomplete one at the end is left out. A run of garbage is never cut: it counts with
     the frame before it. Memory holds one piece.
     """
-    most, extra, size = most_of(options), extra_of(options), _PIECE
+    most, extra, size = options.most_octets, options.extra_commands, _PIECE
     look = looker(path, None)
     pending: int | None = None  # an end, until it is known that a frame begins behind it
     with ExitStack() as stack:
@@ -256,7 +384,226 @@ def _far_end(
         return None
     if end > len(view) and offset + end <= stop and look(offset + end - 1) == b"\0":
         return end
-    if offset + end > stop and end <= most_of(options):
+    if offset + end > stop and end <= options.most_octets:
         return None  # the rest of it may still be written
     ends = frame_ends(view, 1, 1, limits=_NONE)
     return int(ends[0]) if ends else None
+
+
+# ---- packing: starting a Python task takes Spark about 55 ms, reading a small file about 1 ms ----
+
+#: Most parts of a task: opening 4,096 tiny files takes some seconds.
+_MOST = 4096
+#: Assumed size of inflated frames, as a multiple of the compressed file.
+_INFLATED = 8
+
+
+@dataclass(frozen=True)
+class Pack(InputPartition):
+    """Partitions that one task reads, in this order."""
+
+    parts: tuple[InputPartition, ...]
+
+
+def pack(parts: Iterable[Split], most: int) -> list[Split | Pack]:
+    """Return the partitions in their order, with neighbours packed while they have at most `most` bytes together.
+
+    >>> [len(parts_of(each)) for each in pack([Split("a", 0, n) for n in (5, 3, 2, 9, 20, 1)], 10)]
+    [3, 1, 1, 1]
+    """
+    found: list[Split | Pack] = []
+    group: list[Split] = []
+    total = 0
+
+    def close() -> None:
+        if group:
+            found.append(group[0] if len(group) == 1 else Pack(tuple(group)))
+            group.clear()
+
+    for part in parts:
+        own = octets_of(part)
+        if total + own > most or len(group) >= _MOST:
+            close()
+            total = 0
+        group.append(part)
+        total += own
+    close()
+    return found
+
+
+def octets_of(split: Split) -> int:
+    """Return about how many bytes of frames a split has."""
+    if split.stop is not None:
+        return split.stop - split.start
+    try:
+        return _INFLATED * os.path.getsize(split.path)
+    except OSError:  # the task reports it
+        return 0
+
+
+def parts_of(partition: InputPartition) -> Sequence[InputPartition]:
+    """Return the partitions that a task reads one after the other."""
+    return partition.parts if isinstance(partition, Pack) else (partition,)
+
+
+# ---- index rows of a capture as arrays: millions of them are read at once ----
+
+_LAYOUT = np.dtype([("end", "<u8"), ("time", "<i8"), ("sum", "<u4"), ("check", "<u4")])
+_SEAL = np.uint64(2**63)
+_LARGEST = 2**62
+#: Rows read at once.
+_MANY = 1 << 15
+
+
+class Rows(NamedTuple):
+    """Consecutive index rows."""
+
+    first: int
+    """Number of the first row."""
+    start: int
+    """Offset in the segment where their frames begin."""
+    ends: Any
+    """Offsets where the frames of each row end; int64."""
+    times: Any
+    """Times when they were received, in µs; 0 if unknown; int64."""
+    sums: Any
+    """CRC-32 of the frames of each row; uint32."""
+
+
+class IndexFile:
+    """An index on disk: `length` bytes of a stream from `start` on.
+
+    `base` is the segment's offset in the chain, `size` its bytes of frames; a row that ends behind them is damaged.
+    """
+
+    def __init__(self, stream: BinaryIO, start: int, length: int, base: int, size: int) -> None:
+        self._stream = stream
+        self._start = start
+        self._base = base
+        self.size = size
+        self.count = max(0, length // ROW - 1)
+        """Number of complete rows, including the seal."""
+        self.inside = start > 0
+        """True if it is behind the frames in the same file."""
+        self.sealed = False
+        self.damaged = False
+        """True once a damaged row was read; rows behind it are not believed."""
+
+    def close(self) -> None:
+        self._stream.close()
+
+    def rows(self, first: int = 0, count: int | None = None, *, trusted: bool = False) -> Iterator[Rows]:
+        """Yield rows from number `first` on, up to the seal, the end, or a damaged row. `trusted` skips their
+        checksums, verified before."""
+        stop = self.count if count is None else min(self.count, first + count)
+        before = self._before(first)
+        if before is None:
+            self.damaged = self.count > 0 or self.damaged
+            return
+        start, check = before
+        while first < stop:
+            data = self._read(first + 1, min(_MANY, stop - first))
+            if trusted:
+                good, seal = len(data) // ROW, 0
+            else:
+                good, check, seal = _fitting(data, check)
+            table = np.frombuffer(data, _LAYOUT, good)
+            ends = table["end"].astype(np.int64)
+            steps = np.diff(ends, prepend=start)
+            wrong = np.flatnonzero((steps <= 0) | (ends > self.size) | (ends > _LARGEST))
+            believed = int(wrong[0]) if len(wrong) else good
+            self.damaged = believed < len(data) // ROW - seal
+            self.sealed = bool(seal) and believed == good and not self.damaged
+            if believed:
+                table = table[:believed]
+                yield Rows(first, start, ends[:believed], table["time"].astype(np.int64), table["sum"])
+                start = int(ends[believed - 1])
+            if self.damaged or seal or not data:
+                return
+            first += believed
+
+    def find(self, place: int) -> int:
+        """Return the number of the row whose frames contain an offset, provided that rows ascend."""
+        low, high = 0, self.count
+        while low < high:
+            middle = (low + high) // 2
+            data = self._read(middle + 1, 1)
+            end = int.from_bytes(data[:8], "little")
+            if len(data) < ROW or end > place:
+                high = middle
+            else:
+                low = middle + 1
+        return low
+
+    def last(self) -> int | None:
+        """Return where the frames of the last row end; None if that takes a look at all rows."""
+        first = max(0, self.count - 2)
+        end = None if self.count else 0
+        for rows in self.rows(first):
+            end = int(rows.ends[-1])
+        return None if self.damaged else end
+
+    def check(self, row: int) -> int | None:
+        """Return the checksum of a row, which covers all rows before it; None if the index ends before."""
+        data = self._read(row + 1, 1)
+        return int.from_bytes(data[20:], "little") if data else None
+
+    def _before(self, first: int) -> tuple[int, int] | None:
+        """Return where the frames of a row begin, and the checksum before it; None if the index is damaged."""
+        data = self._read(first, 1)
+        if first == 0:
+            decoder = IndexDecoder(self._base)
+            decoder.feed(data)
+            return None if decoder.damaged or decoder.torn else (0, decoder.state)
+        if len(data) < ROW:
+            return None
+        row = np.frombuffer(data, _LAYOUT, 1)[0]
+        return int(row["end"]), int(row["check"])
+
+    def _read(self, slot: int, count: int) -> bytes:
+        self._stream.seek(self._start + slot * ROW)
+        data = self._stream.read(count * ROW)
+        return data[: len(data) // ROW * ROW]
+
+
+def _fitting(data: bytes, check: int) -> tuple[int, int, int]:
+    """Return the number of rows with correct checksums before a seal, the last checksum, and 1 if there is a seal."""
+    with memoryview(data) as view:
+        count = 0
+        for at in range(0, len(data), ROW):
+            found = zlib.crc32(view[at : at + 20], check)
+            if found != int.from_bytes(view[at + 20 : at + ROW], "little"):
+                break
+            check = found
+            if view[at + 7] & 0x80:
+                return count, check, 1
+            count += 1
+    return count, check, 0
+
+
+def open_index(path: Path, base: int, *, single: bool) -> IndexFile | None:
+    """Open the index of a segment: the file beside it, or the one inside a single-file capture; None if it has none."""
+    index = _beside(path, base)
+    if index is None and single:
+        index = _inside(path, base) or _beside(path, base)  # opening a single file to write moves it out again
+    return index
+
+
+def _beside(path: Path, base: int) -> IndexFile | None:
+    size = path.stat().st_size
+    try:
+        beside = index_path(path).open("rb")
+    except FileNotFoundError:
+        return None
+    return IndexFile(beside, 0, os.fstat(beside.fileno()).st_size, base, size)
+
+
+def _inside(path: Path, base: int) -> IndexFile | None:
+    stream = path.open("rb")
+    size = os.fstat(stream.fileno()).st_size  # taken after the look beside: sealing moves the index in
+    stream.seek(max(0, size - ROW))
+    start = read_trailer(stream.read(ROW), size)
+    if start is not None:
+        return IndexFile(stream, start, size - ROW - start, base, start)
+    stream.close()
+    return None

@@ -35,19 +35,22 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from stompcodec.capture import Capture, Segment
+from stompcodec.capture.index import ROW, index_path
 from stompcodec.errors import StoreError
 from stompcodec.shown import finite
-from stompcodec.spark.report.page import page_of
-from stompcodec.spark.report.spool import spool_state, state_of
-from stompcodec.spark.report.verdict import thresholds_of, verdict_of
+from stompcodec.spark.report.page import page_of, thresholds_of, verdict_of
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
+
 
 __all__ = ["report"]
 
@@ -81,7 +84,7 @@ def report(
         spool: capture whose state is reported.
         checkpoint: checkpoint of the streaming query that reads the spool, for the backlog.
         proof: counts made by the producer of the feed: `produced`, `in_sink`, `missing`, `duplicates`, and others.
-        thresholds: limits that replace those of `verdict.THRESHOLDS`: name -> (look here above, unhealthy above).
+        thresholds: limits that replace those of `page.THRESHOLDS`: name -> (look here above, unhealthy above).
         silence_seconds: a silence is longer than this, and longer than 20 mean intervals between frames.
         since, until: report only frames that were received at or after `since` and before `until`.
         now: time of the report, in seconds since 1970; None for the current time.
@@ -90,93 +93,25 @@ def report(
         StoreError: the archive is missing, or the report cannot be written.
         ConfigError: a threshold has an unknown name or invalid limits.
     """
+    from stompcodec.spark.report import data  # PySpark is imported on use
+
     limits = thresholds_of(thresholds)
     found: dict[str, Any] = {"report": 1, "title": title or "STOMP feed", "archive": os.fspath(archive)}
     found |= {"generated": int((time.time() if now is None else now) * 1e6), "verdict": None}
-    found |= _archived(spark, archive, since, until, silence_seconds)
+    found |= data.archived(spark, archive, since, until, silence_seconds)
     figures = found["figures"]
-    found["quarantine"] = _quarantine(spark, figures, exploded)
-    found["spool"] = _spool(found, spool, checkpoint)
+    found |= {"quarantine": data.quarantine(spark, figures, exploded), "spool": _spool(found, spool, checkpoint)}
     found |= {"proof": dict(proof or {}) or None, "thresholds": [each._asdict() for each in limits]}
-    found["gaps"] = _gaps(spark, figures, metrics)
+    found["gaps"] = data.gaps(spark, figures, metrics)
     figures["age_seconds"] = _seconds_between(figures["last"], found["generated"])
     figures["missing"], figures["sink_duplicates"] = ((proof or {}).get(name) for name in ("missing", "duplicates"))
     found["verdict"] = verdict_of(figures, limits)
-    found = _plain(found)
-    _write(Path(out), found)
-    return found
-
-
-def _archived(
-    spark: SparkSession,
-    archive: str | os.PathLike[str],
-    since: datetime | None,
-    until: datetime | None,
-    silence_seconds: float,
-) -> dict[str, Any]:
-    """Return the figures of an archive, and a list of its malformed frames."""
-    from stompcodec.spark import jobs  # PySpark is imported on use
-    from stompcodec.spark.report import data
-
-    frames = _table_at(jobs.read_archive, spark, archive)
-    if frames is None:
-        raise StoreError(f"{os.fspath(archive)}: there is no archive: write one with `stompcodec pipeline archive`")
-    frames = data.between(frames, since, until)
-    found = data.figures(data.narrowed(frames), silence_seconds=silence_seconds)
-    return {**found, "malformed": data.malformed(frames) if found["figures"]["malformed"] else None}
-
-
-def _gaps(spark: SparkSession, figures: dict[str, Any], metrics: str | os.PathLike[str] | None) -> list[dict[str, Any]]:
-    """Return the gaps in sequences, and add their number to the figures."""
-    from stompcodec.spark import jobs
-    from stompcodec.spark.report import data
-
-    counted = None if metrics is None else _table_at(jobs.read_metrics, spark, metrics)
-    figures["sequence_gaps"], found = (None, []) if counted is None else data.gaps(counted)
-    return found
+    return _written(Path(out), _plain(found))
 
 
 def _seconds_between(start: int | None, end: int) -> float | None:
     """Return the seconds between two times in µs, at least 0; None if the start is unknown."""
     return None if start is None else max(0.0, (end - start) / 1e6)
-
-
-def _table_at(
-    read: Callable[[SparkSession, str], DataFrame], spark: SparkSession, path: str | os.PathLike[str]
-) -> DataFrame | None:
-    """Return the table in a folder of Parquet; None if the folder is missing or has no files."""
-    from pyspark.errors import AnalysisException
-
-    try:
-        return read(spark, os.fspath(path))
-    except AnalysisException as error:
-        if error.getCondition() in ("PATH_NOT_FOUND", "UNABLE_TO_INFER_SCHEMA"):
-            return None
-        raise
-
-
-def _quarantine(spark: SparkSession, figures: dict[str, Any], folders: Any) -> dict[str, Any] | None:
-    """Return the quarantine, and add the numbers of records to the figures."""
-    from stompcodec.spark import jobs
-    from stompcodec.spark.report import data
-
-    figures["records"] = figures["quarantined"] = None
-    good, bad, known = 0, None, False
-    for folder in [folders] if isinstance(folders, (str, os.PathLike)) else folders or ():
-        rows = _table_at(lambda spark, path: spark.read.parquet(path), spark, os.path.join(folder, "rows"))
-        held = _table_at(jobs.read_quarantine, spark, folder)
-        known = known or rows is not None or held is not None
-        good += rows.count() if rows is not None else 0
-        if held is not None:
-            held = held.select("_reason", "_raw", "message_id", "destination", "received_at")
-            bad = held if bad is None else bad.unionByName(held)
-    if not known:
-        return None
-    empty: dict[str, Any] = {"total": 0, "kinds": 0, "reasons": [], "samples": []}
-    found = empty if bad is None else data.quarantine(bad)
-    figures["quarantined"] = found["total"]
-    figures["records"] = good + figures["quarantined"]
-    return found
 
 
 def _spool(found: dict[str, Any], spool: Any, checkpoint: Any) -> dict[str, Any] | None:
@@ -208,7 +143,8 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _write(folder: Path, found: dict[str, Any]) -> None:
+def _written(folder: Path, found: dict[str, Any]) -> dict[str, Any]:
+    """Write both files, and return the contents of report.json."""
     texts = {"report.json": json.dumps(found, indent=1, allow_nan=False) + "\n", "report.html": page_of(found)}
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -218,3 +154,104 @@ def _write(folder: Path, found: dict[str, Any]) -> None:
             made.replace(folder / name)
     except OSError as error:
         raise StoreError(f"{folder}: the report cannot be written: {error.strerror or error}") from error
+    return found
+
+
+# ---- the state of a spool ----
+
+_MOST_CHAINS = 100
+
+
+def spool_state(path: str | os.PathLike[str], checkpoint: str | os.PathLike[str] | None = None) -> dict[str, Any]:
+    """Return the state of a capture, and how much of it a streaming query, by its checkpoint, has yet to process.
+
+    It has `path`, `segments`, `octets`, `oldest` and `newest` (µs since 1970, or None), `open` (True if a segment is
+    not sealed), `committed` and `behind` (bytes; None without a checkpoint), `chains` (the same for each), `problems`.
+    Raises StoreError if the capture does not exist or cannot be read.
+    """
+    from stompcodec.spark.receiver import identity_of
+
+    problems: deque[str] = deque(maxlen=20)
+    capture = Capture(path, on_problem=problems.append)
+    taken = None
+    if checkpoint is not None:
+        identity, taken = committed(checkpoint)
+        if identity is not None and identity != identity_of(os.fspath(path)):
+            where = os.fspath(checkpoint)
+            problems.append(f"the checkpoint {where} belongs to another spool: the backlog is not known")
+            taken = None
+    names = capture.chains()[:_MOST_CHAINS]
+    chains = [_chain(capture, name, None if taken is None else taken.get(name, 0)) for name in names]
+    return state_of(path, chains, problems, taken is not None)
+
+
+def state_of(
+    path: str | os.PathLike[str], chains: list[dict[str, Any]], problems: Iterable[str], is_taken: bool
+) -> dict[str, Any]:
+    """Return the state of a spool with these chains."""
+    known = [chain for chain in chains if chain["newest"] is not None]
+    return {
+        "path": os.fspath(path),
+        "segments": sum(chain["segments"] for chain in chains),
+        "octets": sum(chain["octets"] for chain in chains),
+        "oldest": min((chain["oldest"] for chain in known), default=None),
+        "newest": max((chain["newest"] for chain in known), default=None),
+        "open": any(chain["open"] for chain in chains),
+        "behind": sum(chain["behind"] for chain in chains) if is_taken else None,
+        "chains": chains,
+        "problems": list(problems),
+    }
+
+
+def _chain(capture: Capture, name: str, taken: int | None) -> dict[str, Any]:
+    """Return the state of one chain. Only its first and last index are read, for a spool may be large."""
+    segments = capture.segments(name)
+    times: list[int] = []
+    end = segments[-1].base
+    for segment in dict.fromkeys((segments[0], segments[-1])):
+        first = last = 0
+        for row in capture.rows(segment):
+            end, first, last = segment.base + row.end, first or row.time, row.time or last
+        times += filter(None, (first, last))
+    return {
+        "chain": name,
+        "segments": len(segments),
+        "start": segments[0].base,
+        "end": end,
+        "octets": end - segments[0].base,
+        "oldest": min(times, default=None),
+        "newest": max(times, default=None),
+        "open": not _is_sealed(capture, segments[-1]),
+        "committed": taken,
+        "behind": None if taken is None else max(0, end - taken),
+    }
+
+
+def _is_sealed(capture: Capture, segment: Segment) -> bool:
+    """Return whether the writer closed a segment; it did not if it is still writing or was killed."""
+    index = index_path(segment.path)
+    if capture.single:
+        return not index.exists()
+    try:
+        row = index.read_bytes()[-ROW:]
+    except OSError:
+        return False
+    return len(row) == ROW and bool(row[7] & 0x80)
+
+
+def committed(checkpoint: str | os.PathLike[str]) -> tuple[str | None, dict[str, int]]:
+    """Return the offsets that a streaming query has committed, by chain, and the identity of the spool that it reads.
+
+    There are no offsets if nothing was committed or the checkpoint is not understood; the identity is None if unknown.
+    """
+    from stompcodec.spark.receiver import positions_of
+
+    try:
+        newest = max(int(each.name) for each in Path(checkpoint, "commits").iterdir() if each.name.isdecimal())
+        text = Path(checkpoint, "offsets", str(newest)).read_text(encoding="utf-8", errors="replace")
+    except (OSError, ValueError):  # nothing was committed
+        return None, {}
+    for line in text.splitlines()[2:]:  # a version, Spark's own metadata, then a line for each source
+        with suppress(AttributeError, TypeError, ValueError):  # another source
+            return positions_of(json.loads(line))
+    return None, {}

@@ -8,18 +8,24 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta, timezone
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.window import Window
 
-from stompcodec.spark.jobs import sequence_gaps
-from stompcodec.spark.jobs.archive import identity
+from stompcodec.errors import StoreError
+from stompcodec.spark import jobs
+from stompcodec.spark.jobs.frames import identity
+from stompcodec.spark.report.page import step_of
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, Row
+    from pyspark.sql import Column, Row, SparkSession
 
 #: Most bars of a plot over time.
 BUCKETS = 180
@@ -30,12 +36,6 @@ _MOST_KINDS, _MOST_LISTED = 20, 50
 _TEXT, _SAMPLE = 200, 400
 _SECOND = 1_000_000
 _HOUR = 3600
-#: Widths of bars, in µs.
-_WIDTHS = [
-    *(round(step * _SECOND) for step in (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30)),
-    *(step * 60 * _SECOND for step in (1, 2, 5, 10, 15, 30)),
-    *(step * _HOUR * _SECOND for step in (1, 2, 3, 6, 12, 24, 48, 7 * 24, 14 * 24, 28 * 24)),
-]
 
 
 def bucket_width(first: float, last: float) -> int:
@@ -44,19 +44,36 @@ def bucket_width(first: float, last: float) -> int:
     >>> bucket_width(0, 3600e6), bucket_width(5, 5), bucket_width(-9.3e18, 9.3e18) > 10**16
     (30000000, 10000, True)
     """
-    raw = max(0.0, last - first) / (BUCKETS - 1)
-    for width in _WIDTHS:
-        if width >= raw:
-            return width
-    return int(_WIDTHS[-1] * 2 ** math.ceil(math.log2(raw / _WIDTHS[-1])))
+    return round(max(0.01, step_of(max(0.0, last - first) / _SECOND, BUCKETS - 1, "time")) * _SECOND)
 
 
 def _micros(column: str) -> Column:
     return F.unix_micros(F.col(column)).cast("double")
 
 
-def between(frames: DataFrame, since: datetime | None = None, until: datetime | None = None) -> DataFrame:
-    """Return the rows received at or after `since` and before `until`. A bound leaves out rows without a time."""
+def _table_at(
+    read: Callable[[SparkSession, str], DataFrame], spark: SparkSession, path: str | os.PathLike[str]
+) -> DataFrame | None:
+    """Return the table in a folder of Parquet; None if the folder is missing or has no files."""
+    try:
+        return read(spark, os.fspath(path))
+    except AnalysisException as error:
+        if error.getCondition() in ("PATH_NOT_FOUND", "UNABLE_TO_INFER_SCHEMA"):
+            return None
+        raise
+
+
+def archived(
+    spark: SparkSession,
+    archive: str | os.PathLike[str],
+    since: datetime | None,
+    until: datetime | None,
+    silence_seconds: float,
+) -> dict[str, Any]:
+    """Return the figures of an archive, and its malformed frames; a bound leaves out rows without a time."""
+    frames = _table_at(jobs.read_archive, spark, archive)
+    if frames is None:
+        raise StoreError(f"{os.fspath(archive)}: there is no archive: write one with `stompcodec pipeline archive`")
     time = F.coalesce(_micros("received_at"), _micros("sent_at"))
     if since is not None:
         frames = frames.where(time >= since.timestamp() * _SECOND)
@@ -64,7 +81,8 @@ def between(frames: DataFrame, since: datetime | None = None, until: datetime | 
     if until is not None:
         frames = frames.where(time < until.timestamp() * _SECOND)
         frames = frames.where(F.col("date") <= (until.astimezone(timezone.utc) + timedelta(days=1)).date())
-    return frames
+    found = figures(narrowed(frames), silence_seconds=silence_seconds)
+    return {**found, "malformed": malformed(frames) if found["figures"]["malformed"] else None}
 
 
 def narrowed(frames: DataFrame) -> DataFrame:
@@ -90,8 +108,16 @@ def _quantiles(column: str) -> Column:
     return F.percentile_approx(column, [0.5, 0.95, 0.99], 2000)
 
 
-def _counted(condition: Column) -> Column:
-    return F.count(F.when(condition, 1))
+def _sums() -> list[Column]:
+    """Return what is counted of all frames, and of each destination."""
+    return [
+        F.count(F.lit(1)).alias("frames"),
+        F.coalesce(F.sum("octets"), F.lit(0)).alias("octets"),
+        F.count_if("redelivered").alias("redelivered"),
+        F.count("error").alias("malformed"),
+        F.min("time").cast("long").alias("first"),
+        F.max("time").cast("long").alias("last"),
+    ]
 
 
 def figures(rows: DataFrame, *, silence_seconds: float = 60.0) -> dict[str, Any]:
@@ -103,22 +129,17 @@ def figures(rows: DataFrame, *, silence_seconds: float = 60.0) -> dict[str, Any]
     total = _totals(rows)
     top, many = _destinations(rows)
     total["destinations"] = many
-    first, last = total["first"], total["last"]
-    found: dict[str, Any] = {"figures": total, "destinations": top, "sizes": _sizes(rows)}
-    total["seconds"] = (last - first) / _SECOND if first is not None else None
-    timed = total["frames"] - total["without_time"]
-    total["per_second"] = timed / total["seconds"] if total["seconds"] else None
-    total["duplicates"] = 0
-    total["silence_seconds"] = max(silence_seconds, 20 * total["seconds"] / timed if total["seconds"] else 0.0)
+    first, last, timed = total["first"], total["last"], total["frames"] - total["without_time"]
+    seconds = None if first is None else (last - first) / _SECOND
+    total |= {"seconds": seconds, "per_second": timed / seconds if seconds else None, "duplicates": 0}
+    total["silence_seconds"] = max(silence_seconds, 20 * seconds / timed if seconds else 0.0)
     total |= {"silences": 0, "longest_silence_seconds": None, "silent_seconds": 0.0, "per_second_peak": None}
+    found: dict[str, Any] = {"figures": total, "destinations": top, "sizes": _sizes(rows)}
     found |= {"rate": None, "lag": None, "silences": []}
     if first is not None:
-        width = bucket_width(first, last)
-        start = math.floor(first / width) * width
-        found["rate"] = _rate(rows, start, width, last, [each["destination"] for each in top[:COLOURED]], many)
-        found["lag"] = _lag(rows, start, width, found["rate"]["buckets"])
-        sums = [sum(column) for column in zip(*found["rate"]["frames"])]
-        total["per_second_peak"] = max(sums) * _SECOND / width
+        found["rate"] = rate = _rate(rows, first, last, [each["destination"] for each in top[:COLOURED]], many)
+        found["lag"] = _lag(rows, rate)
+        total["per_second_peak"] = max(map(sum, zip(*rate["frames"]))) / rate["bucket_seconds"]
         found["silences"] = _silences(rows, total, first, last)
     duplicates = _duplicates(rows, found["rate"])
     total["duplicates"] = sum(duplicates.values())
@@ -128,117 +149,80 @@ def figures(rows: DataFrame, *, silence_seconds: float = 60.0) -> dict[str, Any]
 
 
 def _totals(rows: DataFrame) -> dict[str, Any]:
-    row = _one(
-        rows.agg(
-            F.count(F.lit(1)).alias("frames"),
-            F.count("lag").alias("with_lag"),
-            _counted(F.col("time").isNull()).alias("without_time"),
-            _counted(F.col("lag") < -_SECOND).alias("sent_ahead"),
-            _counted(F.col("redelivered")).alias("redelivered"),
-            F.count("error").alias("malformed"),
-            F.coalesce(F.sum("octets"), F.lit(0)).alias("octets"),
-            F.min("time").cast("long").alias("first"),
-            F.max("time").cast("long").alias("last"),
-            _quantiles("lag").alias("lags"),
-            F.max("lag").alias("lag_max"),
-        )
-    )
-    found = row.asDict()
+    (row,) = rows.agg(
+        *_sums(),
+        F.count("lag").alias("with_lag"),
+        F.count_if(F.col("time").isNull()).alias("without_time"),
+        F.count_if(F.col("lag") < -_SECOND).alias("sent_ahead"),
+        _quantiles("lag").alias("lags"),
+        F.max("lag").alias("lag_max"),
+    ).collect()
+    found: dict[str, Any] = row.asDict()
     lags = [*(found.pop("lags") or [None] * 3), found.pop("lag_max")]
     for name, value in zip(("p50", "p95", "p99", "max"), lags):
         found[f"lag_{name}_seconds"] = None if value is None else value / _SECOND
     return found
 
 
-def _one(frame: DataFrame) -> Row:
-    row = frame.first()
-    assert row is not None  # an aggregation without groups has exactly one row
-    return row
-
-
 def _destinations(rows: DataFrame) -> tuple[list[dict[str, Any]], int]:
     """Return the largest destinations, and the number of all."""
-    grouped = rows.groupBy("destination").agg(
-        F.count(F.lit(1)).alias("frames"),
-        F.coalesce(F.sum("octets"), F.lit(0)).alias("octets"),
-        _counted(F.col("redelivered")).alias("redelivered"),
-        F.count("error").alias("malformed"),
-        (F.percentile_approx("lag", 0.95, 1000) / _SECOND).alias("lag_p95_seconds"),
-        F.min("time").cast("long").alias("first"),
-        F.max("time").cast("long").alias("last"),
-    )
-    all_groups = Window.partitionBy()
-    counted = grouped.withColumn("many", F.count(F.lit(1)).over(all_groups))
-    found = [row.asDict() for row in _best(counted, "frames", "destination", MOST_DESTINATIONS)]
+    lag = (F.percentile_approx("lag", 0.95, 1000) / _SECOND).alias("lag_p95_seconds")
+    grouped = rows.groupBy("destination").agg(*_sums(), lag).withColumn("many", _over_all(F.count(F.lit(1))))
+    found = [row.asDict() for row in _best(grouped, "frames", "destination", MOST_DESTINATIONS)]
     many = [row.pop("many") for row in found]
     return found, many[0] if many else 0
 
 
+def _over_all(value: Column) -> Column:
+    """Return an aggregate of all rows, which a window gives in the same pass; Spark spills a large one."""
+    return value.over(Window.partitionBy())
+
+
 def _best(grouped: DataFrame, count: str, name: str, most: int) -> list[Row]:
-    """Return the largest groups. A window over all gives their number in the same pass; Spark spills a large one."""
     return grouped.orderBy(F.desc(count), F.asc(name)).limit(most).collect()
 
 
-def _bucket(start: float, width: float) -> Column:
-    return F.floor((F.col("time") - F.lit(float(start))) / F.lit(float(width))).cast("int").alias("bucket")
+def _bucket(rate: Mapping[str, Any]) -> Column:
+    """Return the number of the bar that a time is in."""
+    number = F.floor((F.col("time") - F.lit(float(rate["start"]))) / F.lit(rate["bucket_seconds"] * _SECOND))
+    return F.greatest(F.lit(0), F.least(F.lit(rate["buckets"] - 1), number.cast("int"))).alias("bucket")
 
 
-def _rate(
-    rows: DataFrame, start: int, width: int, last: float, names: Sequence[str | None], many: int
-) -> dict[str, Any]:
+def _rate(rows: DataFrame, first: float, last: float, names: Sequence[str | None], many: int) -> dict[str, Any]:
     """Return frames, bytes and redeliveries by bucket, and frames by destination, with one last row for all others."""
+    width = bucket_width(first, last)
+    start = math.floor(first / width) * width
     buckets = int((last - start) // width) + 1
-    which: Column = F.lit(len(names))
-    for index, name in enumerate(names):
-        which = F.when(F.col("destination").eqNullSafe(F.lit(name)), index).otherwise(which)
-    grouped = (
-        rows.where(F.col("time").isNotNull())
-        .groupBy(_bucket(start, width), which.alias("which"))
-        .agg(
-            F.count(F.lit(1)).alias("frames"),
-            F.sum("octets").alias("octets"),
-            _counted(F.col("redelivered")).alias("redelivered"),
-        )
-    )
-    counts = [[0] * buckets for _ in range(len(names) + 1)]
-    octets, redelivered = [0] * buckets, [0] * buckets
-    for row in grouped.collect():
-        index = min(max(row["bucket"], 0), buckets - 1)
-        counts[row["which"]][index] += row["frames"]
-        octets[index] += row["octets"] or 0
-        redelivered[index] += row["redelivered"]
     others = many > len(names)
-    return {
-        "start": start,
-        "bucket_seconds": width / _SECOND,
-        "buckets": buckets,
-        "destinations": [*names] + (["other"] if others else []),
-        "other": others,
-        "frames": counts if others else counts[:-1],
-        "octets": octets,
-        "redelivered": redelivered,
-    }
+    counts = [[0] * buckets for _ in range(len(names) + others)]
+    octets, redelivered = [0] * buckets, [0] * buckets
+    rate: dict[str, Any] = {"start": start, "bucket_seconds": width / _SECOND, "buckets": buckets}
+    rate |= {"destinations": [*names] + ["other"] * others, "other": others}
+    rate |= {"frames": counts, "octets": octets, "redelivered": redelivered}
+    named = (F.when(F.col("destination").eqNullSafe(F.lit(name)), index) for index, name in enumerate(names))
+    which = F.coalesce(*named, F.lit(len(names))).alias("which")
+    for row in rows.where("time is not null").groupBy(_bucket(rate), which).agg(*_sums()).collect():
+        index = row["bucket"]
+        counts[row["which"]][index] += row["frames"]
+        octets[index] += row["octets"]
+        redelivered[index] += row["redelivered"]
+    return rate
 
 
-def _lag(rows: DataFrame, start: int, width: int, buckets: int) -> dict[str, Any] | None:
+def _lag(rows: DataFrame, rate: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return quantiles of the lag by bucket, in seconds; None for a bucket without sending times."""
-    grouped = (
-        rows.where(F.col("lag").isNotNull()).groupBy(_bucket(start, width)).agg(_quantiles("lag").alias("quantiles"))
-    )
-    found: dict[str, list[float | None]] = {name: [None] * buckets for name in ("p50", "p95", "p99")}
-    collected = grouped.collect()
-    for row in collected:
-        index = min(max(row["bucket"], 0), buckets - 1)
+    grouped = rows.where("lag is not null").groupBy(_bucket(rate)).agg(_quantiles("lag").alias("quantiles")).collect()
+    found: dict[str, list[float | None]] = {name: [None] * rate["buckets"] for name in ("p50", "p95", "p99")}
+    for row in grouped:
         for name, value in zip(found, row["quantiles"]):
-            found[name][index] = value / _SECOND
-    return dict(found) if collected else None
+            found[name][row["bucket"]] = value / _SECOND
+    return dict(found) if grouped else None
 
 
 def _sizes(rows: DataFrame) -> list[dict[str, int]]:
     """Return frames by size, in classes from one power of two to the next."""
     power = F.floor(F.log2(F.greatest(F.col("octets"), F.lit(1)).cast("double"))).cast("int").alias("power")
-    known = rows.where(F.col("octets").isNotNull()).groupBy(power).count().collect()
-    counts = {row["power"]: row["count"] for row in known}
+    counts = {row["power"]: row["count"] for row in rows.where("octets is not null").groupBy(power).count().collect()}
     powers = range(min(counts), max(counts) + 1) if counts else range(0)
     return [{"from": 2**power, "below": 2 ** (power + 1), "frames": counts.get(power, 0)} for power in powers]
 
@@ -248,18 +232,11 @@ def _duplicates(rows: DataFrame, rate: Mapping[str, Any] | None, key: str = "oct
 
     Bodies are only read if frames share identity and length.
     """
-    repeated = (
-        rows.where(F.col("id").isNotNull())
-        .groupBy("destination", "id", key)
-        .agg(F.count(F.lit(1)).alias("times"), F.max("time").alias("time"))
-        .where(F.col("times") > 1)
-    )
-    if rate is None:
-        bucket: Column = F.lit(0).alias("bucket")
-    else:
-        bucket = F.coalesce(_bucket(rate["start"], rate["bucket_seconds"] * _SECOND), F.lit(0)).alias("bucket")
-    grouped = repeated.groupBy(bucket).agg(F.sum(F.col("times") - 1).alias("more"))
-    found = {row["bucket"]: row["more"] for row in grouped.collect()}
+    times = F.count(F.lit(1)).alias("times")
+    grouped = rows.where("id is not null").groupBy("destination", "id", key).agg(times, F.max("time").alias("time"))
+    bucket = F.lit(0) if rate is None else F.coalesce(_bucket(rate), F.lit(0))
+    more = grouped.where("times > 1").groupBy(bucket.alias("bucket")).agg(F.sum(F.col("times") - 1).alias("more"))
+    found = {row["bucket"]: row["more"] for row in more.collect()}
     return _duplicates(rows, rate, "hash") if found and key == "octets" else found
 
 
@@ -270,39 +247,33 @@ def _silences(rows: DataFrame, total: dict[str, Any], first: float, last: float)
     found here.
     """
     chunk = max(_HOUR, math.ceil((last - first) / _SECOND / 500))
+    second, begin, before = (F.col(name) for name in ("second", "begin", "before"))
     seconds = (
-        rows.where(F.col("time").isNotNull())
+        rows.where("time is not null")
         .groupBy(F.floor(F.col("time") / _SECOND).alias("second"))
         .agg(F.min("time").alias("begin"), F.max("time").alias("end"))
-        .withColumn("chunk", F.floor(F.col("second") / chunk))
+        .withColumn("chunk", F.floor(second / chunk))
+        .withColumn("before", F.lag("end").over(Window.partitionBy("chunk").orderBy("second")))
     )
-    before = F.lag("end").over(Window.partitionBy("chunk").orderBy("second"))
     least = total["silence_seconds"] * _SECOND
-    gap = F.struct((F.col("begin") - F.col("before")).alias("long"), F.col("before").alias("start"), F.col("begin"))
-    long = F.when(F.col("begin") - F.col("before") > least, gap)
-    chunks = (
-        seconds.withColumn("before", before)
-        .groupBy("chunk")
-        .agg(
-            F.min("begin").alias("first"),
-            F.max("end").alias("last"),
-            F.count(long).alias("many"),
-            F.sum(long["long"]).alias("sum"),
-            F.max(F.col("begin") - F.col("before")).alias("longest"),
-            F.slice(F.sort_array(F.collect_list(long), asc=False), 1, _MOST_LISTED).alias("gaps"),
-        )
-        .orderBy("chunk")
-        .collect()
+    gap = F.struct((begin - before).alias("long"), before.alias("start"), begin.alias("end"))
+    long = F.when(begin - before > least, gap)
+    grouped = seconds.groupBy("chunk").agg(
+        F.min("begin").alias("first"),
+        F.max("end").alias("last"),
+        F.count(long).alias("many"),
+        F.coalesce(F.sum(long["long"]), F.lit(0.0)).alias("sum"),
+        F.coalesce(F.max(begin - before), F.lit(0.0)).alias("longest"),
+        F.slice(F.sort_array(F.collect_list(long), asc=False), 1, _MOST_LISTED).alias("gaps"),
     )
-    found = [(gap["long"], gap["start"], gap["begin"]) for row in chunks for gap in row["gaps"]]
+    chunks = grouped.orderBy("chunk").collect()
     between = [(b["first"] - a["last"], a["last"], b["first"]) for a, b in itertools.pairwise(chunks)]
-    found += [each for each in between if each[0] > least]
-    longest = max([row["longest"] or 0.0 for row in chunks] + [each[0] for each in between], default=0.0)
+    apart = [each for each in between if each[0] > least]
+    found = [*(tuple(gap) for row in chunks for gap in row["gaps"]), *apart]
+    longest = max((long for long, *_ in (*between, *((row["longest"],) for row in chunks))), default=0.0)
     total["longest_silence_seconds"] = longest / _SECOND
-    total["silences"] = sum(row["many"] for row in chunks) + sum(each[0] > least for each in between)
-    total["silent_seconds"] = (
-        sum(row["sum"] or 0.0 for row in chunks) + sum(each[0] for each in between if each[0] > least)
-    ) / _SECOND
+    total["silences"] = len(apart) + sum(row["many"] for row in chunks)
+    total["silent_seconds"] = (sum(row["sum"] for row in chunks) + sum(each[0] for each in apart)) / _SECOND
     found.sort(key=lambda each: -each[0])
     return [
         {"start": int(start), "end": int(end), "seconds": long / _SECOND} for long, start, end in found[:_MOST_LISTED]
@@ -321,31 +292,47 @@ def malformed(frames: DataFrame) -> dict[str, Any]:
     return _by_reason(frames.where(F.col("error").isNotNull()), kind, sample)
 
 
-def quarantine(bad: DataFrame) -> dict[str, Any]:
-    """Return the reasons of records in quarantine, with the count and the first and last record of each."""
-    reason = F.substring(F.coalesce(F.col("_reason"), F.lit("unknown")), 1, _TEXT).alias("reason")
-    sample = F.struct(
-        F.unix_micros("received_at").alias("time"),
-        F.substring("destination", 1, _TEXT).alias("destination"),
-        F.substring("message_id", 1, _TEXT).alias("id"),
-        F.substring("_raw", 1, _SAMPLE).alias("raw"),
-    )
-    return _by_reason(bad, reason, sample)
+def quarantine(spark: SparkSession, figures: dict[str, Any], folders: Any) -> dict[str, Any] | None:
+    """Return the reasons of records in quarantine, with the count and the first and last record of each; None if no
+    folder has any records. Add the numbers of records to the figures.
+    """
+    rows, held = [], []
+    for folder in [folders] if isinstance(folders, (str, os.PathLike)) else folders or ():
+        rows.append(_table_at(lambda spark, path: spark.read.parquet(path), spark, os.path.join(folder, "rows")))
+        held.append(_table_at(jobs.read_quarantine, spark, folder))
+    good, bad = ([table for table in tables if table is not None] for tables in (rows, held))
+    figures["records"] = figures["quarantined"] = None
+    if not good and not bad:
+        return None
+    found: dict[str, Any] = {"total": 0, "kinds": 0, "reasons": [], "samples": []}
+    if bad:
+        columns = ("_reason", "_raw", "message_id", "destination", "received_at")
+        reason = F.substring(F.coalesce(F.col("_reason"), F.lit("unknown")), 1, _TEXT).alias("reason")
+        sample = F.struct(
+            F.unix_micros("received_at").alias("time"),
+            F.substring("destination", 1, _TEXT).alias("destination"),
+            F.substring("message_id", 1, _TEXT).alias("id"),
+            F.substring("_raw", 1, _SAMPLE).alias("raw"),
+        )
+        found = _by_reason(reduce(DataFrame.unionByName, [each.select(*columns) for each in bad]), reason, sample)
+    figures["quarantined"] = found["total"]
+    figures["records"] = sum(each.count() for each in good) + found["total"]
+    return found
 
 
 def _by_reason(rows: DataFrame, reason: Column, sample: Column) -> dict[str, Any]:
-    grouped = rows.groupBy(reason).agg(
-        F.count(F.lit(1)).alias("count"), F.min(sample).alias("first"), F.max(sample).alias("last")
-    )
-    all_groups = Window.partitionBy()
-    grouped = grouped.withColumn("all", F.sum("count").over(all_groups)).withColumn(
-        "kinds", F.count(F.lit(1)).over(all_groups)
-    )
+    many = F.count(F.lit(1))
+    grouped = rows.groupBy(reason).agg(many.alias("count"), F.min(sample).alias("first"), F.max(sample).alias("last"))
+    grouped = grouped.withColumn("all", _over_all(F.sum("count"))).withColumn("kinds", _over_all(many))
     best = _best(grouped, "count", "reason", _MOST_KINDS)
-    samples = []
-    for row in best:
-        both = [row["first"]] + ([row["last"]] if row["last"] != row["first"] else [])
-        samples += [{"reason": row["reason"], **_sample(each)} for each in both]
+    samples = [
+        {"reason": row["reason"], **each.asDict()}
+        for row in best
+        for each in [row["first"]] + ([row["last"]] if row["last"] != row["first"] else [])
+    ]
+    for each in samples:
+        if isinstance(each["raw"], (bytes, bytearray)):
+            each["raw"] = bytes(each["raw"]).decode("utf-8", "backslashreplace")
     return {
         "total": best[0]["all"] if best else 0,
         "kinds": best[0]["kinds"] if best else 0,
@@ -354,21 +341,19 @@ def _by_reason(rows: DataFrame, reason: Column, sample: Column) -> dict[str, Any
     }
 
 
-def _sample(row: Row) -> dict[str, Any]:
-    raw = row["raw"]
-    text = bytes(raw).decode("utf-8", "backslashreplace") if isinstance(raw, (bytes, bytearray)) else raw
-    return {"time": row["time"], "destination": row["destination"], "id": row["id"], "raw": text}
-
-
-def gaps(metrics: DataFrame) -> tuple[int | None, list[dict[str, Any]]]:
-    """Return the count of missing sequence numbers, according to the metrics, and the largest gaps between windows.
-
-    The count is None if the metrics were made without a sequence.
+def gaps(spark: SparkSession, figures: dict[str, Any], metrics: str | os.PathLike[str] | None) -> list[dict[str, Any]]:
+    """Return the largest gaps between windows of the metrics, and add the count of missing sequence numbers to the
+    figures, None if the metrics were made without a sequence.
     """
-    inside = _one(metrics.agg(F.sum("gaps").alias("gaps")))["gaps"]
+    figures["sequence_gaps"] = None
+    counted = None if metrics is None else _table_at(jobs.read_metrics, spark, metrics)
+    if counted is None:
+        return []
+    ((inside,),) = counted.agg(F.sum("gaps")).collect()
     if inside is None:
-        return None, []
-    across = sequence_gaps(metrics).withColumn("at", F.unix_micros("at"))
-    best = _best(across.withColumn("all", F.sum("missing").over(Window.partitionBy())), "missing", "at", _MOST_LISTED)
+        return []
+    across = jobs.sequence_gaps(counted).withColumn("at", F.unix_micros("at"))
+    best = _best(across.withColumn("all", _over_all(F.sum("missing"))), "missing", "at", _MOST_LISTED)
     found = [row.asDict() for row in best]
-    return int(inside) + sum([row.pop("all") for row in found][:1]), found
+    figures["sequence_gaps"] = int(inside) + sum([row.pop("all") for row in found][:1])
+    return found

@@ -12,7 +12,7 @@ pytest.importorskip("pyarrow")
 
 from stompcodec.client.dialects import BROKERS, lasting_identity
 from stompcodec.spark import jobs
-from stompcodec.spark.jobs.archive import identity
+from stompcodec.spark.jobs.frames import identity
 from stompcodec.spark.report.data import _duplicates, narrowed
 
 KINDS = (

@@ -447,7 +447,7 @@ def test_replay(spark: Any, folder: Path) -> None:
     from client.broker import BrokerThread
 
     import stompcodec.client as stomp
-    from stompcodec.spark.jobs.replay import outgoing
+    from stompcodec.spark.jobs.frames import outgoing
 
     frames = whole(spark, folder).withColumn("headers", F.map_concat("headers", F.expr("map('expires', '5')")))
     count = len(feed()) - 1  # the malformed one is not sent

@@ -17,8 +17,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stompcodec.errors import ConfigError
-from stompcodec.spark.jobs.presets import SCALARS, TAKEN, load, of_schema, preset_names
-from stompcodec.spark.jobs.reading import KEPT, BodyError, inflated, inflating
+from stompcodec.spark.jobs.explode import (
+    KEPT,
+    SCALARS,
+    TAKEN,
+    BodyError,
+    inflated,
+    inflating,
+    load,
+    of_schema,
+    preset_names,
+)
 
 MOST = 100_000
 

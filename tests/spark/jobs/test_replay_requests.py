@@ -10,7 +10,7 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql import functions as F
 
-from stompcodec.spark.jobs.replay import outgoing
+from stompcodec.spark.jobs.frames import outgoing
 
 NAMES = ["/queue/a", "/management/purge", " /management/purge", "/topic/management/"]
 

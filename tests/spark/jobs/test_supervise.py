@@ -22,9 +22,9 @@ from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql.datasource import DataSourceStreamReader
 from spark.live_making import LiveBroker, publish, runner
 
-from stompcodec.spark.jobs.supervise import SourceDiedError, has_died, supervise
-from stompcodec.spark.live import progress
-from stompcodec.spark.live.progress import source_metrics, tell_once
+from stompcodec.spark import live as progress
+from stompcodec.spark.jobs.output import SourceDiedError, has_died, supervise
+from stompcodec.spark.live import source_metrics, tell_once
 
 PAGE = Path(__file__).parents[3] / "docs" / "spark-semantics.md"
 PLAN = "\n=== Streaming Query ===\nCurrent State: ACTIVE\nLogical Plan: Connection reset"

@@ -16,9 +16,9 @@ from spark.live_making import LiveBroker, Rows, publish, runner, running, wait_f
 from spark.read_back import ADMISSION
 
 from stompcodec.capture import Capture
-from stompcodec.spark.live.receiver import Receiver
-from stompcodec.spark.live.source import LiveReader
+from stompcodec.spark.live import LiveReader
 from stompcodec.spark.reading.schema import FRAME_SCHEMA
+from stompcodec.spark.receiver import Receiver
 from stompcodec.testing.faults import FaultProxy
 
 SECRET = "s3cr3t-Pa55"
@@ -154,7 +154,7 @@ def test_a_batch_has_all_that_was_recorded_for_it(broker, queue: str, tmp_path: 
             wait_for(lambda: self.count == 6)
             return super().close()
 
-    monkeypatch.setattr("stompcodec.spark.live.receiver.Receiver", Busy)
+    monkeypatch.setattr("stompcodec.spark.receiver.Receiver", Busy)
     publish(broker.url, queue, 5)
     given = {"url": broker.url, "destination": queue, "spoolDir": str(tmp_path / "spool"), "idleTimeout": "100ms"}
     reader = LiveReader(given, FRAME_SCHEMA)

@@ -20,10 +20,10 @@ from patience import interval, patience
 
 from stompcodec.capture import Capture, CaptureBusyError, CaptureWriter
 from stompcodec.errors import ConnectionLostError, RejectedError, StoreError
+from stompcodec.spark import receiver as module
 from stompcodec.spark.link import parse_live
-from stompcodec.spark.live import receiver as module
-from stompcodec.spark.live.receiver import Receiver
 from stompcodec.spark.options import OptionError
+from stompcodec.spark.receiver import Receiver
 from stompcodec.testing.faults import FaultProxy
 
 SECRET = "s3cr3t-Pa55"

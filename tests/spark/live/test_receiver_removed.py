@@ -16,11 +16,11 @@ from client.feeding import wait_for
 from spark.live_making import LiveBroker, publish
 
 from stompcodec.errors import StoreError
+from stompcodec.spark.base import ReadAllAvailable
 from stompcodec.spark.link import parse_live
-from stompcodec.spark.live.receiver import Receiver
-from stompcodec.spark.live.source import LiveStreamReader
+from stompcodec.spark.live import LiveStreamReader
 from stompcodec.spark.reading.schema import FRAME_SCHEMA
-from stompcodec.spark.versions import ReadAllAvailable
+from stompcodec.spark.receiver import Receiver
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows removes no open files")
 

@@ -23,10 +23,9 @@ from spark.read_back import batches, read, rows, schema_of
 from stompcodec import Frame, Parser
 from stompcodec.spark.options import parse_file
 from stompcodec.spark.reading import decode, splits, window
-from stompcodec.spark.reading.garbage import begins_frame
 from stompcodec.spark.reading.plan import batch_splits
-from stompcodec.spark.reading.project import MalformedError
-from stompcodec.spark.reading.schema import FRAME_SCHEMA, Projection
+from stompcodec.spark.reading.schema import FRAME_SCHEMA, MalformedError, Projection
+from stompcodec.spark.reading.window import begins_frame
 
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 NARROW = schema_of(message_id="frame", pos="frame", error="frame")

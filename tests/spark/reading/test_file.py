@@ -26,9 +26,9 @@ from spark.read_back import ADMISSION, schema_of
 import stompcodec
 from stompcodec import Frame
 from stompcodec.capture import CaptureWriter
+from stompcodec.spark.base import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
+from stompcodec.spark.reading import FileReader, FileStreamReader, StompFile
 from stompcodec.spark.reading.schema import frame_schema
-from stompcodec.spark.reading.source import FileReader, FileStreamReader, StompFile
-from stompcodec.spark.versions import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
 
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 IDS = schema_of(message_id="frame")
@@ -59,10 +59,10 @@ def test_the_modules_that_spark_looks_for() -> None:
 
 def test_looking_for_sources_imports_nothing_heavy_and_pandas_never() -> None:
     code = (
-        "import sys, pyspark.sql.datasource, stompcodec.spark.versions\n"
+        "import sys, pyspark.sql.datasource, stompcodec.spark.base\n"
         "before = set(sys.modules)\nsys.modules['pandas'] = None\nimport pyspark_stompfile\n"
         "print([name for name in ('numpy', 'pyarrow', 'asyncio') if name in set(sys.modules) - before])\n"
-        "import stompcodec.spark.reading.decode, stompcodec.spark.reading.plan, stompcodec.spark.reading.source"
+        "import stompcodec.spark.reading.decode, stompcodec.spark.reading.plan, stompcodec.spark.reading"
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "[]"
@@ -94,7 +94,7 @@ def test_an_executor_without_us_says_so_in_one_line(tmp_path: Path, monkeypatch:
 
 def test_no_reader_takes_filters() -> None:
     """Spark keeps a pushed filter for later actions, so whoever takes one gives wrong counts."""
-    from stompcodec.spark.live.source import LiveReader
+    from stompcodec.spark.live import LiveReader
 
     for reader in (FileReader, LiveReader):
         assert getattr(reader, "pushFilters", None) is getattr(DataSourceReader, "pushFilters", None)

@@ -21,8 +21,8 @@ from spark.reading.test_decode import GARBAGE
 
 from stompcodec.spark.options import FileOptions
 from stompcodec.spark.reading import decode, splits
-from stompcodec.spark.reading.garbage import begins_frame, clean, declared_end, looker, rest_of_run
 from stompcodec.spark.reading.plan import chains_of, ends_of, limit_chains, splits_between
+from stompcodec.spark.reading.window import begins_frame, clean, declared_end, looker, rest_of_run
 
 SCHEMA = schema_of(message_id="frame", pos="frame", length="frame", body="frame", error="frame")
 
@@ -147,8 +147,7 @@ def packed(path: Path, parts: list[bytes], how: str) -> Path:
 def test_a_frame_that_is_too_large_is_one_row(
     tmp_path: Path, body: bytes, split: int, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(decode, "most_of", lambda options: options.max_body + 10_000)
-    monkeypatch.setattr(splits, "most_of", lambda options: options.max_body + 10_000)
+    monkeypatch.setattr(FileOptions, "most_octets", property(lambda options: options.max_body + 10_000))
     first = octets(frames(1))
     frame = large(7, body, counted=body[:1] != b"y")
     name = "a.stompcap" if how == "capture" else "a.stomp"

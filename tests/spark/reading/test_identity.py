@@ -24,11 +24,11 @@ from spark.read_back import schema_of
 
 from stompcodec.capture import CaptureWriter
 from stompcodec.errors import StoreError
-from stompcodec.spark.live.source import LiveReader, LiveStreamReader
-from stompcodec.spark.live.spool import identify, identity_of
+from stompcodec.spark.live import LiveReader, LiveStreamReader
 from stompcodec.spark.options import parse_file
-from stompcodec.spark.reading.identity import Split
-from stompcodec.spark.reading.source import FileReader, FileStreamReader
+from stompcodec.spark.reading import FileReader, FileStreamReader
+from stompcodec.spark.reading.splits import Split
+from stompcodec.spark.receiver import identify, identity_of
 
 IDS = schema_of(message_id="frame", error="frame")
 SHORT, LONG = range(6), range(10)

@@ -18,10 +18,9 @@ from spark.making import make_capture, make_stream, message, octets
 from spark.read_back import rows, schema_of
 
 from stompcodec.spark.options import FileOptions
-from stompcodec.spark.reading.identity import Split
-from stompcodec.spark.reading.pack import Pack, octets_of, pack, packed_splits, parts_of
+from stompcodec.spark.reading import FileReader, FileStreamReader
 from stompcodec.spark.reading.plan import batch_splits
-from stompcodec.spark.reading.source import FileReader, FileStreamReader
+from stompcodec.spark.reading.splits import Pack, Split, octets_of, pack, parts_of
 
 SCHEMA = schema_of(message_id="frame", pos="frame", spool="frame", received_at="frame", body="frame", error="frame")
 
@@ -54,7 +53,7 @@ def test_neighbours_share_a_task_as_long_as_they_fit(sizes: list[int], most: int
 
 def test_a_task_has_an_end_in_parts_too() -> None:
     splits = [Split(str(number), 0, 0) for number in range(10_000)]
-    assert [len(parts_of(each)) for each in packed_splits(splits, FileOptions())] == [4096, 4096, 1808]
+    assert [len(parts_of(each)) for each in pack(splits, FileOptions().split_bytes)] == [4096, 4096, 1808]
 
 
 def test_small_segments_are_one_task_and_few_batches(tmp_path: Path) -> None:

@@ -24,7 +24,6 @@ from stompcodec.errors import StoreError
 from stompcodec.spark.options import Choice, FileOptions
 from stompcodec.spark.reading import splits as cut
 from stompcodec.spark.reading.decode import read_split
-from stompcodec.spark.reading.identity import Split
 from stompcodec.spark.reading.plan import (
     batch_splits,
     chains_of,
@@ -33,6 +32,7 @@ from stompcodec.spark.reading.plan import (
     splits_between,
 )
 from stompcodec.spark.reading.schema import Projection
+from stompcodec.spark.reading.splits import Split
 
 IDS = schema_of(message_id="frame", error="frame")
 

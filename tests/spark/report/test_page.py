@@ -11,10 +11,9 @@ from profiles import examples
 
 from stompcodec.capture import CaptureWriter
 from stompcodec.errors import ConfigError, StoreError
-from stompcodec.spark.live.spool import identify, stamped
-from stompcodec.spark.report import spool
-from stompcodec.spark.report.page import page_of
-from stompcodec.spark.report.verdict import LEVELS, THRESHOLDS, level_of, thresholds_of, verdict_of, written
+from stompcodec.spark import report as spool
+from stompcodec.spark.receiver import identify, stamped
+from stompcodec.spark.report.page import LEVELS, THRESHOLDS, level_of, page_of, thresholds_of, verdict_of, written
 
 HOSTILE = (
     '</style></title><script>alert("1")</script><img src=x onerror=alert(1)>&\x00\x1b[31m\u202e]]><!--' + "x" * 3000

@@ -10,9 +10,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from stompcodec import shown
-from stompcodec.spark.report import plot
-from stompcodec.spark.report.plot import MOST_POINTS, MOST_SERIES, Series
-from stompcodec.spark.report.text import escape, moment, visible
+from stompcodec.spark.report import page as plot
+from stompcodec.spark.report.page import MOST_POINTS, MOST_SERIES, Series, escape, moment, visible
 
 SVG = "{http://www.w3.org/2000/svg}"
 HOSTILE = '</title><script>alert("1")</script>&\x00\x1b[31m\u202e\ud800]]><!--'

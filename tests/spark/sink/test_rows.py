@@ -19,9 +19,9 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from stompcodec import Frame, parse, serialize
 from stompcodec.client.shell import BLOCK
 from stompcodec.spark import sink as sink_rows
-from stompcodec.spark.lines import SinkError, Target
+from stompcodec.spark.base import SinkError
 from stompcodec.spark.reading.schema import SchemaError, frame_schema
-from stompcodec.spark.sink import Rows
+from stompcodec.spark.sink import Rows, Target
 
 TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=8)
 NAMES = TEXT.filter(lambda name: name not in ("", "content_type", *sink_rows._TAKEN, "destination", "body", "headers"))

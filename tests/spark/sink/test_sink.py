@@ -18,9 +18,9 @@ from pyspark.sql import types as T
 import stompcodec.client as stomp
 from stompcodec.broker.auth import User, hash_passcode
 from stompcodec.spark import sink as sink_module
-from stompcodec.spark.lines import SinkError
+from stompcodec.spark.base import SinkError
 from stompcodec.spark.link import parse_sink
-from stompcodec.spark.live.source import Stomp
+from stompcodec.spark.live import Stomp
 from stompcodec.spark.options import OptionError
 from stompcodec.spark.reading.schema import SchemaError
 from stompcodec.spark.sink import Sent, StompStreamWriter, StompWriter

@@ -11,10 +11,12 @@ Spark imports this module whenever it looks for sources, so heavy modules are im
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import pyspark
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
@@ -25,16 +27,24 @@ from pyspark.sql.datasource import (
 )
 
 from stompcodec.errors import StoreError
-from stompcodec.spark.pickling import Shipped
-from stompcodec.spark.reading.source import SplitReader
-from stompcodec.spark.versions import Batches, ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow, limit_of, plain
+from stompcodec.spark.base import (
+    Batches,
+    ReadAllAvailable,
+    ReadLimit,
+    Shipped,
+    SupportsTriggerAvailableNow,
+    limit_of,
+    plain,
+)
+from stompcodec.spark.reading import SplitReader
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from stompcodec.spark.link import LiveOptions
-    from stompcodec.spark.live.receiver import Receiver
     from stompcodec.spark.reading.plan import Chain
+    from stompcodec.spark.receiver import Receiver
+
 
 #: Seconds that the first batch waits for the subscriptions, so that a refused login fails the query at once.
 _FIRST = 5.0
@@ -47,7 +57,7 @@ _log = logging.getLogger("stompcodec.spark")
 class Stomp(Shipped, DataSource):
     """Data source behind `spark.read`, `readStream`, `write` and `writeStream` with the format "stomp".
 
-    Its options are in `options.live` for reading and in `options.sink` for writing.
+    Its options are `LIVE_OPTIONS` for reading and `SINK_OPTIONS` for writing, in `link`.
     """
 
     @classmethod
@@ -67,7 +77,7 @@ class Stomp(Shipped, DataSource):
         return LiveStreamReader(self.options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        from stompcodec.spark.lines import SinkError
+        from stompcodec.spark.base import SinkError
         from stompcodec.spark.sink import StompWriter
 
         if overwrite:
@@ -101,9 +111,9 @@ class LiveReader(SplitReader, DataSourceReader):
         super().__init__(schema, self._options.file)
 
     def partitions(self) -> Sequence[InputPartition]:
-        from stompcodec.spark.live.receiver import Receiver
-        from stompcodec.spark.reading.pack import packed_splits
         from stompcodec.spark.reading.plan import splits_between
+        from stompcodec.spark.reading.splits import pack
+        from stompcodec.spark.receiver import Receiver
 
         options = self._options
         receiver = Receiver(options, most=options.max_frames, by_release=False)
@@ -112,7 +122,7 @@ class LiveReader(SplitReader, DataSourceReader):
             receiver.drain()
         finally:
             end = receiver.close()
-        return packed_splits(splits_between(_chains(options), receiver.begin, end, self._file), self._file)
+        return pack(splits_between(_chains(options), receiver.begin, end, self._file), self._file.split_bytes)
 
     def _strict(self) -> bool:
         return True  # the broker has given it away
@@ -179,8 +189,8 @@ class LiveStreamReader(SplitReader, DataSourceStreamReader, SupportsTriggerAvail
         receiver.release({chain: offset for chain, offset in done.items() if offset <= ends.get(chain, 0)})
 
     def _end(self, receiver: Receiver, begin: Mapping[str, int], limit: ReadLimit) -> Offset:
-        from stompcodec.spark.live.spool import stamped
         from stompcodec.spark.reading.plan import limit_chains
+        from stompcodec.spark.receiver import stamped
 
         end = {**begin, **(receiver.ends() if self._target is None else self._target)}
         if not isinstance(limit, ReadAllAvailable):
@@ -190,18 +200,17 @@ class LiveStreamReader(SplitReader, DataSourceStreamReader, SupportsTriggerAvail
         return stamped(end, receiver.identity)
 
     def reportLatestOffset(self) -> Offset | None:
-        from stompcodec.spark.live.progress import with_metrics
-        from stompcodec.spark.live.spool import stamped
+        from stompcodec.spark.receiver import stamped
 
         receiver = self._receiver
         if receiver is None:
             return None
-        report = with_metrics(stamped(receiver.ends(), receiver.identity), receiver.metrics(self._planned))
+        report: Offset = {**stamped(receiver.ends(), receiver.identity), METRICS: receiver.metrics(self._planned)}
         stalled = receiver.stalled
         return report if stalled is None else {**report, _STALLED: stalled}
 
     def metrics(self) -> dict[str, Any]:
-        """Return the metrics of the source; empty before the first batch. See `progress.source_metrics`."""
+        """Return the metrics of the source; empty before the first batch. See `source_metrics`."""
         return {} if self._receiver is None else self._receiver.metrics(self._planned)
 
     def prepareForTriggerAvailableNow(self) -> None:
@@ -216,9 +225,9 @@ class LiveStreamReader(SplitReader, DataSourceStreamReader, SupportsTriggerAvail
         return self._target is not None and begin == {**begin, **self._target}
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
-        from stompcodec.spark.live.spool import identity_of, positions_of
-        from stompcodec.spark.reading.pack import packed_splits
         from stompcodec.spark.reading.plan import splits_between
+        from stompcodec.spark.reading.splits import pack
+        from stompcodec.spark.receiver import identity_of, positions_of
 
         options = self._options
         self._batches.planned(start, end)
@@ -232,7 +241,7 @@ class LiveStreamReader(SplitReader, DataSourceStreamReader, SupportsTriggerAvail
             return []
         if before is not None and before != identity:  # failOnDataLoss=false: a new spool is read from its start
             begin = {}
-        return packed_splits(splits_between(_chains(options), begin, stop, self._file), self._file)
+        return pack(splits_between(_chains(options), begin, stop, self._file), self._file.split_bytes)
 
     def stop(self) -> None:
         receiver, self._receiver = self._receiver, None
@@ -241,8 +250,7 @@ class LiveStreamReader(SplitReader, DataSourceStreamReader, SupportsTriggerAvail
 
     def _open(self, start: Offset) -> tuple[Receiver, dict[str, int]]:
         """Return the receiver, and the positions to continue from. Losses are detected before anything is received."""
-        from stompcodec.spark.live.progress import tell_once
-        from stompcodec.spark.live.receiver import Receiver
+        from stompcodec.spark.receiver import Receiver
 
         if self._receiver is None:
             tell_once()
@@ -253,7 +261,7 @@ class LiveStreamReader(SplitReader, DataSourceStreamReader, SupportsTriggerAvail
 
     def _here(self, offset: Offset, receiver: Receiver) -> dict[str, int]:
         """Return the positions of an offset; none if they belong to another spool."""
-        from stompcodec.spark.live.spool import positions_of
+        from stompcodec.spark.receiver import positions_of
 
         identity, positions = positions_of(offset)
         return positions if identity in (None, receiver.identity) else {}
@@ -263,8 +271,8 @@ class LiveStreamReader(SplitReader, DataSourceStreamReader, SupportsTriggerAvail
 
         `partitions` checks that unread frames are still there.
         """
-        from stompcodec.spark.live.spool import identity_of, positions_of
         from stompcodec.spark.reading.plan import ends_of
+        from stompcodec.spark.receiver import identity_of, positions_of
 
         folder = self._options.spool_dir
         identity, begin = positions_of(start)
@@ -294,3 +302,60 @@ class LiveStreamReader(SplitReader, DataSourceStreamReader, SupportsTriggerAvail
                 f"{text} (restore the old folder, or set failOnDataLoss=false to read the new one from its start)"
             )
         _log.warning("%s", text)
+
+
+# ---- metrics in Spark's progress: backlog, spool, unacknowledged messages, age of the last frame ----
+
+#: Key of the metrics in a reported offset. No chain has this name.
+METRICS = "#metrics"
+_told: list[str] = []
+
+
+def source_metrics(progress: Any) -> list[dict[str, Any]]:
+    """Return the metrics of each live source "stomp" in a progress of Spark, in the order of the sources.
+
+    Each is a dictionary: `description`; `backlogBytes`, received but not in a batch yet; `spoolBytes`;
+    `unacknowledged`, messages delivered but not acknowledged; `lastFrameAgeSeconds`, None without a frame; `connected`;
+    and `stalled`, the reason why nothing is written, None while all is well.
+
+    Args:
+        progress: a `StreamingQueryProgress`, from `query.lastProgress` or a listener, or a dictionary or JSON of one;
+            None, as before the first batch, gives an empty list.
+
+    Raises:
+        ValueError: a text that is not JSON.
+
+    >>> latest = json.dumps({"frames": 7, "#metrics": {"backlogBytes": 3}})
+    >>> source_metrics({"sources": [{"latestOffset": latest}, {"latestOffset": None}]})
+    [{'backlogBytes': 3}]
+    """
+    if progress is None:
+        return []
+    if not isinstance(progress, (str, Mapping)):
+        progress = progress.json
+    found = json.loads(progress) if isinstance(progress, str) else progress
+    metrics = []
+    for source in found.get("sources") or []:
+        latest = source.get("latestOffset")
+        if isinstance(latest, str):
+            try:
+                latest = json.loads(latest)
+            except ValueError:  # another source
+                continue
+        if isinstance(latest, Mapping) and isinstance(latest.get(METRICS), Mapping):
+            metrics.append(dict(latest[METRICS]))
+    return metrics
+
+
+def tell_once() -> None:
+    """Log once where this PySpark shows the metrics of a source, or that it shows none."""
+    if _told:
+        return
+    if hasattr(DataSourceStreamReader, "reportLatestOffset"):
+        text = "PySpark %s takes no metrics from Python sources: they are in sources[].latestOffset of the progress"
+        level = logging.INFO
+    else:
+        text = "PySpark %s shows nothing of a Python source in the progress: PySpark 4.2 shows backlog, spool and age"
+        level = logging.WARNING
+    _told.append(text)
+    _log.log(level, text + " (docs/spark-semantics.md)", pyspark.__version__)

@@ -1,4 +1,4 @@
-"""Differences between versions of PySpark: substitutes for classes that 4.0 and 4.1 lack.
+"""What the sources, the sink and the functions share: classes that older versions of PySpark lack, and pickling.
 
 Before 4.2 Spark has no admission control. It calls `latestOffset()` without the start of the batch and without a limit,
 and runs the trigger availableNow as one batch. `Batches` knows the start from other calls.
@@ -6,7 +6,9 @@ and runs the trigger availableNow as one batch. `Batches` knows the start from o
 
 from __future__ import annotations
 
+import gc
 import logging
+import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -14,6 +16,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyspark
 from pyspark.sql import datasource
+
+from stompcodec.errors import StompError
 
 __all__ = [
     "Batches",
@@ -71,6 +75,14 @@ else:
 
     class DataSourceStreamArrowWriter(datasource.DataSourceStreamWriter, datasource.DataSourceArrowWriter):
         """Stream writer for 4.0, where Spark gives record batches to every DataSourceArrowWriter, in streams, too."""
+
+
+class SinkError(StompError):
+    """Error for rows that cannot be sent or were not all accepted: one line that names the row.
+
+    >>> issubclass(SinkError, StompError)
+    True
+    """
 
 
 class Batches:
@@ -141,3 +153,47 @@ def plain(offset: Mapping[str, _Value]) -> dict[str, _Value]:
     {'a': 5}
     """
     return {key: value for key, value in offset.items() if key != _TICK}
+
+
+# ---- pickling for executors, where this package may be missing ----
+
+_settled = False
+
+
+def _arrive(module: str, name: str, state: bytes) -> Any:
+    import importlib
+    import pickle
+    import sys
+
+    try:
+        found = getattr(importlib.import_module(module), name)
+    except ModuleNotFoundError as error:
+        if error.name != "stompcodec":
+            raise
+        raise ModuleNotFoundError(
+            f"stompcodec is not installed for {sys.executable}, which runs this executor: install stompcodec[spark] "
+            "there, or ship an environment that has it (spark.archives, PYSPARK_PYTHON): see docs/spark-cluster.md"
+        ) from None
+    result = found.__new__(found)
+    result.__dict__.update(pickle.loads(state))
+    return result
+
+
+# PySpark pickles functions of unimportable modules by value, so this one runs even where this package is missing.
+_arrive.__module__ = "stompcodec_to_executors"
+
+
+def settle() -> None:
+    """Freeze imported modules: a worker collects garbage after each task, which takes as long as reading 32 MiB."""
+    global _settled
+    if not _settled:
+        _settled = True
+        gc.freeze()
+
+
+class Shipped:
+    """Mixin for objects that PySpark pickles; unpickled without this package they raise an error that helps."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # The state holds our objects, so it stays pickled until this package is known to be importable.
+        return _arrive, (type(self).__module__, type(self).__qualname__, pickle.dumps(self.__dict__))

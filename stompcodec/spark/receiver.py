@@ -1,4 +1,4 @@
-"""The receiver: a recorder in a thread, which fills the spool while Spark reads it.
+"""The receiver: a recorder in a thread, which fills the spool while Spark reads it; and the identity of a spool.
 
 Everything acknowledged is in the spool, and whoever fills a spool holds its lock. `release` says what Spark is done
 with: that may be deleted, and with ackMode=batch that is when it is acknowledged.
@@ -10,8 +10,10 @@ import contextlib
 import errno
 import logging
 import os
+import re
 import threading
 import time
+import uuid
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -23,8 +25,7 @@ from stompcodec.client.recorder import Dedupe, Recorder, holder_of
 from stompcodec.disk import access_of
 from stompcodec.errors import ConnectionLostError, ReceiptTimeoutError, RejectedError, StompError, StoreError
 from stompcodec.spark.link import LiveOptions
-from stompcodec.spark.live.spool import identify
-from stompcodec.spark.reading.index import open_index
+from stompcodec.spark.reading.splits import open_index
 from stompcodec.spec import Limits
 
 log = logging.getLogger("stompcodec.spark")
@@ -476,3 +477,73 @@ def _size_of(folder: str) -> int:
             with contextlib.suppress(OSError):
                 total += entry.stat().st_size
     return total
+
+
+# ---- identity: an id in the spool's folder and in every offset, so that a checkpoint never reads another spool ----
+
+#: An offset as Spark keeps it: chain name -> position, and under `_KEY` the identity of the spool.
+Offset = dict[str, "int | str"]
+
+#: Key of the identity in an offset. Names of chains do not begin with "#".
+_KEY = "#spool"
+_FILE = "spool-id"
+
+
+def identity_of(folder: str) -> str | None:
+    """Return the identity of a spool; None if it has none or does not exist. Raises StoreError if it cannot be read."""
+    path = Path(folder, _FILE)
+    try:
+        text = path.read_text(encoding="ascii", errors="replace").strip()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise StoreError(f"{path} cannot be read: {error.strerror} (grant access to the spool)") from error
+    if not re.fullmatch(r"[0-9a-f]{32}", text):
+        raise StoreError(f"{path} is damaged: it must hold 32 hex digits (put it back, or take a new spoolDir)")
+    return text
+
+
+def identify(folder: str, *, anew: bool = False) -> str:
+    """Return the identity of a spool, after making one if it has none. The caller holds the lock of the spool.
+
+    With `anew` it gets a new one, so that older offsets no longer belong to this spool.
+    """
+    found = identity_of(folder)
+    if found is not None and not anew:
+        return found
+    made, path = uuid.uuid4().hex, Path(folder, _FILE)
+    beside = path.with_name(f".{_FILE}")
+    try:
+        with contextlib.suppress(FileNotFoundError):
+            beside.unlink()
+        file = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+        with open(file, "w", encoding="ascii") as stream:
+            stream.write(f"{made}\n")
+            stream.flush()
+            os.fsync(stream.fileno())
+        beside.replace(path)
+    except OSError as error:
+        raise StoreError(f"{path} cannot be written: {error.strerror} (free space, or grant access)") from error
+    return made
+
+
+def stamped(positions: Mapping[str, int], identity: str) -> Offset:
+    """Return an offset: the identity of a spool, and positions in its chains.
+
+    >>> stamped({"frames": 7}, "ab")
+    {'#spool': 'ab', 'frames': 7}
+    """
+    offset: Offset = {_KEY: identity}
+    offset.update(sorted(positions.items()))
+    return offset
+
+
+def positions_of(offset: Mapping[str, int | str]) -> tuple[str | None, dict[str, int]]:
+    """Return the identity in an offset, None if an earlier version wrote it, and the position in each chain.
+
+    >>> positions_of({"#spool": "ab", "frames": 7}), positions_of({"frames": 7})
+    (('ab', {'frames': 7}), (None, {'frames': 7}))
+    """
+    identity = offset.get(_KEY)
+    positions = {chain: int(position) for chain, position in offset.items() if not chain.startswith("#")}
+    return (None if identity is None else str(identity)), positions

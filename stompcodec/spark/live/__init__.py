@@ -1,1 +1,0 @@
-"""The source "stomp", with a spool on the driver."""
