@@ -3,7 +3,6 @@
 import asyncio
 import json
 import logging
-import threading
 from collections import Counter, deque
 
 import pytest
@@ -15,12 +14,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from patience import patience
 
-import stompcodec.client as stomp
 from stompcodec.client.aio.waiting import AsyncPauses
 from stompcodec.client.dialects import BROKERS
 from stompcodec.client.handlers import ATTEMPTS, Handling, Retries
 from stompcodec.client.sync.waiting import Pauses
-from stompcodec.errors import ContentError, LocalProtocolError
+from stompcodec.errors import LocalProtocolError
 
 LONE = [0.1, 0.2, 0.4, 0.8, 1.6]
 #: What becomes of a transient message. The copy to a queue of dead letters comes before the ACK.
@@ -68,21 +66,6 @@ def test_one_that_is_away_for_ten_minutes_makes_a_handful_and_holds_no_window(mo
     assert max(desk.pauses) == 30.0
     assert desk.windows == [50, 1, 50]  # again its own after the first success
     assert max(Counter(number for number, _ in desk.calls).values()) == ATTEMPTS
-
-
-@pytest.mark.parametrize("error", [ContentError, lambda text: UnicodeDecodeError("utf-8", b"", 0, 1, text), KeyError])
-def test_what_another_call_would_raise_again_is_given_up_at_once(monkeypatch, error):
-    options = {"give_up": KeyError} if error is KeyError else {}
-    desk = Down(monkeypatch, bad={"m0001"}, error=error, **options).desk.put(2).run()
-    assert (desk.calls, dead(desk), desk.pauses) == ([("m0001", 1), ("m0002", 1)], ["m0001"], [])
-
-
-def test_a_dead_letter_that_its_broker_keeps_is_no_busy_loop(monkeypatch):
-    """Our broker requeues what is refused in a dead letter queue."""
-    down = Down(monkeypatch, bad={"m0001"}, destination="/queue/DLQ.a")
-    down.desk.requeues = True
-    down.desk.put(1).run(until=600.0)
-    assert len(down.desk.calls) < 50
 
 
 class Behind(Desk):
@@ -322,21 +305,6 @@ def failing_twice(shell, calls):
     return shell.handler(handle)
 
 
-def test_a_long_outage_gives_the_window_back_until_a_call_succeeds(shell, ours, pauses, monkeypatch):
-    monkeypatch.setattr(Retries, "pause", lambda _retries, before: 30.0)
-    windows, calls, queue = Seen(), Seen(), f"/queue/window-{shell.name}"
-
-    def watch(direction, frame):
-        if frame.command == "SUBSCRIBE":
-            windows.add(frame.get("prefetch-count"))
-
-    client = shell.connect(ours.url, on_frame=watch)
-    client.send_many([(queue, b"%d" % number) for number in range(5)])
-    client.subscribe(queue, handler=failing_twice(shell, calls))
-    assert windows.wait(3) == ["100", "1", "100"]
-    assert calls.wait(7) == [b"0"] * 3 + [b"1", b"2", b"3", b"4"]
-
-
 @pytest.mark.parametrize(("server", "windows"), [("RabbitMQ/3.10.8", ["100", "100"]), ("other/1", ["100"])])
 def test_a_window_stays_where_its_messages_would_not_come_again(shell, pauses, server, windows, monkeypatch):
     """RabbitMQ keeps them for the connection. Behind the outage it gets the window that a new connection lacks."""
@@ -383,40 +351,7 @@ def test_the_end_does_not_wait_for_a_pause_and_leaves_the_message(shell, peer, l
     assert not peer.got("ACK") + peer.got("NACK")
 
 
-def test_middleware_sees_each_call_and_its_receive_is_repeated_too(shell, peer, pauses):
-    places, seen = [], Seen()
-
-    class Failing(stomp.Middleware):
-        def receive(self, event):
-            return self._around("receive", 2)
-
-        def process(self, event):
-            return self._around("process", 3)
-
-        def _around(self, place, most):
-            places.append(place)
-            if places.count(place) < most:
-                raise ValueError(place)
-            return threading.Lock()  # a context
-
-    client = shell.connect(peer.url, middleware=[Failing()])
-    client.subscribe("/queue/a", handler=failing(shell, seen))
-    peer.deliver("s1", b"x")
-    peer.wait(lambda peer: peer.got("ACK"))
-    assert (places, seen.bodies) == (["receive"] * 2 + ["process"] * 3, [b"x"])
-
-
 # ---- the defaults of `subscribe` ----
-
-
-def test_a_handler_acknowledges_unless_something_else_is_asked_for(shell, peer):
-    client, seen = shell.connect(peer.url), Seen()
-    for options in ({"handler": failing(shell, seen)}, {}, {"handler": failing(shell, seen), "ack": "auto"}):
-        client.subscribe("/queue/a", **options)
-    modes = [(frame.headers["ack"], frame.get("prefetch-count")) for frame in peer.got("SUBSCRIBE")]
-    assert modes == [("client-individual", "100"), ("auto", None), ("auto", None)]
-    peer.deliver("s1", b"x")
-    peer.wait(lambda peer: peer.got("ACK"))
 
 
 def bare(peer, *bodies):

@@ -1,7 +1,6 @@
 """What only the shell for asyncio has."""
 
 import asyncio
-import threading
 import time
 from types import SimpleNamespace
 
@@ -13,8 +12,6 @@ from client.shells import QUICK
 from patience import patience
 
 import stompcodec.client as stomp
-from stompcodec import Frame, serialize
-from stompcodec.client.aio.waiting import AsyncDelivery
 
 
 def test_asyncio_idioms(peer):
@@ -37,50 +34,6 @@ def test_asyncio_idioms(peer):
         with pytest.raises(asyncio.TimeoutError):
             await asyncio.wait_for(client.request("/queue/nobody", b"?"), 0.05)
         await client.close()
-
-    asyncio.run(main())
-
-
-def test_a_busy_iterator_lets_other_tasks_run(peer):
-    """Even where messages are there always, each batch lets the other tasks have a turn."""
-    frame = Frame("MESSAGE", {"subscription": "s1", "message-id": "m", "destination": "/queue/a"}, b"x")
-
-    async def main():
-        turns = 0
-
-        async def count():
-            nonlocal turns
-            while True:
-                turns += 1
-                await asyncio.sleep(0)
-
-        async with stomp.connect_async(peer.url) as client:
-            subscription = await client.subscribe("/queue/a")
-            counter = asyncio.create_task(count())
-            await asyncio.sleep(0)
-            before = turns
-            for _ in range(5):
-                with client._link.engine.lock:
-                    client._link.core.inbound.receive(serialize(frame), time.monotonic())
-                await subscription.__anext__()
-            assert turns >= before + 5
-            counter.cancel()
-
-    asyncio.run(main())
-
-
-def test_a_handler_task_may_close_its_client(peer):
-    async def main():
-        closed = asyncio.Event()
-
-        async def handle(message):
-            await client.close()
-            closed.set()
-
-        client = await stomp.connect_async(peer.url)
-        await client.subscribe("/queue/a", handler=handle)
-        peer.deliver("s1", b"x")
-        await asyncio.wait_for(closed.wait(), patience(5))
 
     asyncio.run(main())
 
@@ -154,33 +107,6 @@ def test_a_closed_loop_leaves_no_events_behind():
         engine.do(client._link.core.close, time.monotonic(), client._link.call("close", "", 1.0), 1.0)
         engine.join(patience(30))
         assert not delivery._noted
-
-
-def test_states_do_not_overtake_each_other(peer, monkeypatch):
-    """The I/O thread is held up before it tells the loop that the client is connected again; the loop closes it."""
-    states, connected, closing = [], threading.Event(), threading.Event()
-    deliver = AsyncDelivery.deliver
-
-    def slow_deliver(delivery, news):
-        if ("connected", None) in news.events and "reconnecting" in states:
-            connected.set()
-            closing.wait(patience(30))
-        deliver(delivery, news)
-        if ("closing", None) in news.events:
-            closing.set()
-
-    monkeypatch.setattr(AsyncDelivery, "deliver", slow_deliver)
-
-    async def main():
-        def on_state(state, _error):
-            states.append(state)
-
-        async with stomp.connect_async(peer.url, reconnect=QUICK, on_state=on_state):
-            peer.cut()
-            assert await asyncio.to_thread(connected.wait, patience(30))
-
-    asyncio.run(main())
-    assert states == ["connected", "reconnecting", "connected", "closing", "closed"]
 
 
 #: What waits beside the others.

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import contextvars
 import inspect
 from unittest import mock
 
@@ -14,7 +12,6 @@ from client.peer import Peer
 from patience import patience
 
 import stompcodec.client as stomp
-from stompcodec.client.aio.waiting import Begun, Sent
 from stompcodec.errors import LocalProtocolError
 
 OPTIONS = {"heart_beat": (0, 0), "receipt_timeout": 60.0}
@@ -50,19 +47,6 @@ def test_all_ways_to_await_it() -> None:
         await client.send("/queue/a", b"8", receipt=True)
 
     assert run(work) == [b"%d" % number for number in range(1, 9)]
-
-
-def test_gathered_sends_make_no_tasks() -> None:
-    async def work(client, peer) -> None:
-        sends = [client.send("/queue/a", b"%d" % number) for number in range(100)]
-        assert {type(send) for send in sends} == {Sent}
-        before = len(asyncio.all_tasks())
-        gathered = asyncio.gather(*sends)
-        assert len(asyncio.all_tasks()) == before
-        await gathered
-        await client.send("/queue/a", b"last", receipt=True)
-
-    assert run(work) == [*(b"%d" % number for number in range(100)), b"last"]
 
 
 @pytest.mark.parametrize("middleware", [[], [Notes()]], ids=["without", "with"])
@@ -111,25 +95,6 @@ def test_errors_come_when_it_is_awaited() -> None:
         assert run(work, *layers) == sent
 
 
-def test_a_cancelled_wait_leaves_the_receipt_to_others() -> None:
-    async def work(client, peer) -> None:
-        held = []
-        peer.rules["SEND"] = lambda side, frame: held.append((side, frame))
-        receipt = await client.send_for_receipt("/queue/a", b"x")
-        waits = [asyncio.create_task(receipt.wait()) for _ in range(3)]
-        await asyncio.sleep(0)
-        waits[1].cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await waits[1]
-        peer.wait(lambda _: held)
-        peer.do(lambda: held[0][0].receipt(held[0][1]))
-        await asyncio.gather(waits[0], waits[2])
-        assert await receipt is None
-        assert receipt.done
-
-    run(work)
-
-
 def test_it_still_looks_like_a_coroutine_function() -> None:
     assert asyncio.iscoroutinefunction(stomp.AsyncClient.send)
     double = mock.create_autospec(stomp.AsyncClient, instance=True)
@@ -139,25 +104,6 @@ def test_it_still_looks_like_a_coroutine_function() -> None:
 
 
 # ---- with middleware ----
-
-
-def test_it_is_sent_before_it_is_awaited() -> None:
-    notes = Notes()
-
-    async def work(client, peer) -> None:
-        held = []
-        peer.rules["SEND"] = lambda side, frame: held.append((side, frame))
-        assert type(client.send("/queue/a", b"1")) is Sent
-        begun = client.send("/queue/a", b"2", receipt=True)
-        assert type(begun) is Begun
-        assert asyncio.iscoroutine(begun)
-        assert notes.steps == ["a>send", "a<send", "a>send"]
-        await asyncio.to_thread(peer.wait, lambda _: len(peer.got("SEND")) == 2)
-        peer.do(lambda: held[1][0].receipt(held[1][1]))
-        assert await asyncio.create_task(begun) is None
-        assert notes.steps[-1] == "a<send"
-
-    assert run(work, notes) == [b"1", b"2"]
 
 
 def test_a_cancelled_send_leaves_the_middleware() -> None:
@@ -174,42 +120,3 @@ def test_a_cancelled_send_leaves_the_middleware() -> None:
         assert notes.steps[-1] == "a!send GeneratorExit"
 
     run(work, notes)
-
-
-def test_each_send_has_a_context_of_its_own() -> None:
-    depth = contextvars.ContextVar("depth", default=0)
-    seen = []
-
-    class Deeper(stomp.Middleware):
-        @contextlib.contextmanager
-        def send(self, event):
-            seen.append(depth.get())
-            token = depth.set(depth.get() + 1)
-            yield
-            depth.reset(token)
-
-    async def work(client, peer) -> None:
-        await asyncio.gather(*[client.send("/queue/a", b"%d" % number, receipt=True) for number in range(3)])
-        assert depth.get() == 0
-
-    assert run(work, Deeper()) == [b"0", b"1", b"2"]
-    assert seen == [0, 0, 0]
-
-
-def test_middleware_that_awaits_begins_in_the_task_that_awaits_it() -> None:
-    tasks = []
-
-    class Entered(stomp.AsyncMiddleware):
-        @contextlib.asynccontextmanager
-        async def send(self, event):
-            tasks.append(asyncio.current_task())
-            yield
-
-    async def work(client, peer) -> None:
-        send = client.send("/queue/a", b"1")
-        assert not tasks
-        task = asyncio.create_task(send)
-        await task
-        assert tasks == [task]
-
-    assert run(work, Entered()) == [b"1"]

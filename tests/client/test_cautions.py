@@ -6,12 +6,10 @@ import logging
 from types import SimpleNamespace
 
 import pytest
-from client.peer import Peer
-from client.scripted import Scripted, outcome
+from client.scripted import Scripted
 
-from stompcodec import Frame
 from stompcodec.client import dialects, handlers
-from stompcodec.errors import LocalProtocolError, ReceiptTimeoutError
+from stompcodec.errors import LocalProtocolError
 
 CONVERTS = "convert_string_expressions:n > 9"
 FOREIGN = {"activemq": "ActiveMQ/6.3.1", "artemis": "ActiveMQ-Artemis/2.40.0", "rabbitmq": "RabbitMQ/4.3.6"}
@@ -76,63 +74,6 @@ def test_a_selector_that_breaks_others_is_refused_at_the_call(given):
         Scripted(server=server).connect().subscribed(**given)
 
 
-def test_that_a_server_ended_the_session_is_not_said_of_an_error(caplog):
-    here = Scripted(server=FOREIGN["artemis"], reconnect=None).connect()
-    call = here.send(receipt=True)
-    (frame,) = here.frames()
-    here.error(frame, "no such thing")  # and it is the client that closes
-    assert outcome(call) == "RejectedError"
-    assert "the session ended with an ERROR of the server: no such thing" in caplog.text
-    assert "the server ended" not in caplog.text
-
-
-@pytest.mark.parametrize(
-    ("headers", "attempt"),
-    [
-        ({"redelivered": "false"}, 1),
-        ({"redelivered": "true"}, 2),
-        ({"redelivered": "true", "x-delivery-count": "3"}, 4),  # 3.10
-        ({"redelivered": "true", "x-acquired-count": "2"}, 3),  # 4.3, after NACKs
-        ({"redelivered": "true", "x-delivery-count": "1", "x-acquired-count": "3"}, 4),  # and a lost connection
-        ({"redelivered": "true", "x-acquired-count": "3", "x-delivery-count": "1"}, 4),
-    ],
-)
-def test_attempts_of_rabbitmq_count_every_delivery(headers, attempt):
-    here = Scripted(server=FOREIGN["rabbitmq"]).connect()
-    subscription = here.subscribed("client-individual")
-    assert here.deliver(subscription, **headers).attempt == attempt
-
-
-@pytest.mark.parametrize("said", ["call", "option", "headers", "request", "many", "frame", "transaction"])
-def test_rabbitmq_is_not_told_what_makes_a_queue_exclusive(shell, said):
-    """RabbitMQ takes persistent:false for the wish to have the queue alone, and refuses it to everyone else."""
-    with Peer(server="stompcodec/1 as rabbitmq") as peer:
-        shell.connect(peer.url).send("/queue/a", b"x", persistent=False, receipt=True)
-        assert [frame.get("persistent") for frame in peer.got("SEND")] == ["false"]
-    with Peer(server=FOREIGN["rabbitmq"]) as peer:
-        client = shell.connect(peer.url, **({"persistent": False} if said == "option" else {}))
-        given = {"persistent": "false"}
-        if said == "many":
-            client.send_many([("/queue/a", b"x")] * 2, persistent=False)
-        elif said == "frame":
-            client.send_many([Frame("SEND", {"destination": "/queue/a", **given}, b"x")])
-        elif said == "transaction":
-            with client.transaction() as transaction:
-                transaction.send("/queue/a", b"x", given)
-        elif said == "request":
-            with pytest.raises(ReceiptTimeoutError):
-                client.request("/queue/a", b"x", 0.01)
-        else:
-            client.send("/queue/a", b"x", given if said == "headers" else None, receipt=True)
-            client.send("/queue/a", "x", persistent=False if said == "call" else None, receipt=True)
-            client.send("/queue/a", b"x", persistent=True, receipt=True)
-        client.ping()
-        sent = [frame.get("persistent") for frame in peer.got("SEND")]
-        assert sent
-        assert set(sent) <= {None, "true"}
-        assert ("true" in sent) == (said in ("call", "option", "headers"))
-
-
 # ---- windows of Artemis, which count in bytes ----
 
 UNTYPED = [
@@ -146,16 +87,6 @@ def test_a_queue_without_its_type_has_a_wide_window(options, headers):
     client = Scripted(server=FOREIGN["artemis"], **options).connect()
     subscription = client.subscribed("client-individual", prefetch=5, destination="/queue/a", headers=headers)
     assert int(dict(subscription.asked)["consumer-window-size"]) >= 2**23
-
-
-@pytest.mark.parametrize(("options", "headers"), UNTYPED)
-def test_an_address_that_is_no_queue_is_not_left_for_a_window(options, headers):
-    """With the subscription, all that waits would go."""
-    client = Scripted(server=FOREIGN["artemis"], **options).connect()
-    subscription = client.subscribed("client-individual", prefetch=5, destination="/queue/a", headers=headers)
-    call = client.call("UNSUBSCRIBE", 30.0, "UNSUBSCRIBE")
-    client.core.inbound.begin_again(subscription, client.now, call, narrow=True)
-    assert client.commands() == []
 
 
 def test_the_calls_with_a_message_are_counted_over_its_deliveries():

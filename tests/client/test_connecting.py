@@ -5,7 +5,6 @@ import contextlib
 import logging
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from client.peer import Peer, closed_port
@@ -13,23 +12,11 @@ from client.shells import QUICK
 from patience import patience
 
 import stompcodec.client as stomp
-from stompcodec.client import engine
 from stompcodec.errors import ConfigError
 
 SLOW = stomp.Backoff(first=60, most=60, jitter=0)
 
 # ---- connecting ----
-
-
-def test_nobody_is_there(shell):
-    """Of several addresses, the last one is named."""
-    started = time.monotonic()
-    with closed_port() as first, closed_port() as last, pytest.raises(stomp.ConnectionLostError) as lost:
-        shell.connect(f"failover:(stomp://127.0.0.1:{first},stomp://127.0.0.1:{last})")
-    assert time.monotonic() - started < patience(5)
-    assert str(lost.value).startswith(f"cannot connect to stomp://127.0.0.1:{last}: ")
-    assert not lost.value.sent
-    assert isinstance(lost.value, OSError)
 
 
 def test_what_is_no_stomp_names_its_address(shell):
@@ -38,19 +25,6 @@ def test_what_is_no_stomp_names_its_address(shell):
     with Peer(rules=rules) as peer, pytest.raises(stomp.RemoteProtocolError, match="malformed frame") as error:
         shell.connect(f"stomp://ann:secret@127.0.0.1:{peer.port}")
     assert error.value.__notes__ == [f"There was no session at stomp://ann:***@127.0.0.1:{peer.port}."]
-
-
-@pytest.mark.parametrize(
-    ("reconnect", "most"), [(QUICK, 10), (None, 10), (SLOW, 1)], ids=["reconnects", "does not", "reconnects slowly"]
-)
-def test_waiting_for_a_server_that_starts_late(reconnect, most):
-    with ThreadPoolExecutor(1) as pool:
-        with closed_port() as port:
-            options = {"startup_timeout": patience(most), "reconnect": reconnect}
-            connecting = pool.submit(stomp.connect, f"stomp://127.0.0.1:{port}", **options)
-            time.sleep(0.3)
-        with Peer(port=port), connecting.result() as client:
-            assert client.state == "connected"
 
 
 @pytest.mark.parametrize(
@@ -87,28 +61,6 @@ def test_the_url_says_who_and_where(shell, peer):
     first, second = peer.got("CONNECT")
     assert [first.get(name) for name in ("host", "login", "passcode")] == ["orders", "ann", "p@ss"]
     assert [second.get(name) for name in ("host", "login", "client-id", "x")] == ["/", "bob", "me", "y"]
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("after", ["silent", "closes"])
-def test_a_refusal_is_told_when_the_time_is_over(shell, after):
-    """The attempt that the time-out ends says less than the broker's answer to the one before."""
-
-    def refuse_once(side, frame):
-        if len(side.peer.got("CONNECT")) == 1:
-            side.send("ERROR", {"message": "Bad CONNECT"}, b"Access refused for user 'ann'")
-        elif after == "closes":
-            side.close()
-
-    for seconds in (0.3, 1, 5, 30):  # the shortest in which a second attempt begins
-        with Peer(rules={"CONNECT": refuse_once}) as peer:
-            with pytest.raises(stomp.StompError) as caught:
-                shell.connect(peer.url, login="ann", startup_timeout=seconds, reconnect=QUICK)
-            if len(peer.got("CONNECT")) > 1:
-                break
-    assert isinstance(caught.value, stomp.RejectedError)
-    assert "Access refused" in str(caught.value)
-    assert len(peer.got("CONNECT")) > 1
 
 
 @pytest.mark.parametrize(
@@ -225,28 +177,6 @@ def test_hooks_see_frames_and_states(shell, peer):
         ("closing", "NoneType"),
         ("closed", "NoneType"),
     ]
-
-
-def test_states_do_not_overtake_each_other(peer, monkeypatch):
-    """The I/O thread is held up between waking the program and going on; the program closes meanwhile."""
-    states, closing = [], threading.Event()
-    wake, put = engine.News.wake, engine.Watcher.put
-
-    def slow_wake(news):
-        wake(news)
-        if ("connected", None) in news.events:
-            closing.wait(patience(30))
-
-    def seen_put(watcher, news):
-        put(watcher, news)
-        if ("closing", None) in news.events:
-            closing.set()
-
-    monkeypatch.setattr(engine.News, "wake", slow_wake)
-    monkeypatch.setattr(engine.Watcher, "put", seen_put)
-    with stomp.connect(peer.url, on_state=lambda state, _error: states.append(state)):
-        pass
-    assert states == ["connected", "closing", "closed"]
 
 
 def test_a_hook_that_blocks_or_fails_holds_up_nothing(peer, caplog):

@@ -15,7 +15,7 @@ from patience import patience
 import stompcodec.client as stomp
 from stompcodec import Frame
 from stompcodec.client.dialects import BROKERS, row_of
-from stompcodec.client.handlers import copy_of, key_of, text_of, way_of
+from stompcodec.client.handlers import copy_of, text_of, way_of
 from stompcodec.client.messages import BaseMessage, Subscription
 from stompcodec.client.outbox import KEPT
 from stompcodec.errors import LocalProtocolError, ReceiptTimeoutError
@@ -153,27 +153,6 @@ def test_the_key_of_a_copy_is_that_of_the_message_and_its_consumers():
     others += [key(message_of("/topic/a", durable=name), client_id="me") for name in ("one", "two")]
     assert len({key(message_of()), *others}) == 5
     assert key(message_of("/topic/a")) is None  # no later delivery is of the same message
-
-
-@pytest.mark.parametrize(
-    ("destination", "headers", "durable", "has_key"),
-    [
-        ("/queue/a", {}, None, True),
-        ("/queue/a", {"subscription-type": "MULTICAST"}, None, False),
-        ("jms.queue.a", {"subscription-type": "MULTICAST"}, None, False),
-        ("a", {"subscription-type": "ANYCAST"}, None, True),
-        ("a", {}, None, False),
-        ("/topic/a", {}, None, False),
-        ("/topic/a", {}, "daily", True),
-    ],
-)
-def test_a_copy_has_a_key_if_the_type_that_was_asked_for_keeps_the_message(destination, headers, durable, has_key):
-    row = BROKERS["artemis"]
-    subscription = Subscription(destination, id="s1", ack="client-individual", headers=headers, durable=durable)
-    subscription.asked = subscription.subscribe_headers(row, "me", "transient", lambda: "")
-    pairs = [("destination", destination), ("message-id", "8,7"), ("timestamp", "1"), ("subscription", "s1")]
-    message = BaseMessage(Frame("MESSAGE", pairs, b"x"), subscription, 1, 1)
-    assert bool(key_of(message, row, "DLQ", "me")) is has_key
 
 
 # ---- whatever happens ----
@@ -326,37 +305,6 @@ def failing(shell, seen=None):
     return shell.handler(handle)
 
 
-def test_without_a_place_the_message_stays_and_the_subscription_ends_with_the_error(shell):
-    with Peer(server=SERVERS["vertx"]) as peer:
-        subscription = shell.connect(peer.url).subscribe("/queue/a", handler=failing(shell))
-        peer.deliver("s1", b"x")
-        with pytest.raises(json.JSONDecodeError):
-            subscription.join(patience(10))
-        peer.wait(lambda peer: peer.got("UNSUBSCRIBE"))
-        assert not peer.got("ACK") + peer.got("NACK") + peer.got("SEND")
-
-
-@pytest.mark.parametrize(
-    ("dead_letter", "types", "expected"),
-    [
-        (None, False, "ANYCAST"),  # DLQ is a queue, whatever a program says of its own names
-        ("DLQ", False, "ANYCAST"),
-        ("/queue/dead", True, "ANYCAST"),
-        ("/queue/dead", False, None),
-        ("/topic/dead", True, "MULTICAST"),
-        ("dead", True, "ANYCAST"),  # else Artemis drops it where there is no such queue
-    ],
-)
-def test_a_named_dead_letter_queue_has_the_type_that_every_send_writes(shell, artemis, dead_letter, types, expected):
-    client = shell.connect(artemis.url, artemis_types=types)
-    client.subscribe("/queue/a", dead_letter=dead_letter, handler=failing(shell))
-    artemis.deliver("s1", b"x")
-    artemis.wait(lambda peer: peer.got("ACK"))
-    (copy,) = artemis.got("SEND")
-    kinds = [value for name, value in copy.headers.pairs() if name == "destination-type"]
-    assert (copy.get("destination"), kinds) == (dead_letter or "DLQ", [expected] if expected else [])
-
-
 @pytest.mark.parametrize("how", ["no receipt", "refused"])
 def test_a_copy_without_receipt_leaves_the_message_and_pauses_the_subscription(shell, artemis, how, monkeypatch):
     if how == "refused":
@@ -373,27 +321,6 @@ def test_a_copy_without_receipt_leaves_the_message_and_pauses_the_subscription(s
     subscription.join(patience(10))
     assert seen.bodies == [b"1"]
     assert not artemis.got("ACK") + artemis.got("NACK")
-
-
-def test_a_block_is_given_up_at_its_first_error_and_returned_when_it_is_interrupted(shell):
-    class Stop(BaseException):
-        pass
-
-    for server, fates in (
-        ("ours", [("NACK", None)] * 2),  # it counts the attempts, and delivers the message again
-        ("rabbitmq", [("NACK", None)]),
-        ("activemq", [("NACK", None)]),
-    ):
-        with Peer(server=SERVERS[server]) as peer:
-            subscription = shell.connect(peer.url).subscribe("/queue/a", ack="client-individual")
-            for error in (ValueError, Stop):
-                peer.deliver("s1", b"x", persistent="true")
-                message = subscription.get(patience(10))
-                with pytest.raises(error), message.processing():
-                    raise error
-            subscription.unsubscribe()
-            assert [(frame.command, frame.get("requeue")) for frame in peer.got("NACK")] == fates
-            assert len(peer.got("ACK")) == len(peer.got("SEND")) == (server == "rabbitmq")
 
 
 @pytest.mark.parametrize("server", ["artemis", "vertx"])

@@ -109,21 +109,6 @@ def recorded(path: Path) -> list[bytes]:
     return [frame.body.strip() for _, _, frame in Capture(path).frames()]
 
 
-def test_the_client_tells_it() -> None:
-    with StompBroker() as broker:
-        as_artemis(broker)
-        publish(broker.url, "/queue/a", 1)
-        told = []
-        for _ in range(2):
-            with stomp.connect(broker.url) as client, client.subscribe("/queue/a", ack="client-individual") as messages:
-                message = messages.get(patience(10))
-                assert message is not None
-                told.append((message.id, message.identity))
-    (first, one), (second, other) = told
-    assert first != second
-    assert one == other == f"28 {int(AT) + 28}"
-
-
 def test_the_recorder_knows_what_artemis_delivers_again(tmp_path: Path) -> None:
     """The first one ends without a single ACK; the second one finds it all in the capture."""
     path = tmp_path / "a.stompcap"

@@ -1,7 +1,5 @@
 """What only some brokers offer: RECEIVE and PING, typed headers, the older worker dialect; and our broker offers it."""
 
-import asyncio
-
 import pytest
 from client.broker import BrokerThread
 from client.peer import Peer
@@ -22,23 +20,6 @@ def broker():
 
 
 # ---- RECEIVE ----
-
-
-@pytest.mark.req("WISH-RCV-01", "WISH-RCV-02")
-@pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
-def test_receive_fetches_one_message_or_none(shell, broker, version):
-    client = shell.connect(broker.url, versions=[version])
-    name = f"/queue/receive-{shell.name}-{version}"
-    assert client.receive(name) is None
-    for body in (b"1", b"2", b"3"):
-        client.send(name, body, receipt=True)
-    assert client.receive(name).body == b"1"
-    message = client.receive(name, ack="client-individual")
-    assert (message.body, message.destination, message.redelivered) == (b"2", name, False)
-    assert client.receive(name).body == b"3"
-    assert client.receive(name) is None
-    message.ack(receipt=True)
-    client.close()
 
 
 def test_a_broker_that_does_not_offer_it(shell):
@@ -96,64 +77,6 @@ class Offering(Scripted):
         self.server.send(Frame("MESSAGE", pairs, body))
 
 
-def test_answers_find_their_calls_in_any_order_and_nothing_is_restored():
-    client = Offering().connect()
-    one, two = client.fetch(), client.fetch("client-individual")
-    client.message(two[1], b"2")
-    client.server.send(Frame("RECEIPT", {"receipt-id": two[0].id}))
-    client.server.send(Frame("EMPTY", {"subscription": one[1].id, "destination": "/queue/a"}))
-    client.server.send(Frame("RECEIPT", {"receipt-id": one[0].id}))
-    client.message(two[1], b"late")
-    client.pump()
-    assert (one[0].result, two[0].result.body) == (None, b"2")
-    assert (one[0].done, client.core.inbound.fetches, client.core.inbound.subscriptions) == (True, {}, {})
-
-
-def test_a_message_that_came_is_not_lost_with_its_receipt():
-    client = Offering().connect()
-    (one, first), (two, _second) = client.fetch(), client.fetch()
-    client.message(first)
-    client.pump()
-    client.core.link.lost(OSError("cut"), client.now)
-    assert (one.error, one.result.body) == (None, b"x")
-    assert isinstance(two.error, stomp.ConnectionLostError)
-    assert client.core.inbound.fetches == {}
-
-
-@pytest.mark.parametrize("ack", ["auto", "client", "client-individual"])
-def test_a_message_that_comes_too_late_is_refused(ack):
-    client = Offering().connect()
-    call, subscription = client.fetch(ack)
-    client.wait(6)
-    assert isinstance(call.error, stomp.ReceiptTimeoutError)
-    for _ in range(2):  # only the first is the answer
-        client.message(subscription)
-        client.pump()
-    nacks = [(frame.command, frame.headers["id"], frame.get("requeue")) for frame in client.frames()]
-    assert nacks == [("NACK", "ax", None)] * (ack != "auto")  # which the broker has forgotten
-    client.server.send(Frame("RECEIPT", {"receipt-id": call.id}))
-    client.pump()
-    assert (call.result, client.core.inbound.fetches, client.core.is_quiet()) == (None, {}, True)
-
-
-@pytest.mark.parametrize("came", ["message", "receipt", "nothing"])
-def test_the_message_of_an_abandoned_receive_is_refused_once(came):
-    client = Offering().connect()
-    call, subscription = client.fetch("client-individual")
-    if came != "nothing":
-        client.message(subscription)
-    if came == "receipt":
-        client.server.send(Frame("RECEIPT", {"receipt-id": call.id}))
-    client.pump()
-    client.core.abandon(client.now, call)
-    if came == "nothing":
-        assert client.frames() == []
-        client.message(subscription)
-        client.pump()
-    assert [(frame.command, frame.headers["id"]) for frame in client.frames()] == [("NACK", "ax")]
-    assert (call.done, client.core.inbound.fetches) == (True, {})
-
-
 def test_a_receive_that_was_not_sent_is_forgotten_with_its_call():
     client = Offering().connect()
     client.core.link.is_writable = False
@@ -199,35 +122,6 @@ def test_a_drain_waits_for_what_was_received_and_a_loss_ends_it_all():
     assert client.core.inbound.fetches == {}
 
 
-def test_the_id_of_a_receive_may_be_given(shell, broker):
-    name = f"/queue/given-{shell.name}"
-    client = shell.connect(broker.url, versions=["1.1"])  # its NACK names the subscription
-    client.send(name, b"1", receipt=True)
-    client.receive(name, ack="client-individual", id="x").nack(receipt=True)
-    assert client.receive(name, id="x").body == b"1"
-    client.subscribe("/queue/other", id="x")
-    with pytest.raises(stomp.LocalProtocolError, match="the id 'x' exists"):
-        client.receive(name, id="x")
-
-
-def test_a_cancelled_receive_leaves_its_message_to_others(broker):
-    name = "/queue/cancelled"
-
-    async def main():
-        async with stomp.connect_async(broker.url) as client, stomp.connect_async(broker.url) as other:
-            await client.send(name, b"1", receipt=True)
-            task = asyncio.create_task(client.receive(name, ack="client-individual"))
-            await asyncio.sleep(0)
-            task.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await task
-            for _ in range(2):  # the NACK is sent before the second PING
-                await client.ping()
-            assert (await other.receive(name)).body == b"1"
-
-    asyncio.run(main())
-
-
 def test_a_streamed_message_that_comes_too_late_is_refused_and_its_body_dropped(shell):
     body = bytes(500_000)
     with StompBroker() as broker:
@@ -264,23 +158,6 @@ def test_typed_headers_come_back_as_they_were(shell, broker):
     message = client.receive(name)
     assert {key: message.value(key) for key in values} == values
     assert (message.get("n"), message.value("no such"), message.value("no such", 7)) == ("9", None, 7)
-
-
-# ---- content-encoding and transformations ----
-
-
-@pytest.mark.req("WISH-ENC-01", "WISH-ENC-02", "WISH-TRF-01", "WISH-TYP-01")
-def test_a_client_asks_for_a_coding_and_a_form(shell, broker):
-    pytest.importorskip("defusedxml")
-    name = f"/queue/coded-{shell.name}"
-    client = shell.connect(broker.url)
-    client.send(name, b"hello", content_encoding="gzip", receipt=True)
-    message = client.receive(name, headers={"content-encoding": "base64"})
-    assert (message.body, message.content()) == (b"aGVsbG8=", b"hello")
-    client.send(name, '{"a":1}', {"transformation": "jms-map-json"}, receipt=True)
-    message = client.receive(name, headers={"transformation": "jms-map-xml"})
-    assert message.get("message-type") == "jms-map-xml"
-    assert message.text() == "<map><entry><string>a</string><int>1</int></entry></map>"
 
 
 # ---- negotiation by the header version; the older worker dialect ----
@@ -327,9 +204,3 @@ def test_receipts_may_come_in_another_order():
         client.pump()
         assert [call.done for call in calls] == done
         assert not calls[at].error
-
-
-@pytest.mark.parametrize("versions", [["legacy", "1.2"], "legacy", ["1.3"]])
-def test_the_dialect_stands_alone(versions):
-    with pytest.raises(ValueError, match="legacy alone"):
-        stomp.Options(versions=versions)

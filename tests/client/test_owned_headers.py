@@ -1,7 +1,5 @@
 """The headers by which the client keeps account: none is overwritten by `headers=`, in any call."""
 
-import json
-
 import pytest
 from client.broker import BrokerThread
 from client.scripted import Scripted
@@ -59,13 +57,6 @@ SENDS = {
 }
 
 
-@pytest.mark.parametrize("call", SENDS)
-def test_a_send(client, call):
-    for name in SEND:
-        SENDS[call](client, name)
-    client.send("/queue/owned", b"x", {"id": "7", "ack": "yes", "persistent": "true"}, receipt=True)  # of the program
-
-
 def test_a_request_and_a_subscription(client):
     def on_message(destination, **options):
         client.on_message(destination, **options)(print)
@@ -75,16 +66,6 @@ def test_a_request_and_a_subscription(client):
     for name in SUBSCRIBE:
         for call in (client.subscribe, client.receive, on_message):
             refused(call, name, "/queue/a")
-
-
-def test_an_acknowledgement(client, shell):
-    client.send(f"/queue/acked-{shell.name}", b"x", receipt=True)
-    with client.subscribe(f"/queue/acked-{shell.name}", ack="client-individual") as subscription:
-        message = subscription.get(patience(5))
-        for name in ACK:
-            refused(message.ack, name)
-        message.ack({"note": "1"}, receipt=True)
-        assert message.settled == "ACK"
 
 
 def test_a_reply(client):
@@ -121,33 +102,6 @@ def test_frames_may_name_the_transaction_that_they_are_sent_in(client):
                 [Frame("SEND", {"destination": "/queue/framed", "transaction": "t"})], transaction=transaction
             )
     assert client.subscribe("/queue/framed").get(patience(5)).body == b"x"
-
-
-def test_the_headers_of_a_received_message_pass(shell, broker):
-    client = shell.connect(broker.url)
-    names = [f"/queue/{number}-{shell.name}" for number in ("first", "second")]
-    client.send(names[0], b"x", {"n": "1"}, receipt=True)
-    message = client.subscribe(names[0], ack="client-individual").get(patience(5))
-    copies = [
-        message.headers,
-        dict(message.headers),
-        message.headers.pairs(),
-        json.loads(json.dumps(dict(message.headers))),
-    ]
-    for number, headers in enumerate(copies):
-        client.send(names[1], b"%d" % number, headers, receipt=True)
-    client.send_many([(names[1], b"4", message.headers), Frame("SEND", message.headers, b"5")])
-    with client.transaction() as transaction:
-        transaction.send(names[1], b"6", message.headers)
-    message.ack({key: value for key, value in message.headers.items() if key != "content-length"}, receipt=True)
-    subscription = client.subscribe(names[1])
-    assert {subscription.get(patience(5)).body for _ in (0, 1, 2, 3, 4, 6)} == {b"0", b"1", b"2", b"3", b"4", b"6"}
-    for name in ("message-id", "subscription"):
-        rest = {key: value for key, value in message.headers.items() if key not in (name, "destination")}
-        with pytest.raises(ValueError, match="only a received message has it"):
-            client.send(names[1], b"x", rest)
-    with pytest.raises(ValueError, match="belongs to the client"):
-        client.subscribe(names[1], headers=message.headers)
 
 
 # ---- headers that an argument merely writes ----

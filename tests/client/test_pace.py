@@ -37,52 +37,6 @@ def flap(client, count=MOST_SHORT):
 # ---- the pace ----
 
 
-@pytest.mark.parametrize("confirm", [True, False])
-def test_after_three_short_connections_the_next_one_restores_one_by_one(client, confirm):
-    ids = [client.subscribed(confirm=confirm).id for _ in range(3)]
-    flap(client, MOST_SHORT - 1)
-    assert sent(client) == [("SUBSCRIBE", id) for id in ids]
-    flap(client, 1)
-    for id in ids:
-        assert sent(client) == [("SUBSCRIBE", id)]
-        client.wait(STEP * 0.9)
-        assert sent(client) == []
-        client.wait(STEP * 0.1 + 1e-9)
-    assert client.frames() == []
-    assert client.core.link.phase == ("restoring" if confirm else "up")
-
-
-def test_what_the_program_does_meanwhile_waits(client):
-    subscription = client.subscribed("client-individual")
-    again = client.send(b"again", receipt=True, resend=True)
-    client.frames()
-    flap(client)
-    (frame,) = client.frames()
-    client.receipt(frame)
-    message = client.deliver(subscription)
-    client.ack(message)
-    client.send(b"new")
-    late = client.subscribe(confirm=False)
-    assert sent(client) == [("SUBSCRIBE", late.id)]
-    assert not late.confirmed
-    client.wait(STEP)
-    assert sent(client) == [("SEND", b"again")]
-    client.wait(STEP)
-    assert sent(client) == [("ACK", "am1"), ("SEND", b"new")]
-    assert (outcome(again), client.core.link.state) == ("waits", "connected")
-
-
-@pytest.mark.parametrize(("lasts", "error"), [(2, None), (3600, ConnectionLostError("the server was silent"))])
-def test_a_session_that_lasts_ends_the_pace(client, lasts, error):
-    ids = [client.subscribed().id for _ in range(2)]
-    flap(client)
-    client.confirm_all(), client.confirm_all()
-    client.wait(lasts)
-    client.lose(error)
-    client.connect(confirm=False)
-    assert sent(client) == [("SUBSCRIBE", id) for id in ids]
-
-
 @pytest.mark.parametrize("code", [None, 1001, 1012, 1013])
 def test_ends_that_this_side_makes_and_a_server_that_goes_away_convict_nothing(client, code):
     subscriptions = [client.subscribed() for _ in range(2)]
@@ -147,37 +101,6 @@ def test_a_subscription_that_ends_each_connection_is_ended(version, how, confirm
     assert client.core.link.state == "connected"
 
 
-def test_a_suspect_is_the_first_so_that_no_delivery_is_spent_on_it(client):
-    """Artemis dead-letters a message after 10 lost connections, RabbitMQ drops it after 21."""
-    good, bad = client.subscribed(), client.subscribed()
-    flap(client)
-    client.receipt(client.frames()[0])
-    assert sent(client) == [("SUBSCRIBE", bad.id)]
-    by_error(client)
-    client.connect(confirm=False)
-    assert sent(client) == []  # a server that ends this connection, too, ends each one
-    client.wait(2 * STEP)
-    assert sent(client) == [("SUBSCRIBE", bad.id)]
-    assert not good.subscribed
-
-
-def test_a_bare_cut_convicts_no_subscription_and_is_told_with_what_was_under_way(client, caplog):
-    subscriptions = [client.subscribed() for _ in range(3)]
-    for _ in range(20):
-        client.lose()
-        client.connect(confirm=False)
-        assert client.frames()
-    client.lose()
-    told = [str(error) for state, error in client.core.link.events if state == "reconnecting"]
-    what = f"SUBSCRIBE to {subscriptions[0].destination}"
-    assert told[-1] == f"the connection was lost: closed by the server while {what} was under way"
-    assert len(told) == len(set(told)) == 2
-    assert told[-1] in caplog.messages
-    client.connect()
-    assert client.core.link.state == "connected"
-    assert not any(each.closed for each in subscriptions)
-
-
 # ---- messages that are sent again ----
 
 
@@ -223,24 +146,6 @@ def test_what_keeps_an_order_stops_there(client):
 # ---- sessions that end for other reasons ----
 
 
-@pytest.mark.parametrize("named", ["late", "unknown"])
-def test_an_error_that_names_a_call_blames_nothing_else(client, named):
-    """One that is late, or one that nobody waits for any more."""
-    good = client.send(b"good", receipt=True, resend=True, timeout=1e6)
-    client.frames()
-    flap(client)
-    for number in range(2):
-        client.wait(2 * STEP * number)
-        assert sent(client) == [("SEND", b"good")]
-        late = client.call("ACK", 1e6, "ACK")
-        client.core.link.transmit(Frame("ACK", [("id", "a1"), ("receipt", late.id)]), late)
-        client.frames()
-        headers = {"receipt-id": late.id if named == "late" else "r999"}
-        client.core.inbound.receive(serialize(Frame("ERROR", headers), "1.2"), client.now)
-        client.connect(confirm=False)
-    assert outcome(good) == "waits"
-
-
 @pytest.mark.parametrize("end", [by_error, by_close_code, Scripted.lose])
 @pytest.mark.parametrize("count", [0, 3])
 def test_a_server_that_ends_each_session_whatever_is_sent_convicts_nothing(client, end, count):
@@ -259,29 +164,6 @@ def test_a_server_that_ends_each_session_whatever_is_sent_convicts_nothing(clien
     client.confirm_all()
     assert not any(each.closed for each in subscriptions)
     assert {outcome(call) for call in calls} == {"accepted"}
-
-
-@given(late=st.sampled_from([0.4, 0.7, 0.95]), count=st.integers(1, 4), data=st.data())
-def test_answers_that_come_late_find_the_culprit_too(late, count, data):
-    client = Scripted().connect()
-    subscriptions = [client.subscribed(confirm=False) for _ in range(count)]
-    bad = data.draw(st.sampled_from(subscriptions))
-    client.lose()
-    for _ in range(20):
-        client.connect(confirm=False)
-        due = None
-        while client.core.link.connection is not None:
-            if any(frame.get("id") == bad.id for frame in client.frames()):
-                due = client.now + late
-            elif due is None and client.core.link.phase == "up":
-                break
-            client.wait(STEP / 10)
-            if due is not None and client.now >= due:
-                by_error(client)
-        if bad.closed and client.core.link.connection is not None:
-            break
-    assert [each for each in subscriptions if each.closed] == [bad]
-    assert client.core.link.phase == "up"
 
 
 # ---- what programs do meanwhile ----

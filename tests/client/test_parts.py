@@ -3,7 +3,6 @@
 import dataclasses
 import inspect
 import json
-import random
 import re
 import subprocess
 import sys
@@ -11,41 +10,16 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from client.peer import closed_port
-from hypothesis import given
 from hypothesis import strategies as st
 from patience import patience
 
 import stompcodec.client as stomp
 from stompcodec import Frame
 from stompcodec.client.handlers import SubscribeOptions
-from stompcodec.client.outbox import Calls, Deadlines, Outbox, Waiting
+from stompcodec.client.outbox import Calls, Deadlines
 
 SECONDS = st.floats(0.01, 100)
 TREE = Path(__file__).parents[2]
-
-
-@given(SECONDS, st.floats(1, 10), st.floats(0, 1), st.integers(1, 20), st.randoms(use_true_random=False))
-def test_delays_stay_in_their_bounds(first, factor, jitter, attempts, random):
-    policy = stomp.Backoff(first=first, factor=factor, most=first * 50, jitter=jitter, attempts=attempts)
-    delays = list(policy.delays(random.random))
-    assert len(delays) == attempts
-    longest = first
-    for delay in delays:
-        assert longest * (1 - jitter) * 0.999 <= delay <= longest * 1.001
-        longest = min(longest * factor, policy.most)
-
-
-def test_attempts_to_connect_take_no_random_numbers_of_the_program():
-    """A program that seeds them gets the same ones, whatever the broker does."""
-    before = random.getstate()
-    with closed_port() as port, pytest.raises(stomp.ConnectionLostError):
-        stomp.connect(
-            f"stomp://127.0.0.1:{port}",
-            reconnect=stomp.Backoff(first=0.001, most=0.002, attempts=3),
-            startup_timeout=0.1,
-        )
-    assert random.getstate() == before
 
 
 @pytest.mark.parametrize(
@@ -56,23 +30,6 @@ def test_attempts_to_connect_take_no_random_numbers_of_the_program():
 def test_delays_that_make_no_sense(wrong):
     with pytest.raises(ValueError, match=r"is "):
         stomp.Backoff(**wrong)
-
-
-@given(st.lists(st.tuples(st.sampled_from([1.0, 2.5, 30.0]), st.floats(0, 5), st.booleans()), max_size=60))
-def test_deadlines_are_those_of_a_sorted_list(steps):
-    deadlines, calls, model, now = Deadlines(), Calls(), [], 0.0
-    for timeout, pause, finish_one in steps:
-        now += pause
-        call = calls.make("x", timeout)
-        deadlines.add(call, now)
-        model.append((now + timeout, call))
-        if finish_one:
-            _, done = model.pop(len(model) // 2)
-            done.done = True
-        assert deadlines.next() == min((at for at, _ in model), default=None)
-        expired = set(map(id, deadlines.expired(now)))
-        assert expired == {id(call) for at, call in model if at <= now}
-        model = [(at, call) for at, call in model if at > now]
 
 
 def test_calls_that_are_done_do_not_pile_up_behind_one_that_waits():
@@ -86,37 +43,6 @@ def test_calls_that_are_done_do_not_pile_up_behind_one_that_waits():
 
 
 FRAMES = st.builds(lambda size: Frame("SEND", {"destination": "a"}, bytes(size)), st.integers(0, 100))
-
-
-@given(st.lists(st.tuples(FRAMES, st.sampled_from(["push", "pass", "flush", "pop", "discard", "front", "remove"]))))
-def test_the_outbox_counts_right(steps):
-    outbox, model, passed, calls = Outbox(10, 5000), [], [], Calls()
-    for frame, step in steps:
-        waiting = Waiting(frame, calls.make("x", 1.0), len(frame.body) % 2)
-        if step == "push":
-            outbox.push(waiting)
-            model.append(waiting)
-        elif step == "front":
-            outbox.push_front([waiting])
-            model.insert(0, waiting)
-        elif step == "pass":
-            outbox.passed(frame)
-            passed.append(frame)
-        elif step == "flush":
-            outbox.flushed()
-            passed.clear()
-        elif step == "pop" and model:
-            assert outbox.pop() is model.pop(0)
-        elif step == "remove" and model:
-            assert outbox.remove(model.pop(len(model) // 2).call)
-            assert not outbox.remove(waiting.call)
-        elif step == "discard":
-            assert outbox.discard() == [each for each in model if each.epoch]
-            model = [each for each in model if not each.epoch]
-        frames = [each.frame for each in model] + passed
-        assert list(outbox) == model
-        assert (outbox.frames, outbox.octets) == (len(frames), sum(len(each.body) + 256 for each in frames))
-        assert outbox.has_room(0) == (not frames or (len(frames) < 10 and outbox.octets + 256 <= 5000))
 
 
 def test_it_needs_no_other_package():

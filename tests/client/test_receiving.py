@@ -13,7 +13,6 @@ from client.shells import Seen
 from patience import patience
 
 import stompcodec.client as stomp
-from stompcodec.errors import ContentError
 
 
 @pytest.fixture(scope="module")
@@ -160,19 +159,6 @@ def test_errors_of_handlers_stay_where_they_are(shell, peer, policy, commands, c
     assert client.state == "connected"
 
 
-def test_on_error_stop(shell, peer):
-    client = shell.connect(peer.url)
-    handler = shell.handler(lambda message: 1 / 0)
-    subscription = client.subscribe("/queue/a", ack="client-individual", handler=handler, on_error="stop")
-    peer.deliver("s1", b"x", count=3)
-    peer.wait(lambda peer: peer.got("UNSUBSCRIBE"))
-    with pytest.raises(ZeroDivisionError):
-        subscription.join(patience(5))
-    assert not peer.got("ACK") + peer.got("NACK")
-    with pytest.raises(ValueError, match="on_error"):
-        client.subscribe("/queue/b", handler=handler, on_error="panic")
-
-
 def test_concurrency_and_keys(shell, peer):
     client = shell.connect(peer.url)
     both, seen = threading.Barrier(2, timeout=patience(10)), Seen()
@@ -282,23 +268,6 @@ class Refusing(stomp.Middleware):
             yield
 
 
-@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-@pytest.mark.parametrize("mode", ["auto", "client", "client-individual"])
-def test_a_message_that_middleware_refuses_is_given_back(shell, broker, mode, after):
-    name = f"/queue/refused-{shell.name}-{mode}-{after}"
-    client, other = shell.connect(broker.url, middleware=[Refusing(after)]), shell.connect(broker.url)
-    client.send(name, b"1", receipt=True)
-    with pytest.raises(ValueError, match="not this one"):
-        client.receive(name, ack=mode)
-    client.ping()  # the NACK has arrived
-    message = other.receive(name)
-    if mode == "auto":  # the error is all that is left
-        assert message is None
-    else:
-        assert (message.body, message.attempt) == (b"1", 2)
-    assert client.receive(name, ack=mode) is None
-
-
 def test_receive_from_the_own_durable_subscription(shell, broker):
     name, topic = f"d-{shell.name}", f"/topic/{shell.name}"
     client, producer = shell.connect(broker.url, client_id=name), shell.connect(broker.url)
@@ -319,46 +288,9 @@ def test_receive_from_the_own_durable_subscription(shell, broker):
     assert client.receive(topic, durable=name) is None
 
 
-def test_receive_from_the_own_durable_subscription_in_the_manner_of_artemis(shell):
-    with BrokerThread(dialect="artemis") as broker:
-        client, producer = shell.connect(broker.url, client_id="me"), shell.connect(broker.url)
-        subscription = client.subscribe("/topic/t", durable="d", ack="client-individual")
-        with pytest.raises(stomp.RejectedError, match="in use"):
-            client.receive("/topic/t", headers={"durable-subscription-name": "d"})
-        client.wait_connected()
-        subscription.unsubscribe()
-        producer.send("/topic/t", b"1", receipt=True)
-        assert client.receive("/topic/t", headers={"durable-subscription-name": "d"}).body == b"1"
-
-
 # ---- text ----
 
 
 def received(body, **headers):
     client = Scripted().connect()
     return client.deliver(client.subscribed(), body=body, **{name.replace("_", "-"): v for name, v in headers.items()})
-
-
-@pytest.mark.parametrize("body", [b"", b"{}", "café".encode()])
-def test_a_body_without_content_type_is_utf_8(body):
-    assert received(body).text() == body.decode()
-
-
-def test_a_body_without_content_type_that_is_not_utf_8_names_what_to_do():
-    with pytest.raises(ContentError, match=r"byte 3 of the body is not utf_8: .* no content-type: .*charset='latin-1'"):
-        received(b"caf\xe9").text()
-
-
-@pytest.mark.parametrize("headers", [{}, {"content_type": "application/octet-stream"}, {"content_type": "text/plain"}])
-def test_a_charset_that_the_program_names_counts_more_than_the_content_type(headers):
-    assert received(b"caf\xe9", **headers).text(charset="Latin-1") == "café"
-
-
-def test_a_mistake_in_the_charset_is_no_fault_of_the_message():
-    """Else a handler would give up every message."""
-    message = received(b"x")
-    with pytest.raises(ValueError, match="charset is 'utf-99': it must be one that Python knows") as found:
-        message.text(charset="utf-99")
-    assert not isinstance(found.value, ContentError)
-    with pytest.raises(TypeError, match="charset is 8: it must be str"):
-        message.text(charset=8)

@@ -17,8 +17,6 @@ from stompcodec.bridge import End
 from stompcodec.bridge import sources as bridge_ends
 from stompcodec.client import engine
 from stompcodec.client.dialects import BROKERS, row_of
-from stompcodec.client.owner import WireOwner
-from stompcodec.states import Heartbeat
 from stompcodec.testing.faults import FaultProxy
 
 
@@ -32,27 +30,6 @@ def test_failover_list(shell):
         client.wait_connected()
         client.send("/queue/a", b"over there", receipt=True)
         assert subscription.get(patience(5)).body == b"over there"
-
-
-def test_a_server_that_takes_sessions_and_drops_them_is_left(shell):
-    with Peer(rules={"SUBSCRIBE": lambda side, frame: side.close()}) as bad, Peer() as good:
-        client = shell.connect(f"failover:({bad.url},{good.url})", reconnect=QUICK)
-        client.subscribe("/queue/a", timeout=patience(20))
-        assert len(good.got("SUBSCRIBE")) == 1
-        assert len(bad.sides) < 3
-
-
-@pytest.mark.parametrize("reconnect", [None, stomp.Backoff(first=0.01, most=0.02, attempts=3)])
-def test_a_client_that_does_not_reconnect_or_gives_up(shell, reconnect):
-    with Peer() as peer:
-        client = shell.connect(peer.url, reconnect=reconnect)
-        subscription = client.subscribe("/queue/a", ack="client")
-        peer.stop()
-        with pytest.raises(stomp.ConnectionLostError):
-            next(subscription)
-        assert client.state == "closed"
-        with pytest.raises(stomp.LocalProtocolError):
-            client.send("/queue/a")
 
 
 def test_nothing_with_a_receipt_is_lost_whenever_it_is_cut(shell):
@@ -95,20 +72,6 @@ def delays(until, backoff=stomp.Backoff(), round_=0.0, seed=1):  # noqa: B008
     return found
 
 
-def test_a_client_tries_every_five_seconds_for_five_minutes_and_then_every_half_a_minute():
-    for round_ in (0.0, 1.0, 10.0):
-        assert all(delay <= (5.0 if at <= 300.0 else 30.0) for at, delay in delays(3600.0, round_=round_))
-    steady = delays(3600.0, stomp.Backoff(jitter=0.0))
-    assert {delay for at, delay in steady if 30.0 < at < 300.0} == {5.0}
-    assert {delay for at, delay in steady if at > 500.0} == {30.0}
-
-
-def test_a_longest_delay_that_was_asked_for_holds_for_ever():
-    assert {delay for _, delay in delays(3600.0, stomp.Backoff(most=2.0, jitter=0.0))[20:]} == {2.0}
-    slow = delays(3600.0, stomp.Backoff(first=10.0, jitter=0.0))
-    assert {delay for at, delay in slow if at < 280.0} == {10.0}  # a first delay longer than 5 s stays valid
-
-
 def test_clients_that_lost_one_broker_together_are_spread_over_seconds():
     """Of 500 clients, no more than 60 come in any 200 ms once the delays have grown."""
     at = sorted(delays(30.0, seed=seed)[-1][0] for seed in range(500))
@@ -144,42 +107,9 @@ def test_short_sessions_use_up_the_attempts(shell):
         assert gives_up(shell, peer) == ATTEMPTS + 1
 
 
-@pytest.mark.parametrize("shell", ["sync"], indirect=True)
-def test_sessions_that_last_for_a_heart_beat_begin_anew(shell):
-    """The server ends more sessions than there are attempts, each after some heart-beats."""
-
-    def on_connect(side, frame):
-        accept(side)
-        if side.number > 3 * ATTEMPTS:
-            side.close()
-        else:
-            threading.Timer(0.06, lambda: peer.do(side.close)).start()
-
-    with Peer(heart_beat=(0, 10), rules={"CONNECT": on_connect}) as peer:
-        assert gives_up(shell, peer, heart_beat=(10, 0)) > 3 * ATTEMPTS
-
-
 def accept(side):
     side.connection.accept({"session": "1", "server": "test/1"})
     side.flush()
-
-
-@pytest.mark.parametrize(
-    ("heartbeat", "lasted", "good"),
-    [
-        *(((0, 0), 4.9, False), ((0, 0), 5.0, True), ((10_000, 10_000), 9.9, False), ((10_000, 10_000), 10.0, True)),
-        *(((200, 0), 0.1, False), ((200, 0), 0.2, True), ((100, 3000), 2.9, False), ((100, 3000), 3.0, True)),
-        *(((0, 60_000), 59.0, False), (None, 1e9, False)),
-    ],
-)
-def test_what_a_good_session_is(heartbeat, lasted, good):
-    """It lasted for the longer interval that was agreed; five seconds where there is none."""
-    owner = WireOwner.__new__(WireOwner)
-    owner.up_at, owner.beat = None, 0.0
-    if heartbeat is not None:
-        owner.connection = type("Agreed", (), {"heartbeat": Heartbeat(*heartbeat)})
-        owner.up_at, owner.beat = 100.0, owner._beat()
-    assert owner.is_good(100.0 + lasted + 1e-9) is good
 
 
 # ---- refused logins ----
@@ -212,15 +142,6 @@ def refuse(words):
     return lambda side, frame: side.error(frame, words)
 
 
-def refused_later(shell, peer, words, **options):
-    """A client whose session is lost, and whose next logins are refused; and what it is told."""
-    told = Told()
-    client = shell.connect(peer.url, reconnect=QUICK, on_state=told, **options)
-    peer.rules["CONNECT"] = refuse(words)
-    peer.cut()
-    return client, told
-
-
 @pytest.fixture
 def at_once(monkeypatch):
     """No least time from the first to the last refused login."""
@@ -240,20 +161,6 @@ def test_it_ends_the_client_after_some_attempts(shell, at_once):
         assert isinstance(client.error, stomp.RejectedError)
         assert RABBITMQ in str(client.error)
         assert len(peer.got("CONNECT")) == 1 + 3
-
-
-def test_the_reason_is_told_each_time_it_changes(shell):
-    with Peer(server="RabbitMQ/3.10.8") as peer:
-        client, told = refused_later(shell, peer, RABBITMQ)
-        told.wait(lambda all: RABBITMQ in str(all[-1:]))
-        peer.wait(lambda peer: len(peer.got("CONNECT")) > 4)
-        peer.rules["CONNECT"] = refuse("the server is busy")
-        told.wait(lambda all: "busy" in str(all[-1:]))
-        del peer.rules["CONNECT"]
-        told.wait(lambda all: all[-1][0] == "connected")
-    assert [reason for reason in told.reasons if "refused for" in reason] == [f"CONNECT was rejected: {RABBITMQ}"]
-    assert told.reasons[0].startswith("the connection was lost")
-    assert client.error is not None
 
 
 def test_a_session_or_another_answer_in_between_begins_the_count_anew(shell, at_once):
@@ -286,15 +193,6 @@ def test_the_start_tries_each_address_once(shell):
     with Peer(rules={"CONNECT": refuse(RABBITMQ)}) as bad, Peer() as good:
         url = f"failover:({bad.url},{bad.url},{good.url})"
         assert shell.connect(url, login_attempts=1).state == "connected"
-
-
-def test_the_start_leaves_a_broker_that_refuses_some_time(shell, monkeypatch):
-    """Delays would otherwise shrink towards the end of startup_timeout."""
-    monkeypatch.setattr(engine, "_REFUSED", 0.3)
-    with Peer(rules={"CONNECT": refuse("the server is busy")}) as peer:
-        with pytest.raises(stomp.RejectedError, match="busy"):
-            shell.connect(peer.url, startup_timeout=1.0, reconnect=QUICK)
-        assert 1 <= len(peer.got("CONNECT")) <= 1.0 / 0.3 + 2
 
 
 @pytest.mark.parametrize("value", [0, -1, True, 2.0, "5"])

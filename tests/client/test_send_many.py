@@ -1,6 +1,5 @@
 """Both shells: many messages in one go, against a scripted server and our own broker."""
 
-import asyncio
 import threading
 
 import pytest
@@ -180,26 +179,6 @@ def test_what_cannot_be_written_is_named(shell, peer, bad):
     assert client.epoch == 1
 
 
-def test_what_the_iterable_raises_comes_through(shell, peer):
-    client = shell.connect(peer.url)
-    with pytest.raises(ZeroDivisionError):
-        client.send_many(("/queue/a", b"%d" % (1 // (5 - number))) for number in range(10))
-    client.send("/queue/a", b"7", receipt=True)
-    assert numbers(peer) == [7]
-
-
-def test_arguments_that_make_no_sense(shell, peer):
-    client = shell.connect(peer.url)
-    with pytest.raises(ValueError, match="receipt_every"):
-        client.send_many([], receipt_every=-1)
-    with pytest.raises(stomp.LocalProtocolError, match="resend"):
-        client.send_many([], receipt_every=0, resend=True)
-    client.close()
-    error = failed(client, numbered(3))
-    assert isinstance(error.reason, stomp.LocalProtocolError)
-    assert error.outcomes == []
-
-
 # ---- losses ----
 
 
@@ -243,20 +222,6 @@ def test_resend_after_a_loss(shell):
 # ---- transactions ----
 
 
-def test_in_a_transaction(shell, peer):
-    """Without receipts: RabbitMQ would not give them before the COMMIT."""
-    client = shell.connect(peer.url)
-    with client.transaction() as transaction:
-        frame = Frame("SEND", {"destination": "/queue/a"}, b"25")
-        sent = client.send_many([*numbered(25), frame], transaction=transaction, receipt_every=10)
-        assert sent == 26
-    assert peer.commands()[1:] == ["BEGIN", *["SEND"] * 26, "COMMIT"]
-    assert {frame.get("transaction") for frame in peer.got("SEND")} == {transaction.id}
-    assert not any(frame.get("receipt") for frame in peer.got("SEND"))
-    error = failed(client, numbered(1), transaction=transaction)
-    assert "committed" in str(error)
-
-
 def test_a_transaction_that_fails_is_aborted(shell, peer):
     client = shell.connect(peer.url)
     with pytest.raises(stomp.SendManyError), client.transaction() as transaction:
@@ -290,37 +255,3 @@ def test_a_transaction_that_ends_on_the_way(shell):
             client.ping()
             assert len(peer.got("SEND")) <= 20
             assert not peer.got("COMMIT")
-
-
-# ---- around it ----
-
-
-def test_the_loop_gets_its_turns_and_may_be_asked_for_messages():
-    """asyncio: an asynchronous iterable is taken, and other tasks run meanwhile."""
-
-    async def messages(count):
-        for message in numbered(count):
-            if message[1].endswith(b"00"):
-                await asyncio.sleep(0)
-            yield message
-
-    async def main(url):
-        turns = 0
-
-        async def other():
-            nonlocal turns
-            while True:
-                turns += 1
-                await asyncio.sleep(0)
-
-        async with stomp.connect_async(url) as client:
-            task = asyncio.create_task(other())
-            assert await client.send_many(messages(250), receipt_every=100) == 250
-            before = turns
-            assert await client.send_many(numbered(20_000), receipt_every=100) == 20_000
-            task.cancel()
-            return turns - before
-
-    with Peer() as peer:
-        assert asyncio.run(main(peer.url)) >= 150
-        assert numbers(peer)[:250] == list(range(250))

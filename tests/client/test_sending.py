@@ -51,18 +51,6 @@ def test_the_three_outcomes(shell):
         client.send("/queue/a", b"accept", receipt=True)
 
 
-def test_what_cannot_be_written_is_an_error_of_the_call(shell, peer):
-    client = shell.connect(peer.url)
-    with pytest.raises(FrameError):
-        client.send("/queue/a\ud800", b"")
-    with pytest.raises(TypeError):
-        client.send("/queue/a", b"", {"x": 1})
-    with pytest.raises(FrameError):
-        client.send("/queue/a", b"", content_encoding="brotli")
-    client.send("/queue/a", b"fine", receipt=True)
-    assert client.epoch == 1
-
-
 @pytest.mark.req("S12-CT-03", "S12-CT-04")
 def test_content_encoding(shell, peer):
     client = shell.connect(peer.url)
@@ -76,20 +64,6 @@ def test_content_encoding(shell, peer):
 
 
 # ---- transactions ----
-
-
-def test_a_transaction(shell, peer):
-    client = shell.connect(peer.url)
-    subscription = client.subscribe("/queue/a", ack="client-individual")
-    peer.deliver("s1", b"in")
-    message = subscription.get(patience(5))
-    with client.transaction() as transaction:
-        transaction.send("/queue/b", b"1")
-        transaction.send("/queue/b", "2", {"x": "y"})
-        transaction.ack(message)
-    assert peer.commands()[2:] == ["BEGIN", "SEND", "SEND", "ACK", "COMMIT"]
-    assert {frame.get("transaction") for _, frame in peer.frames[2:]} == {"t2"}
-    assert transaction.state == "committed"
 
 
 def test_a_transaction_that_raises_is_aborted(shell, peer):

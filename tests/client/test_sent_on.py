@@ -1,9 +1,7 @@
 """What each way to send writes: `persistent`, the type of a name of Artemis, headers without those of a delivery."""
 
 import io
-import json
 import logging
-import types
 
 import pytest
 from client.broker import BrokerThread
@@ -115,18 +113,6 @@ def typed(frames):
     return {tuple(frame.headers.getall("destination-type")) for frame in frames}
 
 
-def test_each_way_to_send_writes_the_type_of_a_name_that_has_one(shell, artemis):
-    client = shell.connect(artemis.url)
-    for name in NAMES:
-        for road in ALL.values():
-            road(client, name)
-    client.ping()
-    for name, kind in NAMES.items():
-        sent = artemis.got("SEND", destination=name)
-        assert len(sent) == len(ALL)
-        assert typed(sent) == {() if kind is None else (kind,)}, name
-
-
 def test_a_subscription_names_the_type_and_the_one_in_headers_wins(shell, artemis):
     client = shell.connect(artemis.url)
     for name, kind in NAMES.items():
@@ -137,18 +123,6 @@ def test_a_subscription_names_the_type_and_the_one_in_headers_wins(shell, artemi
     client.send("/queue/own", b"x", {"destination-type": "MULTICAST"}, receipt=True)
     assert artemis.got("SUBSCRIBE", destination="/queue/own")[0].headers.getall("subscription-type") == ["MULTICAST"]
     assert typed(artemis.got("SEND", destination="/queue/own")) == {("MULTICAST",)}
-
-
-@pytest.mark.parametrize("way", ["option", "url", "another broker"])
-def test_no_type_is_written_where_none_is_wanted(shell, artemis, way):
-    artemis.server = "ActiveMQ/6.3.1" if way == "another broker" else artemis.server
-    options = {"artemis_types": False} if way == "option" else {}
-    client = shell.connect(artemis.url + ("?artemis_types=false" if way == "url" else ""), **options)
-    for road in ALL.values():
-        road(client, "/queue/a")
-    client.subscribe("/queue/a")
-    assert typed(artemis.got("SEND")) == {()}
-    assert artemis.got("SUBSCRIBE")[0].get("subscription-type") is None
 
 
 def test_the_url_takes_true_and_false():
@@ -179,20 +153,6 @@ def test_a_queue_has_no_durable_subscription(shell, artemis):
     shell.connect(artemis.url, client_id="me", artemis_types=False).subscribe("/queue/a", durable="d")
 
 
-def test_each_client_has_a_queue_of_its_own_for_replies(shell, artemis):
-    artemis.rules["SEND"] = replies
-    names = set()
-    for _ in range(2):
-        client = shell.connect(artemis.url)
-        assert client.request("/queue/a", b"x", patience(10)).body == b"y"
-        assert client.request("/queue/a", b"x", patience(10)).body == b"y"
-        names.add(artemis.got("SEND")[-1].headers["reply-to"])
-    subscribed = {frame.headers["destination"]: frame.get("subscription-type") for frame in artemis.got("SUBSCRIBE")}
-    assert subscribed == dict.fromkeys(names, "ANYCAST")
-    assert len(names) == 2
-    assert typed(artemis.got("SEND")) == {("ANYCAST",)}
-
-
 def replies(side, frame):
     side.receipt(frame)
     side.deliver("/temp-queue/replies", b"y", {"correlation-id": frame.headers["correlation-id"]})
@@ -212,14 +172,6 @@ def test_a_reply_goes_as_the_requester_has_subscribed_to_its_temporary_queue(she
 #: What a MESSAGE may have beside the headers that the scripted server writes.
 DELIVERED = {name: "theirs" for name in sorted(LEFT - {"destination", "message-id", "subscription", "content-length"})}
 OWN = {"n": "1", "priority": "4", "correlation-id": "k", "reply-to": "/queue/r"}
-COPIES = {
-    "as they are": lambda headers: headers,
-    "a dict": dict,
-    "pairs": lambda headers: headers.pairs(),
-    "an iterator": lambda headers: iter(headers.pairs()),
-    "a proxy": lambda headers: types.MappingProxyType(dict(headers)),
-    "JSON": lambda headers: json.loads(json.dumps(dict(headers))),
-}
 
 
 @pytest.fixture
@@ -228,21 +180,6 @@ def received(shell, peer):
     subscription = client.subscribe("/queue/source")
     peer.deliver(subscription.id, b"x", headers={**DELIVERED, **OWN})
     return client, subscription.get(patience(10))
-
-
-@pytest.mark.parametrize("copy", COPIES)
-def test_a_copy_has_nothing_of_the_delivery(received, peer, copy):
-    client, message = received
-    for road in ROADS.values():
-        road(client, "/queue/target", headers=COPIES[copy](message.headers))
-    client.ping()
-    frames = peer.got("SEND", destination="/queue/target")
-    assert len(frames) == len(ROADS)
-    for frame in frames:
-        left = {name: frame.get(name) for name in LEFT - {"destination", "content-length", "transaction", "receipt"}}
-        assert left == dict.fromkeys(left)
-        assert "theirs" not in frame.headers.getall("receipt") + frame.headers.getall("transaction")
-        assert {name: frame.get(name) for name in OWN} == OWN
 
 
 def test_a_frame_of_its_headers_keeps_the_destination(received, peer):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import logging
 
 import pytest
 from client.scripted import Scripted, outcome
@@ -88,16 +87,6 @@ def test_what_the_client_says_is_what_the_broker_does(broker, mode):
         event(f"settled: {len(settled)}")
 
     check()
-
-
-def test_an_abort_reopens_what_a_later_message_did_not_cover():
-    client = Scripted().connect()
-    (first,), transaction, _, _ = held(client, "client", commit=False)
-    second = client.deliver(first.subscription, "m1")
-    client.ack(second)
-    client.finish(transaction, "ABORT")
-    client.ack(first)
-    assert [frame.get("id") for frame in client.frames() if frame.command == "ACK"] == ["am1", "am0"]
 
 
 # ---- a COMMIT without answer ----
@@ -240,27 +229,6 @@ def committing(count=3, *, prefetch=3, acknowledged=2, ack="client-individual", 
     commit = client.frames()[-1]
     assert commit.command == "COMMIT"
     return client, subscription, call, commit
-
-
-@pytest.mark.parametrize("waits", [True, False])
-@pytest.mark.parametrize(("acknowledged", "prefetch"), [(2, 3), (3, 3), (3, 4)])
-def test_acks_of_a_commit_without_answer_that_fill_the_window_are_named_once(waits, acknowledged, prefetch, caplog):
-    """Also if the program was waiting before; not while messages can come."""
-    client, subscription, call, _ = committing(acknowledged=acknowledged, prefetch=prefetch)
-    with caplog.at_level(logging.WARNING):
-        client.core.waits(subscription, client.now, polls=False)
-        client.wait(29)
-        assert not caplog.records
-        client.wait(1.5)
-        assert outcome(call) == "ReceiptTimeoutError"
-        for _ in range(3):
-            if waits:
-                client.core.waits(subscription, client.now, polls=False)
-            client.wait(20)
-    said = [record.getMessage() for record in caplog.records]
-    assert len(said) == (prefetch == 3)
-    for part in ("transaction t1", "prefetch of 3", f"{acknowledged} of them"):
-        assert all(part in text for text in said)
 
 
 @pytest.mark.parametrize("ack", ["client", "client-individual"])

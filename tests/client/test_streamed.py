@@ -110,17 +110,6 @@ def test_an_asynchronous_iterable(broker, queue):
         client.send(queue, halves())
 
 
-def test_over_websocket(shell, broker, queue, tmp_path):
-    client = shell.connect(f"ws://127.0.0.1:{broker.ws_port}/", stream_over=4096)
-    (tmp_path / "body").write_bytes(BODY)
-    client.send(queue, tmp_path / "body", receipt=True)
-    client.send(queue, b"behind it", receipt=True)
-    subscription = client.subscribe(queue)
-    with subscription.get(patience(10)).open() as reader:
-        assert reader.read() == BODY
-    assert subscription.get(patience(10)).body == b"behind it"
-
-
 # ---- sources that break their word ----
 
 
@@ -185,33 +174,6 @@ def test_what_cannot_be_sent_is_refused_before_anything_is_sent(shell, peer, bod
     assert [frame.body for frame in peer.got("SEND")] == [b"next"]
 
 
-def test_a_source_that_hangs_ends_the_connection(shell, peer):
-    client = shell.connect(peer.url, reconnect=QUICK)
-    gate = threading.Event()
-
-    def hanging():
-        yield b"a" * 100
-        gate.wait(patience(30))
-        yield b"a" * 100
-
-    errors = []
-
-    def send():
-        try:
-            client.send("/queue/a", hanging(), length=200, timeout=0.2)
-        except stomp.StompError as error:
-            errors.append(error)
-
-    sender = threading.Thread(target=send)
-    sender.start()
-    peer.wait(lambda peer: len(peer.sides) == 2)  # while it still hangs
-    gate.set()
-    sender.join(patience(10))
-    assert isinstance(errors[0], stomp.BodySourceError)
-    client.send("/queue/a", b"next", receipt=True)
-    assert [frame.body for frame in peer.got("SEND")] == [b"next"]
-
-
 @pytest.mark.parametrize("receipt", [False, True])
 def test_a_body_over_the_brokers_limit_fails_with_the_name_of_the_limit(shell, broker, queue, tmp_path, receipt):
     path = tmp_path / "body"
@@ -221,28 +183,6 @@ def test_a_body_over_the_brokers_limit_fails_with_the_name_of_the_limit(shell, b
     with pytest.raises(stomp.RejectedError, match="max_body"):
         client.send(queue, path, receipt=receipt)
     client.send(queue, b"next", receipt=True)
-
-
-def test_a_cancelled_send_ends_the_connection(broker, queue):
-    begun = asyncio.Event()
-
-    async def endless():
-        while True:
-            yield b"x" * 1000
-            begun.set()
-            await asyncio.sleep(0)
-
-    async def main():
-        async with stomp.connect_async(broker.url, reconnect=QUICK) as client:
-            task = asyncio.create_task(client.send(queue, endless(), length=2**21))
-            await asyncio.wait_for(begun.wait(), patience(10))
-            task.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await task
-            await client.send(queue, b"next", receipt=True)
-            return (await client.subscribe(queue).get(patience(10))).body, client.epoch
-
-    assert asyncio.run(main()) == (b"next", 2)
 
 
 # ---- others meanwhile, and losses ----
@@ -470,22 +410,6 @@ def test_a_body_in_garbage_is_closed_without_a_warning(make, monkeypatch, tmp_pa
     assert not seen, [str(each.message) for each in seen]
 
 
-def test_a_consumer_that_takes_nothing_stops_the_reading_and_keeps_its_session(shell):
-    beat = (interval(300), interval(300))
-    with Peer(heart_beat=beat) as peer:
-        client = shell.connect(peer.url, stream_over=4096, inbox_octets=100_000, heart_beat=beat)
-        subscription = client.subscribe("/queue/a")
-        inbound = (client if shell.name == "sync" else client.target)._link.core.inbound
-        peer.deliver("s1", BODY, count=2)
-        wait_for(lambda: inbound.paused)
-        assert inbound.backlog <= 2
-        hears(peer)  # it goes on sending heart-beats
-        for _ in range(2):
-            with subscription.get(patience(10)).open() as reader:
-                assert reader.read() == BODY
-        assert (client.epoch, peer.dead) == (1, [])
-
-
 def test_a_body_that_is_cut_is_not_delivered(shell, peer):
     client = shell.connect(peer.url, stream_over=4096, reconnect=QUICK)
     subscription = client.subscribe("/queue/a")
@@ -499,18 +423,6 @@ def test_a_body_that_is_cut_is_not_delivered(shell, peer):
     peer.wait(lambda peer: len(peer.got("SUBSCRIBE")) == 2)
     peer.deliver("s1", b"whole")
     assert subscription.get(patience(10)).body == b"whole"
-
-
-def test_bodies_of_an_ended_subscription_are_dropped(shell, peer):
-    client = shell.connect(peer.url, stream_over=4096)
-    subscription = client.subscribe("/queue/a")
-    other = client.subscribe("/queue/b")
-    kept = dict(peer.side().subscriptions)
-    subscription.unsubscribe()
-    peer.do(lambda: peer.side().subscriptions.update(kept))
-    peer.deliver("s1", BODY)
-    peer.deliver("s2", b"kept")
-    assert other.get(patience(10)).body == b"kept"
 
 
 _CLIENT = """

@@ -20,7 +20,6 @@ from patience import patience
 import stompcodec.client as stomp
 from stompcodec.client import hub
 from stompcodec.client.link import health_of
-from stompcodec.client.outbox import Calls
 from stompcodec.testing import StompBroker
 from stompcodec.testing.faults import FaultProxy
 
@@ -68,15 +67,6 @@ def test_a_timeout_that_has_passed_is_over_at_once(shell, timeout):
         client.close()
 
 
-@pytest.mark.parametrize(("timeout", "why"), [(math.nan, "is nan"), (10**400, "is too large")])
-def test_no_number_of_seconds_is_refused_at_once(shell, broker, timeout, why):
-    """For all calls see `test_nothing_left.py`."""
-    client = shell.connect(broker.url)
-    with pytest.raises(ValueError, match=f"timeout {why}"):
-        client.send("/queue/a", receipt=True, timeout=timeout)
-    client.ping()
-
-
 @pytest.mark.parametrize(
     ("name", "values"),
     [
@@ -94,31 +84,6 @@ def test_an_option_that_is_no_time_is_refused_by_name(name, values):
     for value in values:
         with pytest.raises(ValueError, match=name):
             stomp.Options(**{name: value})
-
-
-def test_delays_may_grow_without_end_and_are_numbers():
-    delays = stomp.Backoff(first=1e300, factor=math.inf, most=math.inf, jitter=0.5).delays(lambda: 0.0)
-    assert [next(delays), next(delays)] == [5e299, math.inf]
-    for wrong in ({"factor": math.nan}, {"first": math.nan}, {"most": math.nan}, {"first": math.inf, "most": math.inf}):
-        with pytest.raises(ValueError, match=r"first is|factor is"):
-            stomp.Backoff(**wrong)
-    assert Calls().make("SEND", 2**70).timeout == 2.0**70
-
-
-def test_a_client_that_waits_for_its_next_attempt_can_be_closed(shell):
-    """The wait between two attempts is as long as `Backoff` says."""
-    reconnecting = threading.Event()
-
-    def seen(state, error):
-        if state == "reconnecting":
-            reconnecting.set()
-
-    with Peer() as peer:
-        client = shell.connect(peer.url, reconnect=stomp.Backoff(first=1e300, most=1e300), on_state=seen)
-        peer.stop()
-        assert reconnecting.wait(patience(10))
-        client.close()
-        assert client.state == "closed"
 
 
 # ---- silence ----
@@ -234,16 +199,6 @@ def test_bytes_of_any_kind_are_received(client):
     assert (before >= 2.0, health(client).last_received) == (True, 0.0)
 
 
-def test_a_loss_is_dated_until_the_session_is_back(client):
-    client.core.link.lost(None, client.now)
-    at = client.now
-    client.now += 7.5
-    assert health(client).reconnecting_since == client.now - at == 7.5
-    client.connect()
-    assert health(client).reconnecting_since is None
-    assert health(client)
-
-
 def test_frames_that_wait_and_calls_without_an_answer_are_outstanding(client):
     core = client.core
     call = client.send(receipt=True)
@@ -253,15 +208,6 @@ def test_frames_that_wait_and_calls_without_an_answer_are_outstanding(client):
     assert health(client).outstanding == 2
     core.link.finish(call)
     assert health(client).outstanding == 1
-
-
-def test_a_client_whose_thread_is_gone_or_late_is_not_alive(client):
-    assert not health(client, running=False)
-    due = client.core.link.next_deadline()
-    client.now = due + 5.0
-    assert health(client)
-    client.now = due + 5.001
-    assert not health(client)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")

@@ -7,7 +7,7 @@ import time
 
 import pytest
 from client.peer import Peer
-from client.shells import QUICK, Seen
+from client.shells import QUICK
 from patience import interval, patience
 
 import stompcodec.client as stomp
@@ -78,16 +78,6 @@ def test_a_dead_server_is_noticed_in_time(shell):
 
 
 # ---- too much ----
-
-
-def test_reading_and_writing_at_once_stalls_nothing(shell, peer):
-    """Large bodies both ways: whoever stops reading to write waits for ever."""
-    client, seen, body = shell.connect(peer.url), Seen(), bytes(range(256)) * 400
-    client.subscribe("/queue/a", handler=shell.handler(lambda message: seen.add(message.body)))
-    receipts = [client.send_for_receipt("/queue/a", body) for _ in range(200)]
-    for receipt in receipts:
-        receipt.wait()
-    assert seen.wait(200) == [body] * 200
 
 
 def test_a_slow_consumer_stops_the_server_not_the_memory(shell):

@@ -1,7 +1,5 @@
 """Messages that cannot be read: each is named at once; one subscription ends, or goes on, and no other is to blame."""
 
-import logging
-
 import pytest
 from client.peer import Peer
 from client.scripted import Scripted
@@ -78,18 +76,6 @@ def test_other_violations_are_named_too(client):
     assert not subscription.closed
 
 
-@POISON
-@pytest.mark.parametrize("before", ["RECEIPT\nreceipt-id:none\n\n\0\n", GOOD])
-def test_without_a_name_nobody_is_blamed(client, poison, before):
-    subscription = client.subscribed("client-individual")
-    for _ in range(5):
-        write(client, (before, subscription, "good"))
-        client.core.inbound.receive(b"garbage\n\0", client.now)
-        assert "message-id" not in str(client.core.link.error)
-        client.connect()
-    assert not subscription.closed
-
-
 # ---- raise ----
 
 
@@ -113,19 +99,6 @@ def test_the_third_time_ends_its_subscription_alone(client, poison, size):
     assert [frame.headers["id"] for _, frame in client.seen if frame.command == "SUBSCRIBE"][-1] == good.id
 
 
-def test_messages_without_id_are_told_by_what_was_read(client):
-    subscription = client.subscribed("client-individual")
-    frame = "MESSAGE\nsubscription:s1\nack:%d\nn:%s\nbad\n\n\0"
-    for number in range(10):
-        client.core.inbound.receive((frame % (number, number)).encode(), client.now)
-        client.connect()
-    assert not subscription.closed
-    for number in range(3):
-        client.core.inbound.receive((frame % (number, "same")).encode(), client.now)
-        client.connect()
-    assert subscription.closed
-
-
 def test_others_without_id_that_look_the_same_are_no_reason_to_end(client):
     subscription = client.subscribed("client-individual", prefetch=2)
     for _ in range(5):
@@ -135,45 +108,12 @@ def test_others_without_id_that_look_the_same_are_no_reason_to_end(client):
     assert not subscription.closed
 
 
-def test_without_reconnect_the_first_time_ends_the_client():
-    client = Scripted(reconnect=None).connect()
-    subscription = client.subscribed("client-individual")
-    write(client, (LF, subscription, "ID:1"))
-    assert subscription.closed
-    assert "ID:1" in str(subscription.error)
-
-
 # ---- skip, ack, ignore ----
 
 
 def numbered(policy, mode, version="1.2", server="ActiveMQ/6.3.1", **options):
     client = Scripted(version=version, server=server, **options).connect()
     return client, client.subscribed(mode, on_unreadable=policy)
-
-
-@POISON
-@CUTS
-@pytest.mark.parametrize("mode", ["auto", "client", "client-individual"])
-def test_skip_goes_on_and_settles_that_message_alone(poison, size, mode, caplog):
-    client, subscription = numbered("skip", mode)
-    frames = [
-        (GOOD, subscription, "1"),
-        (poison, subscription, "2"),
-        (poison, subscription, "3"),
-        (GOOD, subscription, "4"),
-    ]
-    write(client, *frames, size=size)
-    assert client.core.link.phase == "up"
-    assert bodies(client, subscription) == [b"good", b"good"]
-    nacks = [headers["id"] for headers in sent(client, "NACK")]
-    assert nacks == (["ack-2", "ack-3"] if mode == "client-individual" else [])
-    assert subscription.open == 2
-    assert client.core.inbound.backlog == client.core.inbound.backlog_octets == 0
-    passed = [record.getMessage() for record in caplog.records if record.name == "stompcodec.client.unreadable"]
-    assert len(passed) == 2
-    assert all(f"message-id '{id}'" in text for id, text in zip("23", passed))
-    assert all(("with NACK" in text) == (mode == "client-individual") for text in passed)
-    assert {record.levelno for record in caplog.records} == {logging.WARNING}
 
 
 @pytest.mark.parametrize(
@@ -240,18 +180,6 @@ def test_unnamed_faults_are_passed_over_if_all_subscriptions_do_that(client):
     assert bodies(client, ends) == [b"good"]
 
 
-def test_a_streamed_body_goes_on_behind_it(tmp_path):
-    client, subscription = numbered("skip", "client-individual", stream_over=65536, spool_folder=str(tmp_path))
-    large = "MESSAGE\nsubscription:s1\ndestination:d\nmessage-id:1\nack:1\ncontent-length:{}\n\n{}\0\n"
-    wire = large.format(70_000, "x" * 70_003) + GOOD.format(subscription, "2", "2") + large.format(70_000, "x" * 70_000)
-    for at in range(0, len(wire), 5000):
-        client.core.inbound.receive(wire[at : at + 5000].encode(), client.now)
-    taken = [message.id for _ in range(2) for message in client.take(subscription)]
-    assert taken == ["2", "1"]
-    assert [headers["id"] for headers in sent(client, "NACK")] == ["1"]
-    assert not client.core.inbound.in_body
-
-
 def test_values():
     for value in SETTLED:
         assert Subscription("/queue/a", id="1", on_unreadable=value).on_unreadable == value
@@ -285,16 +213,6 @@ def peer():
 def until_it_fails(subscription):
     for _ in range(20):
         subscription.get(patience(5))
-
-
-def test_skip_in_both_shells(shell, peer):
-    client = shell.connect(peer.url)
-    subscription = client.subscribe("/queue/a", ack="client-individual", on_unreadable="skip")
-    found = [subscription.get(patience(5)) for _ in range(2)]
-    assert [message.id for message in found] == ["1", "4"]
-    peer.wait(lambda peer: len(peer.got("NACK")) == 2)
-    assert [frame.headers["id"] for frame in peer.got("NACK")] == ["ack-2", "ack-3"]
-    assert client.epoch == 1
 
 
 def test_raise_in_both_shells(shell, peer):

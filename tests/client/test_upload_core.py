@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 from client.scripted import Scripted
 
-from stompcodec import Frame
 from stompcodec.client.bodies import BodySourceError
-from stompcodec.client.outbox import OutboxFullError, Upload
-from stompcodec.errors import ConnectionLostError, FrameError, LocalProtocolError, ReceiptTimeoutError, RejectedError
+from stompcodec.client.outbox import Upload
+from stompcodec.errors import ConnectionLostError, FrameError, LocalProtocolError, ReceiptTimeoutError
 
 
 def outcome(call):
@@ -97,22 +96,6 @@ def test_everything_else_waits_for_the_end_of_the_body_in_order(client):
     assert [frame.command for _, frame in client.seen][-5:] == ["SEND", "SUBSCRIBE", "ACK", "SEND", "SEND"]
     assert [frame.body for _, frame in client.seen][-2:] == [b"1", b"2"]
     assert late.subscribed
-
-
-def test_two_bodies_follow_each_other_and_one_that_waits_outlives_a_loss(client):
-    client.lose()
-    first, second = Body(client, b"a" * 100), Body(client, b"b" * 100)
-    client.connect()
-    assert client.frames() == []
-    asked = second.ask()
-    first.feed(10)
-    client.frames()
-    assert not asked.done
-    first.finish()
-    client.frames()
-    assert (outcome(asked), asked.result) == (None, 0)
-    second.finish()
-    assert [frame.body[:1] for _, frame in client.seen if frame.command == "SEND"] == [b"a", b"b"]
 
 
 def test_a_piece_is_asked_for_only_while_the_transport_takes_more(client):
@@ -250,20 +233,6 @@ def test_the_timeout_of_the_receipt_begins_with_the_end_of_the_body(client):
     assert client.core.link.connection is not None
 
 
-@pytest.mark.parametrize(("resend", "version"), [(False, "1.2"), (True, "1.2"), (False, "1.1")])
-def test_an_error_in_the_body_is_the_outcome_and_ends_the_connection(resend, version):
-    """Also in 1.1, which would go on after an ERROR, and with resend."""
-    client = Scripted(version=version).connect()
-    body = begun(client, receipt=True, resend=resend)
-    body.feed(2)
-    client.frames()
-    client.error(Frame("SEND", {"receipt": body.call.id}), "max_body is exceeded")
-    assert client.core.link.connection is None
-    for error in (outcome(body.ask()), outcome(body.call)):
-        assert isinstance(error, RejectedError)
-        assert "max_body" in str(error)
-
-
 def test_a_body_in_a_transaction_is_bound_to_its_connection(client):
     transaction = client.begin()
     client.frames()
@@ -291,20 +260,6 @@ def test_closing_the_client_ends_bodies(client):
     assert closed.done
     for body in (first, second):
         assert isinstance(outcome(body.ask()), ConnectionLostError)
-
-
-def test_the_outbox_bounds_bodies_that_wait():
-    client = Scripted(outbox_frames=1, outbox_full="raise").connect()
-    begun(client)
-    with pytest.raises(OutboxFullError):
-        Body(client)
-
-
-def test_a_head_that_cannot_be_written_is_refused_at_once(client):
-    upload = Upload("SEND", [("destination", "/queue/a"), ("content-length", "3")], 3, 5.0)
-    with pytest.raises(FrameError, match="content-length"):
-        client.core.upload(upload, client.now)
-    assert client.core.link.outbox.frames == 0
 
 
 def test_a_head_that_the_next_version_cannot_carry_fails_and_others_go_on(client):

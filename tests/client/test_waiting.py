@@ -11,7 +11,6 @@ from functools import partial
 import pytest
 from client.busy import busy_hub
 from client.feeding import wait_for
-from client.peer import Peer
 from client.test_interrupts import interrupted, is_sound
 from patience import patience
 
@@ -52,66 +51,6 @@ def is_lent(client) -> bool:
 def talk(client) -> None:
     """Have a conversation until waiting threads read."""
     wait_for(lambda: is_lent(client) or client.send("/queue/a", b"x", receipt=True))
-
-
-@pytest.mark.parametrize(
-    "shape",
-    [
-        b"RECEIPT\nreceipt-id:%b\n\n\0",
-        b"RECEIPT\nreceipt-id:%b\n\n\0\n",
-        b"\nRECEIPT\r\ncontent-length:0\r\nreceipt-id:%b\r\nmore:%b\r\n\r\n\0",
-    ],
-)
-def test_a_conversation_needs_no_other_thread(kept, client, peer, shape) -> None:
-    def answer(side, frame) -> None:
-        side.sock.sendall(shape.replace(b"%b", frame.headers["receipt"].encode()))
-
-    peer.rules["SEND"] = answer
-    talk(client)
-    with busy_hub():
-        for headers in (None, {"a": "b"}):
-            client.send("/queue/a", b"x", headers, receipt=True)
-            receipt = client.send_for_receipt("/queue/a", b"x", headers)
-            receipt.wait()
-            assert receipt.done
-    assert client.epoch == 1
-
-
-def test_other_frames_are_left_to_the_io_thread(kept, client, peer) -> None:
-    """A receipt beside another frame, of another call, cut in two, and an ERROR."""
-    held = []
-
-    def answer(side, frame) -> None:
-        number = frame.headers.get("receipt")
-        octets = b"RECEIPT\nreceipt-id:%b\n\n\0" % number.encode()
-        if frame.body == b"held":
-            held.append(octets)
-        elif frame.body == b"both":
-            side.sock.sendall(octets + held.pop())
-        elif frame.body == b"other first":
-            side.sock.sendall(held.pop())
-            side.sock.sendall(octets)
-        elif frame.body == b"cut":
-            side.sock.sendall(octets[:5])
-            time.sleep(0)
-            side.sock.sendall(octets[5:])
-        elif frame.body == b"error":
-            side.error(frame)
-        else:
-            side.sock.sendall(octets)
-
-    peer.rules["SEND"] = answer
-    for text in (b"both", b"other first", b"cut"):
-        talk(client)
-        receipt = client.send_for_receipt("/queue/a", b"x" if text == b"cut" else b"held")
-        client.send("/queue/a", text, receipt=True)
-        receipt.wait()
-    talk(client)
-    with pytest.raises(stomp.RejectedError):
-        client.send("/queue/a", b"error", receipt=True)
-    client.wait_connected()
-    client.send("/queue/a", b"x", receipt=True)
-    assert client.epoch == 2
 
 
 @contextlib.contextmanager
@@ -182,35 +121,6 @@ def test_a_connection_has_ended_before_the_next_one_begins(kept, client, peer) -
     thread.join(patience(LONG))
     assert len(lost) == 1
     assert client.epoch == 2
-
-
-def test_many_threads_wait(client, peer) -> None:
-    """Each gets its receipt, whoever reads."""
-    failures = []
-
-    def work() -> None:
-        try:
-            for _ in range(50):
-                client.send("/queue/a", b"x", receipt=True)
-        except BaseException as error:
-            failures.append(error)
-
-    threads = [threading.Thread(target=work, daemon=True) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(patience(LONG))
-    assert not failures
-    assert not any(thread.is_alive() for thread in threads)
-    assert len(peer.got("SEND")) == 200
-
-
-def test_a_silent_broker_gives_the_socket_back(client, peer) -> None:
-    talk(client)
-    peer.rules["SEND"] = lambda side, frame: None
-    with pytest.raises(stomp.ReceiptTimeoutError):
-        client.send("/queue/a", b"x", receipt=True, timeout=0.1)
-    wait_for(lambda: not is_lent(client))
 
 
 def test_an_interrupt_at_each_place_loses_nothing(client, peer, monkeypatch) -> None:
@@ -328,37 +238,6 @@ def test_a_conversation_of_messages_needs_no_other_thread(kept, client, subscrip
 @pytest.mark.parametrize(
     "octets",
     [
-        b"\n\n" + message(b"good"),
-        message(b"good") + b"\n\n",
-        message(b"good").replace(b"\n", b"\r\n"),
-        message(b"other", subscription="gone") + message(b"good"),
-        message(b"good", **{"long": "x" * AHEAD}),
-        b"RECEIPT\nreceipt-id:none\n\n\0" + message(b"good"),
-    ],
-)
-def test_whatever_else_comes_is_handled(kept, client, subscription, peer, octets) -> None:
-    for _ in range(3):
-        converse(client, subscription, peer)
-        sends(peer, octets)
-        assert take(subscription) == b"good"
-    assert client.epoch == 1
-
-
-def test_a_message_in_pieces(kept, client, subscription, peer) -> None:
-    octets = message(b"good" * 10)
-    for at in range(1, len(octets), 7):
-        converse(client, subscription, peer)
-        sends(peer, octets[:at])
-        with busy_hub():
-            assert subscription.get(0.001) is None
-        sends(peer, octets[at:])
-        assert take(subscription) == b"good" * 10
-    assert client.epoch == 1
-
-
-@pytest.mark.parametrize(
-    "octets",
-    [
         message(b"x", destination=None),
         message(b"x", **{"message-id": None}),
         message(b"x" * 10_001),  # limits hold
@@ -376,20 +255,6 @@ def test_wrong_frames_errors_and_cuts_end_the_connection(kept, peer, octets) -> 
             peer.cut() if octets is None else sends(peer, octets)
             is_lost(client, subscription, number)
         assert isinstance(client.error, stomp.StompError)
-
-
-def test_a_connection_for_messages_has_ended_before_the_next_one_begins(kept, client, subscription, peer) -> None:
-    """Also while a thread waits in the system for its messages: else the broker may send some there."""
-    got = []
-    converse(client, subscription, peer)
-    with polling(client):
-        thread = waits(subscription, got)
-    assert reconnect_in_the_middle_of_a_body(client, peer) == [True]
-    client.wait_connected()
-    peer.deliver("s", b"x")
-    thread.join(patience(LONG))
-    assert got == [b"x"]
-    assert client.epoch == 2
 
 
 CONNECTED = b"CONNECTED\nversion:1.2\n\n\0"
@@ -430,64 +295,6 @@ def waits(subscription, got):
     return thread
 
 
-def test_the_receipt_of_a_request_is_not_its_reply(kept, monkeypatch) -> None:
-    """The first request of a client to RabbitMQ sends no SUBSCRIBE whose receipt would end the reading."""
-    monkeypatch.setattr(engine, "_IDLE", patience(1))  # a poll may begin too late, and finds nothing
-
-    def on_send(side, frame) -> None:
-        if frame.get("reply-to") is None:
-            side.deliver("s", b"talk")
-            return
-        pairs = {"subscription": frame.headers["reply-to"], "message-id": "1", "destination": "/r"}
-        pairs["correlation-id"] = frame.headers["correlation-id"]
-        side.receipt(frame)
-        peer._todo.append(lambda: side.send("MESSAGE", pairs, b"reply"))  # behind the receipt, not beside it
-
-    with (
-        Peer(server="RabbitMQ/3.13.0", rules={"SEND": on_send}) as peer,
-        stomp.connect(peer.url, **OPTIONS) as client,
-    ):
-        converse(client, client.subscribe("/queue/b", id="s"), peer)
-        assert client.request("/queue/a", b"x").body == b"reply"
-
-
-@pytest.mark.parametrize("other", ["a subscription", "receipts"])
-def test_who_waits_beside_others_does_not_read(kept, client, subscription, peer, other) -> None:
-    """A thread that reads for itself would keep those waiting who want something else."""
-    got = []
-    second = client.subscribe("/queue/c", id="t") if other == "a subscription" else None
-    client._link.engine.stop_reading()
-    for _ in range(10):
-        thread = waits(subscription, got)
-        if second is None:
-            client.send("/queue/a", b"x", receipt=True)
-            assert not is_lent(client)
-        peer.deliver("s", b"x")
-        thread.join(patience(LONG))
-        assert second is None or not is_lent(client)
-    if second is not None:
-        peer.deliver("t", b"y")
-        assert take(second) == b"y"
-    assert got == [b"x"] * 10
-
-
-def test_who_reads_a_receipt_thinks_of_those_who_wait_for_messages(kept, client, subscription, peer) -> None:
-    held, got, done = [], [], []
-    converse(client, subscription, peer)
-    peer.rules["SEND"] = lambda side, frame: held.append((side, frame))
-    with polling(client):
-        receipt = client.send_for_receipt("/queue/a", b"x")
-        reader = threading.Thread(target=lambda: done.append(receipt.wait()), daemon=True)
-        reader.start()
-    thread = waits(subscription, got)
-    peer.wait(lambda _: held)
-    peer.do(lambda: held[0][0].receipt(held[0][1]))
-    reader.join(patience(LONG))
-    peer.deliver("s", b"x")
-    thread.join(patience(LONG))
-    assert (done, got) == ([None], [b"x"])
-
-
 def test_who_is_left_with_a_message_is_woken(kept, client, subscription, peer) -> None:
     """The thread that reads takes one of two; the other one sleeps, and nothing else would wake it."""
     got, gate = [], threading.Event()
@@ -508,15 +315,6 @@ def test_who_is_left_with_a_message_is_woken(kept, client, subscription, peer) -
     for thread in threads:
         thread.join(patience(LONG))
     assert sorted(got) == [b"1", b"2"]
-
-
-def test_a_busy_thread_gives_the_socket_back(client, subscription, peer) -> None:
-    """While no thread waits, the I/O thread reads."""
-    converse(client, subscription, peer)
-    peer.deliver("s", b"x", count=3)
-    wait_for(lambda: client._link.core.inbound.backlog == 3)
-    assert not is_lent(client)
-    assert [take(subscription) for _ in range(3)] == [b"x"] * 3
 
 
 def test_an_interrupt_at_each_place_loses_no_message(kept, client, subscription, peer) -> None:

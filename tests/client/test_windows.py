@@ -13,7 +13,7 @@ from patience import patience
 
 import stompcodec.client as stomp
 from stompcodec.client.handlers import holding
-from stompcodec.errors import LocalProtocolError, RejectedError
+from stompcodec.errors import LocalProtocolError
 
 ARTEMIS = "ActiveMQ-Artemis/2.40.0"
 TYPED = {"subscription-type": "ANYCAST"}
@@ -246,20 +246,6 @@ def test_a_further_consumer_that_the_broker_refuses_is_not_asked_for_again(how, 
     assert [frame.get("id") for frame in client.frames()] == [subscription.id]
     anew = client.subscribed("client-individual", prefetch=5, headers=TYPED)
     assert len(full(client, anew)) == 1
-
-
-def test_what_is_not_about_a_further_consumer_does_not_end_these():
-    client, subscription, spare = spared("1.1")
-    call = client.send(receipt=True)
-    (send,) = client.frames()
-    client.error(send)
-    assert isinstance(call.error, RejectedError)
-    client.receipt(spare)
-    client.error(message="no")
-    assert isinstance(subscription.news, RejectedError)
-    client.lose()
-    client.connect()
-    assert [frame.command for frame in full(client, subscription)] == ["SUBSCRIBE"]
 
 
 @pytest.mark.parametrize("version", ["1.1", "1.2"])

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import socket
 import threading
 
 import pytest
-from client.busy import busy_hub
-from client.peer import Peer
 from hypothesis import given
 from hypothesis import strategies as st
-from patience import patience
 
 import stompcodec.client as stomp
-from stompcodec import Frame
 from stompcodec.client import engine
 from stompcodec.client.core import ClientCore
 from stompcodec.client.link import _HEADS, _LONGEST
@@ -50,15 +45,6 @@ def test_order_is_kept_whoever_writes(shell, peer, gather) -> None:
     assert [int(body.partition(b" ")[0]) for body in got] == list(range(60))
 
 
-def test_the_last_of_a_burst_is_written_though_nothing_follows(shell, peer, gather) -> None:
-    client = shell.connect(peer.url, heart_beat=(0, 0))
-    for number in range(1, 31):
-        for _ in range(number % 4 + 1):
-            client.send("/queue/a", b"x")
-        client.send("/queue/a", b"%d" % number)
-        peer.wait(lambda peer, number=number: peer.got("SEND") and peer.got("SEND")[-1].body == b"%d" % number)
-
-
 def test_many_threads_write_whole_frames(peer, gather) -> None:
     with stomp.connect(peer.url) as client:
 
@@ -77,55 +63,6 @@ def test_many_threads_write_whole_frames(peer, gather) -> None:
             assert mine == [b"%d %d" % (name, number) for number in range(100)]
 
 
-def test_a_caller_needs_no_other_thread(peer, monkeypatch) -> None:
-    """To send, and for an ACK that the consumer waits behind; an ACK before others of its batch goes with the last.
-
-    An ACK does not start a burst, and what is sent right after it does not wait.
-    """
-    with stomp.connect(peer.url) as client:
-        subscription = client.subscribe("/queue/a", id="s", ack="client-individual", prefetch=10)
-        peer.deliver("s", b"x", count=3)
-        client.ping()  # all are there
-        messages = [subscription.get(patience(LONG)) for _ in range(2)]
-        with busy_hub():
-            messages[0].ack()
-            messages.append(subscription.get(patience(LONG)))
-            client.send("/queue/b", b"y", {"a": "b"})
-            for message in messages[1:]:
-                message.ack()
-            peer.wait(lambda peer: len(peer.got("ACK")) == 3)
-            assert peer.commands()[-4:] == ["ACK", "SEND", "ACK", "ACK"]
-        assert [frame.headers["id"] for frame in peer.got("ACK")] == [message.get("ack") for message in messages]
-        monkeypatch.setattr(engine, "_GATHER", patience(1))
-        peer.deliver("s", b"x")
-        message = subscription.get(patience(LONG))
-        with busy_hub():
-            message.ack()
-            client.send("/queue/b", b"reply")
-            peer.wait(lambda peer: len(peer.got("SEND")) == 2)
-        assert peer.commands()[-2:] == ["ACK", "SEND"]
-
-
-@pytest.mark.parametrize("what", ["send", "ack"])
-def test_a_loss_that_a_caller_notices_is_handled(shell, what) -> None:
-    with Peer() as peer:
-        client = shell.connect(peer.url, reconnect=stomp.Backoff(first=0.01, most=0.02))
-        subscription = client.subscribe("/queue/a", id="s", ack="client-individual", prefetch=10)
-        for number in range(1, 6):
-            peer.deliver("s", b"%d" % number)
-            message = subscription.get(patience(LONG))
-            peer.cut()
-            if what == "ack":
-                with contextlib.suppress(stomp.StaleAckError):  # it was sent, or not
-                    message.ack()
-            while what == "send" and client.epoch == number:
-                client.send("/queue/b", b"x")
-            peer.wait(lambda peer, number=number: len(peer.got("SUBSCRIBE")) == number + 1)
-            client.wait_connected(patience(LONG))
-        client.send("/queue/b", b"last", receipt=True)
-        assert (client.epoch, peer.got("SEND")[-1].body) == (6, b"last")
-
-
 # ---- the fast path ----
 
 
@@ -141,27 +78,6 @@ def opened(version: str) -> ClientCore:
 
 
 CONNECTED = b"CONNECTED\nsession:1\n\n\0"
-CORES = {version: opened(version) for version in ("1.0", "1.1", "1.2", "legacy")}
-
-
-@given(st.sampled_from(sorted(CORES)), st.text() | st.sampled_from(["/queue/a:b", "a\\n", "\r", "\0"]), st.binary())
-def test_the_fast_path_writes_what_the_other_would(version, destination, body) -> None:
-    core = CORES[version]
-    for receipt in ((), ("receipt",), ()):  # the second time its head is known
-        call, again = ((core.link.calls.make("SEND", 30.0, "SEND") if receipt else None) for _ in range(2))
-        if core.link.put_plain(destination, body, call):
-            fast = b"".join(core.link.take_output(0.0))
-            pairs = [("destination", destination)]
-            if call is not None and again is not None:
-                again.id = call.id
-                assert core.link.calls.sent.pop(call.id) is call
-                assert call.sent
-                pairs.append(("receipt", call.id))
-            core.send(Frame("SEND", pairs, body), 0.0, again)
-            assert fast == b"".join(core.link.take_output(0.0))
-        else:
-            assert core.link.take_output(0.0) == []
-            assert core.link.outbox.frames == 0
 
 
 def test_the_fast_path_is_taken_and_counts() -> None:
@@ -233,27 +149,6 @@ def ends():
         with other:
             yield wire, other
         wire.abort()
-
-
-def test_what_was_sent_leaves_the_list(ends) -> None:
-    """Large pieces are not joined; nothing is sent past what waits."""
-    wire, other = ends
-    chunks = [b"one", b"two"]
-    assert wire.send_now(chunks)
-    assert chunks == []
-    assert other.recv(100) == b"onetwo"
-    assert wire.send_now([])
-    chunks = [b"head", bytes(BIG)]
-    assert not wire.send_now(chunks)
-    assert chunks == [b"head", bytes(BIG)]
-    assert wire.send_now([b"head", bytes(BIG - 4)])
-    while not wire.buffered:
-        wire.write([bytes(100_000)])
-    chunks = [b"later"]
-    assert not wire.send_now(chunks)
-    assert chunks == [b"later"]
-    wire.close()
-    assert not wire.send_now(chunks)
 
 
 class Socket:

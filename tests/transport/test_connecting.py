@@ -39,27 +39,6 @@ def answering(answer, *, closes=True):
         assert not thread.is_alive()
 
 
-def test_nobody_listens(connect):
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        with pytest.raises(ConnectionRefusedError):
-            connect(Place("127.0.0.1", taken.getsockname()[1]), Peer())
-
-
-def test_a_host_without_an_address():
-    with sync.Waker() as waker, pytest.raises(OSError, match=r"\w"):
-        sync.connect(Place("no-such-host.invalid", 1), Peer(), waker=waker)
-
-
-@layered
-def test_a_server_that_says_nothing(kind, connect, contexts_of):
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        peer = Peer()
-        with pytest.raises(TimeoutError, match=r"127\.0\.0\.1:\d+.* 0\.2 s|handshake"):
-            connect(place(kind, listener.getsockname()[1]), peer, ssl=contexts_of(kind).client, timeout=0.2)
-        assert peer.log == []
-
-
 @layered
 @pytest.mark.parametrize("answer", [b"", b"ERROR\nmessage:who are you\n\n\0" * 9, b"HTTP/1.1 200 OK\r\n\r\nhello"])
 def test_a_server_that_speaks_something_else(kind, answer, connect, contexts_of):
@@ -79,21 +58,6 @@ def test_a_refusal_is_told_at_once(connect, monkeypatch):
     answer = b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n"
     with answering(answer, closes=False) as port, pytest.raises(ConnectionRefusedError, match="404"):
         connect(place("ws", port), Peer(), timeout=patience(30))
-
-
-def test_connecting_can_be_cancelled(run):
-    async def main():
-        async with Server() as server:
-            peer = Peer()
-            task = asyncio.ensure_future(aio.connect(place("ws", server.port), peer))
-            await server.first()
-            task.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await task
-            await server.peers[0].gone()
-            assert peer.log == []
-
-    run(main())
 
 
 def test_a_peer_that_is_gone_at_once(monkeypatch):
@@ -124,29 +88,6 @@ def test_all_addresses_of_a_host_share_one_port_which_is_taken_then(run):
             assert {sock.getsockname()[1] for sock in server.listener._server.sockets} == {server.port}
             with pytest.raises(OSError, match="in use"):
                 await aio.listen("127.0.0.1", server.port, Peer)
-
-    run(main())
-
-
-@kinds
-def test_a_closed_listener_frees_its_port_and_keeps_open_wires(kind, run, contexts_of):
-    context = contexts_of(kind)
-
-    async def main():
-        async with Server(kind, context=context.server, echo=True) as server:
-            client = await server.connect(context.client)
-            await server.first()  # a client of TLS is ready before its server is
-            server.listener.close()
-            await server.listener.wait_closed()
-            with pytest.raises(ConnectionRefusedError):
-                await server.connect(context.client)
-            again = await aio.listen("127.0.0.1", server.port, Peer)
-            again.close()
-            await again.wait_closed()
-            client.wire.write([b"still there"])
-            assert await client.has(11) == b"still there"
-            client.wire.close()
-            await client.gone()
 
     run(main())
 

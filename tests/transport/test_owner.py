@@ -90,15 +90,3 @@ def test_two_layers_are_one():
     assert layer.take_output() == [b"eyb", b"bye"]
     assert layer.receive(b".") == [b"."]
     assert layer.ended
-
-
-def test_the_error_of_either_layer_counts():
-    lower = Over(Reversed(b"l"), Reversed(b"u"))
-    lower.receive(b"x")
-    assert isinstance(lower.error, ValueError)
-    assert not lower.opened
-    lower.close()
-    assert lower.take_output() == [b"bye"]
-    upper = Over(Reversed(b"l"), Reversed(b"u"))
-    upper.receive(b"lx")
-    assert isinstance(upper.error, ValueError)

@@ -116,19 +116,6 @@ def test_bad_urls_are_refused_without_the_passcode(url, words):
     assert "s3cret" not in str(raised.value)
 
 
-@pytest.mark.parametrize(
-    ("url", "found"),
-    [
-        ("h", Proxy("h", 80, False)),
-        ("https://h", Proxy("h", 443, True)),
-        ("http://ann@h:8/", Proxy("h", 8, False, "ann")),
-        ("http://a%40b:c%2Fd@[::1]:8", Proxy("::1", 8, False, "a@b", "c/d")),
-    ],
-)
-def test_good_urls(url, found):
-    assert parse_proxy(url) == found
-
-
 def test_the_environment_counts_only_when_it_is_asked(monkeypatch):
     for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
         monkeypatch.delenv(name, raising=False)
@@ -170,12 +157,6 @@ def test_every_kind_of_wire_goes_through_a_proxy(kind, secured, contexts_of, con
         assert peer.data == b"hello"
         (head,) = proxy.heads
         assert head.startswith(f"CONNECT 127.0.0.1:{server.port} HTTP/1.1\r\n")
-
-
-@pytest.mark.parametrize(("answer", "error"), [(b"HTTP/1.1 407 No\r\n\r\n", "407"), (b"HTTP/1.1 ", "closed")])
-def test_a_refusal_or_an_end_ends_the_attempt(connect, answer, error):
-    with ScriptedProxy([answer]) as proxy, pytest.raises(ConnectionError, match=error):
-        connect(Place("b", 1), Peer(), proxy=parse_proxy(f"127.0.0.1:{proxy.port}"), timeout=patience(10))
 
 
 def test_a_proxy_that_is_slow_is_given_up(connect):

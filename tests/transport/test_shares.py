@@ -8,10 +8,8 @@ import socket
 from typing import Any, NamedTuple
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from transport.messages import BINARY, CLOSE, CONT, PING, PONG, TEXT, frame, frames, request
-from transport.test_websocket import conversations, joined, opened_server
+from transport.messages import BINARY, CLOSE, CONT, PING, PONG, TEXT, frame, request
+from transport.test_websocket import joined, opened_server
 from transport.wires import Peer, Raw, Server
 from websockets.protocol import Protocol
 
@@ -112,36 +110,6 @@ def test_a_share_is_about_frames_not_bytes():
         assert not layer.waiting
 
 
-@pytest.mark.parametrize(("last", "code"), [(frame(CLOSE, b"\x03\xe8"), 1000), (frame(3, b"?"), 1002)])
-def test_the_end_is_found_in_its_place(last, code, counting):
-    """A close or a fault behind many frames waits as they do; what follows it is not looked at."""
-    layer = opened_server()
-    received, _ = drained(layer, counting, frame(BINARY, b"x") * MANY + last + frame(BINARY, b"y") * MANY)
-    assert received == b"x" * MANY
-    assert not layer.waiting
-    assert (layer.ended, layer.error is None) == ((True, True) if code == 1000 else (False, False))
-    assert frames(b"".join(layer.take_output()))[-1].payload[:2] == code.to_bytes(2, "big")
-    assert layer.receive(b"") == []
-
-
-@given(conversations(), st.lists(st.integers(1, 400), max_size=20), st.integers(16, 40))
-def test_shares_change_nothing_else(conversation, sizes, share):
-    stream, wire, pings = conversation
-    layer = opened_server()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(websocket, "SHARE", share)
-        patch.setattr(websocket, "FIRST_SHARE", share)
-        received, at = b"", 0
-        for size in [*sizes, len(wire)]:
-            received += joined(layer.receive(wire[at : at + size]))  # also while it has not read what it has
-            at += size
-        while layer.waiting:
-            received += joined(layer.receive(b""))
-    assert received == stream
-    assert [read.payload for read in frames(b"".join(layer.take_output()))] == pings
-    assert layer.error is None
-
-
 # ---- TLS ----
 
 
@@ -165,15 +133,6 @@ def records(client, pieces):
         client.send([piece])
         wire += b"".join(client.take_output())
     return wire
-
-
-def test_small_records_have_shares(pair):
-    client, server = pair
-    shares = [server.receive(records(client, [b"%05d" % number for number in range(MANY)]))]
-    while server.waiting:
-        shares.append(server.receive(b""))
-    assert max(map(len, shares)) <= 512, "a read may hold 6,000"
-    assert joined(piece for share in shares for piece in share) == b"".join(b"%05d" % n for n in range(MANY))
 
 
 @pytest.mark.parametrize("end", ["close", "noise"])
@@ -211,34 +170,6 @@ async def opened(**options):
         await raw.send(request())
         await raw.until(b"\r\n\r\n")
         yield raw, await server.first()
-
-
-@pytest.mark.parametrize("kind", ["ws", "wss"])
-def test_a_turn_of_the_loop_has_a_share(kind, contexts_of, counting):
-    """What was read waits, and so does what is still in the kernel: others are read in between."""
-    turns = []
-    context = contexts_of(kind)
-
-    async def main():
-        selector = asyncio.get_running_loop()._selector
-        select = selector.select
-        selector.select = lambda timeout=None: (turns.append(counting.take()), select(timeout))[1]
-        async with Server(kind, context=context.server) as server:
-            client = await server.connect(context.client)
-            peer = await server.first()
-            wire = [frame(BINARY, b"x") * 30_000]  # made by hand
-            if kind == "wss":
-                client.wire._layer.lower.send(wire)
-                wire = client.wire._layer.lower.take_output()
-            client.wire._put(wire)
-            assert await peer.has(30_000) == b"x" * 30_000
-            turns.append(counting.take())
-            assert max(turn.share for turn in turns) <= websocket.SHARE
-            assert sum(map(sum, turns)) == 30_000
-            client.wire.abort()
-            await peer.gone()
-
-    asyncio.run(main())
 
 
 @pytest.mark.parametrize("end", ["end of stream", "reset", "close"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 
 import pytest
 from hypothesis import given
@@ -13,12 +12,10 @@ from patience import patience
 pytest.importorskip("websockets")
 
 from transport.endpoints import Endpoint
-from transport.proxies import ScriptedProxy
 from transport.wires import Peer, Place
 
-from stompcodec.transport import aio, sync
-from stompcodec.transport.layers import parse_proxy
-from stompcodec.transport.owner import AskAgainError, Part
+from stompcodec.transport import aio
+from stompcodec.transport.owner import Part
 from stompcodec.transport.websocket import Frames, SockJsLayer, server_layer
 
 INFO = b'{"websocket":true,"cookie_needed":false,"origins":["*:*"],"entropy":7}'
@@ -70,17 +67,6 @@ def test_a_session():
     assert session.say('a["last"]c[3000,"x"]a["never"]') == b"last"
 
 
-def test_the_path_of_the_session():
-    layer = SockJsLayer("::1", 8080, "/stomp?token=1")
-    layer.start()
-    layer.take_output()
-    layer.receive(info())
-    request = b"".join(layer.take_output()).decode()
-    assert re.match(r"GET /stomp/\d{3}/[^/]{32}/websocket\?token=1 HTTP/1.1\r\n", request)
-    assert "Sec-WebSocket-Protocol" not in request
-    assert "Host: [::1]:8080" in request
-
-
 @given(st.lists(st.lists(st.text(max_size=20), max_size=4), max_size=6), st.data())
 def test_frames_may_be_cut_anywhere(arrays, data):
     octets = b"o" + b"h".join(b"a" + json.dumps(each, ensure_ascii=False).encode() for each in arrays)
@@ -101,13 +87,6 @@ def test_parts_of_a_frame_may_split_characters(texts, data):
         cut = data.draw(st.integers(0, len(octets)))
         got += session.send(Part(octets[:cut]), octets[cut:])
     assert "".join(text for message in got for text in message) == "".join(text.replace("][", "") for text in texts)
-
-
-@pytest.mark.parametrize("chunks", [(b"SEND\n\n\xff\0",), (Part(b"SEND\n\n\xc3"), b"\0"), (Part(b"\xff"),)])
-def test_what_is_not_text_is_a_clear_error(chunks):
-    session = Session()
-    assert session.send(*chunks) in ([], [["SEND\n\n"]])
-    assert "not UTF-8" in str(session.layer.error)
 
 
 @pytest.mark.parametrize(
@@ -198,41 +177,11 @@ def test_the_answer_to_info_may_come_in_any_pieces(chunked, data):
     assert b"".join(layer.take_output()).startswith(b"GET /stomp/")
 
 
-@pytest.mark.parametrize("answer", [info(more=b"Connection: close\r\n"), info().replace(b"HTTP/1.1", b"HTTP/1.0")])
-def test_a_server_that_closes_after_info_is_asked_for_the_session_on_another_connection(answer):
-    layer = SockJsLayer("h", 80, "/stomp")
-    layer.start()
-    layer.receive(answer)
-    assert isinstance(layer.error, AskAgainError)
-    again = SockJsLayer("h", 80, "/stomp", asked=True)
-    again.start()
-    assert b"/websocket HTTP/1.1" in b"".join(again.take_output())
-
-
 # ---- whole wires ----
 
 
 def place(endpoint, tls=False):
     return Place("127.0.0.1", endpoint.port, tls=tls, websocket=True, path="/stomp", sockjs=True)
-
-
-@pytest.mark.parametrize("tls", [False, True])
-@pytest.mark.parametrize("through", [False, True])
-def test_a_wire(tls, through, contexts):
-    with Endpoint(context=contexts.server if tls else None) as endpoint, ScriptedProxy() as tunnel:
-        peer = Peer()
-        proxy = parse_proxy(f"127.0.0.1:{tunnel.port}") if through else None
-        wire = sync.connect(place(endpoint, tls), peer, ssl=contexts.client, timeout=patience(10), proxy=proxy)
-        assert (wire.whole_frames, wire.text_only) == (True, True)
-        wire.write([b"hello"])
-        while len(peer.data) < 5:
-            assert wire.poll(patience(10))
-        assert peer.data == b"HELLO"
-        wire.close()
-        while wire.poll(patience(10)):
-            pass
-    assert [path.rpartition("/")[2] for path in endpoint.asked] == ["info", "websocket"]
-    assert len(tunnel.heads) == 2 * through
 
 
 def test_an_asynchronous_wire(run):
@@ -246,20 +195,3 @@ def test_an_asynchronous_wire(run):
 
     with Endpoint() as endpoint:
         run(main(endpoint))
-
-
-def test_bytes_that_are_no_text_end_the_wire():
-    with Endpoint() as endpoint:
-        peer = Peer()
-        wire = sync.connect(place(endpoint), peer, timeout=patience(10))
-        wire.write([b"\xff"])
-        while wire.poll(patience(10)):
-            pass
-        assert "not UTF-8" in str(peer.error)
-
-
-def test_a_session_that_is_refused():
-    with Endpoint(first=('c[1002,"No"]',)) as endpoint, pytest.raises(ConnectionRefusedError, match="1002 No"):
-        sync.connect(place(endpoint), Peer(), timeout=patience(10))
-    with Endpoint(info={"websocket": False}) as endpoint, pytest.raises(ConnectionRefusedError, match="no WebSocket"):
-        sync.connect(place(endpoint), Peer(), timeout=patience(10))

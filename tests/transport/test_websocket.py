@@ -1,15 +1,13 @@
 """WebSocket: the layer by itself, cut in every way, and hostile peers on real sockets."""
 
 import logging
-import random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from transport.messages import BINARY, CLOSE, CONT, KEY, PING, PONG, TEXT, accept_of, answered, frame, frames, request
 
-from stompcodec.frame import is_utf8
-from stompcodec.transport.owner import CloseCodeError, Part
+from stompcodec.transport.owner import CloseCodeError
 from stompcodec.transport.websocket import MAX_HANDSHAKE, client_layer, server_layer
 
 pytestmark = pytest.mark.usefixtures("road")
@@ -74,15 +72,6 @@ def test_the_best_version_offered_is_chosen(offered, chosen):
     assert layer.subprotocol == chosen
 
 
-def test_compression_is_not_agreed_to():
-    layer = server_layer()
-    layer.receive(request(Sec_WebSocket_Extensions="permessage-deflate"))
-    assert "sec-websocket-extensions" not in answered(b"".join(layer.take_output()))[1]
-    asked = client_layer("localhost", 80)
-    asked.start()
-    assert b"extensions" not in b"".join(asked.take_output()).lower()
-
-
 @pytest.mark.parametrize(
     ("wire", "status"),
     [
@@ -122,20 +111,6 @@ def test_one_path_may_be_the_only_one():
         layer.receive(request(path))
         assert answered(b"".join(layer.take_output()))[0] == status
         assert layer.opened is (status == 101)
-
-
-def test_the_client_asks_for_its_path():
-    for path, asked in [
-        ("/ws?a=b&c", b"GET /ws?a=b&c HTTP"),
-        ("", b"GET / HTTP"),
-        ("caf\xe9 x\r\n", b"GET /caf%C3%A9%20x%0D%0A "),
-    ]:
-        layer = client_layer("::1", 8080, path)
-        layer.start()
-        said = b"".join(layer.take_output())
-        assert said.startswith(asked)
-        assert b"Host: [::1]:8080\r\n" in said
-        assert b"Sec-WebSocket-Protocol: v12.stomp, v11.stomp, v10.stomp\r\n" in said
 
 
 @pytest.mark.parametrize(
@@ -197,45 +172,7 @@ def test_messages_are_octets_however_they_are_cut(conversation, sizes):
     assert not layer.ended
 
 
-@given(st.lists(st.one_of(st.binary(max_size=200), st.text(max_size=200).map(str.encode)).filter(bool)))
-def test_each_chunk_is_one_message(chunks):
-    for layer, masks in ((opened_server(), False), (opened_client(), True)):
-        layer.send(chunks)
-        read = frames(b"".join(layer.take_output()))
-        assert read == [(TEXT if is_utf8(chunk) else BINARY, chunk, True, masks) for chunk in chunks]
-
-
-@pytest.mark.req("ART-WSK-02")
-@pytest.mark.parametrize("size", [0, 125, 126, 65535, 65536, 65537, 300_000])
-def test_messages_of_all_sizes(size):
-    octets = random.Random(size).randbytes(size)
-    for sender, receiver in ((opened_client(), opened_server()), (opened_server(), opened_client())):
-        sender.send([octets] if octets else [])
-        assert joined(receiver.receive(b"".join(sender.take_output()))) == octets
-
-
-def test_text_that_is_no_utf8_is_taken():
-    """There are brokers that send every body as text."""
-    layer = opened_client()
-    assert joined(layer.receive(frame(TEXT, b"MESSAGE\n\n\xff\0", mask=None))) == b"MESSAGE\n\n\xff\0"
-    assert layer.error is None
-
-
 # ---- the end ----
-
-
-@pytest.mark.parametrize("code", [b"", b"\x03\xe8", b"\x03\xe9away"])
-def test_a_close_is_answered_and_ends_it(code):
-    layer = opened_server()
-    pieces = layer.receive(frame(TEXT, b"last\0") + frame(CLOSE, code) + frame(TEXT, b"unread"))
-    assert joined(pieces) == b"last\0"
-    assert layer.ended
-    assert layer.error is None
-    assert [(read.opcode, read.payload) for read in frames(b"".join(layer.take_output()))] == [(CLOSE, code)]
-    layer.send([b"dropped"])
-    layer.close()
-    assert layer.take_output() == []
-    assert layer.receive(b"more") == []
 
 
 def test_our_close_says_1000_once():
@@ -332,19 +269,6 @@ def test_the_bound_of_a_frame_holds_however_it_comes(opcode):
         assert not broken or code_of(layer) == 1009
 
 
-def test_parts_of_a_frame_make_one_binary_message():
-    layer = opened_server()
-    layer.send([b"before", Part(b"one "), Part(b"two "), b"three", b"after"])
-    found = [(read.opcode, read.payload, read.fin) for read in frames(b"".join(layer.take_output()))]
-    assert found == [
-        (TEXT, b"before", True),
-        (BINARY, b"one ", False),
-        (CONT, b"two ", False),
-        (CONT, b"three", True),
-        (TEXT, b"after", True),
-    ]
-
-
 def test_nothing_that_is_read_or_written_is_logged(caplog):
     """There are passcodes in it."""
     with caplog.at_level(logging.DEBUG, "stompcodec.transport.websocket"):
@@ -382,17 +306,3 @@ def test_a_text_message_that_is_not_utf8_ends_it_with_1007(bad, step):
     assert joined(layer.receive(wire + frame(TEXT, b"unread"))).startswith(GOOD)
     assert isinstance(layer.error, ConnectionError)
     assert code_of(layer) == 1007
-
-
-@given(st.binary(max_size=12), st.lists(st.integers(0, 12), max_size=4))
-def test_text_is_what_python_decodes(octets, places):
-    """One verdict, however it is cut; two messages do not complete each other."""
-    layer = opened_server()
-    for number, fragment in enumerate(fragments := cut(octets, places)):
-        layer.receive(frame(CONT if number else TEXT, fragment, fin=number == len(fragments) - 1))
-    try:
-        octets.decode()
-    except UnicodeDecodeError:
-        assert layer.error is not None
-    else:
-        assert layer.error is None

@@ -1,50 +1,8 @@
 """WebSocket on real sockets: what browsers see, and what hostile peers can do."""
 
 import pytest
-from transport.messages import BINARY, CLOSE, PING, TEXT, answered, frame, frames, request
+from transport.messages import PING, TEXT, answered, frame, request
 from transport.wires import Peer, Raw, Server
-
-
-def test_a_text_message_reaches_a_browser_as_text(run):
-    async def main():
-        async with Server("ws") as server, Raw.to(server.port) as raw:
-            await raw.send(request())
-            assert answered(await raw.until(b"\r\n\r\n"))[0] == 101
-            peer = await server.first()
-            peer.wire.write([b"MESSAGE\n\ncaf\xc3\xa9\0", b"\n", b"MESSAGE\n\n\xff\0"])
-            await raw.send(frame(TEXT, b"SE") + frame(BINARY, b"ND\n\n\0\nSEND\n\n\0"))
-            assert await peer.has(15) == b"SEND\n\n\0\nSEND\n\n\0"
-            peer.wire.close()
-            rest = await raw.until(b"\x88\x02\x03\xe8")
-            assert [(read.opcode, read.payload) for read in frames(rest)] == [
-                (TEXT, b"MESSAGE\n\ncaf\xc3\xa9\0"),
-                (TEXT, b"\n"),
-                (BINARY, b"MESSAGE\n\n\xff\0"),
-                (CLOSE, b"\x03\xe8"),
-            ]
-            await raw.send(frame(CLOSE, b"\x03\xe8"))
-            raw.sock.close()
-            assert await peer.gone() is None
-
-    run(main())
-
-
-@pytest.mark.parametrize(("end", "code"), [(frame(CLOSE, b"\x03\xe9"), b"\x03\xe9"), (frame(3, b"bad"), b"\x03\xea")])
-def test_a_close_is_a_clean_end_and_a_broken_message_a_lost_wire(run, end, code):
-    """Frames in one piece with the handshake."""
-
-    async def main():
-        async with Server("ws") as server, Raw.to(server.port) as raw:
-            await raw.send(request() + frame(TEXT, b"last") + end + frame(TEXT, b"unread"))
-            assert b"\x88" in (rest := await raw.rest())
-            assert frames(rest.partition(b"\r\n\r\n")[2])[-1].payload[:2] == code
-            raw.sock.close()
-            peer = await server.first()
-            error = await peer.gone()
-            assert error is None if end[0] == 0x88 else isinstance(error, ConnectionAbortedError)
-            assert peer.data == b"last"
-
-    run(main())
 
 
 @pytest.mark.parametrize("noise", [b"CONNECT\n\n\0", b"GET / HTTP/1.1\r\n\r\n", b"\r\n" * 20, b"a" * 100_000])

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import random
-import selectors
 import socket
 import struct
 import threading
@@ -12,7 +11,7 @@ import time
 import pytest
 from patience import patience
 from transport.messages import PING, frame
-from transport.wires import KINDS, Peer, Place, Raw, Server, in_thread
+from transport.wires import KINDS, Peer, Place, in_thread
 
 from stompcodec.transport import aio, sync
 
@@ -233,37 +232,12 @@ def test_a_peer_that_never_reads_is_cut_off(shell, ends, monkeypatch):
         assert isinstance(shell.gone(peer), ConnectionAbortedError)
 
 
-def test_a_peer_that_reads_but_does_not_close_is_left_in_time(shell):
-    with pair(shell) as (peer, other):
-        shell.call(lambda: (peer.wire.write([b"bye"]), peer.wire.close(linger=0.05)))
-        assert shell.gone(peer) is None
-        assert other.recv(100) == b"bye"
-
-
 def test_a_peer_that_reads_slowly_gets_everything(shell):
     """A closed wire waits for as long as something moves."""
     with pair(shell, buffer=8192) as (peer, other), reading(other, pause=0.002) as got:
         shell.call(lambda: (peer.wire.write([b"z" * 600_000]), peer.wire.close(linger=0.3)))
         assert shell.gone(peer) is None
     assert sum(got) == 600_000
-
-
-def test_what_comes_after_close_is_thrown_away_and_nothing_is_read_while_paused(shell):
-    """It is read, so that the peer gets our last words and no reset; the owner does not see it."""
-    with pair(shell) as (peer, other):
-        shell.call(peer.wire.pause_reading)
-        other.sendall(b"unread")
-        shell.call(lambda: peer.wire.write([b"ERROR"]))
-        assert other.recv(100) == b"ERROR"
-        shell.call(lambda: getattr(peer.wire, "poll", time.sleep)(0.05))
-        assert peer.data == b""
-        shell.call(lambda: peer.wire.close(linger=60))
-        other.sendall(b"more" * 1000)
-        shell.call(lambda: getattr(peer.wire, "poll", time.sleep)(0.05))
-        assert other.recv(10) == b""
-        other.shutdown(socket.SHUT_WR)
-        assert shell.gone(peer) is None  # at once: the peer is done as well
-        assert peer.data == b""
 
 
 class Answers(Peer):
@@ -276,38 +250,6 @@ class Answers(Peer):
 
     def soon(self, call, *given):
         asyncio.get_running_loop().call_soon(call, *given)
-
-
-def test_a_peer_that_is_done_sending_still_gets_the_answer(shell, monkeypatch):
-    """`printf ... | nc`"""
-    for wire in (aio.Wire, sync.SyncWire):
-        monkeypatch.setattr(wire.close, "__defaults__", (60,))  # nobody has to wait for that
-    with pair(shell, Answers(), buffer=8192) as (peer, other):
-        other.sendall(b"question")
-        other.shutdown(socket.SHUT_WR)
-        if isinstance(shell, Sync):
-            shell.until(peer, lambda: peer.wire._peer_done)
-            assert peer.wire._watched == selectors.EVENT_WRITE  # its end would wake us for ever
-        with reading(other) as got:
-            assert shell.gone(peer) is None
-        assert sum(got) == 600_000
-
-
-def test_the_end_may_come_in_the_same_turn_as_the_last_octets(run):
-    """As when a loop reads on until there is no more."""
-
-    async def main():
-        async with Server() as server, Raw.to(server.port) as raw:
-            peer = await server.first()
-            peer.__class__ = Answers
-            peer.wire.get_buffer(-1)[:8] = b"question"
-            peer.wire.buffer_updated(8)
-            assert peer.wire.eof_received()
-            assert await raw.rest() == b"answer" * 100_000
-            raw.sock.close()
-            assert await peer.gone() is None
-
-    run(main())
 
 
 @kinds

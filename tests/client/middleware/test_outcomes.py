@@ -51,14 +51,6 @@ def test_send_raises_it_and_sent_nothing_if_it_came_before(shell, broker, queue,
     assert (message is None) is (step == "before_send")
 
 
-def test_send_in_a_transaction_aborts_it(shell, broker, queue):
-    client = shell.connect(broker.url, middleware=[layer_for(shell, after_send=refuse)])
-    with pytest.raises(Refused), client.transaction() as transaction:
-        transaction.send(queue, b"body")
-    assert transaction.state == "aborted"
-    assert client.receive(queue) is None
-
-
 def test_send_many_names_the_message(shell, broker, queue):
     def refuse_third(event):
         if event.body == b"2":
@@ -127,17 +119,6 @@ def test_get_ends_in_time_while_each_message_is_refused(shell, peer):
     assert time.monotonic() < late
 
 
-@pytest.mark.parametrize("ack", ["auto", "client"])
-def test_it_is_not_refused_where_a_nack_would_say_too_much(shell, peer, ack):
-    client = shell.connect(peer.url, middleware=[layer_for(shell, after_receive=refuse_bad)])
-    subscription = client.subscribe("/queue/a", ack=ack, id="1")
-    for body in (b"bad", b"good"):
-        peer.deliver("1", body)
-    assert subscription.get(patience(10)).body == b"good"
-    client.ping(patience(10))
-    assert peer.got("NACK") == []
-
-
 @pytest.mark.parametrize(("on_error", "command"), [("nack", "NACK"), ("ack", "ACK"), ("stop", None)])
 def test_with_a_handler_its_policy_decides(shell, peer, on_error, command):
     peer.server = "stompcodec/1"  # an unknown broker gets no NACK
@@ -197,22 +178,6 @@ def test_a_message_whose_taking_was_cancelled_comes_again(broker, queue):
 # ---- process ----
 
 
-@pytest.mark.parametrize("step", ["before_process", "after_process"])
-def test_process_counts_as_the_handler(shell, peer, step):
-    peer.server = "stompcodec/1"  # an unknown broker gets no NACK
-    client = shell.connect(peer.url, middleware=[layer_for(shell, **{step: refuse})])
-    seen = Seen()
-    handler = shell.handler(lambda message: seen.add(message.body))
-    client.subscribe("/queue/a", ack="client-individual", id="1", handler=handler, attempts=1)
-    peer.deliver("1", b"body")
-    peer.wait(lambda peer: peer.got("NACK", id="m1"))
-    assert seen.bodies == ([] if step == "before_process" else [b"body"])
-    with pytest.raises(Refused), taken(client, peer).processing():
-        seen.add(b"block")
-    peer.wait(lambda peer: len(peer.got("NACK")) == 2)
-    assert (b"block" in seen.bodies) is (step == "after_process")
-
-
 def taken(client, peer):
     subscription = client.subscribe("/queue/b", ack="client-individual", id="2")
     peer.deliver("2", b"body")
@@ -248,16 +213,6 @@ def test_only_process_may_suppress_an_error_and_the_message_is_acknowledged(shel
 
 
 # ---- settle ----
-
-
-@pytest.mark.parametrize("step", ["before_settle", "after_settle"])
-def test_ack_raises_it(shell, peer, step):
-    client = shell.connect(peer.url, middleware=[layer_for(shell, **{step: refuse})])
-    message = taken(client, peer)
-    with pytest.raises(Refused):
-        message.ack()
-    client.ping(patience(10))
-    assert len(peer.got("ACK")) == (step == "after_settle")
 
 
 def test_behind_a_handler_it_is_logged(shell, peer, caplog):
@@ -324,23 +279,6 @@ def test_a_forbidden_header_is_refused_with_its_name(command):
             with pytest.raises(stomp.LocalProtocolError, match=rf"the header {name} of {command}: "):
                 change(headers, name)
         assert (headers.pairs(), headers.changed) == ([(name, "1")], False)
-
-
-@pytest.mark.parametrize(
-    ("place", "name"),
-    [("connect", "login"), ("send", "receipt"), ("receive", "ack"), ("settle", "id")],
-)
-def test_it_is_refused_in_its_place(shell, broker, queue, place, name):
-    step = "after_receive" if place == "receive" else f"before_{place}"
-    layer = layer_for(shell, **{step: lambda event: event.headers.__setitem__(name, "1")})
-
-    def use():
-        client = shell.connect(broker.url, middleware=[layer])
-        client.send(queue, b"1", receipt=True)
-        client.receive(queue, ack="client-individual").ack()
-
-    with pytest.raises(stomp.LocalProtocolError, match=f"the header {name} of "):
-        use()
 
 
 def test_a_request_keeps_its_own_headers(shell, broker, queue):
