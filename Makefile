@@ -103,9 +103,9 @@ simulate: $(VENV)/package.stamp ## SEEDS (1000) runs of broker, clients, disk an
 	@PYTHONHASHSEED=0 $(BIN)/python scripts/simulate.py $(if $(PLANTED),--planted,$(if $(SEED),--seed $(SEED),--seeds $(SEEDS)))
 	@$(if $(PLANTED)$(SEED),true,$(BIN)/python scripts/simulate.py --leaks)
 
-mutants: $(VENV)/package.stamp ## try the faults of LIST (tests/mutants.tsv) that have no verdict, JOBS (1) at a time; AGAIN=1: what was noticed, COUNT (all), must be again
+mutants: $(VENV)/package.stamp ## try the faults of LIST (tests/mutants.tsv) that have no verdict; AGAIN=1: what was noticed, COUNT (all), must be again
 	@$(BIN)/python scripts/mutations.py $(LIST) $(if $(AGAIN),--again) $(if $(SEED),--seed $(SEED)) $(if $(COUNT),--count $(COUNT)) \
-		$(if $(ROOM),--room $(ROOM)) $(if $(JOBS),--jobs $(JOBS))
+		$(if $(ROOM),--room $(ROOM))
 
 interop: $(VENV)/package.stamp ## other people's clients against our broker, our client against other brokers; SUITES=folder of checkouts: their own suites
 	@$(if $(SUITES),$(BIN)/python scripts/compat.py $(SUITES),$(BIN)/python scripts/interop.py $(INTEROP))
