@@ -93,9 +93,9 @@ scenarios: $(VENV)/package.stamp ## the scenarios of FOLDER (tests/scenarios) ag
 	@STOMPCODEC_SCENARIOS=$(abspath $(FOLDER)) $(PYTEST) -q tests/broker/test_scenarios.py
 
 # What is killed, and how often.
-CRASH_broker = crash.py --rounds $(ROUNDS) --cuts $(CUTS) --storage $(ROUNDS) $(if $(WINDOW),--window $(WINDOW))
+CRASH_broker = crash.py --rounds $(ROUNDS) --cuts $(CUTS) $(if $(WINDOW),--window $(WINDOW))
 CRASH_peers = kill_peers.py --rounds $(if $(filter file,$(origin ROUNDS)),20,$(ROUNDS)) $(PEERS)
-CRASH_spark = spark_crash.py --rounds $(if $(filter file,$(origin ROUNDS)),24,$(ROUNDS))
+CRASH_spark = crash.py spark --rounds $(if $(filter file,$(origin ROUNDS)),24,$(ROUNDS))
 crash: $(VENV)/package.stamp ## kill the broker ROUNDS (200) times, and its storage; cut CUTS (1000) connections; count what is lost. WHAT=peers (of PEERS), spark
 	@$(BIN)/python scripts/$(CRASH_$(or $(WHAT),broker))
 
