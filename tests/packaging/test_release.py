@@ -7,7 +7,6 @@ import importlib.util
 import re
 import shutil
 import subprocess
-import tomllib
 from pathlib import Path
 from types import ModuleType
 
