@@ -93,9 +93,9 @@ scenarios: $(VENV)/package.stamp ## the scenarios of FOLDER (tests/scenarios) ag
 	@STOMPCODEC_SCENARIOS=$(abspath $(FOLDER)) $(PYTEST) -q tests/broker/test_scenarios.py
 
 # What is killed, and how often.
-CRASH_broker = crash.py --rounds $(ROUNDS) --cuts $(CUTS) --storage $(ROUNDS) $(if $(WINDOW),--window $(WINDOW))
+CRASH_broker = crash.py --rounds $(ROUNDS) --cuts $(CUTS) $(if $(WINDOW),--window $(WINDOW))
 CRASH_peers = kill_peers.py --rounds $(if $(filter file,$(origin ROUNDS)),20,$(ROUNDS)) $(PEERS)
-CRASH_spark = spark_crash.py --rounds $(if $(filter file,$(origin ROUNDS)),24,$(ROUNDS))
+CRASH_spark = crash.py spark --rounds $(if $(filter file,$(origin ROUNDS)),24,$(ROUNDS))
 crash: $(VENV)/package.stamp ## kill the broker ROUNDS (200) times, and its storage; cut CUTS (1000) connections; count what is lost. WHAT=peers (of PEERS), spark
 	@$(BIN)/python scripts/$(CRASH_$(or $(WHAT),broker))
 
@@ -103,9 +103,9 @@ simulate: $(VENV)/package.stamp ## SEEDS (1000) runs of broker, clients, disk an
 	@PYTHONHASHSEED=0 $(BIN)/python scripts/simulate.py $(if $(PLANTED),--planted,$(if $(SEED),--seed $(SEED),--seeds $(SEEDS)))
 	@$(if $(PLANTED)$(SEED),true,$(BIN)/python scripts/simulate.py --leaks)
 
-mutants: $(VENV)/package.stamp ## try the faults of LIST (tests/mutants.tsv) that have no verdict, JOBS (1) at a time; AGAIN=1: what was noticed, COUNT (all), must be again
+mutants: $(VENV)/package.stamp ## try the faults of LIST (tests/mutants.tsv) that have no verdict; AGAIN=1: what was noticed, COUNT (all), must be again
 	@$(BIN)/python scripts/mutations.py $(LIST) $(if $(AGAIN),--again) $(if $(SEED),--seed $(SEED)) $(if $(COUNT),--count $(COUNT)) \
-		$(if $(ROOM),--room $(ROOM)) $(if $(JOBS),--jobs $(JOBS))
+		$(if $(ROOM),--room $(ROOM))
 
 interop: $(VENV)/package.stamp ## other people's clients against our broker, our client against other brokers; SUITES=folder of checkouts: their own suites
 	@$(if $(SUITES),$(BIN)/python scripts/compat.py $(SUITES),$(BIN)/python scripts/interop.py $(INTEROP))

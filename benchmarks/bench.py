@@ -44,10 +44,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, help="of which the median is taken, or of the codec the least")
     parser.add_argument("--seconds", type=float, help="of each run of broker and client (1)")
     parser.add_argument("--messages", type=int, default=500_000, help="of the deep queue (500,000)")
-    parser.add_argument("--brokers", nargs="+", metavar="NAME", help="ours, and peers that have a start script")
-    folder = os.environ.get("STOMPCODEC_PEERS")
     parser.add_argument(
-        "--peers", type=Path, default=folder and Path(folder), metavar="FOLDER", help="of start scripts"
+        "--brokers", nargs="+", metavar="NAME", help="ours, Debian's activemq and rabbitmq, scripts/peers"
     )
     parser.add_argument("--against", metavar="PYTHON", help="compare our broker with that of another interpreter")
     parser.add_argument("--options", default="", help="of this broker then, such as --options=--uvloop")

@@ -15,6 +15,7 @@ import tempfile
 import time
 from argparse import Namespace
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -50,17 +51,26 @@ def run(broker: Broker, load: Load, seconds: float, mark: str) -> Cell:
     return cell
 
 
+def tried(side: str, load: Load, wrong: dict[str, str], *steps: Callable[[], Any]) -> Any:
+    """Return what the last step returns, or None, and note and say what the broker got wrong: {load: text}."""
+    found = None
+    if load.name not in wrong:
+        try:
+            for step in steps:
+                found = step()
+        except FAULTS as error:
+            wrong[load.name] = f"{type(error).__name__}: {error}"
+            print(f"{side}, {load.name}: {error}", flush=True)
+            return None
+    return found
+
+
 def prepare(broker: Broker, loads: list[Load], seconds: float) -> dict[str, str]:
     """Check each load, and run it once to warm up. Return what a broker got wrong: {load: text}."""
-    wrong = {}
-    for load in loads:
-        if broker.has(load):
-            try:
-                generator.check(load, broker.port_of(load), load.destination(f"check-{os.getpid()}"))
-                run(broker, load, seconds, "warm")
-            except FAULTS as error:
-                wrong[load.name] = f"{type(error).__name__}: {error}"
-                print(f"{broker.name}, {load.name}: {error}", flush=True)
+    wrong: dict[str, str] = {}
+    for load in filter(broker.has, loads):
+        check = partial(generator.check, load, broker.port_of(load), load.destination(f"check-{os.getpid()}"))
+        tried(broker.name, load, wrong, check, partial(run, broker, load, seconds, "warm"))
     return wrong
 
 
@@ -72,12 +82,9 @@ def turns(
     for turn in range(rounds):
         for load in loads:
             for side, broker in list(sides.items())[:: -1 if turn % 2 else 1]:
-                if broker.has(load) and load.name not in wrong[side]:
-                    try:
-                        cells[load.name].setdefault(side, []).append(run(broker, load, seconds, str(turn)))
-                    except FAULTS as error:
-                        wrong[side][load.name] = f"{type(error).__name__}: {error}"
-                        print(f"{side}, {load.name}: {error}", flush=True)
+                step = partial(run, broker, load, seconds, str(turn))
+                if broker.has(load) and (cell := tried(side, load, wrong[side], step)):
+                    cells[load.name].setdefault(side, []).append(cell)
         print(f"round {turn + 1} of {rounds}", flush=True)
     return cells
 
@@ -102,7 +109,7 @@ def measure(args: Namespace) -> dict[str, Any]:
     try:
         for name in args.brokers or (OURS, *brokers.PEERS):
             try:
-                sides[name] = brokers.start(name, args.peers)
+                sides[name] = Ours() if name == OURS else brokers.Peer(name)
             except brokers.AbsentError as error:
                 print(f"{name} is left out: {error}", flush=True)
         facts["brokers"] = ", ".join(version(broker) for broker in sides.values())

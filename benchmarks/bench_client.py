@@ -223,8 +223,11 @@ def receive_stompman(task: Task) -> None:
         done = asyncio.Event()
         size, ack, kept, count = task.size, task.ack, task.kept, 0
 
-        def take(text: bytes) -> None:
+        async def handle(frame: Any) -> None:
             nonlocal count
+            text = frame.body
+            if ack != "auto":
+                await frame.ack()
             if len(text) != size:
                 done.set()
                 return
@@ -232,21 +235,14 @@ def receive_stompman(task: Task) -> None:
             if kept is not None:
                 kept.append(text)
 
-        async def plain(frame: Any) -> None:
-            take(frame.body)
-
-        async def acknowledging(frame: Any) -> None:
-            await frame.ack()
-            take(frame.body)
-
         server = stompman.ConnectionParameters("127.0.0.1", task.port, "guest", "guest")
         async with stompman.Client([server]) as client:
             task.begin()
             if ack == "auto":
                 ignore = {"on_suppressed_exception": lambda error, frame: None}
-                subscription = await client.subscribe(QUEUE, plain, ack="auto", **ignore)
+                subscription = await client.subscribe(QUEUE, handle, ack="auto", **ignore)
             else:
-                subscription = await client.subscribe_with_manual_ack(QUEUE, acknowledging, ack=ack)
+                subscription = await client.subscribe_with_manual_ack(QUEUE, handle, ack=ack)
             await asyncio.wait_for(done.wait(), LIMIT)
             await subscription.unsubscribe()
         task.count = count

@@ -35,12 +35,8 @@ _PER_TURN = 25
 _SUBSCRIBERS = 10
 _PER_TRANSACTION, _TRANSACTIONS = 10, 5
 #: Frames that answer the messages of a row, if not one for each.
-_ANSWERS = {
-    "fan_out": MESSAGES * _SUBSCRIBERS,
-    "ack": 0,
-    "persistent_ack": 0,
-    "transaction": MESSAGES // _PER_TRANSACTION,
-}
+_ANSWERS = {"fan_out": MESSAGES * _SUBSCRIBERS, "ack": 0, "persistent_ack": 0}
+_ANSWERS["transaction"] = MESSAGES // _PER_TRANSACTION
 #: With seven digits from first to last, message-ids have the same width in each turn.
 _FIRST_SEQ = 1_000_000
 _BODY = b"x" * 256
@@ -86,9 +82,8 @@ class Row:
         """Make the state from which `run` starts, and return its arguments."""
         if self._acknowledges:
             frames = Parser("1.2").feed(b"".join(self._written(self._sender, self._sends)))
-            acks = [
-                b"ACK\nid:%b\n\n\0" % frame.headers["ack"].encode() for frame in frames if frame.command == "MESSAGE"
-            ]
+            marks = (frame.headers["ack"].encode() for frame in frames if frame.command == "MESSAGE")
+            acks = [b"ACK\nid:%b\n\n\0" % mark for mark in marks]
             assert len(acks) == MESSAGES
             return self._consumer, _joined(acks, _PER_TURN)
         if self.name == "persistent_paged":

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-import json
-import os
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
 from contextlib import suppress
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from load import Load
 
-import stompcodec
+sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))
+from crash.process import BrokerProcess
+from interop.brokers import BROKERS
+from interop.peer_brokers import PEER_BROKERS
 
 OURS = "ours"
-#: The peers of the page. Other recipes of the folder of the peers can be named, too.
+#: The peers of the page, of Debian's packages. Those of scripts/peers can be named, too.
 PEERS = ("activemq", "rabbitmq")
-#: STOMP over WebSocket: how far its port is from that of STOMP.
-WEBSOCKET = {"rabbitmq": 100, "rabbitmq4": 100, "artemis": 0}
 SAMPLE = 0.02  # seconds between two looks at a broker that comes to rest
 REST = 8  # looks in a row without work: it is at rest
 BUSY = 0.1  # share of a core that is still rest: a virtual machine is never quite idle
@@ -34,8 +33,13 @@ class AbsentError(Exception):
 class Broker:
     """A running broker: its ports on 127.0.0.1, and its first process."""
 
-    def __init__(self, name: str, port: int, pid: int, ws_port: int | None = None) -> None:
-        self.name, self.port, self.pid, self.ws_port = name, port, pid, ws_port
+    name: str
+    port: int
+    ws_port: int | None
+    pid: int
+
+    def stop(self) -> None:
+        """End it."""
 
     def has(self, load: Load) -> bool:
         """Return whether it can be measured with a load."""
@@ -46,9 +50,6 @@ class Broker:
         port = self.ws_port if load.websocket else self.port
         assert port is not None
         return port
-
-    def stop(self) -> None:
-        """End what start() has started."""
 
     def processes(self) -> list[int]:
         """Return the first process and its descendants."""
@@ -122,85 +123,43 @@ def rest(broker: Broker) -> tuple[float, float]:
     return found
 
 
-# ---- start and stop ----
-
-
-def start(name: str, recipes: Path | None) -> Broker:
-    """Start a broker. AbsentError where that is not possible."""
-    if name == OURS:
-        return Ours()
-    if recipes is None:
-        raise AbsentError("its start script is not known: use --peers FOLDER or STOMPCODEC_PEERS")
-    if not (recipes / name).is_file():
-        raise AbsentError(f"there is no start script {name} in the folder of the peers")
-    return Peer(name, recipes / name)
-
-
 class Peer(Broker):
-    """A peer with a recipe: a program that knows start, stop and status. One that runs already is left running."""
+    """Another broker, as the tests of interop start it. AbsentError where that is not possible."""
 
-    def __init__(self, name: str, recipe: Path) -> None:
-        self._recipe = recipe
-        self._ran = self._call("status").returncode == 0
-        if self._ran:
-            print(f"{name} runs already: it is used as it is, and left running", flush=True)
-        else:
-            done = self._call("start")
-            if done.returncode:
-                raise AbsentError((done.stderr or done.stdout).strip().splitlines()[-1])
-        words = self._call("status").stdout.replace(",", "").split()  # NAME runs on port N, pid N
-        port, pid = (int(words[words.index(word) + 1]) for word in ("port", "pid"))
-        super().__init__(name, port, pid, port + WEBSOCKET[name] if name in WEBSOCKET else None)
-
-    def _call(self, verb: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run([self._recipe, verb], capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    def __init__(self, name: str) -> None:
+        self.name, self._started = name, {**BROKERS, **PEER_BROKERS}[name]()
+        if self._started.missing:
+            raise AbsentError(self._started.missing)
+        target = self._started.__enter__()
+        self.port, self.ws_port = target.port, urlsplit(target.url).port
+        self.pid = (self._started._server.process if name in PEER_BROKERS else self._started._process).pid
 
     def stop(self) -> None:
-        if not self._ran:
-            self._call("stop")
+        self._started.__exit__(None, None, None)
 
 
 class Ours(Broker):
     """`stompcodec broker` with its defaults and more options; of another interpreter if `python` names one."""
 
+    name = OURS
+
     def __init__(self, *, python: Path | None = None, options: tuple[str, ...] = ()) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix="stompcodec-bench-"))
-        self._ready = self._folder / "ready"
-        self._command = [str(python or sys.executable), "-m", "stompcodec.cli", "broker", "--port", "0"]
-        self._command += ["--ws-port", "0", *options, "--data", str(self._folder / "data")]
-        self._command += ["--ready-file", str(self._ready)]
-        where = Path(stompcodec.__file__).resolve().parent.parent
-        self._environment = {**os.environ, "PYTHONPATH": "" if python else str(where)}
+        self._process = BrokerProcess(self._folder, python=python, flags=("--log-level", "warning", *options))
         self.restart()
 
     def restart(self) -> float:
         """Start it on the data that are there, and return the seconds until it listens."""
-        self._ready.unlink(missing_ok=True)
         begin = time.monotonic()
-        with open(self._folder / "log", "wb") as log:
-            self._process = subprocess.Popen(
-                self._command, env=self._environment, cwd=self._folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log
-            )
-        while not self._ready.exists():
-            if self._process.poll() is not None or time.monotonic() > begin + 15:
-                said = (self._folder / "log").read_text().strip().splitlines()
-                self.stop()
-                raise AbsentError(f"it does not start: {said[-1] if said else 'its log is empty'}")
-            time.sleep(0.002)
+        self._process.start()
         taken = time.monotonic() - begin
-        address = json.loads(self._ready.read_text())
-        super().__init__(OURS, address["port"], self._process.pid, address["ws_port"])
+        self.port, self.ws_port, self.pid = self._process.port, self._process.ws_port, self._process.pid
         return taken
 
     def kill(self) -> None:
         """Kill it as by kill -9. Its data stay."""
         self._process.kill()
-        self._process.wait()
 
     def stop(self) -> None:
-        self._process.terminate()
-        try:
-            self._process.wait(20)
-        except subprocess.TimeoutExpired:
-            self.kill()
+        self.kill()
         shutil.rmtree(self._folder, ignore_errors=True)

@@ -190,19 +190,13 @@ def key() -> str:
     return f"{python}; {compiler} {max(compilers).decode()}; {libc}; {platform.machine()}"
 
 
-def show(counts: dict[str, dict[str, int]], names: list[str]) -> None:
-    names = [name for name in names if name not in PARTS]
-    if names:
-        print(f"instructions per frame{'':2}" + "".join(f"{name:>11}" for name in names))
-        for operation in counts:
-            if operation in PARTS:
-                continue
-            print(f"{operation:24}" + "".join(f"{counts[operation][name]:11,}" for name in names))
-    for part, module in PARTS.items():
-        if part in counts:
-            print(f"instructions per {UNITS.get(part, 'message')} of {part}")
-            for row, count in counts[part].items():
-                print(f"{row:24}{count:11,}  {module.ROWS[row]}")
+def show(counts: dict[str, dict[str, int]]) -> None:
+    for operation, found in counts.items():
+        unit = UNITS.get(operation, "message") if operation in PARTS else "frame"
+        print(f"{operation}, instructions per {unit}")
+        for name, count in found.items():
+            about = PARTS[operation].ROWS[name] if operation in PARTS else ""
+            print(f"    {name:20}{count:11,}  {about}".rstrip())
 
 
 def again(wrong: list[str]) -> list[str]:
@@ -271,7 +265,7 @@ def gate(args: argparse.Namespace) -> tuple[int, int]:
         print("instructions: skipped, the C backend is not built")
         return 0, 0
     counts = measure(args.only, JUDGED if args.judged else OPERATIONS)
-    show(counts, args.only)
+    show(counts)
     committed = json.loads(COMMITTED.read_text()) if COMMITTED.is_file() else {}
     known = committed.get(here)
     if args.update:

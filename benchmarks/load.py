@@ -249,12 +249,12 @@ class Wire:
             return 0
         if not count or BUFFER.startswith(b"ERROR"):
             raise StalledError(f"closed, or: {bytes(BUFFER[: min(count, 300)])!r}")
-        frames = self._acknowledge(count) if self.acks else BUFFER.count(b"\0", 0, count)
+        frames = self._acknowledge(BUFFER[:count]) if self.acks else BUFFER.count(b"\0", 0, count)
         self.frames += frames
         return frames
 
-    def _acknowledge(self, count: int) -> int:
-        data = self._rest + BUFFER[:count]
+    def _acknowledge(self, piece: bytes | bytearray) -> int:
+        data = self._rest + piece
         end = data.rfind(b"\0") + 1
         self._rest = data[end:]
         marks = ACK_HEADER.findall(data, 0, end)
@@ -430,7 +430,7 @@ def check(load: Load, port: int, destination: str) -> None:
             consumer.verify(count)
     finally:
         for consumer in consumers:
-            consumer.wire.close()
+            consumer.close()
     if not load.topic:
         _is_empty(load, port, destination)
 
@@ -452,37 +452,27 @@ def store(load: Load, port: int, destination: str, count: int) -> None:
             raise WrongError("the receipts are not those that were asked for")
 
 
-class SlowConsumer:
+class SlowConsumer(Wire):
     """It reads late, and little at once, and keeps all of it."""
 
     def __init__(self, port: int, load: Load, destination: str, *, confirm: bool = True) -> None:
-        self.wire, self.load = Wire(port, RECEIVE, load), load
-        self.wire.subscribe(load, destination, confirm=confirm)
-        self.wire.socket.setblocking(False)
+        super().__init__(port, RECEIVE, load)
+        self.subscribe(load, destination, confirm=confirm)
+        self.socket.setblocking(False)
         self._data = bytearray()
-        self._acknowledged = 0
 
-    @property
-    def frames(self) -> int:
-        return self._data.count(b"\0")
-
-    def read(self) -> bool:
-        """Read once, and acknowledge the complete messages. Return whether any bytes came."""
+    def read(self) -> int:
+        """Read once, and acknowledge the complete messages. Return how many bytes came."""
+        self.flush()
         try:
-            piece = self.wire.socket.recv(PIECE)
+            piece = self.socket.recv(PIECE)
         except BlockingIOError:
-            return False
+            return 0
         if not piece:
             raise WrongError(f"the broker closed the connection of a slow consumer: {bytes(self._data[-200:])!r}")
         self._data += piece
-        end = self._data.rfind(b"\0") + 1
-        if self.wire.acks and end > self._acknowledged:
-            marks = ACK_HEADER.findall(self._data, self._acknowledged, end)
-            self._acknowledged = end
-            self.wire.put(b"".join(b"ACK\nid:%s\n\n\0" % mark for mark in marks))
-        elif self.wire.waits:
-            self.wire.flush()
-        return True
+        self.frames += self._acknowledge(piece) if self.acks else piece.count(b"\0")
+        return len(piece)
 
     def verify(self, count: int) -> None:
         """`count` messages of each producer, each producer's in order, with the bodies that were sent."""
@@ -522,7 +512,6 @@ def _is_empty(load: Load, port: int, destination: str) -> None:
     consumer = SlowConsumer(port, load, destination, confirm=False)
     time.sleep(LATE)
     consumer.read()
-    left = consumer.frames
-    consumer.wire.close()
-    if left:
-        raise WrongError(f"{left} messages came again to the next consumer")
+    consumer.close()
+    if consumer.frames:
+        raise WrongError(f"{consumer.frames} messages came again to the next consumer")

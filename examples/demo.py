@@ -42,10 +42,6 @@ _PATIENCE, _QUIET = 300.0, 30.0
 _SCAFFOLD = ("broker", "broker.json", "broker.log", "checkpoint", "driver-1.log", "driver-2.log", "ledger.json")
 
 
-class DemoError(Exception):
-    """Error for a failed part of the demonstration; its text is for users."""
-
-
 def main() -> None:
     """Run the demonstration, and exit."""
     if sys.argv[1:2] == ["--driver"]:
@@ -60,12 +56,12 @@ def main() -> None:
     folder = Path(options.folder).resolve()
     if folder.exists() and not (folder / _MARK).is_file() and (not folder.is_dir() or any(folder.iterdir())):
         parser.error(f"{folder} is not empty and was not made by a demonstration: choose another --folder")
-    folder.mkdir(parents=True, exist_ok=True)
-    _remove(folder.iterdir())
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
     (folder / _MARK).touch()
     try:
         result, killed = run(folder, options.frames)
-    except (DemoError, StompError) as error:
+    except StompError as error:
         sys.exit(f"stompcodec demo: {error}")
     except KeyboardInterrupt:
         sys.exit(130)
@@ -73,15 +69,8 @@ def main() -> None:
     print(f"the report: {folder / 'report' / 'report.html'}")
     if result["wrong"]:
         sys.exit(1)
-    _remove(folder / name for name in _SCAFFOLD)
-
-
-def _remove(paths: Any) -> None:
-    for path in paths:
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
-        else:
-            path.unlink(missing_ok=True)
+    for path in (folder / name for name in _SCAFFOLD):
+        shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
 
 
 def run(folder: Path, frames: int) -> tuple[dict[str, Any], int]:
@@ -157,7 +146,7 @@ def broker(folder: Path) -> Iterator[str]:
         until = time.monotonic() + _PATIENCE
         while not ready.exists():
             if process.poll() is not None or time.monotonic() > until:
-                raise DemoError(f"the broker did not start: see {log}")
+                raise SystemExit(f"stompcodec demo: the broker did not start: see {log}")
             time.sleep(0.02)
         yield f"stomp://127.0.0.1:{json.loads(ready.read_text())['port']}"
     finally:
@@ -178,13 +167,7 @@ class Feeder:
     def _run(self) -> None:
         held, rate = int(self._frames * _HELD), max(_RATE, self._frames / _LONGEST)
         try:
-            send(
-                self._url,
-                self._frames,
-                self.ledger,
-                rate=rate,
-                before=lambda number: number == held and self.go_on.wait(),
-            )
+            send(self._url, self._frames, self.ledger, rate=rate, before=lambda at: at == held and self.go_on.wait())
         except Exception as error:
             self._error = error
 
@@ -199,9 +182,9 @@ class Feeder:
         return not self._thread.is_alive()
 
     def check(self) -> None:
-        """Raise a DemoError if the feed has failed."""
+        """End the program if the feed has failed."""
         if self._error is not None:
-            raise DemoError(f"the feed broke off: {self._error}")
+            raise SystemExit(f"stompcodec demo: the feed broke off: {self._error}")
 
 
 class Driver:
@@ -223,14 +206,16 @@ class Driver:
                 self.told.update(json.loads(line)["demo"])
 
     def wait(self, name: str, enough: Callable[[Any], bool], check: Callable[[], object] = lambda: None) -> Any:
-        """Wait until what it told of this name is enough; raise a DemoError if it ended, or told nothing for long."""
+        """Wait until what it told of this name is enough; end the program if it ended, or told nothing for long."""
         until, before = time.monotonic() + _PATIENCE, ""
         while not enough(self.told.get(name)):
             check()
             if str(self.told) != before:
                 until, before = time.monotonic() + _PATIENCE, str(self.told)
             if not self._reader.is_alive() or time.monotonic() > until:
-                raise DemoError(f"the driver ended, or told nothing for {_PATIENCE:.0f} s: see {self._log}")
+                raise SystemExit(
+                    f"stompcodec demo: the driver ended, or told nothing for {_PATIENCE:.0f} s: see {self._log}"
+                )
             time.sleep(0.1)
         return self.told[name]
 
@@ -242,9 +227,9 @@ class Driver:
         self.close()
 
     def end(self) -> None:
-        """Wait until it has ended by itself; raise a DemoError if it failed."""
+        """Wait until it has ended by itself; end the program if it failed."""
         if self._process.wait(_PATIENCE) != 0:
-            raise DemoError(f"the driver failed: see {self._log}")
+            raise SystemExit(f"stompcodec demo: the driver failed: see {self._log}")
 
     def close(self) -> None:
         """End it: it ends when its standard input does."""
@@ -318,26 +303,19 @@ def _finish(spark: Any, folder: Path, ledger: Ledger, left: int) -> None:
     archive = jobs.read_archive(spark, str(folder / "archive"))
     tables = {name: str(folder / "exploded" / name) for name, _, _ in TABLES}
     for name, destination, preset in TABLES:
-        jobs.write_exploded(
-            jobs.explode(archive.where(archive.destination == destination), preset=preset), tables[name]
-        )
+        events = jobs.explode(archive.where(archive.destination == destination), preset=preset)
+        jobs.write_exploded(events, tables[name])
     jobs.write_metrics(jobs.metrics(archive, sequence=ID_HEADER), str(folder / "metrics"))
     columns = (f"headers['{ID_HEADER}']", "crc32(body)", "coalesce(redelivered, false)", "message_id")
     rows = [tuple(row) for row in archive.selectExpr(*columns).collect()]
     quarantined = {row[0] for name in tables for row in _rows(spark, f"{tables[name]}/_quarantine", "message_id")}
     typed = sum(len(_rows(spark, f"{tables[name]}/rows", "1")) for name in tables)
     proof = prove(ledger, rows, quarantined, typed, left)
-    report(
-        spark,
-        str(folder / "archive"),
-        str(folder / "report"),
-        exploded=list(tables.values()),
-        metrics=str(folder / "metrics"),
-        spool=str(folder / "spool.stompcap"),
-        checkpoint=str(folder / "checkpoint"),
-        title="stompcodec demo",
-        proof={name: figure for name, figure in proof.items() if name != "wrong"},
-    )
+    paths = {"metrics": "metrics", "spool": "spool.stompcap", "checkpoint": "checkpoint"}
+    more: dict[str, Any] = {name: str(folder / path) for name, path in paths.items()}
+    more["proof"] = {name: figure for name, figure in proof.items() if name != "wrong"}
+    made, target = str(folder / "archive"), str(folder / "report")
+    report(spark, made, target, exploded=list(tables.values()), title="stompcodec demo", **more)
     _tell(proof=proof)
 
 
@@ -358,23 +336,13 @@ def prove(
     Returns:
         The figures, and in `wrong` every discrepancy in words.
     """
-    seen = Counter(row[0] for row in rows)
+    seen, sent = Counter(row[0] for row in rows), ledger.bodies
     apart = {row[0] for row in rows if row[3] in quarantined}
-    proof: dict[str, Any] = {
-        "produced": len(ledger.bodies),
-        "in_sink": len(rows),
-        "missing": len(ledger.bodies.keys() - seen.keys()),
-        "duplicates": len(rows) - len(seen),
-        "damaged": len({row[0] for row in rows if ledger.bodies.get(row[0]) != row[1]}),
-        "left_in_broker": left_in_broker,
-        "sent_twice": ledger.twice,
-        "redelivered": sum(row[2] for row in rows),
-        "late": len(ledger.late),
-        "malformed": len(ledger.malformed),
-        "quarantined": len(quarantined),
-        "events": ledger.events,
-        "typed_rows": typed_rows,
-    }
+    proof: dict[str, Any] = {"produced": len(sent), "in_sink": len(rows), "missing": len(sent.keys() - seen.keys())}
+    proof |= {"duplicates": len(rows) - len(seen), "left_in_broker": left_in_broker, "sent_twice": ledger.twice}
+    proof["damaged"] = len({row[0] for row in rows if sent.get(row[0]) != row[1]})
+    proof |= {"redelivered": sum(row[2] for row in rows), "late": len(ledger.late), "malformed": len(ledger.malformed)}
+    proof |= {"quarantined": len(quarantined), "events": ledger.events, "typed_rows": typed_rows}
     faults = {
         "messages are missing in the sink": proof["missing"] or not ledger.bodies,
         "rows of the sink are duplicates": proof["duplicates"],

@@ -123,13 +123,7 @@ def capture(frames: int = 5000, seed: int = 0) -> Iterator[bytes]:
 
 
 def send(
-    url: str,
-    frames: int,
-    ledger: Ledger,
-    *,
-    rate: float = 1000,
-    seed: int = 0,
-    before: Callable[[int], object] = lambda number: None,
+    url: str, frames: int, ledger: Ledger, *, rate: float = 1000, before: Callable[[int], object] = lambda number: None
 ) -> None:
     """Send the feed, at most `rate` messages per second, and enter in the ledger what the broker has confirmed.
 
@@ -145,7 +139,7 @@ def send(
             ledger.add(message)
 
     with stomp.connect(url) as client:
-        for number, message in enumerate(feed(frames, clock=lambda: time.time_ns() // 1_000_000, seed=seed)):
+        for number, message in enumerate(feed(frames, clock=lambda: time.time_ns() // 1_000_000)):
             before(number)
             waiting.append((message, client.send_for_receipt(message.destination, message.body, message.headers)))
             settle(min(_WINDOW, frames // 10))
@@ -202,53 +196,30 @@ def _movement(dice: random.Random, now: int) -> dict[str, Any]:
     train = f"{stanox[:2]}{_train(dice)}M{dice.choice('JKLMNP')}{dice.randint(10, 31)}"
     shared = {"train_id": train, "train_file_address": None, "train_service_code": f"{dice.randrange(10**8):08}"}
     header = {"source_dev_id": "", "user_id": "", "msg_queue_timestamp": str(now), "source_system_id": "TRUST"}
-    if dice.random() < 0.1:
-        kind, body = "0001", _activation(dice, now, stanox)
-    else:
-        kind, body = "0003", _passing(dice, now, stanox)
-    source = "TSIA" if kind == "0001" else "SMART"
-    return {
-        "header": header | {"msg_type": kind, "original_data_source": source},
-        "body": shared | {"toc_id": toc} | body,
-    }
+    kind, source, make = ("0001", "TSIA", _activation) if dice.random() < 0.1 else ("0003", "SMART", _passing)
+    header |= {"msg_type": kind, "original_data_source": source}
+    return {"header": header, "body": shared | {"toc_id": toc} | make(dice, now, stanox)}
 
 
 def _activation(dice: random.Random, now: int, stanox: str) -> dict[str, Any]:
-    return {
-        "schedule_source": "C",
-        "schedule_type": dice.choice("OPV"),
-        "train_uid": f"{dice.choice('CGLWY')}{dice.randrange(100000):05}",
-        "train_call_type": "AUTOMATIC",
-        "train_call_mode": "NORMAL",
-        "creation_timestamp": str(now),
-        "origin_dep_timestamp": str(now + 7_200_000),
-        "tp_origin_stanox": "",
-        "sched_origin_stanox": stanox,
-        "d1266_record_number": "00000",
-    }
+    found = {"schedule_source": "C", "schedule_type": dice.choice("OPV")}
+    found["train_uid"] = f"{dice.choice('CGLWY')}{dice.randrange(100000):05}"
+    found |= {"train_call_type": "AUTOMATIC", "train_call_mode": "NORMAL", "creation_timestamp": str(now)}
+    found |= {"origin_dep_timestamp": str(now + 7_200_000), "tp_origin_stanox": "", "sched_origin_stanox": stanox}
+    return found | {"d1266_record_number": "00000"}
 
 
 def _passing(dice: random.Random, now: int, stanox: str) -> dict[str, Any]:
     late = dice.choice((0, 0, 0, 1, 2, 7))
     event = dice.choice(("ARRIVAL", "DEPARTURE"))
-    return {
-        "event_type": event,
-        "planned_event_type": event,
-        "planned_timestamp": str(now - 60_000 * late),
-        "actual_timestamp": str(now),
-        "gbtt_timestamp": "",
-        "timetable_variation": str(late),
-        "variation_status": "LATE" if late else "ON TIME",
-        "loc_stanox": stanox,
-        "reporting_stanox": stanox,
-        "next_report_stanox": f"{dice.randint(10000, 89999)}",
-        "next_report_run_time": str(dice.randint(1, 20)),
-        "platform": f" {dice.randint(1, 9)}",
-        "train_terminated": "false",
-        "offroute_ind": "false",
-        "correction_ind": "false",
-        "event_source": "AUTOMATIC",
-    }
+    found = {"event_type": event, "planned_event_type": event, "planned_timestamp": str(now - 60_000 * late)}
+    found |= {"actual_timestamp": str(now), "gbtt_timestamp": "", "timetable_variation": str(late)}
+    found |= {"variation_status": "LATE" if late else "ON TIME", "loc_stanox": stanox, "reporting_stanox": stanox}
+    found["next_report_stanox"] = f"{dice.randint(10000, 89999)}"
+    found["next_report_run_time"] = str(dice.randint(1, 20))
+    found["platform"] = f" {dice.randint(1, 9)}"
+    found |= dict.fromkeys(("train_terminated", "offroute_ind", "correction_ind"), "false")
+    return found | {"event_source": "AUTOMATIC"}
 
 
 def main() -> None:

@@ -22,33 +22,16 @@ from stompcodec.broker.sessions.transaction import Settling
 from stompcodec.spec import VERSIONS, Limits
 
 DESTINATIONS = (
-    "/queue/a",
-    "/queue/b",
-    "/topic/t",
-    "/temp-queue/x",
-    "/queue/DLQ.a",
-    "plain",
-    "/temp-topic/y",
-    "/topic/u",
+    *("/queue/a", "/queue/b", "/topic/t", "/temp-queue/x", "/queue/DLQ.a", "plain", "/temp-topic/y", "/topic/u"),
 )
 MODES = ("auto", "client", "client-individual")
 SECONDS = (0.1, 0.1, 0.2, 0.3, 0.9, 2.0, 40.0)
 SMALL = {
     "limits": Limits(max_body=2000, max_headers=20, max_header_line=300),
     "first_limits": Limits(max_body=10, max_headers=8, max_header_line=100),
-    "max_connections": 5,
-    "max_subscriptions": 4,
-    "max_transactions": 2,
-    "max_transaction_octets": 3000,
-    "max_unacked": 9,
-    "prefetch": 3,
-    "max_attempts": 3,
-    "max_destinations": 7,
-    "max_queue_messages": 6,
-    "max_queue_octets": 2500,
-    "topic_backlog": 3,
-    "write_high": 400,
-    "heart_beat": (500, 700),
+    **{"max_connections": 5, "max_subscriptions": 4, "max_transactions": 2, "max_transaction_octets": 3000},
+    **{"max_unacked": 9, "prefetch": 3, "max_attempts": 3, "max_destinations": 7, "max_queue_messages": 6},
+    **{"max_queue_octets": 2500, "topic_backlog": 3, "write_high": 400, "heart_beat": (500, 700)},
 }
 POLICIES = ("disconnect", "drop", "block")
 

@@ -11,7 +11,6 @@ import subprocess
 import sys
 import sysconfig
 from pathlib import Path
-from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
 FUZZ = ROOT / "fuzz"
@@ -19,29 +18,19 @@ WORK = FUZZ / "work"
 SANITIZE = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer", "-fno-wrapv"]
 #: Python leaks by design, and a small quarantine and short stacks make it three times as fast.
 ASAN_OPTIONS = (
-    *("detect_leaks=0", "verify_asan_link_order=0", "allocator_may_return_null=1"),
-    *("quarantine_size_mb=16", "malloc_context_size=4"),
+    "detect_leaks=0:verify_asan_link_order=0:allocator_may_return_null=1:quarantine_size_mb=16:malloc_context_size=4"
 )
 TRACE = "-fsanitize-coverage=trace-pc"  # gcc's; gcc_coverage.c makes use of it
 
 
-class Built(NamedTuple):
-    """What there is to run."""
-
-    atheris: Path
-    """Where atheris is installed."""
-    site: Path
-    """Where the package is."""
-
-
-def build() -> Built:
-    """Build everything; raises CalledProcessError with the output shown when something that is there does not build."""
+def build() -> tuple[Path, Path]:
+    """Build everything, and return where atheris is, and the package. CalledProcessError: something does not build."""
     if sys.platform != "linux" or not shutil.which("gcc"):
         sys.exit("the fuzz targets need Linux and gcc, for the C backend and its sanitizers")
     WORK.mkdir(exist_ok=True)
     atheris = _atheris()
     _run("gcc", "-O2", "-shared", "-fPIC", FUZZ / "gcc_coverage.c", "-o", WORK / "gcc_coverage.so")
-    return Built(atheris, _site())
+    return atheris, _site()
 
 
 def _run(*command: str | Path, check: bool = True) -> bool:
@@ -68,9 +57,6 @@ def _atheris() -> Path:
 #: A file of the codec that is in the broker's extension, too: see setup.py.
 SHARED = ("text.c",)
 
-#: The files that need no Python.h.
-WITHOUT_PYTHON = ("columns.c", "ends.c", "scan.c", "select.c", "text.c", "websocket.c")
-
 
 def _site() -> Path:
     """A copy of the package with its extension, linked without a sanitizer runtime: one is preloaded."""
@@ -96,16 +82,16 @@ def _site() -> Path:
     return site
 
 
-def environment(built: Built) -> dict[str, str]:
+def environment(atheris: Path, site: Path) -> dict[str, str]:
     """What the Python targets run with."""
-    paths = [str(built.site), str(built.atheris)]
+    paths = [str(site), str(atheris)]
     variables = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PYTHONDONTWRITEBYTECODE": "1"}
     # libstdc++ comes first too, or a C++ exception (pyarrow's) finds the sanitizer without its hook.
     libstdc = subprocess.run(["gcc", "-print-file-name=libstdc++.so"], capture_output=True, text=True).stdout.strip()
-    preload = [str(WORK / "gcc_coverage.so"), str(built.atheris / "asan_with_fuzzer.so"), libstdc]
+    preload = [str(WORK / "gcc_coverage.so"), str(atheris / "asan_with_fuzzer.so"), libstdc]
     return variables | {
         "LD_PRELOAD": " ".join(preload),
-        "ASAN_OPTIONS": ":".join(ASAN_OPTIONS),
+        "ASAN_OPTIONS": ASAN_OPTIONS,
         "UBSAN_OPTIONS": "print_stacktrace=1",
         "PYTHONMALLOC": "malloc",
     }

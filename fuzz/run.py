@@ -16,10 +16,9 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import NamedTuple
 
 import seeds
-from prepare import FUZZ, WORK, Built, build, environment
+from prepare import FUZZ, WORK, build, environment
 
 TARGETS = ("parse", "differential", "connection", "websocket", "broker", "selector")
 #: Targets whose inputs have a form of their own.
@@ -28,21 +27,6 @@ SLOWEST = 30  # seconds for one input
 MEMORY = 4096  # MiB
 #: How the reason of a finding begins in what a target says.
 REASON = re.compile(r"^.*(Uncaught Python|Traceback|ERROR: (Address|Leak)Sanitizer|runtime error:|does not hold)", re.M)
-
-
-class Figures(NamedTuple):
-    """How a run ended."""
-
-    target: str
-    inputs: int
-    seconds: float
-    coverage: str
-    findings: list[str]
-
-    def __str__(self) -> str:
-        rate = self.inputs / max(self.seconds, 1e-9)
-        found = f"{len(self.findings)} findings"
-        return f"{self.target:14}{self.inputs:12,}{rate:10,.0f}{self.coverage:>10}   {found}"
 
 
 def command_of(target: str, options: argparse.Namespace) -> list[str]:
@@ -57,43 +41,27 @@ def command_of(target: str, options: argparse.Namespace) -> list[str]:
     return [sys.executable, str(FUZZ / f"fuzz_{target}.py"), *flags, *folders]
 
 
-def run(built: Built, target: str, options: argparse.Namespace) -> Figures:
-    """Run a target to its end."""
-    log = WORK / "logs" / f"{target}.log"
+def run(environment: dict[str, str], target: str, options: argparse.Namespace) -> tuple[int, list[str]]:
+    """Run a target to its end, and return how many inputs it had, and its findings."""
+    log, findings = WORK / "logs" / f"{target}.log", WORK / "findings"
     log.parent.mkdir(exist_ok=True)
-    findings = WORK / "findings"
-    before = set(findings.iterdir())
-    start = time.perf_counter()
-    with log.open("w") as output:
-        status = subprocess.run(
-            command_of(target, options),
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            env=environment(built),
-            cwd=WORK,
-        ).returncode
-    seconds = time.perf_counter() - start
-    text = log.read_text("utf-8", "replace")
+    before, start = set(findings.iterdir()), time.perf_counter()
+    with log.open("w") as out:
+        command = command_of(target, options)
+        status = subprocess.run(command, stdout=out, stderr=subprocess.STDOUT, env=environment, cwd=WORK).returncode
+    seconds, text = time.perf_counter() - start, log.read_text("utf-8", "replace")
     found = [path.name for path in sorted(set(findings.iterdir()) - before) if path.name.startswith((target, "crash"))]
     if status and not found:
         found = [f"exit status {status}"]
     counts = re.findall(r"^#(\d+)\s|^Done (\d+) runs", text, re.MULTILINE)
     inputs = max((int("".join(count)) for count in counts), default=0)
-    covered = re.findall(r"\bcov: (\d+)", text)
-    figures = Figures(target, inputs, seconds, covered[-1] if covered else "-", found)
-    print(figures, flush=True)
+    covered = ["-", *re.findall(r"\bcov: (\d+)", text)][-1]
+    print(f"{target:14}{inputs:12,}{inputs / seconds:10,.0f}{covered:>10}   {len(found)} findings", flush=True)
     if found:
         first = REASON.search(text)
         shown = text[first.start() :][:3000] if first else text[-3000:]
         print(f"--- {target}: {', '.join(found)}; from {log}:", shown, "---", sep="\n", flush=True)
-    return figures
-
-
-def reproduce(built: Built, target: str, path: Path) -> int:
-    """Run one input again, with all that it says shown."""
-    return subprocess.run(
-        [sys.executable, str(FUZZ / f"fuzz_{target}.py"), str(path)], env=environment(built)
-    ).returncode
+    return inputs, [f"{target}: {name}" for name in found]
 
 
 def main() -> int:
@@ -107,18 +75,19 @@ def main() -> int:
     options = parser.parse_args()
     if not set(options.targets) <= set(TARGETS):
         parser.error(f"the targets are {', '.join(TARGETS)}")
-    built = build()
-    if options.reproduce:
-        return reproduce(built, options.targets[0], options.reproduce.resolve())
+    built = environment(*build())
+    if options.reproduce:  # with all that it says shown
+        command = [sys.executable, str(FUZZ / f"fuzz_{options.targets[0]}.py"), str(options.reproduce.resolve())]
+        return subprocess.run(command, env=built).returncode
     (WORK / "findings").mkdir(exist_ok=True)
     count = seeds.write(WORK / "seeds" / "wire", seeds.inputs())
     count += seeds.write(WORK / "seeds" / "selector", seeds.selector_inputs())
     print(f"{count} seeds from the vectors; seed of the random numbers: {options.seed}")
-    print(f"{'target':14}{'executions':>12}{'a second':>10}{'coverage':>10}", flush=True)
+    print(f"{'target':14}{'executions':>12}{'per second':>10}{'coverage':>10}", flush=True)
     with ThreadPoolExecutor(options.jobs) as pool:
         done = list(pool.map(lambda target: run(built, target, options), options.targets or TARGETS))
-    findings = [f"{figures.target}: {name}" for figures in done for name in figures.findings]
-    total = sum(figures.inputs for figures in done)
+    findings = [name for _, found in done for name in found]
+    total = sum(inputs for inputs, _ in done)
     print(*findings, f"{len(done)} targets, {total:,} executions, {len(findings)} findings", sep="\n")
     return 1 if findings else 0
 

@@ -1,15 +1,10 @@
-"""Seeds for the fuzz targets, from the conformance vectors: every wire, under the version and mode it is meant for.
-
-Usage:
-    seeds.py FOLDER       writes one file an input
-"""
+"""Seeds for the fuzz targets, from the conformance vectors: every wire, under the version and mode it is meant for."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
 import json
-import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -72,12 +67,5 @@ def selector_inputs() -> Iterator[bytes]:
 def write(folder: Path, supply: Iterable[bytes]) -> int:
     """One file an input; returns how many."""
     folder.mkdir(parents=True, exist_ok=True)
-    count = 0
-    for data in supply:
-        count += 1
-        folder.joinpath(hashlib.sha1(data, usedforsecurity=False).hexdigest()).write_bytes(data)
-    return count
-
-
-if __name__ == "__main__":
-    print(f"{write(Path(sys.argv[1]), inputs())} seeds")
+    files = [(folder / hashlib.sha1(data, usedforsecurity=False).hexdigest(), data) for data in supply]
+    return len([path.write_bytes(data) for path, data in files])

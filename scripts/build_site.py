@@ -37,23 +37,18 @@ _ELSEWHERE = re.compile(
 )
 
 
-def brought(name: str) -> Path | None:
-    """Return a script of `BROUGHT`, kept from an earlier build or fetched by npm; None without npm."""
-    kept = WORK / name
+def brought(name: str) -> bytes | None:
+    """Return a script of `BROUGHT`; None without npm."""
     package, member = BROUGHT[name]
-    if not kept.is_file() and shutil.which("npm"):
-        folder = WORK / "npm"
-        folder.mkdir(parents=True, exist_ok=True)
-        done = subprocess.run(["npm", "pack", "--silent", package], cwd=folder, stdout=subprocess.PIPE, check=False)
-        if done.returncode == 0:
-            with tarfile.open(folder / done.stdout.decode().split()[-1]) as archive:
-                source = archive.extractfile(member)
-                assert source is not None
-                kept.write_bytes(source.read())
-    return kept if kept.is_file() else None
+    if (archive := playground.packed(WORK, package)) is None:
+        return None
+    with tarfile.open(archive) as members:
+        source = members.extractfile(member)
+        assert source is not None
+        return source.read()
 
 
-def own_hosts_only(site: Path, drawer: Path | None) -> None:
+def own_hosts_only(site: Path, drawer: bytes | None) -> None:
     """Let the theme's scripts load diagrams from the site, and nothing from anywhere else."""
     for path in (site / "assets").rglob("*.js"):
         text = path.read_text("utf-8")
@@ -61,14 +56,14 @@ def own_hosts_only(site: Path, drawer: Path | None) -> None:
             text = re.sub(r'"https://unpkg\.com/mermaid@[^"]*"', f'new URL("{_DRAWER}",__md_scope).href', text)
         path.write_text(_ELSEWHERE.sub("about:blank#", text), "utf-8")
     if drawer:
-        shutil.copyfile(drawer, site / _DRAWER)
+        (site / _DRAWER).write_bytes(drawer)
 
 
-def own_search(site: Path, engine: Path) -> None:
+def own_search(site: Path, engine: bytes) -> None:
     """Put our search in the place of the theme's."""
     [worker] = (site / "assets" / "javascripts" / "workers").glob("search.*.js")
     own = (staging.DOCS / "site" / "search.js").read_text("utf-8")
-    text = re.sub(r"/\*.*?\*/", "", engine.read_text("utf-8"), flags=re.DOTALL)  # comments with addresses
+    text = re.sub(r"/\*.*?\*/", "", engine.decode(), flags=re.DOTALL)  # comments with addresses
     worker.write_text(f"/* MiniSearch, MIT licence; then our search.js */\n{text}\n{own}", "utf-8")
 
 
@@ -80,14 +75,8 @@ def build(strict: bool) -> int:
     shutil.copytree(staging.DOCS / "site" / "overrides", WORK / "overrides")
     shutil.rmtree(SITE, ignore_errors=True)
     command = [sys.executable, "-m", "zensical", "build", "--clean", *(["--strict"] if strict else [])]
-    done = subprocess.run(
-        command,
-        cwd=WORK,
-        env={**os.environ, "NO_COLOR": "1"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        check=False,
-    )
+    plain = {**os.environ, "NO_COLOR": "1"}
+    done = subprocess.run(command, cwd=WORK, env=plain, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
     text = re.sub(r"\x1b\[[0-9;]*m", "", done.stdout.decode(errors="replace"))
     print(text.partition("Traceback")[0].strip())
     return done.returncode

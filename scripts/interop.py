@@ -23,7 +23,7 @@ import sys
 import tempfile
 import time
 import venv
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from importlib import metadata
 from pathlib import Path
@@ -140,23 +140,19 @@ def libraries() -> dict[str, str]:
     }
 
 
-def table(outcomes: Outcomes) -> list[str]:
-    """Return clients x checks, or what the first column has instead of clients x what the others have."""
-    width = max(len(name) for name in outcomes)
-    heads = next(iter(outcomes.values()))
-    lines = [f"{'':{width}} " + "".join(f"{number:>5}" for number in range(1, len(heads) + 1))]
-    for name, row in outcomes.items():
-        lines.append(f"{name:{width}} " + "".join(f"{MARKS[outcome.word]:>5}" for outcome in row.values()))
-    return lines
-
-
-def matrix(outcomes: Outcomes, head: str) -> list[str]:
-    """Return the same in Markdown."""
+def matrix(outcomes: Outcomes, head: str = "client") -> list[str]:
+    """Return clients x checks in Markdown, or what the first column has instead of clients x what the others have."""
     heads = [name.replace("-", " ") for name in next(iter(outcomes.values()))]
     lines = [f"| {head} | {' | '.join(heads)} |", f"| --- |{' :-: |' * len(heads)}"]
     for name, row in outcomes.items():
         lines.append(f"| {name} | {' | '.join(MARKS[outcome.word] for outcome in row.values())} |")
     return [*lines, "", *(f"- {line}" for line in reasons(outcomes))]
+
+
+def absent(rows: Iterable[str], checks: Iterable[str], outcome: Outcome) -> Outcomes:
+    """Return the same outcome of everything, and say it."""
+    print(f"skipped: {outcome.why}" if outcome.word == "n/a" else f"  FAIL {outcome.why}", flush=True)
+    return {row: dict.fromkeys(checks, outcome) for row in rows}
 
 
 def summed(outcomes: Outcomes) -> list[str]:
@@ -231,10 +227,6 @@ def page(sections: list[Section], versions: dict[str, str]) -> str:
     return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).rstrip() + "\n"
 
 
-def numbered(checks: list[str]) -> str:
-    return ", ".join(f"{number} {name}" for number, name in enumerate(checks, 1))
-
-
 def section(title: str, rows: list[Row], broker: str, checks: list[str], arguments: argparse.Namespace) -> Outcomes:
     """One table, shown at once."""
     print(f"\n{title}", flush=True)
@@ -250,17 +242,15 @@ def section(title: str, rows: list[Row], broker: str, checks: list[str], argumen
 def asked(candidate: Any, rows: list[str], checks: list[str], run: Callable[[Target], Outcomes]) -> Outcomes:
     """Return what `run` finds on a broker, or for each row and check why there is nothing; show it."""
     why = candidate.missing or ("" if rows or getattr(candidate, "whole", True) else NOT_WHOLE)
+    if why:
+        return absent(rows or [candidate.title], checks, Outcome("n/a", why))
     try:
-        if not why:
-            with candidate as target:
-                outcomes = run(target)
-            print("\n".join(table(outcomes)), flush=True)
-            return outcomes
-        outcome = Outcome("n/a", why)
+        with candidate as target:
+            outcomes = run(target)
     except OSError as error:
-        outcome = Outcome("FAIL", str(error))
-    print(f"skipped: {why}" if why else f"  FAIL {candidate.title} does not answer: {outcome.why}", flush=True)
-    return {row: dict.fromkeys(checks, outcome) for row in rows or [candidate.title]}
+        return absent(rows or [candidate.title], checks, Outcome("FAIL", f"{candidate.title} does not answer: {error}"))
+    print("\n".join(matrix(outcomes)), flush=True)
+    return outcomes
 
 
 def tell(verbose: bool, line: str) -> None:
@@ -269,31 +259,27 @@ def tell(verbose: bool, line: str) -> None:
         print(f"  {line}", flush=True)
 
 
-def through_section(
-    title: str, rows: list[Row], broker: str, checks: list[str], arguments: argparse.Namespace
-) -> Outcomes:
+def through_section(title: str, rows: list[Row], broker: str, checks: list[str], given: argparse.Namespace) -> Outcomes:
     """Return the outcomes of the checks through `stompcodec proxy`, and note in PROXIES how its processes ended."""
     print(f"\n{title}", flush=True)
-    through = Through(arguments.brokers[broker]())
+    through, names = Through(given.brokers[broker]()), [row.name for row in rows]
     PROXIES[broker] = Outcome("n/a", through.missing)
     if through.missing:
-        print(f"skipped: {through.missing}")
-        return {row.name: {check: Outcome("n/a", through.missing) for check in checks} for row in rows}
+        return absent(names, checks, PROXIES[broker])
     try:
-        outcomes = run_through(rows, through, checks, partial(tell, arguments.verbose), arguments.jobs)
+        outcomes = run_through(rows, through, checks, partial(tell, given.verbose), given.jobs)
     except OSError as error:
-        print(f"  FAIL {through.title}: {error}")
         PROXIES[broker] = Outcome("FAIL", str(error))
-        return {row.name: {check: Outcome("FAIL", str(error)) for check in checks} for row in rows}
+        return absent(names, checks, PROXIES[broker])
     PROXIES[broker] = Outcome("FAIL", "; ".join(through.trouble)) if through.trouble else Outcome("ok")
-    print("\n".join(table(outcomes)), flush=True)
+    print("\n".join(matrix(outcomes)), flush=True)
     return outcomes
 
 
 def tools_section(title: str, arguments: argparse.Namespace) -> Outcomes:
     """Results of the files in `interop.tools`, with the brokers that are started here, and how the proxies ended."""
     names = {broker: make().title for broker, make in arguments.brokers.items() if broker not in PEER_BROKERS}
-    print(f"\n{title}\nBrokers: {numbered(list(names.values()))}", flush=True)
+    print(f"\n{title}", flush=True)
     found: Outcomes = {"proxy: reads all as STOMP, and ends in order": PROXIES} if PROXIES else {}
     started = [broker for broker in names if arguments.brokers[broker] in BROKERS.values()]
     for tool in TOOLS if started else ():
@@ -301,16 +287,14 @@ def tools_section(title: str, arguments: argparse.Namespace) -> Outcomes:
             install_clients()
         with tempfile.TemporaryDirectory() as scratch:
             found |= run_tool(tool, started, Path(scratch))
-    absent = Outcome("n/a", "brokers by URL are not for tests that start them")
-    outcomes = {
-        row: {title: cells.get(broker, absent) for broker, title in names.items()} for row, cells in found.items()
-    }
+    other = Outcome("n/a", "brokers by URL are not for tests that start them")
+    outcomes = {row: {title: cells.get(each, other) for each, title in names.items()} for row, cells in found.items()}
     for row, cells in outcomes.items():
         for broker, outcome in cells.items():
             if outcome.why or arguments.verbose:
                 print(f"  {outcome.word} {row}, {broker}: {outcome.why}".rstrip(": "), flush=True)
     if outcomes:
-        print("\n".join(table(outcomes)), flush=True)
+        print("\n".join(matrix(outcomes)), flush=True)
     return outcomes
 
 
@@ -327,33 +311,30 @@ def note(broker: str, candidate: Any, target: Target) -> None:
 
 def spark_section(title: str, checks: list[str], arguments: argparse.Namespace) -> Outcomes:
     """Spark with each broker; one session for all."""
-    print(f"\n{title}\nChecks: {numbered(checks)}", flush=True)
-
+    print(f"\n{title}", flush=True)
     outcomes: Outcomes = {}
     with contextlib.ExitStack() as stack:
         targets = {}
         for make in arguments.brokers.values():
             candidate = make()
+            title, outcomes[candidate.title] = candidate.title, {}
             why = missing() or candidate.missing or ("" if getattr(candidate, "whole", True) else NOT_WHOLE)
-            outcomes[candidate.title] = {check: Outcome("n/a", why) for check in checks}
             if why:
-                print(f"skipped: {why}", flush=True)
+                outcomes |= absent([title], checks, Outcome("n/a", why))
                 continue
             try:
-                targets[candidate.title] = stack.enter_context(candidate)
+                targets[title] = stack.enter_context(candidate)
             except OSError as error:
-                print(f"  FAIL {candidate.title} does not answer: {error}", flush=True)
-                why = f"the broker does not answer: {error}"
-                outcomes[candidate.title] = {check: Outcome("FAIL", why) for check in checks}
+                outcomes |= absent([title], checks, Outcome("FAIL", f"{title} does not answer: {error}"))
         if targets:
-            outcomes.update(run_spark(stack.enter_context(sparks()), targets, checks, partial(tell, arguments.verbose)))
-    print("\n".join(table(outcomes)), flush=True)
+            outcomes |= run_spark(stack.enter_context(sparks()), targets, checks, partial(tell, arguments.verbose))
+    print("\n".join(matrix(outcomes)), flush=True)
     return outcomes
 
 
 def field_section(title: str, broker: str, arguments: argparse.Namespace) -> Outcomes:
     """Each field of our client's table of brokers, against the broker of that row."""
-    print(f"\n{title}\nFields: {numbered(list(FIELDS))}", flush=True)
+    print(f"\n{title}", flush=True)
     candidate = arguments.brokers[broker]()
 
     def run(target: Target) -> Outcomes:
@@ -380,42 +361,26 @@ def brokers_of(texts: list[str]) -> dict[str, Callable[[], Any]]:
         name = text.partition("=")[0]
         if "=" not in text and name not in STARTED:
             raise BadAddress(f"no broker {name!r}: {', '.join(STARTED)} are started here; others are NAME=URL")
-        found[name] = partial(again, running[name]) if name in running else STARTED[name]
+        found[name] = (lambda broker=running[name]: broker) if name in running else STARTED[name]
     if found:
         return found
     twins = {"rabbitmq3"} if not BROKERS["rabbitmq"]().missing else set()
     return {name: make for name, make in STARTED.items() if name not in twins}
 
 
-def again(broker: Running) -> Running:
-    """The same broker, to be entered once more."""
-    return broker
-
-
 def arguments_of() -> argparse.Namespace:
     """The command line. Wrong usage ends the program."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--client", action="append", metavar="TEXT", help="only clients whose name holds this")
-    parser.add_argument(
-        "--check",
-        action="append",
-        choices=[*CHECKS, "proxy", "fields", "tools", *SPARK_CHECKS],
-        help="only these checks; with proxy, those of clients are made through it, too",
-    )
-    parser.add_argument(
-        "--broker",
-        action="append",
-        default=[],
-        metavar="NAME[=URL]",
-        help=f"only these brokers: {', '.join(STARTED)}, started here, or one that runs, by its URL",
-    )
-    parser.add_argument(
-        "--wait", type=float, default=0.0, metavar="SECONDS", help="how long brokers by URL may take to start (0)"
-    )
-    parser.add_argument("--others", action="store_true", help="other people's clients against their brokers too")
-    parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the tables there too")
-    parser.add_argument("--jobs", type=int, default=4, help="clients at a time (4)")
-    parser.add_argument("-v", "--verbose", action="store_true", help="say every check")
+    checks, add = [*CHECKS, "proxy", "fields", "tools", *SPARK_CHECKS], parser.add_argument
+    brokers = f"only these brokers: {', '.join(STARTED)}, started here, or one that runs, by its URL"
+    add("--client", action="append", metavar="TEXT", help="only clients whose name holds this")
+    add("--check", action="append", choices=checks, help="only these; with proxy, those of clients through it, too")
+    add("--broker", action="append", default=[], metavar="NAME[=URL]", help=brokers)
+    add("--wait", type=float, default=0.0, metavar="SECONDS", help="how long brokers by URL may take to start (0)")
+    add("--others", action="store_true", help="other people's clients against their brokers too")
+    add("--markdown", type=Path, metavar="FILE", help="write the tables there too")
+    add("--jobs", type=int, default=4, help="clients at a time (4)")
+    add("-v", "--verbose", action="store_true", help="say every check")
     arguments = parser.parse_args()
     try:
         arguments.brokers = brokers_of(arguments.broker)
@@ -429,8 +394,6 @@ def sections_of_clients(arguments: argparse.Namespace) -> tuple[list[Section], l
     """Clients against each broker, and through the proxy; and the clients of other people that were run."""
     checks = [name for name in CHECKS if name in (arguments.check or CHECKS)]
     proxied = "proxy" in (arguments.check or ["proxy"])
-    if checks or proxied:
-        print(f"Checks: {numbered(checks or list(CHECKS))}")
     kinds = [("Other people's clients", OTHERS), ("Our client", OURS)] if checks else []
     sections, shown = [], []
 

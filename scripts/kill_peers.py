@@ -1,6 +1,6 @@
 """Kill other people's brokers (kill -9) under our client, and count what was lost, came twice, or came out of order.
 
-    python scripts/kill_peers.py [--rounds 20] [--resend] [artemis activemq6 rabbitmq4 ...]
+    python scripts/kill_peers.py [--rounds 20] [artemis activemq6 rabbitmq4 ...]
 
 Each broker is one of scripts/peers. Programs send persistent messages with receipts to a queue and to a topic with a
 durable subscription, take them with ACKs that are confirmed, and ask questions that a handler answers. Exit status: 0
@@ -17,6 +17,7 @@ import sys
 import threading
 import time
 import uuid
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -40,15 +41,13 @@ _KINDS = ("queue", "durable")
 class Work:
     """The programs that use one broker, and their results."""
 
-    def __init__(self, url: str, resend: bool) -> None:
-        self.url, self.resend, self.word = url, resend, uuid.uuid4().hex[:8]
+    def __init__(self, url: str) -> None:
+        self.url, self.word = url, uuid.uuid4().hex[:8]
         self.ending, self.answers_end, self.ready = threading.Event(), threading.Event(), threading.Semaphore(0)
-        self.receipted: dict[str, set[int]] = {kind: set() for kind in _KINDS}
-        self.unknown = dict.fromkeys(_KINDS, 0)
-        self.first: dict[str, list[int]] = {kind: [] for kind in _KINDS}
-        self.again = dict.fromkeys(_KINDS, 0)
-        self.acked: dict[str, set[str]] = {kind: set() for kind in _KINDS}
-        self.after_ack = dict.fromkeys(_KINDS, 0)
+        self.receipted: defaultdict[str, set[int]] = defaultdict(set)
+        self.acked: defaultdict[str, set[str]] = defaultdict(set)
+        self.first: defaultdict[str, list[int]] = defaultdict(list)
+        self.unknown, self.again, self.after_ack = Counter[str](), Counter[str](), Counter[str]()
         self.last = time.monotonic()
         self.asked = self.answered = self.wrong = 0
         self.problems: list[str] = []
@@ -56,7 +55,9 @@ class Work:
     @property
     def done(self) -> int:
         """A number that grows as long as each program goes on."""
-        return min(*(len(self.receipted[kind]) for kind in _KINDS), *map(len, self.first.values()), self.answered)
+        return min(
+            *(len(self.receipted[kind]) for kind in _KINDS), *(len(self.first[kind]) for kind in _KINDS), self.answered
+        )
 
     def name(self, kind: str) -> str:
         return f"/{'topic' if kind == 'durable' else 'queue'}/kills-{self.word}-{kind}"
@@ -64,7 +65,7 @@ class Work:
     def connect(self, who: str) -> Any:
         backoff = Backoff(first=0.05, most=1.0)
         rest: dict[str, Any] = {"reconnect": backoff, "startup_timeout": _PATIENCE, "receipt_timeout": _PATIENCE}
-        return stomp.connect(self.url, client_id=f"{who}-{self.word}", resend=self.resend, **rest)
+        return stomp.connect(self.url, client_id=f"{who}-{self.word}", **rest)
 
     def guarded(self, part: Callable[..., None], *arguments: str) -> None:
         try:
@@ -73,7 +74,7 @@ class Work:
             self.problems.append(f"{part.__name__} {' '.join(arguments)} ended: {type(error).__name__}: {error}")
 
     def send(self, kind: str) -> None:
-        """Send numbers, several at a time. One of unknown outcome is not sent again, unless `resend` does so."""
+        """Send numbers, several at a time. One of unknown outcome is not sent again."""
         numbers = itertools.count()
         with self.connect(f"send-{kind}") as client:
             while not self.ending.is_set():
@@ -157,21 +158,21 @@ class Work:
         return "; ".join([*parts, f"requests: {self.answered} of {self.asked} answered"])
 
 
-def kill_rounds(name: str, rounds: int, resend: bool, seed: int) -> Work:
+def kill_rounds(name: str, rounds: int, seed: int) -> Work:
     """Kill one broker `rounds` times while programs use it. Before each kill all of them have made progress."""
     chance = random.Random(seed)
     with Server(name, limit=_PATIENCE) as server:
-        work = Work(server.url, resend)
-        takers = [threading.Thread(target=work.guarded, args=(work.take, kind)) for kind in _KINDS]
-        serving = threading.Thread(target=work.guarded, args=(work.serve,))
-        rest = [threading.Thread(target=work.guarded, args=(work.send, kind)) for kind in _KINDS]
-        rest.append(threading.Thread(target=work.guarded, args=(work.ask,)))
-        for thread in (*takers, serving):
-            thread.start()
-        for _ in (*takers, serving):
+        work = Work(server.url)
+
+        def started(*parts: tuple[Any, ...]) -> list[threading.Thread]:
+            threads = [threading.Thread(target=work.guarded, args=part) for part in parts]
+            list(map(threading.Thread.start, threads))
+            return threads
+
+        takers = started(*((work.take, kind) for kind in _KINDS), (work.serve,))
+        for _ in takers:
             work.ready.acquire(timeout=_PATIENCE)
-        for thread in rest:
-            thread.start()
+        rest = started(*((work.send, kind) for kind in _KINDS), (work.ask,))
         for number in range(1, rounds + 1):
             if not _goes_on(work, chance.randint(3, 40)):
                 break
@@ -181,12 +182,9 @@ def kill_rounds(name: str, rounds: int, resend: bool, seed: int) -> Work:
             print(f"{name}: kill {number}; {work.figures()}", flush=True)
         _goes_on(work, 3)
         work.last = time.monotonic()
-        work.ending.set()
-        for thread in rest:
-            thread.join()
-        work.answers_end.set()
-        for thread in (serving, *takers):
-            thread.join()
+        for event, threads in ((work.ending, rest), (work.answers_end, takers)):
+            event.set()
+            list(map(threading.Thread.join, threads))
     work.judge()
     return work
 
@@ -206,7 +204,6 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("names", nargs="*", default=["artemis", "activemq6", "rabbitmq4"], metavar="NAME")
     parser.add_argument("--rounds", type=int, default=20, help="times that each broker is killed")
-    parser.add_argument("--resend", action="store_true", help="the clients send again what has no receipt")
     parser.add_argument("--seed", type=int, default=time.time_ns() % 10**6)
     options = parser.parse_args()
     if unknown := [name for name in options.names if name not in PEERS]:
@@ -217,16 +214,14 @@ def main() -> int:
     for name in options.names:
         start = time.monotonic()
         try:
-            work = kill_rounds(name, options.rounds, options.resend, options.seed)
+            work = kill_rounds(name, options.rounds, options.seed)
         except PeerError as error:
             print(f"{name}: {error}")
             bad = True
             continue
         bad |= bool(work.problems)
-        took = time.monotonic() - start
-        print(
-            f"{name}: {options.rounds} kills in {took:.0f} s; {work.figures()}", *work.problems, sep="\n  ", flush=True
-        )
+        told = f"{name}: {options.rounds} kills in {time.monotonic() - start:.0f} s; {work.figures()}"
+        print(told, *work.problems, sep="\n  ", flush=True)
     return int(bad)
 
 

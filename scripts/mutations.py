@@ -1,7 +1,7 @@
 """Plant faults in the package, one at a time, and see whether the tests of the room notice each.
 
-    python scripts/mutations.py [LIST] [--seed N] [--count N] [--room ROOM ...] [--jobs 2]
-    python scripts/mutations.py [LIST] --again [--count N] [--seed N] [--room ROOM ...] [--jobs 2]
+    python scripts/mutations.py [LIST] [--seed N] [--count N] [--room ROOM ...]
+    python scripts/mutations.py [LIST] --again [--count N] [--seed N] [--room ROOM ...]
 
 A LIST (tests/mutants.tsv) that does not exist is drawn: COUNT faults, from each room in proportion to its lines, one
 for each function, all operators alike; seed and functions alone decide. Those without a verdict are tried, so a run
@@ -29,11 +29,9 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -108,8 +106,6 @@ def hit(name):
             print(*what, sep="\\t", file=out)
 """
 _HIT = '__import__("stompcodec._reach", fromlist=["hit"]).hit("{}")'
-#: Process groups that are running.
-_RUNNING: set[int] = set()
 #: The seconds of tests, and whether they run on the Python backend.
 Stage = tuple[dict[str, float], bool]
 
@@ -325,43 +321,42 @@ class Bench:
         shutil.copytree(self._clean, self.site)
         (folder / "tmp").mkdir()
 
-    def _path(self, file: str) -> Path:
-        return (self.tree if file.startswith("src/") else self.site) / file
-
     def pytest(self, site: Path, tests: Iterable[str], pure: bool, seconds: float, *options: str) -> tuple[int, str]:
         """Run tests, and return the exit status and the output."""
-        limit = round(30 + 3 * seconds)
-        command = [sys.executable, "-u", "-c", _PYTEST.format(limit), "-v", "-p", "no:cacheprovider", "-rfE", "--tb=no"]
-        command += [f"--basetemp={self.folder}/t", "-m", "not slow and not names_backend" if pure else "not slow"]
+        command = [sys.executable, "-u", "-c", _PYTEST.format(round(30 + 3 * seconds)), "-v", "-p", "no:cacheprovider"]
+        command += ["-rfE", "--tb=no", f"--basetemp={self.folder}/t", *options, *tests]
+        command += ["-m", "not slow and not names_backend" if pure else "not slow"]
         ours = {"HYPOTHESIS_PROFILE": "light", "HYPOTHESIS_STORAGE_DIRECTORY": f"{self.folder}/hypothesis"}
         ours |= {"PYTHONPATH": str(site), "TMPDIR": f"{self.folder}/tmp", "COLUMNS": "500"}
-        environment = {**os.environ, **ours, "STOMPCODEC_PURE": "1" if pure else ""}
-        command += [*options, *tests]
+        ours |= {"STOMPCODEC_PURE": "1" if pure else ""}
         with open(self.folder / "output", "w+", encoding="utf-8", errors="replace") as out:
+            environment = {**os.environ, **ours}
             process = subprocess.Popen(
                 command, 0, None, None, out, out, cwd=self.tree, env=environment, start_new_session=True
             )
-            _RUNNING.add(process.pid)
             quiet, size = 0, -1
-            while process.poll() is None and quiet < _HANGS:
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    process.wait(1)
-                said = os.fstat(out.fileno()).st_size
-                quiet, size = (quiet + 1 if size == said else 0), said
-            _end(process.pid)
-            _RUNNING.discard(process.pid)
+            try:
+                while process.poll() is None and quiet < _HANGS:
+                    with contextlib.suppress(subprocess.TimeoutExpired):
+                        process.wait(1)
+                    said = os.fstat(out.fileno()).st_size
+                    quiet, size = (quiet + 1 if size == said else 0), said
+            finally:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
             out.seek(0)
             return process.wait(), out.read()
 
     @contextlib.contextmanager
     def planted(self, places: list[tuple[str, Fault, str]]) -> Iterator[bool]:
         """Plant a text for each fault, and take it away again; the value is whether the C compiler takes it."""
-        before = {path: (path.read_bytes(), path.stat()) for path in (self._path(file) for file, _, _ in places)}
-        native = any(file.startswith("src/") for file, _, _ in places)
+        paths = {file: (self.tree if file.startswith("src/") else self.site) / file for file, _, _ in places}
+        before = {path: (path.read_bytes(), path.stat()) for path in paths.values()}
+        native = any(file.startswith("src/") for file in paths)
         try:
             for file, fault, text in sorted(places, key=lambda each: -each[1].start):
-                data = self._path(file).read_bytes()
-                self._path(file).write_bytes(data[: fault.start] + text.encode() + data[fault.end :])
+                data = paths[file].read_bytes()
+                paths[file].write_bytes(data[: fault.start] + text.encode() + data[fault.end :])
             yield not native or self._build()
         finally:
             for path, (data, status) in before.items():
@@ -371,9 +366,9 @@ class Bench:
                 shutil.copy2(made, self.site / made.relative_to(self._clean))
 
     def _build(self) -> bool:
-        command = [sys.executable, "setup.py", "-q", "build_ext", "--build-lib", str(self.site), "--build-temp"]
+        command = [sys.executable, "setup.py", "-q", "build_ext", "--build-lib", str(self.site)]
+        command += ["--build-temp", f"{self.folder}/objects"]
         ours = {"STOMPCODEC_BUILD_EXTENSION": "yes", "STOMPCODEC_CFLAGS_EXTRA": "-O1 -w"}
-        command += [f"{self.folder}/objects"]
         return not subprocess.run(command, cwd=self.tree, env={**os.environ, **ours}, capture_output=True).returncode
 
     def tried(self, mutant: Mutant, place: tuple[str, Fault], stages: Iterable[Stage]) -> Mutant:
@@ -405,27 +400,25 @@ def _noticed_by(output: str, tests: Iterable[str]) -> str:
 
 
 class Judge:
-    """The benches, and which tests of a room reach which faults of the list at `path`."""
+    """A bench, and which tests of a room reach which faults of the list at `path`."""
 
-    def __init__(self, path: Path, mutants: list[Mutant], jobs: int) -> None:
+    def __init__(self, path: Path, mutants: list[Mutant]) -> None:
         name = hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:8]
         self.folder = Path(tempfile.gettempdir()) / "stompcodec-mutants" / name
-        self.benches = [Bench(self.folder / str(number)) for number in range(jobs)]
-        self.root, self._mutants, self._lock = self.benches[0].tree, mutants, threading.Lock()
-        digest = hashlib.sha256()
+        self._bench, self._mutants = Bench(self.folder / "0"), mutants
+        self.root, digest = self._bench.tree, hashlib.sha256()
         for file in [*sorted(self.root.glob("tests/**/*.py")), *(self.root / name for name in files(self.root))]:
             digest.update(file.read_bytes())
         self.digest = digest.hexdigest()[:12]
 
     def _reached(self, folder: str, pure: bool) -> dict[str, tuple[float, list[str]]]:
         """Return the seconds of each test of a folder, and the faults that it reaches."""
-        with self._lock:
-            kept = self.folder / f"reach-{self.digest}-{folder}{'-pure' * pure}.json"
-            if not kept.exists():
-                print(f"measuring what tests/{folder} reaches{', on the Python backend' * pure}", flush=True)
-                kept.write_text(json.dumps(self._measured(folder, pure)), encoding="utf-8")
-            found: dict[str, tuple[float, list[str]]] = json.loads(kept.read_text(encoding="utf-8"))
-            return found
+        kept = self.folder / f"reach-{self.digest}-{folder}{'-pure' * pure}.json"
+        if not kept.exists():
+            print(f"measuring what tests/{folder} reaches{', on the Python backend' * pure}", flush=True)
+            kept.write_text(json.dumps(self._measured(folder, pure)), encoding="utf-8")
+        found: dict[str, tuple[float, list[str]]] = json.loads(kept.read_text(encoding="utf-8"))
+        return found
 
     def _measured(self, folder: str, pure: bool) -> dict[str, tuple[float, list[str]]]:
         bench, notes, places = Bench(self.folder / "reach"), self.folder / "reached", []
@@ -460,40 +453,25 @@ class Judge:
             for folder in folders if not pure else set(folders) & set(_PURE):
                 found = self._reached(folder, pure).items()
                 times |= {test: each[0] for test, each in found if native or mutant.digest() in each[1]}
-            order = sorted(times.keys() - known, key=lambda test: times[test])
-            if native:
-                order.sort(key=lambda test: not test.startswith(_FIRST))
+            order = sorted(times.keys() - known, key=lambda test: (native and not test.startswith(_FIRST), times[test]))
             for some in (order[:_FEW], order[_FEW:]):
                 yield {test: times[test] for test in sorted(some)}, pure
             known |= times.keys()
 
     def run(self, path: Path, head: str, mutants: list[Mutant], rooms: list[str]) -> list[Mutant]:
         """Try those of these rooms, or of all, that have no verdict, and write the list after each."""
-        results, lock = list(mutants), threading.Lock()
+        results = list(mutants)
         waiting = [at for at, each in enumerate(mutants) if each.verdict == "-" and each.room in (rooms or [each.room])]
-        total = len(waiting)
-
-        def work(bench: Bench) -> None:
-            while True:
-                with lock:
-                    if not waiting:
-                        return
-                    at = waiting.pop(0)
-                place = find(self.root, results[at])
-                if isinstance(place, str):
-                    result = results[at]._replace(verdict=place)
-                else:
-                    result = bench.tried(results[at], place, self._stages(results[at], room_of(place[0])))
-                with lock:
-                    results[at] = result
-                    written(path, head, results)
-                    done = f"{total - len(waiting)}/{total} {result.verdict}"
-                    print(f"{done} {result} [{result.seconds} s; {result.test}]", flush=True)
-
-        with ThreadPoolExecutor(len(self.benches)) as pool:
-            list(pool.map(work, self.benches))
-        for bench in self.benches:
-            shutil.rmtree(bench.folder)
+        for count, at in enumerate(waiting, 1):
+            result, place = results[at], find(self.root, results[at])
+            if isinstance(place, str):
+                results[at] = result._replace(verdict=place)
+            else:
+                results[at] = self._bench.tried(result, place, self._stages(result, room_of(place[0])))
+            written(path, head, results)
+            result = results[at]
+            print(f"{count}/{len(waiting)} {result.verdict} {result} [{result.seconds} s; {result.test}]", flush=True)
+        shutil.rmtree(self._bench.folder)
         return results
 
 
@@ -518,16 +496,6 @@ def summary(mutants: list[Mutant]) -> list[str]:
     return [f"{room:12} " + ", ".join(f"{n} {each}" for each, n in sorted(counts.items())) for room, counts in rows]
 
 
-def _end(group: int) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(group, signal.SIGKILL)
-
-
-def _stop(number: int, _: object) -> None:
-    list(map(_end, list(_RUNNING)))
-    os._exit(128 + number)
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("list", nargs="?", type=Path, default=LIST, metavar="LIST", help="tests/mutants.tsv")
@@ -535,18 +503,16 @@ def main() -> int:
     parser.add_argument("--seed", type=int, help="which ones are drawn (42), or with --again chosen (the day's)")
     parser.add_argument("--count", type=int, help="how many are drawn (400), or with --again chosen (all)")
     parser.add_argument("--room", nargs="+", default=[], help="those of these rooms alone")
-    parser.add_argument("--jobs", type=int, choices=(1, 2), default=1, help="how many at a time (1)")
     parser.add_argument("--report", type=Path, help="write how many were noticed, as JSON")
     given = parser.parse_args()
     os.nice(10)
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, _stop)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the tests are ended
     if not given.list.exists():
         seed, count, git = 42 if given.seed is None else given.seed, given.count or 400, ["git", "rev-parse", "HEAD"]
         commit = subprocess.run(git, cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
         written(given.list, f"# {count} faults, seed {seed}, drawn at {commit}", drawn(ROOT, given.room, seed, count))
     path, (head, mutants) = given.list, read(given.list)
-    judge = Judge(path, mutants, given.jobs)
+    judge = Judge(path, mutants)
     if given.again:
         seed = int(time.time() // 86400) if given.seed is None else given.seed
         mutants = [each for each in mutants if each.verdict in _DEAD and each.room in (given.room or [each.room])]
@@ -556,12 +522,11 @@ def main() -> int:
         path = judge.folder / f"again-{judge.digest}-{chosen[:12]}.tsv"
         mutants = read(path)[1] if path.exists() else mutants
     results = judge.run(path, head, mutants, given.room)
-    counts = Counter(each.verdict for each in results)
     lost = [each for each in results if each.verdict == "alive"] if given.again else []
     print("", *summary(results), *(f"no longer noticed: {each}" for each in lost), sep="\n")
     if given.report:
-        died = sum(counts[each] for each in _DEAD)
-        report = {"passed": died, "failed": len(lost), "skipped": counts.total() - died - len(lost)}
+        died = sum(each.verdict in _DEAD for each in results)
+        report = {"passed": died, "failed": len(lost), "skipped": len(results) - died - len(lost)}
         given.report.write_text(json.dumps(report), encoding="utf-8")
     return 1 if lost else 0
 

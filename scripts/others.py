@@ -21,7 +21,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -34,9 +34,7 @@ OLD_JAVA = ("4.0", "4.1")
 MACHINES = {"arm64": "linux/arm64", "armhf": "linux/arm/v7", "s390x": "linux/s390x"}
 #: What the tests of the codec, of the connection and of the plain road import.
 NEEDED = (
-    *("setuptools>=77", "cython>=3.1", "pytest", "pytest-timeout", "pytest-xdist", "hypothesis"),
-    "websockets",
-    "lark",
+    *("setuptools>=77", "cython>=3.1", "pytest", "pytest-timeout", "pytest-xdist", "hypothesis", "websockets", "lark"),
 )
 PYTEST = ["-c", "import sys; sys.path = [*filter(None, sys.path)]; import pytest; sys.exit(pytest.main())"]
 PLAIN = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("tests/broker/sessions/test_plain_*.py"))
@@ -44,8 +42,8 @@ SHORT = [*(f"tests/codec/test_{name}.py" for name in ("trusted_memory", "buffers
 QUIET = ["-q", "-p", "no:cacheprovider", "-m", "not slow", "--only-c"]
 PROBE = """
 import sys, sysconfig
-print("%d.%d" % sys.version_info[:2] + ("t" if sysconfig.get_config_var("Py_GIL_DISABLED") else ""))
-"""
+print("%d.%d" % sys.version_info[:2] + ("t" if sysconfig.get_config_var("Py_GIL_DISABLED") else ""))"""
+IS_DEBUG = "import sys; print(hasattr(sys, 'gettotalrefcount'), end=' ')"
 
 
 class Skipped(Exception):
@@ -53,22 +51,12 @@ class Skipped(Exception):
 
 
 def call(log: Path, *command: str | Path, **environment: str) -> str:
-    """Run a command, add its output to the log, and return it.
-
-    Raises:
-        CalledProcessError: it failed.
-    """
-    done = subprocess.run(
-        [*map(str, command)],
-        cwd=ROOT,
-        env={**os.environ, **environment},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
+    """Run a command, add its output to the log, and return it. CalledProcessError if it failed."""
+    words, variables = [*map(str, command)], {**os.environ, **environment}
+    out = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    done = subprocess.run(words, cwd=ROOT, env=variables, text=True, check=False, **out)
     with log.open("a", encoding="utf-8") as file:
-        file.write(f"$ {' '.join(map(str, command))}\n{done.stdout}\n")
+        file.write(f"$ {' '.join(words)}\n{done.stdout}\n")
     done.check_returncode()
     return done.stdout
 
@@ -96,25 +84,21 @@ def environment(log: Path, python: str, name: str, *wanted: str, flags: str = ""
     return own
 
 
-def interpreter(version: str) -> str:
-    """Return the interpreter of a version; a shim may be there and lead nowhere.
-
-    Raises:
-        Skipped: it is not installed.
-    """
-    root = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
-    number, free = version.rstrip("t"), "t" if version.endswith("t") else ""
-    kept = [str(path / "bin" / f"python{version}") for path in sorted(root.glob(f"versions/{number}.*{free}"))[::-1]]
-    for python in filter(None, [shutil.which(f"python{version}"), *kept]):
-        answer = subprocess.run([python, "-c", PROBE], capture_output=True, text=True, check=False)
-        if answer.stdout.strip() == version:
-            return python
-    raise Skipped("not installed")
+def said(python: str | None, program: str) -> str:
+    """Return what an interpreter says; a shim may be there and lead nowhere."""
+    done = subprocess.run([python or "false", "-c", program], capture_output=True, text=True, check=False)
+    return done.stdout.strip()
 
 
 def on_python(version: str, log: Path) -> str:
     """Run the suite on an interpreter, with each backend."""
-    python = environment(log, interpreter(version), version, ".[test]")
+    root = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
+    number, free = version.rstrip("t"), "t" if version.endswith("t") else ""
+    kept = [str(path / "bin" / f"python{version}") for path in sorted(root.glob(f"versions/{number}.*{free}"))[::-1]]
+    found = [each for each in (shutil.which(f"python{version}"), *kept) if said(each, PROBE) == version]
+    if not found:
+        raise Skipped("not installed")
+    python = environment(log, str(found[0]), version, ".[test]")
     both = closing_line(call(log, python, *PYTEST, "--numprocesses", "2"))
     pure = call(log, python, *PYTEST, "--numprocesses", "2", "-m", "not slow", STOMPCODEC_PURE="1")
     return f"{both}; pure: {closing_line(pure)}"
@@ -132,28 +116,22 @@ def on_spark(version: str, log: Path) -> str:
 def on_debug(log: Path, short: bool) -> str:
     """Run the tests of what C does to memory on a debug interpreter."""
     here = f"{sys.version_info[0]}.{sys.version_info[1]}"
-    named = os.environ.get("DEBUG_PYTHON")
-    for name in filter(
-        None, (named, f"python{here}-dbg", *(f"python{each}-dbg" for each in PYTHONS[::-1] if not short))
-    ):
+    versions = (here, *(() if short else PYTHONS[::-1]))
+    for name in filter(None, (os.environ.get("DEBUG_PYTHON"), *(f"python{each}-dbg" for each in versions))):
         path = shutil.which(name)
-        asked = "import sys; print(hasattr(sys, 'gettotalrefcount'), '%d.%d' % sys.version_info[:2])"
-        said = subprocess.run(
-            [path or "false", "-c", asked], capture_output=True, text=True, check=False
-        ).stdout.split()
-        if path and said[:1] == ["True"] and (said[1] == here or not short):
+        is_debug, _, version = said(path, IS_DEBUG + PROBE).partition(" ")
+        if path and is_debug == "True" and version in versions:
             break
     else:
         raise Skipped("no debug interpreter: install python3-dbg, or set DEBUG_PYTHON")
     paths = ""
-    if said[1] == here:
+    if version == here:
         import stompcodec
 
-        paths = os.pathsep.join(
-            [str(Path(stompcodec.__file__).parents[1]), *(p for p in sys.path if p.endswith("-packages"))]
-        )
+        own = str(Path(stompcodec.__file__).parents[1])
+        paths = os.pathsep.join([own, *(each for each in sys.path if each.endswith("-packages"))])
     else:
-        path = str(environment(log, path, f"debug-{said[1]}", *NEEDED))
+        path = str(environment(log, path, f"debug-{version}", *NEEDED))
     tests = SHORT if short else ["tests/codec", *PLAIN]
     command = [path, "-X", "faulthandler", *PYTEST, *QUIET, "--numprocesses=2", *tests]
     return closing_line(call(log, *command, STOMPCODEC_PURE="0", PYTHONPATH=paths))
@@ -219,12 +197,12 @@ def main() -> int:
     parser.add_argument("--short", action="store_true", help="debug: only the files that look at memory")
     parser.add_argument("--report", type=Path, metavar="FILE", help="how many tests passed and failed, as JSON")
     options = parser.parse_args()
-    kinds: dict[str, tuple[tuple[str, ...], Callable[[str, Path], str]]] = {
+    kinds: dict[str, tuple[Iterable[str], Callable[[str, Path], str]]] = {
         "pythons": (PYTHONS, on_python),
         "spark": (SPARKS, on_spark),
         "debug": (("debug",), lambda _, log: on_debug(log, options.short)),
         "threads": (("threads",), lambda _, log: on_threads(log)),
-        "emulated": (tuple(MACHINES), on_machine),
+        "emulated": (MACHINES, on_machine),
     }
     known, run = kinds[options.kind]
     if unknown := set(options.names) - set(known):
@@ -233,11 +211,9 @@ def main() -> int:
     words = [word for word, _ in done]
     print(", ".join(f"{words.count(word)} {word}" for word in ("passed", "failed", "skipped")))
     if options.report:
-        counts = {name: int(n) for _, text in done for n, name in re.findall(r"(\d+) (passed|failed|skipped)", text)}
-        if "failed" in words:
-            counts["failed"] = counts.get("failed") or 1
-        counts.setdefault("skipped", words.count("skipped"))
-        report = {name: counts.get(name, 0) for name in ("passed", "failed", "skipped")}
+        report = {"passed": 0, "failed": 0, "skipped": words.count("skipped")}
+        report |= {name: int(n) for _, text in done for n, name in re.findall(r"(\d+) (passed|failed|skipped)", text)}
+        report["failed"] = report["failed"] or int("failed" in words)
         options.report.write_text(json.dumps(report), encoding="utf-8")
     return int("failed" in words or ("passed" not in words and options.kind not in ("debug", "threads")))
 

@@ -15,74 +15,54 @@ import tempfile
 import time
 from collections import defaultdict
 from concurrent.futures import ProcessPoolExecutor
-from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from simulation import leaks
-from simulation.plan import Plan, plan_of
+from simulation.plan import plan_of
 from simulation.planted import BUGS, find
 from simulation.shrink import shrink
 from simulation.vfs import unavailable
 from simulation.world import run
 
-#: Seeds that a process runs at a time.
-_CHUNK = 20
+
+def _some(seed: int) -> tuple[int, str, str, int]:
+    """Return a seed, how and why it failed, or nothing, and its frames."""
+    outcome = run(plan_of(seed))
+    return seed, outcome.kind if outcome.fault else "", str(outcome.fault), outcome.frames
 
 
-def _some(first: int, count: int, window: int | None) -> list[tuple[int, str, str, int]]:
-    """Seeds that failed, how, and frames of all: seed -1 has no fault."""
-    found, frames = [], 0
-    for seed in range(first, first + count):
-        outcome = run(_plan(seed, window))
-        frames += outcome.frames
-        if outcome.fault is not None:
-            found.append((seed, outcome.kind, str(outcome.fault), 0))
-    return [*found, (-1, "", "", frames)]
-
-
-def _plan(seed: int, window: int | None) -> Plan:
-    plan = plan_of(seed)
-    return plan if window is None else plan.without(config={**plan.config, "window_messages": window})
-
-
-def many(first: int, seeds: int, jobs: int, window: int | None) -> int:
+def many(seeds: range, jobs: int) -> int:
     """Run them all; the exit status."""
     began = told = time.monotonic()
-    failed: dict[str, list[tuple[int, str]]] = defaultdict(list)
-    done = frames = 0
+    failed: dict[str, list[int]] = defaultdict(list)
+    frames = 0
     with ProcessPoolExecutor(jobs) as pool:
-        chunks = [(at, min(_CHUNK, first + seeds - at)) for at in range(first, first + seeds, _CHUNK)]
-        for (_, count), found in zip(chunks, pool.map(partial(_some, window=window), *zip(*chunks))):
-            done += count
-            for seed, kind, text, more in found:
-                frames += more
-                if kind:
-                    failed[kind].append((seed, text))
-                    print(f"\nseed {seed}: {text}", flush=True)
-            now = time.monotonic()
-            if now - told > 1 or done == seeds:
-                told = now
-                bad = sum(map(len, failed.values()))
-                sys.stderr.write(f"\r{done} of {seeds} seeds, {bad} failed, {done / (now - began):.0f} per second ")
-                sys.stderr.flush()
+        for done, found in enumerate(pool.map(_some, seeds, chunksize=20), 1):
+            seed, kind, text, more = found
+            frames += more
+            if kind:
+                failed[kind].append(seed)
+                print(f"\nseed {seed}: {text}", flush=True)
+            if time.monotonic() - told > 1:
+                told = time.monotonic()
+                rate = done / (told - began)
+                print(f"\r{done} of {len(seeds)} seeds, {rate:.0f} per second ", end="", file=sys.stderr, flush=True)
     bad = sum(map(len, failed.values()))
-    print(f"\n{seeds - bad} passed, {bad} failed; {frames} frames in {time.monotonic() - began:.0f} s")
+    print(f"\n{len(seeds) - bad} passed, {bad} failed; {frames} frames in {time.monotonic() - began:.0f} s")
     for kind, cases in sorted(failed.items()):
-        print(f"  {kind}: {len(cases)} ({', '.join(str(seed) for seed, _ in cases[:20])})")
+        print(f"  {kind}: {len(cases)} ({', '.join(map(str, cases[:20]))})")
     if failed:
-        seed = min(seed for cases in failed.values() for seed, _ in cases)
-        print(f"replay one with: make simulate SEED={seed}")
+        print(f"replay one with: make simulate SEED={min(map(min, failed.values()))}")
     return int(bad > 0)
 
 
-def one(seed: int, window: int | None) -> int:
+def one(seed: int) -> int:
     """The trace of a seed, and of what is left of it when it is shrunk."""
-    plan = _plan(seed, window)
-    print(plan, "\n")
+    plan = plan_of(seed)
     outcome = run(plan, print)
-    print(f"\nseed {seed}: {outcome.fault or 'passed'}")
+    print(f"\n{plan}\nseed {seed}: {outcome.fault or 'passed'}")
     if outcome.fault is None:
         return 0
     smaller, runs = shrink(plan, outcome.kind)
@@ -115,12 +95,10 @@ def main() -> int:
     """As the arguments say."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=1000, metavar="N", help="how many seeds (1000)")
-    parser.add_argument("--first", type=int, default=0, metavar="N", help="the first of them (0)")
     parser.add_argument("--seed", type=int, metavar="N", help="this one alone, with its trace")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="processes (one a core)")
     parser.add_argument("--planted", action="store_true", help="find the planted bugs")
     parser.add_argument("--leaks", action="store_true", help="an hour of visits: what one broker keeps of them")
-    parser.add_argument("--window", type=int, metavar="N", help="messages of each queue in memory (differs by seed)")
     given = parser.parse_args()
     why = leaks.unavailable() if given.leaks else unavailable()
     if why:
@@ -131,8 +109,8 @@ def main() -> int:
     if given.planted:
         return planted(given.seeds)
     if given.seed is not None:
-        return one(given.seed, given.window)
-    return many(given.first, given.seeds, given.jobs, given.window)
+        return one(given.seed)
+    return many(range(given.seeds), given.jobs)
 
 
 if __name__ == "__main__":

@@ -7,11 +7,12 @@ Usage:
 
 from __future__ import annotations
 
-import ast
 import inspect
+import re
 import sys
 from collections import defaultdict
 from collections.abc import Iterator
+from itertools import chain, product
 from pathlib import Path
 from textwrap import wrap
 
@@ -20,7 +21,6 @@ from stompcodec.states import REQUIRED_HEADERS, Sender, State, next_state
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "states.md"
 COMMANDS: dict[Sender, tuple[str, ...]] = {"client": CLIENT_1_1, "server": SERVER}
-SENDERS: tuple[Sender, ...] = ("client", "server")
 VERSIONS = ("1.2", "1.1", "1.0")
 
 HEAD = """\
@@ -35,9 +35,8 @@ came from the peer.
 
 """
 
-BETWEEN = """
+BETWEEN = """\
 An arrow names who sends the frame. In every state the stream may end, which leads to CLOSED.
-
 """
 
 OLDER = """\
@@ -45,7 +44,6 @@ OLDER = """\
 
 The same, except that ERROR does not end a session in CONNECTED and DISCONNECTING: a server may continue after it. Ours
 closes the connection after it, in every version.
-
 """
 
 TAIL = """\
@@ -63,85 +61,68 @@ server's default, and CONNECTED may lack session.
 
 
 def meanings() -> dict[str, str]:
-    """The docstrings of the states: the strings behind them in the source."""
-    (tree,) = ast.parse(inspect.getsource(State)).body
-    assert isinstance(tree, ast.ClassDef)
-    found = {}
-    for node, behind in zip(tree.body, tree.body[1:]):
-        if isinstance(node, ast.Assign) and isinstance(behind, ast.Expr) and isinstance(behind.value, ast.Constant):
-            assert isinstance(node.targets[0], ast.Name)
-            found[node.targets[0].id] = str(behind.value.value)
-    return found
+    """Return the docstrings of the states: the strings behind them in the source."""
+    found = re.findall(r'^    (\w+) = .*\n    """((?:.|\n)*?)"""', inspect.getsource(State), re.MULTILINE)
+    return {name: " ".join(text.split()) for name, text in found}
 
 
 def arrows(version: str) -> dict[tuple[State, State], dict[Sender, list[str]]]:
-    """(from, to) -> sender -> commands."""
+    """Return (from, to) -> sender -> commands."""
     found: dict[tuple[State, State], dict[Sender, list[str]]] = defaultdict(lambda: defaultdict(list))
-    for state in State:
-        for sender in SENDERS:
-            for command in COMMANDS[sender]:
-                after = next_state(sender, state, command, version)
-                if after is not None:
-                    found[state, after][sender].append(command)
+    for state, (sender, commands) in product(State, COMMANDS.items()):
+        for command in commands:
+            if (after := next_state(sender, state, command, version)) is not None:
+                found[state, after][sender].append(command)
     return found
 
 
 def diagram(version: str) -> Iterator[str]:
-    """The arrows as a Mermaid state diagram."""
-    yield "```mermaid"
-    yield "stateDiagram-v2"
-    yield f"    [*] --> {State.NEW.name}"
+    """Yield the arrows as a Mermaid state diagram."""
+    yield f"```mermaid\nstateDiagram-v2\n    [*] --> {State.NEW.name}"
     for (state, after), by in arrows(version).items():
-        label = "<br/>".join(
-            line for sender, commands in by.items() for line in wrap(f"{sender} {', '.join(commands)}", 32)
-        )
-        yield f"    {state.name} --> {after.name} : {label}"
+        lines = (wrap(f"{sender} {', '.join(commands)}", 32) for sender, commands in by.items())
+        yield f"    {state.name} --> {after.name} : {'<br/>'.join(chain.from_iterable(lines))}"
     for state in (State.DISCONNECTING, State.FAILED):
         yield f"    {state.name} --> {State.CLOSED.name} : the stream ends"
-    yield f"    {State.CLOSED.name} --> [*]"
-    yield "```"
+    yield f"    {State.CLOSED.name} --> [*]\n```\n"
 
 
 def state_table(version: str) -> Iterator[str]:
-    """What each side may send in each state."""
-    meaning = meanings()
-    yield "| state | meaning | the client may send | the server may send |"
-    yield "| --- | --- | --- | --- |"
+    """Yield what each side may send in each state."""
+    yield "| state | meaning | the client may send | the server may send |\n| --- | --- | --- | --- |"
     for state in State:
-        cells = []
-        for sender in SENDERS:
-            parts = []
-            for (start, after), by in arrows(version).items():
-                if start is state and sender in by:
-                    goes = "" if after is state else f" → {after.name}"
-                    parts.append(f"{', '.join(by[sender])}{goes}")
+        cells = [state.name, meanings()[state.name]]
+        for sender in COMMANDS:
+            parts = (
+                f"{', '.join(by[sender])}{'' if after is state else f' → {after.name}'}"
+                for (start, after), by in arrows(version).items()
+                if start is state and sender in by
+            )
             cells.append("; ".join(parts) or "nothing")
-        yield f"| {state.name} | {meaning[state.name]} | {cells[0]} | {cells[1]} |"
+        yield f"| {' | '.join(cells)} |"
+    yield ""
 
 
 def header_table() -> Iterator[str]:
-    """Which headers a frame needs, by version."""
-    yield f"| frame | {' | '.join(VERSIONS)} |"
-    yield f"| --- |{' --- |' * len(VERSIONS)}"
-    for sender in SENDERS:
-        for command in COMMANDS[sender]:
-            cells = []
+    """Yield which headers a frame needs, by version."""
+    yield f"| frame | {' | '.join(VERSIONS)} |\n| --- |{' --- |' * len(VERSIONS)}"
+    for sender, commands in COMMANDS.items():
+        for command in commands:
+            cells = [command]
             for version in VERSIONS:
                 names = REQUIRED_HEADERS[version, sender].get(command, ())
                 text = ", ".join(" or ".join(name.split("|")) for name in names)
                 there = sender == "server" or version != "1.0" or command in CLIENT_1_0
                 cells.append((text or "–") if there else "no such frame")
-            yield f"| {command} | {' | '.join(cells)} |"
+            yield f"| {' | '.join(cells)} |"
+    yield ""
 
 
 def page() -> str:
-    """The whole page."""
-    differing = [version for version in VERSIONS[1:] if arrows(version) != arrows("1.1")]
-    assert not differing, "one more section is needed"
-    parts = [HEAD, "## STOMP 1.2\n\n", "\n".join(diagram("1.2")), "\n", BETWEEN, "\n".join(state_table("1.2")), "\n\n"]
-    parts += [OLDER, "\n".join(diagram("1.1")), "\n\n"]
-    parts += ["## Required headers\n\n", "\n".join(header_table()), "\n\n"]
-    return "".join([*parts, TAIL])
+    """Return the whole page."""
+    assert arrows("1.0") == arrows("1.1"), "one more section is needed"
+    parts = [f"{HEAD}## STOMP 1.2\n", *diagram("1.2"), BETWEEN, *state_table("1.2"), OLDER, *diagram("1.1")]
+    return "\n".join([*parts, "## Required headers\n", *header_table(), TAIL])
 
 
 def main() -> int:

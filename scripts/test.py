@@ -17,17 +17,17 @@ import sys
 import tempfile
 import time
 import xml.etree.ElementTree as ElementTree
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
+from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
 #: As the program `pytest` does it: nothing is imported from the folder we are in, where the package is not built.
-PYTEST = [
-    sys.executable,
-    "-c",
-    "import sys; sys.path = [*filter(None, sys.path)]; import pytest; sys.exit(pytest.main())",
-]
+_PROGRAM = "import sys; sys.path = [*filter(None, sys.path)]; import pytest; sys.exit(pytest.main())"
+PYTEST = [sys.executable, "-c", _PROGRAM]
 #: Tests wait as long as they compute, so two processes for each of two processors share them.
 SHARED = ["--numprocesses", "4", "-o", "tmp_path_retention_policy=failed"]
 DOCTESTS = ["--doctest-modules", "--doctest-ignore-import-errors", "--doctest-glob=*.md", "--pyargs"]
@@ -58,21 +58,13 @@ _NO_TESTS = 5
 _ROOM = 6 * 2**30
 
 
-@dataclass(frozen=True)
-class Stage:
-    """A command, and how its report is asked for.
-
-    Args:
-        name: as it is printed, and as `--only` takes it.
-        command: what runs.
-        report: the option that takes the path of the report: `--junitxml` of pytest, or `--report` for JSON.
-        environment: variables beside those of this process.
-    """
+class Stage(NamedTuple):
+    """A command; the option by which it is asked for its report; variables beside those of this process."""
 
     name: str
     command: list[str]
     report: str = "--junitxml"
-    environment: dict[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass
@@ -116,29 +108,20 @@ def counted(report: Path) -> Count:
     """
     if report.suffix == ".json":
         return Count(**json.loads(report.read_text(encoding="utf-8")))
-    count = Count()
-    for suite in ElementTree.parse(report).iter("testsuite"):
-        tests, skipped = int(suite.get("tests", 0)), int(suite.get("skipped", 0))
-        failed = int(suite.get("failures", 0)) + int(suite.get("errors", 0))
-        count.failed += failed
-        count.skipped += skipped
-        count.passed += max(0, tests - failed - skipped)
-    return count
+    suites = list(ElementTree.parse(report).iter("testsuite"))
+    tests, failures, errors, skipped = (
+        sum(int(suite.get(name, 0)) for suite in suites) for name in ("tests", "failures", "errors", "skipped")
+    )
+    return Count(max(0, tests - failures - errors - skipped), failures + errors, skipped)
 
 
 def run(stage: Stage, folder: Path, quiet: bool) -> Count:
     """Run a stage to its end; with `quiet`, print its output when it has ended."""
     report = folder / f"{stage.name}{'.xml' if stage.report == '--junitxml' else '.json'}"
+    began, out = time.monotonic(), subprocess.PIPE if quiet else None
     command = [*stage.command, f"{stage.report}={report}"]
-    began = time.monotonic()
-    done = subprocess.run(
-        command,
-        cwd=ROOT,
-        env={**os.environ, **stage.environment},
-        stdout=subprocess.PIPE if quiet else None,
-        stderr=subprocess.STDOUT if quiet else None,
-        check=False,
-    )
+    environment = {**os.environ, **stage.environment}
+    done = subprocess.run(command, cwd=ROOT, env=environment, stdout=out, stderr=out and subprocess.STDOUT, check=False)
     if quiet:
         print(f"\n==== {stage.name} ====\n{done.stdout.decode(errors='replace')}", flush=True)
     try:
@@ -153,17 +136,12 @@ def run(stage: Stage, folder: Path, quiet: bool) -> Count:
 
 def summary(counts: dict[str, Count]) -> str:
     """Return the closing lines: one for each stage, one for all."""
-    total = Count(
-        sum(count.passed for count in counts.values()),
-        sum(count.failed for count in counts.values()),
-        sum(count.skipped for count in counts.values()),
-    )
-    width = max(map(len, [*counts, "total"]))
+    total = Count(*(sum(getattr(each, name) for each in counts.values()) for name in ("passed", "failed", "skipped")))
     lines = [
-        f"{name:{width}}  {count}  ({count.seconds:.0f} s{'; ' if count.note else ''}{count.note})"
+        f"{name:16}  {count}  ({count.seconds:.0f} s{'; ' if count.note else ''}{count.note})"
         for name, count in counts.items()
     ]
-    return "\n".join([*lines, f"{'total':{width}}  {total}"])
+    return "\n".join([*lines, f"{'total':16}  {total}"])
 
 
 def run_all(rows: list[list[Stage]], folder: Path) -> dict[str, Count]:
@@ -171,11 +149,11 @@ def run_all(rows: list[list[Stage]], folder: Path) -> dict[str, Count]:
     counts: dict[str, Count] = {}
     for row in rows:
         print(f"\n==== {', '.join(stage.name for stage in row)} ====", flush=True)
+        before = cpu_seconds()
         with ThreadPoolExecutor(len(row)) as pool:
-            before = cpu_seconds()
-            jobs = {stage.name: pool.submit(run, stage, folder, len(row) > 1) for stage in row}
-            counts.update((name, job.result()) for name, job in jobs.items())
-            print(f"{', '.join(jobs)}: {cpu_seconds() - before:.0f} s of CPU", flush=True)
+            found = pool.map(lambda stage: run(stage, folder, len(row) > 1), row)  # noqa: B023 - it ends here
+            counts.update(zip((stage.name for stage in row), found))
+        print(f"{', '.join(stage.name for stage in row)}: {cpu_seconds() - before:.0f} s of CPU", flush=True)
     return counts
 
 
@@ -211,10 +189,7 @@ def main() -> int:
         os.environ["TMPDIR"] = folder  # of pytest and Spark, too
         counts = run_all(rows, Path(folder))
     compiling.wait()
-    print(
-        f"\n==== summary, {time.monotonic() - began:.0f} s, {cpu_seconds():.0f} s of CPU ====\n{summary(counts)}",
-        flush=True,
-    )
+    print(f"\n==== summary, {time.monotonic() - began:.0f} s, {cpu_seconds():.0f} s of CPU ====\n{summary(counts)}")
     return 1 if any(count.failed for count in counts.values()) else 0
 
 

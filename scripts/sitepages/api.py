@@ -125,19 +125,10 @@ def _path_of(found: Any) -> str:
 
 
 def _comment_of(module: str, name: str) -> str:
-    """Return the comment above a constant, which begins with `#:`, or the docstring below it."""
-    path = Path(inspect.getsourcefile(importlib.import_module(module)) or "")
-    source = path.read_text("utf-8")
+    """Return the comment above a constant, which begins with `#:`."""
+    source = Path(inspect.getsourcefile(importlib.import_module(module)) or "").read_text("utf-8")
     for node in ast.parse(source).body:
         if isinstance(node, ast.ImportFrom) and any(each.name == name for each in node.names) and node.module:
             return _comment_of(node.module, name)
-        targets = (
-            node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
-        )
-        if any(isinstance(target, ast.Name) and target.id == name for target in targets):
-            above = source.split("\n")[: node.lineno - 1]
-            comment: list[str] = []
-            while above and above[-1].startswith("#:"):
-                comment.insert(0, above.pop().removeprefix("#:").strip())
-            return " ".join(comment)
-    return ""
+    found = re.search(rf"^((?:#:.*\n)+){name}\b", source, re.MULTILINE)
+    return " ".join(line.removeprefix("#:").strip() for line in found[1].splitlines()) if found else ""

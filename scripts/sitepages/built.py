@@ -10,22 +10,12 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 #: Elements that make a browser load something, and the attribute that says what.
-_LOADS = {
-    "script": "src",
-    "img": "src",
-    "link": "href",
-    "iframe": "src",
-    "source": "src",
-    "video": "src",
-    "audio": "src",
-}
+_LOADS = {**dict.fromkeys(("script", "img", "iframe", "source", "video", "audio"), "src"), "link": "href"}
 #: Values of `rel` of a link that loads nothing.
 _NOT_LOADED = {"canonical", "prev", "next", "alternate", "edit", "license"}
 #: A host in a script or style sheet. Namespaces are names, not addresses.
 _HOST = re.compile(rb"""(?:https?:)?//(?:[a-z0-9-]+\.)+(?:com|net|org|io|dev|app)\b[^\s"'`)]*""", re.IGNORECASE)
-_NAMESPACES = re.compile(
-    rb"https?://www\.w3\.org/|https?://zensical\.org/|https?://fontawesome\.com|https?://github\.com/"
-)
+_NAMESPACES = re.compile(rb"https?://(?:www\.w3\.org/|zensical\.org/|fontawesome\.com|github\.com/)")
 #: Scripts whose messages name pages of their makers. The policy in each page keeps them from loading anything.
 #: Pyodide has a default that its caller replaces.
 _LINKS_IN_MESSAGES = {"mermaid.min.js", "pyodide.mjs", "pyodide.asm.mjs"}

@@ -50,20 +50,20 @@ def checked(archive: bytes) -> bytes:
     return archive
 
 
-def archive_of(work: Path) -> Path | None:
-    """Return the archive of Pyodide, kept from an earlier build or fetched by npm; None without it.
+def packed(work: Path, package: str) -> Path | None:
+    """Return the archive of a package as name@version, kept from an earlier build or fetched by npm, or None."""
+    folder = work / "npm" / package
+    if not folder.is_dir() and shutil.which("npm"):
+        folder.mkdir(parents=True)
+        if subprocess.run(["npm", "pack", "--silent", package], cwd=folder, stdout=sys.stderr, check=False).returncode:
+            folder.rmdir()
+    return next(folder.glob("*.tgz"), None)
 
-    Raises:
-        UnknownArchive: it has another digest.
-    """
-    folder = work / "npm"
-    kept = folder / f"pyodide-{VERSION}.tgz"
-    if not kept.is_file() and shutil.which("npm"):
-        folder.mkdir(parents=True, exist_ok=True)
-        subprocess.run(["npm", "pack", "--silent", f"pyodide@{VERSION}"], cwd=folder, stdout=sys.stderr, check=False)
-    if not kept.is_file():
-        return None
-    checked(kept.read_bytes())
+
+def archive_of(work: Path) -> Path | None:
+    """Return the archive of Pyodide, or None without npm; `UnknownArchive` if it has another digest."""
+    if kept := packed(work, f"pyodide@{VERSION}"):
+        checked(kept.read_bytes())
     return kept
 
 
@@ -122,17 +122,10 @@ def rule_sources() -> dict[str, str]:
 
 
 def install(work: Path, site: Path) -> int | None:
-    """Add to the page in a built site what it loads.
-
-    Args:
-        work: a folder for what is kept between builds.
-        site: the folder of the site; the page itself is there.
+    """Add to the page in a built site what it loads; what is kept between builds is in `work`.
 
     Returns:
         The bytes that a browser loads, before compression; None without npm. The page says so then.
-
-    Raises:
-        UnknownArchive: npm brought another archive.
     """
     page = site / "playground"
     (page / "rules.json").write_text(json.dumps(rule_sources(), indent=0), "utf-8")

@@ -35,11 +35,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
 
 def pages() -> dict[str, str]:
     """Return the texts of all pages by their names."""
-    makers = {
-        "client-options": _client_options,
-        "errors": _errors,
-        "lint-rules": _lint_rules,
-    }
+    makers = {"client-options": _client_options, "errors": _errors, "lint-rules": _lint_rules}
     return {f"reference/{name}.md": "\n".join(make()) + "\n" for name, make in makers.items()}
 
 
@@ -84,12 +80,9 @@ def _client_options() -> Iterator[str]:
     yield "Every option of `connect` and `connect_async`, written from `stompcodec.client.Options`. Times are in"
     yield "seconds, sizes in bytes. [The client](../client.md) explains them in context.\n"
     yield from table(["option", "type", "default", ""], _rows_of(Options))
-    yield "\n## Delays between attempts: `Backoff`\n"
-    yield f"{_first(Backoff)}\n"
-    yield from table(["field", "type", "default", ""], _rows_of(Backoff))
-    yield "\n## Sizes of frames: `Limits`\n"
-    yield f"{_first(Limits)}\n"
-    yield from table(["field", "type", "default", ""], _rows_of(Limits))
+    for title, kind in (("Delays between attempts: `Backoff`", Backoff), ("Sizes of frames: `Limits`", Limits)):
+        yield f"\n## {title}\n\n{_first(kind)}\n"
+        yield from table(["field", "type", "default", ""], _rows_of(kind))
 
 
 def _first(found: object) -> str:

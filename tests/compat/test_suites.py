@@ -124,35 +124,34 @@ def test_what_differs_is_run_again(
     left = [dict(found) for found in runs]
     monkeypatch.setattr(script, "python_of", lambda name, suite: "python")
     monkeypatch.setattr(script, "run", lambda *_: left.pop(0))
-    outcome = script.compare("stomp.py", Path("stomp.py"), False, [])
-    assert outcome.differences() == differ
+    outcome = script.compare("stomp.py", Path("stomp.py"))
+    assert script.differences(*outcome) == differ
     assert left == []
-    shown = "\n".join(script.table({"stomp.py": outcome}))
-    assert ("NOT EXPLAINED" in shown) == bool(differ)
+    assert script.shown("stomp.py", *outcome)[0].endswith(f" {len(differ)} differ")
 
 
 @pytest.mark.parametrize(
-    ("reason", "is_there", "crashes", "status"),
-    [(None, True, False, 1), ("the clock", True, False, 0), (None, False, False, 1), (None, True, True, 2)],
+    ("differ", "is_there", "crashes", "status"),
+    [(True, True, False, 1), (False, True, False, 0), (False, False, False, 1), (False, True, True, 2)],
 )
 def test_exit_status(
     script: Any,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     tmp_path: Path,
-    reason: str | None,
+    differ: bool,
     is_there: bool,
     crashes: bool,
     status: int,
 ) -> None:
-    """Of a difference that is explained or not, of nothing to run, and of a crash, behind which the others run."""
+    """Of a difference, of none, of nothing to run, and of a crash, behind which the others run."""
     runs: list[str] = []
 
     def run(python: str, name: str, _checkout: Path, mode: str, *_: object) -> dict[str, str]:
         runs.append(name)
         if crashes and name == "stomp.py" and mode:
             raise script.DidNotRun("signal 11", tmp_path / "log")
-        return {"t": "failed" if mode and not crashes else "passed"}
+        return {"t": "failed" if mode and differ else "passed"}
 
     for name in ("stomp.py", "django-stomp") if is_there else ():
         (tmp_path / name).mkdir()
@@ -161,15 +160,14 @@ def test_exit_status(
     monkeypatch.setattr(script, "run", run)
     monkeypatch.setattr(script, "python_of", lambda *_: "python")
     monkeypatch.setattr(script.signal, "signal", lambda *_: None)
-    monkeypatch.setattr(script, "EXPLAINED", {(name, "t"): reason for name in script.SUITES} if reason else {})
     assert script.main() == status
     shown = capsys.readouterr()
     assert "skipped: the suite of stompman is not in" in shown.err
     assert ("git clone https://github.com/juntossomosmais/django-stomp" in shown.err) is not is_there
     assert ("CRASHED: did not run to its end: signal 11" in shown.out) is crashes
     assert ("| the reason" in shown.out) is crashes
-    assert ("NOT EXPLAINED" in shown.out) is (is_there and not crashes and reason is None)
-    assert runs.count("django-stomp") == is_there * 2 * (2 if crashes else 6)  # in two dialects
+    assert ("passed -> failed" in shown.out) is differ
+    assert runs.count("django-stomp") == is_there * 2 * (6 if differ else 2)  # in two dialects
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,7 @@ def script(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     ],
 )
 def test_the_books_find_what_is_wrong(script: ModuleType, change: dict[str, Any], problem: str | None) -> None:
-    work = script.Work("stomp://127.0.0.1:1", False)
+    work = script.Work("stomp://127.0.0.1:1")
     for kind in ("queue", "durable"):
         work.receipted[kind], work.first[kind] = {0, 1, 2}, [0, 1, 2]
     work.asked = work.answered = 5
