@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import threading
 import time
 import uuid
@@ -58,6 +59,18 @@ def queues(program: Program, target: Target) -> None:
 
 
 @check
+def order_of_1000(program: Program, target: Target) -> None:
+    """1000 messages come once each, in order."""
+    link, name = program.open(target), queue("order")
+    subscription = link.subscribe(name)
+    expected = [b"message %d" % number for number in range(1000)]
+    for body in expected:
+        link.send(name, body)
+    same(subscription.bodies(1000, 30), expected, "bodies")
+    link.close()
+
+
+@check
 def binary(program: Program, target: Target) -> None:
     """Every octet, NUL among them, comes as it was sent."""
     link, name = program.open(target), queue("binary")
@@ -94,6 +107,21 @@ def escapes(program: Program, target: Target) -> None:
     link.close()
 
 
+@check
+def one_mebibyte(program: Program, target: Target) -> None:
+    """A body of 1 MiB, and a small one behind it."""
+    link, name = program.open(target), queue("large")
+    subscription = link.subscribe(name)
+    body = random.Random(1).randbytes(2**20)
+    link.send(name, body)
+    link.send(name, b"small")
+    first, second = subscription.bodies(2, 60)
+    if first != body:
+        raise Failed(f"another body came, of {len(first)} octets")
+    same(second, b"small", "second body")
+    link.close()
+
+
 def _three(program: Program, target: Target, name: str, ack: str) -> tuple[Any, list[Any]]:
     link = program.open(target)
     for body in (b"1", b"2", b"3", b"4"):
@@ -102,6 +130,37 @@ def _three(program: Program, target: Target, name: str, ack: str) -> tuple[Any, 
     found = subscription.take(4)
     same([message.body for message in found], [b"1", b"2", b"3", b"4"], "bodies")
     return link, found
+
+
+@check
+def ack_client(program: Program, target: Target) -> None:
+    """ack:client is cumulative: after an ACK of the third, only the fourth comes again."""
+    name = queue("client")
+    link, found = _three(program, target, name, "client")
+    link.ack(found[2])
+    link.settle()
+    program.kill()
+    link = program.open(target)
+    subscription = link.subscribe(name)
+    same(subscription.bodies(1), [b"4"], "what was left")
+    link.send(name, b"5")
+    same(subscription.bodies(1), [b"5"], "what followed")
+    link.close()
+
+
+@check
+def ack_client_individual(program: Program, target: Target) -> None:
+    """ack:client-individual: after an ACK of the second and fourth, the others come again, in order."""
+    name = queue("individual")
+    link, found = _three(program, target, name, "client-individual")
+    link.ack(found[3])
+    link.ack(found[1])
+    link.settle()
+    program.kill()
+    link = program.open(target)
+    subscription = link.subscribe(name)
+    same(subscription.bodies(2), [b"1", b"3"], "what was left")
+    link.close()
 
 
 @check
@@ -178,6 +237,24 @@ def abort(program: Program, target: Target) -> None:
 
 
 @check
+def ack_in_transaction(program: Program, target: Target) -> None:
+    """An ACK in a transaction counts after COMMIT; one in an aborted transaction does not."""
+    name = queue("tx-ack")
+    link, found = _three(program, target, name, "client-individual")
+    kept, dropped = link.begin(), link.begin()
+    link.ack(found[0], kept)
+    link.ack(found[1], dropped)
+    link.ack(found[2], kept)
+    link.commit(kept)
+    link.abort(dropped)
+    link.settle()
+    program.kill()
+    link = program.open(target)
+    same(link.subscribe(name).bodies(2), [b"2", b"4"], "what was left")
+    link.close()
+
+
+@check
 def receipts(program: Program, target: Target) -> None:
     """SEND is answered by a RECEIPT that names it."""
     link, name = program.open(target), queue("receipts")
@@ -237,3 +314,17 @@ def unsubscribe(program: Program, target: Target) -> None:
     same(second.bodies(1), [b"2"], "after")
     same(link.receive(first.id, 1, 0.0), [], "by the old subscription")
     link.close()
+
+
+@check
+def bad_credentials(program: Program, target: Target) -> None:
+    """A wrong passcode is refused, the right one is not."""
+    if target.refuses is None:
+        raise NotThere(f"{target.name} takes any passcode here")
+    program.open(target, passcode=target.passcode).close()
+    try:
+        program.open(target, passcode="wrong")
+    except Failed:
+        program.kill()
+        return
+    raise Failed("a wrong passcode was taken")

@@ -18,6 +18,7 @@ from interop.run import Outcome
 from patience import patience
 
 import stompcodec.client as stomp
+from stompcodec.client import dialects
 from stompcodec.client.dialects import BROKERS, TOPIC_QUEUES, BrokerDialect
 
 __all__ = ["FIELDS", "Place", "row_of", "run_fields"]
@@ -108,6 +109,14 @@ def refused(call: Callable[..., Any], *arguments: Any, **options: Any) -> None:
     raise Failed("the client asked for what the row says this broker cannot do")
 
 
+@field("name", "server")
+def recognised(place: Place) -> None:
+    """The `server` header of CONNECTED chooses the row."""
+    client = place.connect()
+    same(client.dialect, place.name, "dialect")
+    client.close()
+
+
 @field("prefetch", "window")
 def prefetch(place: Place) -> None:
     """No more messages come unacknowledged than `prefetch` allows, and the next one once they are settled."""
@@ -174,6 +183,21 @@ def client_id(place: Place) -> None:
             pass
         else:
             raise Failed("the broker needs no client-id, though the row says so")
+    client.close()
+
+
+@field("names_causes")
+def names_causes(place: Place) -> None:
+    """What a handler sends says which message it works on, where the broker reads that; consumers never see it."""
+    client, name, answers = place.connect(), fresh(), fresh()
+    headers = {"reply-to": answers, "persistent": "true"}
+    client.send(name, b"question", headers, receipt=True)
+    message = client.subscribe(name, ack="client-individual").get(patience(_SECONDS))
+    message.reply(b"answer", receipt=True)
+    message.ack(receipt=True)
+    same(place.row(client).names_causes, place.own, "whether it names causes")
+    answer = client.subscribe(answers, id="other").get(patience(_SECONDS))
+    same((answer.body, answer.get("ack")), (b"answer", None), "the answer")
     client.close()
 
 
@@ -306,6 +330,37 @@ def unsubscribed(place: Place) -> None:
     client.close()
 
 
+@field("nack_transacted")
+def nack_transacted(place: Place) -> None:
+    """A NACK in a transaction takes effect with it; where the row says that it cannot, nothing is sent."""
+    client, name = place.connect(), fresh()
+    for body in (b"1", b"2"):
+        client.send(name, body, {"persistent": "true"}, receipt=True)
+    subscription = client.subscribe(name, ack="client-individual", prefetch=1)
+    message = subscription.get(patience(_SECONDS))
+    with client.transaction() as transaction:
+        if place.takes_nack_in_transactions:
+            transaction.nack(message, discard=True)
+        else:
+            refused(transaction.nack, message, discard=True)
+            transaction.ack(message)
+    message = subscription.get(patience(_SECONDS))
+    same(message.body, b"2", "what follows")
+    message.ack(receipt=True)
+    client.close()
+
+
+@field("unbounded")
+def unbounded(place: Place) -> None:
+    """In mode `auto` all messages come, whatever their size and `prefetch`."""
+    client, name = place.connect(), fresh()
+    for number in range(4):
+        client.send(name, b"%d" % number + bytes(3000), receipt=True)
+    subscription = client.subscribe(name, ack="auto", prefetch=1)
+    same([body[:1] for body in bodies(subscription, 4)], [b"0", b"1", b"2", b"3"], "what came")
+    client.close()
+
+
 @field("shared")
 def shared(place: Place) -> None:
     """A program that holds fewer messages than its `prefetch` gets the next one, whatever their size."""
@@ -332,6 +387,26 @@ def least(place: Place) -> None:
             except ValueError:
                 continue
             raise Failed(f"{window}:{value} was sent")
+    client.close()
+
+
+@field("acks_transacted")
+def acks_transacted(place: Place) -> None:
+    """What an aborted transaction acknowledges comes again on the next connection, what a committed one does not."""
+    client, name = place.connect(), fresh()
+    for body in (b"1", b"2"):
+        client.send(name, body, {"persistent": "true"}, receipt=True)
+    subscription = client.subscribe(name, ack="client-individual", prefetch=2)
+    first, second = (subscription.get(patience(_SECONDS)) for _ in range(2))
+    kept, dropped = client.transaction().begin(), client.transaction().begin()
+    kept.ack(first)
+    dropped.ack(second)
+    kept.commit()
+    dropped.abort()
+    client.close()
+    client = place.connect()
+    subscription = client.subscribe(name, ack="client-individual", prefetch=2)
+    same(bodies(subscription, 1), [b"2"], "what comes again")
     client.close()
 
 
@@ -397,6 +472,20 @@ def duplicate(place: Place) -> None:
     keys = [subscription.get(patience(_SECONDS)).get(place.row(client).duplicate) for _ in range(2)]
     if None in keys or keys[0] == keys[1]:
         raise Failed(f"the keys are {keys}")
+    client.close()
+
+
+@field("knows_keys")
+def knows_keys(place: Place) -> None:
+    """A second SEND with the same key is confirmed, and dropped where the row says so."""
+    client, name = place.connect(), fresh()
+    subscription, row = client.subscribe(name), place.row(client)
+    for key in (name, name, f"{name}-2"):
+        client.send(name, b"x", {row.duplicate: key}, receipt=True)
+    keys = [subscription.get(patience(_SECONDS)).get(row.duplicate)]
+    while keys[-1] == name:
+        keys.append(subscription.get(patience(_SECONDS)).get(row.duplicate))
+    same(len(keys), 2 if row.knows_keys else 3, f"the messages with the keys {keys}")
     client.close()
 
 
@@ -485,6 +574,18 @@ def only_true(place: Place) -> None:
             raise Failed("the broker takes persistent:false for a queue of others")
     sender.close()
     reader.close()
+
+
+@field("login_refused")
+def login_refused(place: Place) -> None:
+    """A wrong passcode is refused in words that the row knows; a broker that takes any login has none to refuse."""
+    try:
+        client = place.connect(passcode="wrong")
+    except stomp.RejectedError as error:
+        row = dialects.row_of(place.name, "stompcodec/1" if place.own else None)
+        same(row.refuses_login(str(error)), True, f"a refused login is recognised: {error}")
+    else:
+        client.close()
 
 
 @field("topics", "topic_queue")

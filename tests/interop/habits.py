@@ -146,6 +146,71 @@ def heart_beats(host: Host) -> list[Any]:
     return found
 
 
+@habit("rabbitmq", "activemq")
+def many_subscriptions(host: Host) -> list[Any]:
+    """The default windows of many subscriptions of one session, with messages that nobody acknowledges."""
+    found = []
+    for mode in ("auto", "client", "client-individual"):
+        wire, sender = host.wire(), host.wire()
+        for number in range(50):
+            name = f"/queue/{host.name}-{mode}-{number}"
+            found.append(wire.ask("SUBSCRIBE", destination=name, id=str(number), ack=mode))
+        names = [f"/queue/{host.name}-{mode}-{number}" for number in range(50)]
+        found += [sender.ask("SEND", b"x", destination=name) for name in names]
+        found.append(sorted(wire.take(50)))
+        wire.end()
+        sender.end()
+    return found
+
+
+_LETTERS = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
+
+
+@habit("rabbitmq", "activemq")
+def queue_arguments(host: Host) -> list[Any]:
+    """Queue arguments for a queue that was made without them, and for one that was made with others."""
+    found: list[Any] = []
+    for made in ({}, _LETTERS):
+        name = f"/queue/{host.name}-{len(made)}"
+        owner = host.wire()
+        found.append(owner.ask("SUBSCRIBE", destination=name, id="1", **made))
+        for arguments in (_LETTERS, {"x-message-ttl": "600000"}, {}):
+            found.append(owner.ask("SEND", b"same session", destination=name, **arguments))
+            found.append(owner.take(1))
+        other = host.wire()
+        found.append(other.ask("SEND", b"another one", destination=name, **{"x-message-ttl": "600000"}))
+        if found[-1] == "RECEIPT":
+            found.append(owner.take(1))
+        other = host.wire()
+        found.append(other.ask("SUBSCRIBE", destination=name, id="2", **made))
+        owner.end()
+    return found
+
+
+@habit("rabbitmq")
+def names_of_a_queue(host: Host) -> list[Any]:
+    """A queue that a subscription to a topic names, by its three names."""
+    found: list[Any] = []
+    names = (host.name, f"/queue/{host.name}", f"/amq/queue/{host.name}")
+    how = {"x-queue-name": host.name, "durable": "true", "auto-delete": "false"}
+    sender = host.wire()
+    found.append(sender.ask("SEND", b"before", destination=names[1]))
+    wire = host.wire()
+    found.append(wire.ask("SUBSCRIBE", destination=f"/topic/{host.name}", id="1", **how))
+    found.append(wire.take(1))
+    found += [sender.ask("SEND", name.encode(), destination=name) for name in names]
+    found.append(sender.ask("SEND", b"by the topic", destination=f"/topic/{host.name}"))
+    found.append(wire.take(4))
+    wire.end()
+    for name in names:
+        found.append(sender.ask("SEND", b"while away", destination=f"/topic/{host.name}"))
+        wire = host.wire()
+        found.append(wire.ask("SUBSCRIBE", destination=name, id="2"))
+        found.append(wire.take(1))
+        wire.end()
+    return found
+
+
 @habit("activemq")
 def virtual_topics(host: Host) -> list[Any]:
     """Queues of virtual topics, with and without wildcards, consumers that are away, a transaction."""

@@ -26,6 +26,7 @@ def _lacks(who: str, why: str, *checks: str) -> Lacks:
 #: What Artemis has no answer for, whatever its acceptor says. Our client holds such an ACK until the COMMIT, unless
 #: STOMP 1.0 hides from it which broker it is.
 _AT_ONCE = "an ACK takes effect at once, also in a transaction"
+_HINT = "it marks the first of several messages only"
 ARTEMIS_LACKS: Lacks = (
     *((row.name, "ack-in-transaction", _AT_ONCE) for row in OTHERS),
     ("1.0", "ack-in-transaction", _AT_ONCE),

@@ -124,6 +124,18 @@ def _read(place: Place, mode: str) -> None:
 
 
 @check
+def read_spool(place: Place) -> None:
+    """3000 messages into Parquet with a prefetch of 100, acknowledged once they are in the spool; each once."""
+    _read(place, "spool")
+
+
+@check
+def read_batch(place: Place) -> None:
+    """3000 messages into Parquet with a prefetch of 100, acknowledged once Spark has committed them; each once."""
+    _read(place, "batch")
+
+
+@check
 def killed_driver(place: Place) -> None:
     """Driver and JVM were killed half-way, and began again: each message once in the sinks of both modes."""
     for mode in _MODES:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from broker.harness import Bench, FaultyStore, Peer
 
-from stompcodec import Frame
+from stompcodec import Frame, Parser
 from stompcodec.broker.config import DIALECTS
 
 QUEUE = "/queue/a"
@@ -86,6 +86,19 @@ class Stage:
 
 
 @script
+def dead_letters_are_paged_too(stage: Stage) -> None:
+    stage.fill(20)
+    taker = stage.peer()
+    taker.subscribe(QUEUE, ack="client-individual", prefetch_count="3")
+    for _ in range(120):
+        for frame in stage.see(taker):
+            taker.nack(frame)
+    stage.look()
+    stage.restart()
+    stage.drain("dead", "/queue/DLQ.a", ack="client-individual", prefetch_count="3")
+
+
+@script
 def selectors(stage: Stage) -> None:
     stage.fill(color="red blue blue green", priority="4 4 4 4 4 4 9 0")
     stage.drain("none", selector="color = 'black'")
@@ -125,6 +138,17 @@ def browsers(stage: Stage) -> None:
 
 
 @script
+def received_one_by_one(stage: Stage) -> None:
+    stage.fill(10, color="red blue")
+    stage.restart()
+    peer = stage.peer()
+    peer.parser = Parser(None, commands=("EMPTY",))
+    for selector in (*("selector:color = 'blue'\n", "", "selector:color = 'red'\n", "selector:1 = 0\n"), *[""] * 8):
+        peer.raw(b"RECEIVE\ndestination:/queue/a\n%b\n\0" % selector.encode())
+        stage.see(peer, selector)
+
+
+@script
 def expiry(stage: Stage) -> None:
     stage.fill(30, expiration="1000 60000 5000")
     stage.wait(3)
@@ -152,6 +176,38 @@ def transactions(stage: Stage) -> None:
         taker.send(end, transaction="t")
     taker.lose()
     stage.drain("rest")
+
+
+@script
+def durable_subscriptions(stage: Stage) -> None:
+    durable = {"durable-subscription-name": "n", "activemq.subscriptionName": "n", "durable": "true"}
+    durable |= {"auto-delete": "false", "persistent": "true"}
+    for selector in ({}, {"selector": "color = 'red'"}):
+        reader = stage.peer("ada")
+        reader.subscribe("/topic/t", id="n", **durable, **selector)
+        reader.lose()
+        stage.fill(30, "/topic/t", color="red blue")
+        reader = stage.peer("ada")
+        reader.subscribe("/topic/t", id="n", ack="client-individual", prefetch_count="4", **durable, **selector)
+        for frame in stage.see(reader):
+            reader.ack(frame)
+        reader.lose()
+        stage.restart()
+        reader = stage.peer("ada")
+        reader.subscribe("/topic/t", id="n", **durable, **selector)
+        stage.see(reader)
+        reader.send("UNSUBSCRIBE", id="n", **durable)
+        reader.lose()
+
+
+@script
+def a_queue_that_expires(stage: Stage) -> None:
+    stage.fill(20, **{"x-expires": "3000"})
+    stage.fill(10, delay="60000", **{"x-expires": "3000"})
+    stage.wait(40)
+    assert stage.config.get("queue_arguments") or not list(stage.store.load())
+    stage.fill(5)
+    stage.drain()
 
 
 @pytest.mark.parametrize("dialect", sorted(DIALECTS))
