@@ -6,22 +6,20 @@ Each runs against the broker that the row describes.
 from __future__ import annotations
 
 import threading
-import traceback
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from interop.brokers import UNKNOWN, server_of
 from interop.checks import same
 from interop.driver import Failed, Target
-from interop.run import Outcome
 from patience import patience
 
 import stompcodec.client as stomp
 from stompcodec.client import dialects
 from stompcodec.client.dialects import BROKERS, TOPIC_QUEUES, BrokerDialect
 
-__all__ = ["FIELDS", "Place", "row_of", "run_fields"]
+__all__ = ["FIELDS", "Place", "place_of"]
 
 #: Seconds in which everything comes that is on its way, on a quiet machine.
 _SECONDS = 20
@@ -640,32 +638,12 @@ def values(place: Place) -> None:
     client.close()
 
 
-def row_of(name: str, server: str) -> tuple[str, bool]:
-    """Return the row that holds for a broker, and whether it is our own.
-
-    Args:
-        name: what is known about it, as in `Target.name`.
-        server: the header of its CONNECTED.
-
-    >>> row_of("stompcodec", "stompcodec/0.1.0 as rabbitmq"), row_of("rabbitmq", "RabbitMQ/4.3.0")
-    (('rabbitmq', True), ('rabbitmq', False))
-    """
-    product, _, manner = server.lower().partition(" as ")
-    if product.startswith("stompcodec/"):
-        return manner or "stompcodec", True
-    return name, False
-
-
-def run_fields(target: Target, names: Iterable[str]) -> dict[str, Outcome]:
-    """Run the checks of some fields against a broker that runs, by the client for threads.
-
-    Raises:
-        OSError: it does not answer.
-    """
+def place_of(target: Target) -> Place | None:
+    """Return how the client for threads connects to a broker; None if the table has no row for it."""
     server = server_of(target)
-    row, own = row_of(target.name, server)
-    if row not in BROKERS:
-        return {name: Outcome("n/a", f"our client's table has no row for {server}") for name in names}
+    product, _, manner = server.lower().partition(" as ")
+    own = product.startswith("stompcodec/")
+    row = (manner or "stompcodec") if own else target.name
     silent = {"dialect": row} if server == UNKNOWN else {}  # it does not say what it is: users have to
 
     def connect(**options: Any) -> stomp.Client:
@@ -673,13 +651,4 @@ def run_fields(target: Target, names: Iterable[str]) -> dict[str, Outcome]:
         options = {"login": target.login, "passcode": target.passcode, "vhost": target.vhost, **silent, **options}
         return stomp.connect(url, **options)
 
-    outcomes = {}
-    for name in names:
-        try:
-            FIELDS[name](Place(row, connect, own))
-        except Exception as error:
-            at = traceback.extract_tb(error.__traceback__)[-1]
-            outcomes[name] = Outcome("FAIL", f"{type(error).__name__}: {error} ({at.name}, line {at.lineno})")
-        else:
-            outcomes[name] = Outcome("ok", "")
-    return outcomes
+    return Place(row, connect, own) if row in BROKERS else None

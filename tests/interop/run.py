@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Literal, NamedTuple
 
@@ -11,7 +10,7 @@ from interop.checks import CHECKS
 from interop.driver import Failed, NotThere, Program, Target
 from interop.rows import Row
 
-__all__ = ["Outcome", "run_row", "run_rows"]
+__all__ = ["Outcome", "Outcomes", "run_row", "run_rows"]
 
 
 class Outcome(NamedTuple):
@@ -19,6 +18,9 @@ class Outcome(NamedTuple):
 
     word: Literal["ok", "FAIL", "n/a"]
     why: str = ""
+
+
+Outcomes = dict[str, dict[str, Outcome]]
 
 
 def _run(program: Program, check: str, row: Row, target: Target) -> Outcome:
@@ -37,50 +39,26 @@ def _run(program: Program, check: str, row: Row, target: Target) -> Outcome:
     return outcome
 
 
-def run_row(
-    row: Row, target: Target, checks: Iterable[str], said: Callable[[str], None], stop: threading.Event
-) -> dict[str, Outcome]:
-    """All checks of one client.
-
-    Args:
-        row: the client.
-        target: the broker.
-        checks: names of CHECKS.
-        said: takes a line for each of them.
-        stop: do not begin another check.
-    """
+def run_row(row: Row, target: Target, checks: Iterable[str]) -> dict[str, Outcome]:
+    """Run checks by one client."""
     lacking = "" if (target.url if row.websocket else target.port) else "WebSocket" if row.websocket else "TCP"
     missing = row.missing() or (f"{target.name} has no {lacking} here" if lacking else "")
-    outcomes = {check: Outcome("n/a", missing) for check in checks}
     if missing:
-        said(f"n/a {row.name}: {missing}")
-        return outcomes
+        return {check: Outcome("n/a", missing) for check in checks}
     program = row.start()
     try:
-        for check in outcomes:
-            if stop.is_set():
-                break
-            outcome = outcomes[check] = _run(program, check, row, target)
-            said(f"{outcome.word} {row.name}: {check}{' ' if outcome.why else ''}{outcome.why}")
+        return {check: _run(program, check, row, target) for check in checks}
     finally:
         program.kill()
-    return outcomes
 
 
-def run_rows(
-    rows: Iterable[Row],
-    target: Target,
-    checks: Iterable[str] = tuple(CHECKS),
-    said: Callable[[str], None] = lambda line: None,
-    jobs: int = 4,
-) -> dict[str, dict[str, Outcome]]:
+def run_rows(rows: Iterable[Row], target: Target, checks: Iterable[str] = tuple(CHECKS)) -> Outcomes:
     """Row name -> check -> outcome, in the order of the rows."""
-    names, stop = tuple(checks), threading.Event()
-    with ThreadPoolExecutor(jobs) as pool:
-        futures = [(row, pool.submit(run_row, row, target, names, said, stop)) for row in rows]
+    names = tuple(checks)
+    with ThreadPoolExecutor(4) as pool:
+        futures = {row.name: pool.submit(run_row, row, target, names) for row in rows}
         try:
-            return {row.name: future.result() for row, future in futures}
-        except BaseException:  # Ctrl-C too: end the clients in good order, and soon
-            stop.set()
-            pool.shutdown(cancel_futures=True)
+            return {name: future.result() for name, future in futures.items()}
+        except BaseException:  # Ctrl-C too
+            pool.shutdown(wait=False, cancel_futures=True)
             raise

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterable
-from types import TracebackType
-from typing import Any, Protocol
+from collections.abc import Iterable
+from typing import NamedTuple
 
 from crash.process import ROOT
 from interop.checks import CHECKS
 from interop.driver import Target
 from interop.rows import OTHERS, OURS, Row
-from interop.run import Outcome, run_row, run_rows
+from interop.run import Outcome, Outcomes, run_row, run_rows
 from patience import patience
 
-__all__ = ["THROUGH", "ProxyProcess", "Through", "run_through"]
+__all__ = ["THROUGH", "Passed", "ProxyProcess", "run_through"]
 
 _NAMES = ("stomp.py 1.2", "stomp.py 1.2 ws", "ruby-stomp 1.2", "php-stomp 1.1", "stompjs 1.2 ws", "sync 1.2")
 #: A client for each kind of library and transport.
@@ -28,19 +26,6 @@ THROUGH = tuple(row for row in (*OTHERS, *OURS) if row.name in _NAMES)
 _LISTENS = re.compile(r"stompcodec proxy: (?P<url>\S+) passes on to ")
 _COUNTS = re.compile(r"from clients (?P<up>[\d,]+) frames?.*from the broker (?P<down>[\d,]+) frames?")
 _TROUBLE = re.compile(r"not STOMP|did not reach the target|cannot ")
-
-
-class Candidate(Protocol):
-    """A broker of `interop.brokers` or `interop.running`."""
-
-    title: str
-    missing: str
-
-    def __enter__(self) -> Target: ...
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
 
 
 class ProxyProcess:
@@ -108,86 +93,53 @@ class ProxyProcess:
         return (0, 0) if found is None else (int(found["up"].replace(",", "")), int(found["down"].replace(",", "")))
 
 
-class Through:
-    """A broker behind proxies, one for each of its listeners. Enter it for its `Target`.
+class Passed(NamedTuple):
+    """What came through proxies."""
 
-    A broker without WebSocket gets it from the proxy, which passes the bytes on over TCP.
-
-    Args:
-        candidate: the broker.
-        faults: texts for --fault.
-
-    Attributes:
-        direct: the target without the proxies, while this is entered.
-        proxies: their processes.
-        trouble: what was wrong with them, once this has ended.
-    """
-
-    def __init__(self, candidate: Candidate, faults: tuple[str, ...] = ()) -> None:
-        self.candidate = candidate
-        self.title = f"{candidate.title} through stompcodec proxy"
-        self.missing = candidate.missing
-        self.direct: Target | None = None
-        self.proxies: list[ProxyProcess] = []
-        self.trouble: list[str] = []
-        self._faults = faults
-        self._stack = contextlib.ExitStack()
-
-    def __enter__(self) -> Target:
-        self.proxies, self.trouble = [], []
-        with contextlib.ExitStack() as stack:
-            self.direct = target = stack.enter_context(self.candidate)
-            stack.callback(self._stop)
-            host, port, url = self._both(target.host, target.port, target.url)
-            refuses = target.refuses
-            if refuses is not None:
-                refuses = (host, port, url) if refuses[:2] == (target.host, target.port) else self._both(*refuses)
-            self._stack = stack.pop_all()
-        return target._replace(host=host, port=port, url=url, refuses=refuses)
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.direct = None
-        self._stack.close()
-
-    def _both(self, host: str, port: int, url: str) -> tuple[str, int, str]:
-        """A proxy for TCP and one for WebSocket."""
-        tcp, websocket = self._proxy("stomp", f"stomp://{host}:{port}"), self._proxy("ws", url or f"{host}:{port}")
-        return "127.0.0.1", tcp.port, websocket.url + "/"
-
-    def _proxy(self, scheme: str, target: str) -> ProxyProcess:
-        self.proxies.append(ProxyProcess(scheme, target, self._faults))
-        return self.proxies[-1]
-
-    def _stop(self) -> None:
-        self.trouble = [f"{proxy.url}: {word}" for proxy in self.proxies if (word := proxy.stop())]
+    outcomes: Outcomes
+    trouble: list[str]
+    """What was wrong with the proxies: one did not end in order, or could not read all as STOMP."""
+    frames: tuple[int, int]
+    """How many frames clients and broker sent through the proxy for TCP."""
 
 
 def run_through(
-    rows: Iterable[Row],
-    broker: Through,
-    checks: Iterable[str] = tuple(CHECKS),
-    said: Callable[[str], None] = lambda line: None,
-    jobs: int = 4,
-) -> dict[str, dict[str, Outcome]]:
-    """Row name -> check -> outcome through the proxies.
+    rows: Iterable[Row], direct: Target, checks: Iterable[str] = tuple(CHECKS), faults: tuple[str, ...] = ()
+) -> Passed:
+    """Run checks through proxies, one for each listener. A broker without WebSocket gets it from the proxy.
 
     What fails is run once more without other clients beside it, since some clients have short time-outs. What fails
     again is run without the proxy, too: what fails there as well is no fault of the proxy, and counts as "n/a".
     """
-    names, some = tuple(checks), list(rows)
-    with broker as target:
-        outcomes = run_rows(some, target, names, said, jobs)
-        direct: Any = broker.direct
-        for row in some:
-            for place in (target, direct):
-                failed = [check for check in names if outcomes[row.name][check].word == "FAIL"]
-                if not failed or (row.websocket and not place.url):
-                    continue
-                for check, outcome in run_row(row, place, failed, said, threading.Event()).items():
-                    if place is target:
-                        outcomes[row.name][check] = outcome
-                    elif outcome.word == "FAIL":
-                        outcomes[row.name][check] = Outcome("n/a", f"it fails without the proxy, too: {outcome.why}")
+    proxies: list[ProxyProcess] = []
+
+    def behind(host: str, port: int, url: str) -> tuple[str, int, str]:
+        proxies.append(ProxyProcess("stomp", f"stomp://{host}:{port}", faults))
+        proxies.append(ProxyProcess("ws", url or f"{host}:{port}", faults))
+        return "127.0.0.1", proxies[-2].port, proxies[-1].url + "/"
+
+    try:
+        host, port, url = behind(direct.host, direct.port, direct.url)
+        refuses = direct.refuses
+        if refuses is not None:
+            refuses = (host, port, url) if refuses[:2] == (direct.host, direct.port) else behind(*refuses)
+        target = direct._replace(host=host, port=port, url=url, refuses=refuses)
+        outcomes = _judged(tuple(rows), target, direct, tuple(checks))
+    finally:
+        trouble = [f"{proxy.url}: {word}" for proxy in proxies if (word := proxy.stop())]
+    return Passed(outcomes, trouble, proxies[0].frames)
+
+
+def _judged(rows: tuple[Row, ...], target: Target, direct: Target, checks: tuple[str, ...]) -> Outcomes:
+    outcomes = run_rows(rows, target, checks)
+    for row in rows:
+        for place in (target, direct):
+            failed = [check for check in checks if outcomes[row.name][check].word == "FAIL"]
+            if not failed or (row.websocket and not place.url):
+                continue
+            for check, outcome in run_row(row, place, failed).items():
+                if place is target:
+                    outcomes[row.name][check] = outcome
+                elif outcome.word == "FAIL":
+                    outcomes[row.name][check] = Outcome("n/a", f"it fails without the proxy, too: {outcome.why}")
     return outcomes
