@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 from typing import Any
 from uuid import uuid4
 
@@ -167,13 +167,6 @@ def test_the_sources_read_the_options_of_the_table(peers: ModuleType) -> None:
             assert read | written == row.options.keys()
 
 
-def test_two_rows_of_one_folder_are_made_alike(peers: ModuleType) -> None:
-    made: dict[Path, set[str]] = {}
-    for row in peers.PEERS.values():
-        made.setdefault(peers.fetching.folder_of(row), set()).add(f"{row.kind} {peers.fetching._stamp(row)}")
-    assert [folder for folder, stamps in made.items() if len(stamps) > 1] == []
-
-
 @pytest.fixture
 def machine(peers: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A folder that is all of PATH: a machine on which every server can run."""
@@ -209,21 +202,6 @@ def test_a_tool_is_missing(peers: ModuleType, machine: Path, tool: str) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the servers run on Linux only")
-@pytest.mark.parametrize(
-    ("tool", "script", "reason"),
-    [
-        ("java", "echo 'openjdk version \"11.0.2\"' >&2", "Java 11 is too old: it needs 17"),
-        ("java", "exit 1", "Java of an unknown version is too old: it needs 17"),
-        ("unshare", "exit 1", "this root may not mount (unshare failed)"),
-        ("apt-get", "exit 100", "no Debian mirror is among the sources of apt"),
-    ],
-)
-def test_a_tool_does_not_serve(peers: ModuleType, machine: Path, tool: str, script: str, reason: str) -> None:
-    (machine / tool).write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
-    assert set(_reasons(peers).values()) == {reason}
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="the servers run on Linux only")
 def test_other_users_and_systems(peers: ModuleType, machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     assert _reasons(peers) == dict.fromkeys(("rabbitmq3", "rabbitmq4"), "it needs root")
@@ -237,35 +215,6 @@ def test_what_cannot_run_is_skipped_with_the_reason(machine: Path, request: pyte
     start = request.getfixturevalue("start_peer")
     with pytest.raises(pytest.skip.Exception, match=r"^artemis: mvn is not installed"):
         start("artemis")
-
-
-class _Item:
-    """A test with a mark, as far as the plugin looks at it."""
-
-    def __init__(self, name: str, marked: bool, fixtures: tuple[str, ...]) -> None:
-        self.nodeid, self.fixturenames = name, fixtures
-        self.marks = {"peer": pytest.mark.peer("artemis")} if marked else {}
-
-    def get_closest_marker(self, name: str) -> object:
-        return self.marks.get(name)
-
-    def add_marker(self, mark: Any) -> None:
-        self.marks[mark.name] = mark
-
-
-@pytest.mark.parametrize("wanted", [False, True])
-def test_they_run_when_they_are_asked_for(wanted: bool) -> None:
-    left: list[Any] = []
-    hook = SimpleNamespace(pytest_deselected=lambda items: left.extend(items))
-    config: Any = SimpleNamespace(getoption=lambda name: wanted, hook=hook)
-    with_mark, without = _Item("a", True, ("start_peer",)), _Item("b", False, ())
-    items: list[Any] = [with_mark, without]
-    peering.pytest_collection_modifyitems(config, items)
-    assert items == ([with_mark, without] if wanted else [without])
-    assert left == ([] if wanted else [with_mark])
-    assert "slow" in with_mark.marks
-    with pytest.raises(pytest.UsageError, match="give it the mark peer"):
-        peering.pytest_collection_modifyitems(config, [_Item("c", False, ("start_peer",))])  # type: ignore[list-item]
 
 
 def test_what_is_no_server_and_no_option(peers: ModuleType) -> None:

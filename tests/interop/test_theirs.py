@@ -7,23 +7,10 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from interop.fields import FIELDS, Place
 from patience import patience
 
 import stompcodec.client as stomp
 from stompcodec.errors import RejectedError
-
-
-def _place(peer: Any) -> Place:
-    return Place(peer.row.dialect, lambda **options: stomp.connect(peer.url, **options))
-
-
-@pytest.mark.parametrize(
-    "field", ["forged", "changed", "poisoned", "attempts", "implicit_replies", "jms", "topics", "only_true"]
-)
-@pytest.mark.peer("activemq6", "artemis", "rabbitmq3", "rabbitmq4")
-def test_a_field_of_the_table_holds(peer: Any, field: str) -> None:
-    FIELDS[field](_place(peer))
 
 
 @pytest.mark.peer("rabbitmq3", "rabbitmq4")
