@@ -67,6 +67,10 @@ def _said(*command: str) -> str:
     return "" if done.returncode else done.stdout
 
 
+def _absent(path: Path, package: str) -> str:
+    return "" if path.exists() else f"{package} is not installed (Debian: apt-get install {package})"
+
+
 @functools.cache
 def _java_17() -> str:
     found = re.search(r'version "(\d+)', _said("java", "-version"))
@@ -86,14 +90,15 @@ def _mirror() -> str:
     return _said(*_MIRROR).partition("\n")[0] if shutil.which("apt-get") else ""
 
 
-#: The jars of Debian's package.
-ACTIVEMQ = Path("/usr/share/activemq/lib")
+#: Of Debian's packages: the jars, and the script that does not change to another user.
+ACTIVEMQ, RABBITMQ = Path("/usr/share/activemq/lib"), Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
 #: What a server needs beside a program -> a function that returns why it is not so, or "".
 CONDITIONS: dict[str, Callable[[], str]] = {
     "linux": lambda: "" if sys.platform == "linux" else "it runs on Linux only",
     "java 17": _java_17,
     "root": _root,
-    "activemq": lambda: "" if ACTIVEMQ.is_dir() else "it is not installed (Debian: apt-get install activemq)",
+    "activemq jars": lambda: _absent(ACTIVEMQ, "activemq"),
+    "rabbitmq-server": lambda: _absent(RABBITMQ, "rabbitmq-server"),
     "apt": lambda: "" if _mirror() else "no Debian mirror is among the sources of apt",
 }
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TextIO
 
-from peers.fetching import APART, PeerError, cache, classpath, fetch, folder_of, spawn, tail
+from peers.fetching import APART, RABBITMQ, PeerError, cache, classpath, fetch, folder_of, spawn, tail
 from peers.table import PEERS
 
 __all__ = ["Server", "answers"]
@@ -39,7 +39,7 @@ web_stomp.tcp.port = {ws}
 #: Upstream refuses these queues from 4.3 on; Debian's sid permits them.
 _AS_UPSTREAM = "deprecated_features.permit.transient_nonexcl_queues = false\n"
 #: Under systemd the start script becomes the broker.
-_RABBITMQ = """
+_ENVIRONMENT = """
 export HOME=$DATA LC_ALL=C.UTF-8 RUNNING_UNDER_SYSTEMD=true RABBITMQ_CONF_ENV_FILE=/dev/null
 export RABBITMQ_CONFIG_FILE=$DATA/rabbitmq.conf RABBITMQ_ENABLED_PLUGINS_FILE=$DATA/enabled_plugins
 export RABBITMQ_MNESIA_BASE=$DATA/mnesia RABBITMQ_LOG_BASE=$DATA/log RABBITMQ_NODENAME=peer$2@localhost
@@ -49,21 +49,21 @@ export RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS='-kernel inet_dist_use_interface {127
 #: The first process stays root, or it would not end with its parent.
 _INSIDE = f"""
 DATA=/data
-{_RABBITMQ}
+{_ENVIRONMENT}
 mount -t proc proc "$1/proc"
 mount --rbind /dev "$1/dev"
 mount --bind . "$1/data"
 chroot "$1" setpriv --reuid=rabbitmq --regid=rabbitmq --init-groups \
-    /bin/sh -c "cd /data && exec /usr/lib/rabbitmq/bin/rabbitmq-server"
+    /bin/sh -c "cd /data && exec {RABBITMQ}"
 exit $?
 """
 #: Its port mapper would else outlive it.
 _INSTALLED = f"""
 DATA=$PWD
-{_RABBITMQ}
+{_ENVIRONMENT}
 setpriv --pdeathsig KILL epmd &
 until epmd -names >/dev/null 2>&1; do sleep 0.05; done
-exec /usr/lib/rabbitmq/bin/rabbitmq-server
+exec {RABBITMQ}
 """
 
 

@@ -18,7 +18,6 @@ TOOLS = {
     "unshare": "util-linux",
     "debootstrap": "debootstrap",
     "epmd": "erlang-base",
-    "/usr/lib/rabbitmq/bin/rabbitmq-server": "rabbitmq-server",
 }
 _JAVA = ("linux", "setpriv", "java", "java 17", "javac", "mvn")
 #: How a server is fetched and started -> what that needs, in the order in which it is checked.
@@ -27,8 +26,8 @@ NEEDS = {
     "artemis": _JAVA,
     "debian": ("linux", "setpriv", "unshare", "root", "apt", "debootstrap"),
     "go": ("linux", "setpriv", "go"),
-    "rabbitmq": ("linux", "setpriv", "epmd", "/usr/lib/rabbitmq/bin/rabbitmq-server"),
-    "activemq": ("linux", "setpriv", "java", "java 17", "javac", "activemq"),
+    "rabbitmq": ("linux", "setpriv", "epmd", "rabbitmq-server"),
+    "activemq": ("linux", "setpriv", "java", "java 17", "javac", "activemq jars"),
 }
 
 

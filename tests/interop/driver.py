@@ -163,18 +163,10 @@ class Program:
         if self.websocket and not url:
             raise NotThere(f"{target.name} has no WebSocket here")
         name = uuid.uuid4().hex[:8]
-        connected = self.ask(
-            "open",
-            link=name,
-            host=host,
-            port=port,
-            url=url if self.websocket else "",
-            login=target.login,
-            passcode=target.passcode if passcode is None else passcode,
-            vhost=target.vhost,
-            heart_beat=list(heart_beat),
-            version=self.version,
-        )
+        secret = target.passcode if passcode is None else passcode
+        who = {"login": target.login, "passcode": secret, "vhost": target.vhost, "version": self.version}
+        where = {"host": host, "port": port, "url": url if self.websocket else "", "heart_beat": list(heart_beat)}
+        connected = self.ask("open", link=name, **where, **who)
         return Link(self, name, target, connected)
 
 
@@ -200,23 +192,15 @@ class Link:
         transaction: str | None = None,
         receipt: bool = False,
     ) -> None:
-        self._ask(
-            "send",
-            destination=destination,
-            body=body,
-            headers=headers or {},
-            text=text,
-            transaction=transaction,
-            receipt=receipt,
-        )
+        how = {"headers": headers or {}, "text": text, "transaction": transaction, "receipt": receipt}
+        self._ask("send", destination=destination, body=body, **how)
 
     def subscribe(self, destination: str, ack: str = "auto", id: str | None = None) -> Subscription:
         name = id or f"s{uuid.uuid4().hex[:8]}"
         headers = {} if ack == "auto" else dict(self.target.headers)
-        if self.target.confirms:
-            self._ask("subscribe", id=name, destination=destination, ack=ack, headers=headers)
-        else:  # our client alone knows this word
-            self._ask("subscribe", id=name, destination=destination, ack=ack, headers=headers, confirm=False)
+        unconfirmed = {} if self.target.confirms else {"confirm": False}  # our client alone knows this word
+        self._ask("subscribe", id=name, destination=destination, ack=ack, headers=headers, **unconfirmed)
+        if unconfirmed:
             time.sleep(_UNCONFIRMED)
         return Subscription(self, name, destination)
 

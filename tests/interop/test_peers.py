@@ -172,10 +172,13 @@ def machine(peers: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     """A folder that is all of PATH: a machine on which every server can run."""
     said = {"java": "echo 'openjdk version \"17.0.1\"' >&2", "apt-get": "echo https://example.org/debian"}
     for tool in (*peers.table.TOOLS, "apt-get"):
+        assert "/" not in tool  # or it would be written over
         (tmp_path / tool).write_text(f"#!/bin/sh\n{said.get(tool, '')}\n", encoding="utf-8")
         (tmp_path / tool).chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(os, "geteuid", lambda: 0)
+    for name in ("ACTIVEMQ", "RABBITMQ"):
+        monkeypatch.setattr(peers.fetching, name, tmp_path)
     remembered = (peers.fetching._mirror, peers.fetching._java_17)
     for function in remembered:
         function.cache_clear()
