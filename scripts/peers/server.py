@@ -143,7 +143,11 @@ class Server:
         self._ports: dict[str, tuple[int, TextIO]] = {}
 
     def __enter__(self) -> Server:
-        self.start()
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
         return self
 
     def __exit__(self, *error: object) -> None:

@@ -17,7 +17,7 @@ from crash.process import BrokerProcess
 from interop.checks import CHECKS
 from interop.driver import Target
 from interop.rows import OTHERS
-from interop.through import ProxyProcess
+from interop.run import ProxyProcess
 from patience import patience
 from peering import FOLDER, load
 

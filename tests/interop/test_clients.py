@@ -15,15 +15,14 @@ import pytest
 pytest.importorskip("click")
 pytest.importorskip("websockets")
 
-from interop import through
+from interop import run as running
 from interop.brokers import BROKERS, Broker
 from interop.checks import CHECKS
 from interop.driver import Target
 from interop.fields import FIELDS, place_of
 from interop.rows import OTHERS, OURS, Row
-from interop.run import Outcome, Outcomes, run_row, run_rows
+from interop.run import THROUGH, Outcome, Outcomes, Passed, run_row, run_rows, run_through
 from interop.spark_rows import SPARK_CHECKS, Place, missing, sparks
-from interop.through import THROUGH, Passed, run_through
 
 pytestmark = [pytest.mark.slow, pytest.mark.no_asan]  # the sanitizers would be loaded into Ruby and Java, too
 
@@ -155,11 +154,11 @@ def test_what_fails_is_judged_by_a_second_run_and_by_one_without_the_proxy(monke
     def run_row(row: Row, target: Target, checks: list[str]) -> dict[str, Outcome]:
         return {check: Outcome("FAIL" if check in fails[target.name] else "ok", target.name) for check in checks}
 
-    monkeypatch.setattr(through, "run_row", run_row)
+    monkeypatch.setattr(running, "run_row", run_row)
     first = {OURS[0].name: {check: Outcome("FAIL", "slow") for check in ("late", "refused", "broken")}}
-    monkeypatch.setattr(through, "run_rows", lambda *_: first)
+    monkeypatch.setattr(running, "run_rows", lambda *_: first)
     places = [Target(name, "127.0.0.1", 1, "ws://127.0.0.1:1/") for name in ("proxy", "direct")]
-    assert through._judged(OURS[:1], *places, ("late", "refused", "broken"))[OURS[0].name] == {
+    assert running._judged(OURS[:1], *places, ("late", "refused", "broken"))[OURS[0].name] == {
         "late": Outcome("ok", "proxy"),
         "refused": Outcome("n/a", "it fails without the proxy, too: direct"),
         "broken": Outcome("FAIL", "proxy"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
 import socket
@@ -58,12 +59,6 @@ def _passes(url: str, row: Any, destination: str) -> None:
 def test_a_message_passes(peer: Any) -> None:
     for url in filter(None, dict.fromkeys((peer.url, peer.ws_url))):
         _passes(url, peer.row, peer.row.queue.format(uuid4().hex))
-
-
-@pytest.mark.peer(*NAMES)
-def test_tests_share_it(peer: Any, start_peer: Any) -> None:
-    assert start_peer(peer.row.name) is peer
-    assert peer.running
 
 
 @pytest.mark.peer("spring", "activemq6")
@@ -205,14 +200,6 @@ def test_a_tool_is_missing(peers: ModuleType, machine: Path, tool: str) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the servers run on Linux only")
-def test_other_users_and_systems(peers: ModuleType, machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    assert _reasons(peers) == dict.fromkeys(("rabbitmq3", "rabbitmq4"), "it needs root")
-    monkeypatch.setattr(sys, "platform", "darwin")
-    assert _reasons(peers) == dict.fromkeys(NAMES, "it runs on Linux only")
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="the servers run on Linux only")
 def test_what_cannot_run_is_skipped_with_the_reason(machine: Path, request: pytest.FixtureRequest) -> None:
     (machine / "mvn").unlink()
     start = request.getfixturevalue("start_peer")
@@ -264,3 +251,32 @@ def test_what_does_not_start_shows_its_log(
     assert not server.running
     server.close()
     assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({}, None),
+        ({"first": [0, 1]}, "queue: 1 lost, as [2]"),
+        ({"first": [0, 2, 1]}, "queue: 1 out of order, as [(2, 1)]"),
+        ({"first": [0, 1, 2, 3]}, None),  # of unknown outcome, and it came
+        ({"after_ack": 1}, "queue: 1 came again after the RECEIPT of their ACK"),
+        ({"answered": 4}, "requests: 0 wrong answers, 1 unanswered"),
+        ({"wrong": 1}, "requests: 1 wrong answers, 0 unanswered"),
+    ],
+)
+def test_kill_peers_finds_what_was_lost_came_again_or_out_of_order(
+    peers: ModuleType, monkeypatch: pytest.MonkeyPatch, change: dict[str, Any], problem: str | None
+) -> None:
+    monkeypatch.syspath_prepend(peering.FOLDER.parent)
+    work = importlib.import_module("kill_peers").Work("stomp://127.0.0.1:1", False)
+    for kind in ("queue", "durable"):
+        work.receipted[kind], work.first[kind] = {0, 1, 2}, [0, 1, 2]
+    work.asked = work.answered = 5
+    for name, value in change.items():
+        if isinstance(value, list) or name == "after_ack":
+            getattr(work, name)["queue"] = value
+        else:
+            setattr(work, name, value)
+    work.judge()
+    assert work.problems == ([] if problem is None else [problem])
