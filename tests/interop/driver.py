@@ -66,14 +66,7 @@ class Message(NamedTuple):
 
 
 class Program:
-    """A running client program.
-
-    Args:
-        command: starts it.
-        environment: variables beside those of this process.
-        version: the STOMP version to ask for.
-        websocket: connect to the WebSocket of the target.
-    """
+    """A running client program, and its open links."""
 
     def __init__(self, command: list[str], environment: dict[str, str], version: str, websocket: bool) -> None:
         self._command = command
@@ -82,6 +75,7 @@ class Program:
         self.websocket = websocket
         self._process: subprocess.Popen[bytes] | None = None
         self._folder = ""
+        self.links: list[Link] = []
 
     def start(self) -> None:
         """Start it, unless it runs."""
@@ -111,6 +105,7 @@ class Program:
             self._process.stdin.close()
         self._log.close()
         self._process = None
+        self.links.clear()
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def ask(self, do: str, **order: Any) -> dict[str, Any]:
@@ -167,7 +162,8 @@ class Program:
         who = {"login": target.login, "passcode": secret, "vhost": target.vhost, "version": self.version}
         where = {"host": host, "port": port, "url": url if self.websocket else "", "heart_beat": list(heart_beat)}
         connected = self.ask("open", link=name, **where, **who)
-        return Link(self, name, target, connected)
+        self.links.append(Link(self, name, target, connected))
+        return self.links[-1]
 
 
 class Link:
@@ -232,6 +228,7 @@ class Link:
         return bool(self._ask("alive")["alive"])
 
     def close(self) -> None:
+        self.program.links.remove(self)
         self._ask("close")
 
     def settle(self) -> None:

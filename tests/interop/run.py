@@ -40,6 +40,8 @@ def _run(program: Program, check: str, row: Row, target: Target) -> Outcome:
         return Outcome("n/a", reasons[check])
     try:
         CHECKS[check](program, target)
+        for link in tuple(program.links):
+            link.close()
     except NotThere as error:
         outcome = Outcome("n/a", str(error))
     except Failed as error:

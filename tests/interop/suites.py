@@ -62,9 +62,7 @@ class Suite(NamedTuple):
     dialects: tuple[str, ...] = ("default",)  # of our broker in which it is run
     environment: tuple[tuple[str, str], ...] = ()  # its variables; {host}, {port}, {login}, {passcode} are the broker's
     besides: tuple[tuple[str, str], ...] = ()  # text of a failure -> its outcome: what it asks for besides STOMP
-    edits: tuple[
-        tuple[str, str, str], ...
-    ] = ()  # file, text in it, its replacement: some name their broker in the source
+    edits: tuple[tuple[str, str, str], ...] = ()  # file, text in it, its replacement: some name their broker there
 
 
 #: What the tests of stompman need.

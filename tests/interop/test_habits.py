@@ -11,7 +11,6 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from itertools import chain
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import pytest
@@ -39,11 +38,7 @@ def habit(*dialects: str) -> Callable[[Habit], Habit]:
 
 
 class Host:
-    """A broker, a name that nobody else uses there, and the connections to it, which end with the block.
-
-    Args:
-        host, port: where it listens.
-    """
+    """A broker, a name that nobody else uses there, and the connections to it, which end with the block."""
 
     def __init__(self, host: str, port: int) -> None:
         self.address = host, port
@@ -53,9 +48,7 @@ class Host:
     def __enter__(self) -> Host:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._wires.close()
 
     def wire(self, version: str = "1.2", **headers: str) -> Wire:
@@ -69,14 +62,7 @@ class Host:
 
 
 class Wire:
-    """One connection, of frames as they are.
-
-    Args:
-        host: the broker.
-        connection: to it.
-        version: of STOMP.
-        headers: of CONNECT, besides the usual ones.
-    """
+    """One connection, of frames as they are; `headers` are those of CONNECT, besides the usual ones."""
 
     def __init__(self, host: Host, connection: socket.socket, version: str, headers: dict[str, str]) -> None:
         self._host = host

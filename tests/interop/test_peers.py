@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import os
-import re
 import socket
 import subprocess
 import sys
@@ -151,15 +150,6 @@ def test_the_table_is_whole(peers: ModuleType) -> None:
             assert address.host == "127.0.0.1"
             assert address.port in ports.values()
         assert [word for word in row.arguments if not word.format(**ports, **row.options)] == []
-
-
-def test_the_sources_read_the_options_of_the_table(peers: ModuleType) -> None:
-    for row in peers.PEERS.values():
-        if row.main:
-            text = (peers.fetching.JAVA / f"{row.main}.java").read_text(encoding="utf-8")
-            read = {name.lower() for name in re.findall(r'"PEER_(\w+)"', text)}
-            written = {name for name in row.options if f"{{{name}}}" in "".join(row.arguments)}
-            assert read | written == row.options.keys()
 
 
 @pytest.fixture

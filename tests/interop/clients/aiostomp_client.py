@@ -7,7 +7,7 @@ import uuid
 from importlib.metadata import version
 from typing import Any
 
-from adapter import Inbox, NotThere, serve_async
+from adapter import Inbox, NotThere, serve
 from aiostomp import AioStomp
 
 
@@ -105,4 +105,4 @@ class Program:
         await asyncio.sleep(0)
 
 
-serve_async(Program())
+serve(Program())

@@ -8,7 +8,7 @@ import time
 from base64 import b64encode
 from typing import Any
 
-from adapter import serve_async
+from adapter import serve
 
 import stompcodec
 import stompcodec.client as stomp
@@ -112,4 +112,4 @@ class Program:
         await done(self.links.pop(link).client.close())
 
 
-serve_async(Program())
+serve(Program())

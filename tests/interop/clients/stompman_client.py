@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import stompman
-from adapter import Inbox, NotThere, serve_async
+from adapter import Inbox, NotThere, serve
 from stompman.connection_ws import WebSocketConnection
 
 #: How long a busy machine may take; the library's own waits are of 2 and 3 s.
@@ -130,4 +130,4 @@ class Program:
         await self.links.pop(link).close()
 
 
-serve_async(Program())
+serve(Program())
