@@ -101,7 +101,8 @@ class Tables:
         if report.when == "call" or not report.passed:
             word = {"passed": "ok", "failed": "FAIL", "skipped": "n/a"}[report.outcome]
             error = call.excinfo and call.excinfo.value
-            self.enter(item, Outcome(word, "" if error is None else f"{getattr(error, 'msg', error)}"))  # type: ignore[arg-type]
+            why = "" if error is None else f"{getattr(error, 'msg', error)}"
+            self.enter(item, Outcome(word, why))  # type: ignore[arg-type]
         return report
 
     def enter(self, item: Any, outcome: Outcome) -> None:
