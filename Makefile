@@ -109,7 +109,6 @@ mutants: $(VENV)/package.stamp ## try the faults of LIST (tests/mutants.tsv) tha
 
 interop: $(VENV)/package.stamp ## other people's clients against our broker, our client against other brokers; SUITES=folder of checkouts: their own suites
 	@$(if $(SUITES),$(BIN)/python scripts/compat.py $(SUITES),$(BIN)/python scripts/interop.py $(INTEROP))
-	@$(if $(SUITES),true,$(PYTEST) -m slow tests/interop/test_proxies.py)
 
 bench: $(VENV)/package.stamp $(VENV)/bench.stamp ## time WHAT (all of "codec broker client spark") beside others; writes docs/benchmarks.md
 	@$(BIN)/python benchmarks/bench.py $(WHAT)

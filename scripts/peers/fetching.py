@@ -20,7 +20,19 @@ from pathlib import Path
 
 from peers.table import NEEDS, TOOLS, Peer
 
-__all__ = ["APART", "JAVA", "PeerError", "cache", "fetch", "folder_of", "is_fetched", "missing", "spawn", "tail"]
+__all__ = [
+    "APART",
+    "JAVA",
+    "PeerError",
+    "cache",
+    "classpath",
+    "fetch",
+    "folder_of",
+    "is_fetched",
+    "missing",
+    "spawn",
+    "tail",
+]
 
 #: The sources of the servers that are started from Java.
 JAVA = Path(__file__).parent / "java"
@@ -55,6 +67,10 @@ def _said(*command: str) -> str:
     return "" if done.returncode else done.stdout
 
 
+def _absent(path: Path, package: str) -> str:
+    return "" if path.exists() else f"{package} is not installed (Debian: apt-get install {package})"
+
+
 @functools.cache
 def _java_17() -> str:
     found = re.search(r'version "(\d+)', _said("java", "-version"))
@@ -74,11 +90,15 @@ def _mirror() -> str:
     return _said(*_MIRROR).partition("\n")[0] if shutil.which("apt-get") else ""
 
 
+#: Of Debian's packages: the jars, and the script that does not change to another user.
+ACTIVEMQ, RABBITMQ = Path("/usr/share/activemq/lib"), Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
 #: What a server needs beside a program -> a function that returns why it is not so, or "".
 CONDITIONS: dict[str, Callable[[], str]] = {
     "linux": lambda: "" if sys.platform == "linux" else "it runs on Linux only",
     "java 17": _java_17,
     "root": _root,
+    "activemq jars": lambda: _absent(ACTIVEMQ, "activemq"),
+    "rabbitmq-server": lambda: _absent(RABBITMQ, "rabbitmq-server"),
     "apt": lambda: "" if _mirror() else "no Debian mirror is among the sources of apt",
 }
 
@@ -206,8 +226,18 @@ def _jars(peer: Peer, folder: Path, say: Callable[[str], None]) -> None:
     (folder / "pom.xml").write_text(_POM.format(bom=bom, artifacts=artifacts), encoding="utf-8")
     copied = ("dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={folder}")
     _run(peer, _maven(*copied), folder, say)
+    _compile(peer, folder, say)
+
+
+def _compile(peer: Peer, folder: Path, say: Callable[[str], None]) -> None:
     source = str(JAVA / f"{peer.main}.java")
-    _run(peer, ["javac", "-nowarn", "-proc:none", "-cp", f"{folder}/*", "-d", str(folder), source], folder, say)
+    _run(peer, ["javac", "-nowarn", "-proc:none", "-cp", classpath(peer), "-d", str(folder), source], folder, say)
+
+
+def classpath(peer: Peer) -> str:
+    """Return where the classes of a server in Java are."""
+    folder = folder_of(peer)
+    return f"{folder}:{ACTIVEMQ}/*:{ACTIVEMQ}/optional/*" if peer.kind == "activemq" else f"{folder}:{folder}/*"
 
 
 def _artemis(peer: Peer, folder: Path, say: Callable[[str], None]) -> None:
@@ -235,4 +265,7 @@ def _go(peer: Peer, folder: Path, say: Callable[[str], None]) -> None:
     _run(peer, build, folder, say, **caches)
 
 
-_KINDS = {"jars": _jars, "artemis": _artemis, "debian": _debian, "go": _go}
+_KINDS: dict[str, Callable[[Peer, Path, Callable[[str], None]], None]] = {
+    **{"jars": _jars, "artemis": _artemis, "debian": _debian, "go": _go, "activemq": _compile},
+    "rabbitmq": lambda peer, folder, say: None,
+}

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TextIO
 
-from peers.fetching import APART, PeerError, cache, fetch, folder_of, spawn, tail
+from peers.fetching import APART, RABBITMQ, PeerError, cache, classpath, fetch, folder_of, spawn, tail
 from peers.table import PEERS
 
 __all__ = ["Server", "answers"]
@@ -38,19 +38,32 @@ web_stomp.tcp.port = {ws}
 """
 #: Upstream refuses these queues from 4.3 on; Debian's sid permits them.
 _AS_UPSTREAM = "deprecated_features.permit.transient_nonexcl_queues = false\n"
-#: The first process stays root, or it would not end with its parent; under systemd the start script becomes the broker.
-_INSIDE = """
-export HOME=/data LC_ALL=C.UTF-8 RUNNING_UNDER_SYSTEMD=true RABBITMQ_CONF_ENV_FILE=/dev/null
-export RABBITMQ_CONFIG_FILE=/data/rabbitmq.conf RABBITMQ_ENABLED_PLUGINS_FILE=/data/enabled_plugins
-export RABBITMQ_MNESIA_BASE=/data/mnesia RABBITMQ_LOG_BASE=/data/log RABBITMQ_NODENAME=peer$2@localhost
+#: Under systemd the start script becomes the broker.
+_ENVIRONMENT = """
+export HOME=$DATA LC_ALL=C.UTF-8 RUNNING_UNDER_SYSTEMD=true RABBITMQ_CONF_ENV_FILE=/dev/null
+export RABBITMQ_CONFIG_FILE=$DATA/rabbitmq.conf RABBITMQ_ENABLED_PLUGINS_FILE=$DATA/enabled_plugins
+export RABBITMQ_MNESIA_BASE=$DATA/mnesia RABBITMQ_LOG_BASE=$DATA/log RABBITMQ_NODENAME=peer$2@localhost
 export ERL_EPMD_ADDRESS=127.0.0.1 ERL_EPMD_PORT=$3 RABBITMQ_DIST_PORT=$4
 export RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS='-kernel inet_dist_use_interface {127,0,0,1}'
+"""
+#: The first process stays root, or it would not end with its parent.
+_INSIDE = f"""
+DATA=/data
+{_ENVIRONMENT}
 mount -t proc proc "$1/proc"
 mount --rbind /dev "$1/dev"
 mount --bind . "$1/data"
 chroot "$1" setpriv --reuid=rabbitmq --regid=rabbitmq --init-groups \
-    /bin/sh -c "cd /data && exec /usr/lib/rabbitmq/bin/rabbitmq-server"
+    /bin/sh -c "cd /data && exec {RABBITMQ}"
 exit $?
+"""
+#: Its port mapper would else outlive it.
+_INSTALLED = f"""
+DATA=$PWD
+{_ENVIRONMENT}
+setpriv --pdeathsig KILL epmd &
+until epmd -names >/dev/null 2>&1; do sleep 0.05; done
+exec {RABBITMQ}
 """
 
 
@@ -130,7 +143,11 @@ class Server:
         self._ports: dict[str, tuple[int, TextIO]] = {}
 
     def __enter__(self) -> Server:
-        self.start()
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -158,8 +175,8 @@ class Server:
     @property
     def classpath(self) -> str:
         """The address that Java programs need for its own protocol, or ""."""
-        made = folder_of(self.row)
-        return {"jars": f"{made}/*", "artemis": f"{made}/home/lib/*"}.get(self.row.kind, "")
+        artemis = f"{folder_of(self.row)}/home/lib/*"
+        return artemis if self.row.kind == "artemis" else classpath(self.row) if self.row.main else ""
 
     @property
     def running(self) -> bool:
@@ -221,11 +238,11 @@ class Server:
 
 
 def _jars(server: Server) -> tuple[list[str], dict[str, str]]:
-    made, row = folder_of(server.row), server.row
+    row = server.row
     environment = {f"PEER_{name.upper()}": value for name, value in server.options.items()}
     words = [word.format(**server.ports, **server.options) for word in row.arguments]
     quiet = ("-Xmx512M", "-Dlogging.level.root=warn", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn")
-    return ["java", *quiet, "-cp", f"{made}:{made}/*", f"peer.{row.main}", *words], environment
+    return ["java", *quiet, "-cp", classpath(row), f"peer.{row.main}", *words], environment
 
 
 def _artemis(server: Server) -> tuple[list[str], dict[str, str]]:
@@ -246,20 +263,29 @@ def _artemis(server: Server) -> tuple[list[str], dict[str, str]]:
     return ["bash", str(instance / "bin" / "artemis"), "run"], {}
 
 
-def _debian(server: Server) -> tuple[list[str], dict[str, str]]:
-    ports, root = server.ports, folder_of(server.row) / "root"
-    settings = _RABBITMQ_CONF.format(**ports) + (_AS_UPSTREAM if server.row.version == "sid" else "")
+def _configure(server: Server) -> list[str]:
+    settings = _RABBITMQ_CONF.format(**server.ports) + (_AS_UPSTREAM if server.row.version == "sid" else "")
     (server.folder / "rabbitmq.conf").write_text(settings, encoding="utf-8")
     (server.folder / "enabled_plugins").write_text("[rabbitmq_stomp, rabbitmq_web_stomp].\n", encoding="utf-8")
+    return [str(server.ports[name]) for name in ("stomp", "mapper", "nodes")]
+
+
+def _debian(server: Server) -> tuple[list[str], dict[str, str]]:
+    numbers, root = _configure(server), folder_of(server.row) / "root"
     rabbitmq = (root / "var/lib/rabbitmq").stat()
     for path in (server.folder, *server.folder.iterdir()):
         os.chown(path, rabbitmq.st_uid, rabbitmq.st_gid)
-    numbers = [str(ports[name]) for name in ("stomp", "mapper", "nodes")]
     return [*APART, "bash", "-euc", _INSIDE, "inside", str(root), *numbers], {}
+
+
+def _rabbitmq(server: Server) -> tuple[list[str], dict[str, str]]:
+    return ["bash", "-euc", _INSTALLED, "here", "/", *_configure(server)], {}
 
 
 def _go(server: Server) -> tuple[list[str], dict[str, str]]:
     return [str(folder_of(server.row) / "stompd"), "-addr", f"127.0.0.1:{server.ports['stomp']}"], {}
 
 
-_COMMANDS = {"jars": _jars, "artemis": _artemis, "debian": _debian, "go": _go}
+_COMMANDS = {
+    **{"jars": _jars, "artemis": _artemis, "debian": _debian, "go": _go, "activemq": _jars, "rabbitmq": _rabbitmq}
+}

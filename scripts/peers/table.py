@@ -17,6 +17,7 @@ TOOLS = {
     "go": "golang-go",
     "unshare": "util-linux",
     "debootstrap": "debootstrap",
+    "epmd": "erlang-base",
 }
 _JAVA = ("linux", "setpriv", "java", "java 17", "javac", "mvn")
 #: How a server is fetched and started -> what that needs, in the order in which it is checked.
@@ -25,6 +26,8 @@ NEEDS = {
     "artemis": _JAVA,
     "debian": ("linux", "setpriv", "unshare", "root", "apt", "debootstrap"),
     "go": ("linux", "setpriv", "go"),
+    "rabbitmq": ("linux", "setpriv", "epmd", "rabbitmq-server"),
+    "activemq": ("linux", "setpriv", "java", "java 17", "javac", "activemq jars"),
 }
 
 
@@ -49,6 +52,10 @@ class Peer:
     options: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))  # name -> default; "" is off
 
 
+#: By default it closes a client whose heart-beats are a little late, as those of a timer are.
+_LATE = "{transport}://127.0.0.1:{stomp}?transport.hbGracePeriodMultiplier=2"
+
+
 def _activemq(name: str, version: str) -> Peer:
     parts = ("activemq-stomp", "activemq-kahadb-store", "activemq-jaas")
     jars = tuple(f"org.apache.activemq:{part}:{version}" for part in parts)
@@ -61,7 +68,7 @@ def _activemq(name: str, version: str) -> Peer:
         ("stomp", "openwire"),
         artifacts=(*jars, "org.slf4j:slf4j-simple:2.0.16"),
         main="ActiveMQ",
-        arguments=("{transport}://127.0.0.1:{stomp}", "tcp://127.0.0.1:{openwire}"),
+        arguments=(_LATE, "tcp://127.0.0.1:{openwire}"),
         options={"transport": "stomp"},  # or stomp+nio
     )
 
@@ -89,6 +96,8 @@ _RABBITMQ = Peer(
 )
 
 _ALL = (
+    replace(_activemq("activemq", "5.17"), title="ActiveMQ Classic of this Debian", kind="activemq", artifacts=()),
+    replace(_RABBITMQ, name="rabbitmq", title="RabbitMQ of this Debian", version="3.10", kind="rabbitmq"),
     _activemq("activemq5", "5.18.6"),
     _activemq("activemq6", "6.3.1"),
     _ARTEMIS,

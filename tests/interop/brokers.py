@@ -1,71 +1,219 @@
-"""Brokers to test with: ours, and those of Debian's packages rabbitmq-server and activemq."""
+"""Brokers to test with: ours, the servers of scripts/peers, and those that run already; what each cannot do."""
 
 from __future__ import annotations
 
-import os
+import contextlib
 import shutil
-import signal
 import socket
-import subprocess
+import ssl
 import sys
 import tempfile
-import time
-from abc import ABC, abstractmethod
-from contextlib import suppress
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import TracebackType
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
 from crash.process import BrokerProcess
-from interop.driver import NotThere, Target
+from interop.checks import CHECKS
+from interop.driver import Target
+from interop.rows import OTHERS
+from interop.run import ProxyProcess
 from patience import patience
+from peering import FOLDER, load
 
 from stompcodec import Frame, serialize
+from stompcodec.uri import parse_uri
 
-__all__ = ["BROKERS", "RABBITMQ_LACKS", "UNKNOWN", "ActiveMQ", "Foreign", "Ours", "RabbitMQ", "server_of"]
+__all__ = ["BROKERS", "SERVERS", "STARTED", "UNKNOWN", "Broker", "named", "server_of"]
 
 #: What `server_of` returns for a broker that does not say what it is.
 UNKNOWN = "unknown/0"
+AUTH = Path(__file__).parents[2] / "examples" / "brokers" / "auth.toml"
+#: Title of a broker that was entered -> what it says it is.
+SERVERS: dict[str, str] = {}
+Lacks = tuple[tuple[str, str, str], ...]
+
+
+def _lacks(who: str, why: str, *checks: str) -> Lacks:
+    return tuple((who, check, why) for check in checks)
+
+
 #: Clients that check whether text messages of WebSocket are UTF-8, as the standard wants it.
 _CHECK_TEXT = ("stomp.py 1.2", "stompjs 1.0", "stompjs 1.1", "stompjs 1.2", "chromium 1.2")
 _TEXT = "RabbitMQ sends bodies in text messages, unless web_stomp.ws_frame is binary, and this client takes only UTF-8"
-#: `Target.lacks` of RabbitMQ.
-RABBITMQ_LACKS = (
-    ("1.0", "escapes", "RabbitMQ escapes in 1.0 too"),
-    *((f"{name} ws", check, _TEXT) for name in _CHECK_TEXT for check in ("binary", "one-mebibyte")),
+#: What Artemis has no answer for, whatever its acceptor says. Our client holds such an ACK until the COMMIT, unless
+#: STOMP 1.0 hides from it which broker it is.
+_AT_ONCE = "an ACK takes effect at once, also in a transaction"
+_ARTEMIS_LACKS: Lacks = (
+    *((row.name, "ack-in-transaction", _AT_ONCE) for row in OTHERS),
+    ("1.0", "ack-in-transaction", _AT_ONCE),
 )
-#: The one user of our broker, so that wrong passcodes are refused.
-_USERS = ("--login", "guest", "--passcode", "guest")
-AUTH = Path(__file__).parents[2] / "examples" / "brokers" / "auth.toml"
+_STORED = ("queues", "ack-client", "ack-client-individual", "redelivery", "receipts", "unsubscribe")
+_UNTYPED = "without prefixes an untyped name is multicast, and keeps nothing for those who subscribe later"
+#: Artemis without prefixes: our client writes the type, unless STOMP 1.0 hides from it which broker it is.
+_PLAIN_LACKS: Lacks = (
+    *_ARTEMIS_LACKS,
+    *(lack for who in ("1.0", *(row.name for row in OTHERS)) for lack in _lacks(who, _UNTYPED, *_STORED)),
+)
+_ANY = "*"
+_SPRING_HAS = ("connect", "utf-8", "escapes", "heart-beats", "topics", "bad-credentials")
+_GOSTOMP_LACKS: Lacks = (
+    *_lacks("1.0", "it refuses STOMP 1.0", *CHECKS),
+    *_lacks(
+        _ANY,
+        "its ACK and NACK of 1.2 ask for message-id, and those of 1.1 end the server",
+        *("ack-client", "ack-client-individual", "ack-in-transaction", "nack", "redelivery"),
+    ),
+    *_lacks(_ANY, "it takes any passcode here", "bad-credentials"),
+)
+_VERTX_LACKS: Lacks = (
+    *_lacks(_ANY, "it keeps nothing for those who subscribe later", *_STORED, "ack-in-transaction"),
+    *_lacks("1.0", "it escapes in 1.0 too", "escapes"),
+    *_lacks("1.1", "its ACK and NACK of 1.1 ask for id", "nack"),
+)
+#: Dialect -> what `Target` says of its broker.
+_KINDS: dict[str, dict[str, Any]] = {
+    "rabbitmq": {
+        "lacks": (
+            *_lacks("1.0", "RabbitMQ escapes in 1.0 too", "escapes"),
+            *(lack for name in _CHECK_TEXT for lack in _lacks(f"{name} ws", _TEXT, "binary", "one-mebibyte")),
+        )
+    },
+    "artemis": {"nack": "dropped", "marks": False, "lacks": _ARTEMIS_LACKS},
+    # By default ActiveMQ sends the next message after an ACK only.
+    "activemq": {"nack": "/queue/ActiveMQ.DLQ", "headers": (("activemq.prefetchSize", "100"),)},
+}
+_SPRING_LACKS = _lacks(
+    _ANY,
+    "it has no receipts, acknowledgements or transactions, keeps no order, and takes bytes for text",
+    *(check for check in CHECKS if check not in _SPRING_HAS),
+)
+_LOGIN = {"access": "require-login"}
+#: Server of scripts/peers -> its title, its options, and what `Target` says besides.
+_PEERS: dict[str, tuple[str, dict[str, str], dict[str, Any]]] = {
+    "rabbitmq": ("RabbitMQ", {}, {}),
+    "activemq": ("ActiveMQ Classic", {}, {}),
+    "activemq5": ("ActiveMQ Classic {}", {}, {}),
+    "activemq6": ("ActiveMQ Classic {}", {}, {}),
+    "artemis": ("Artemis {} with prefixes", _LOGIN, {}),
+    "artemis-plain": ("Artemis {} without prefixes", _LOGIN, {"lacks": _PLAIN_LACKS}),
+    "rabbitmq3": ("RabbitMQ of Debian {}", {}, {}),
+    "rabbitmq4": ("RabbitMQ of Debian {}", {}, {}),
+    "spring": ("the simple broker of Spring Boot {}", {}, {"confirms": False, "lacks": _SPRING_LACKS}),
+    "vertx": ("Vert.x {}", {"secured": "1"}, {"nack": "dropped", "lacks": _VERTX_LACKS}),
+    "gostomp": ("stompd of go-stomp {}", {}, {"confirms": False, "refuses": None, "lacks": _GOSTOMP_LACKS}),
+}
 
 
-class Ours:
+class Broker(NamedTuple):
+    """A broker that can be tested with: `with broker.start() as target:`."""
+
+    title: str
+    start: Callable[[], contextlib.AbstractContextManager[Target]]
+    missing: Callable[[], str] = lambda: ""
+    """Why it cannot run here, or ""."""
+    whole: bool = True
+    """It keeps messages, and knows ACK."""
+
+
+@contextlib.contextmanager
+def _ours() -> Iterator[Target]:
     """`stompcodec broker`, twice: one that takes any login, and one that has users."""
-
-    title = "our broker"
-    missing = ""
-
-    def __enter__(self) -> Target:
-        self._folder = Path(tempfile.mkdtemp(prefix="stompcodec-interop-"))
-        self._open = BrokerProcess(self._folder / "open")
-        users = {"config": AUTH} if AUTH.exists() else {"flags": _USERS}
-        self._closed = BrokerProcess(self._folder / "users", memory=True, **users)
-        self._open.start()
-        self._closed.start()
-        url, closed = f"ws://127.0.0.1:{self._open.ws_port}/", f"ws://127.0.0.1:{self._closed.ws_port}/"
-        return Target("stompcodec", "127.0.0.1", self._open.port, url, refuses=("127.0.0.1", self._closed.port, closed))
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._open.kill()
-        self._closed.kill()
-        shutil.rmtree(self._folder, ignore_errors=True)
+    folder = Path(tempfile.mkdtemp(prefix="stompcodec-interop-"))
+    try:
+        closed = BrokerProcess(folder / "users", memory=True, config=AUTH)
+        with BrokerProcess(folder / "open") as ours, closed:
+            urls = [f"ws://127.0.0.1:{broker.ws_port}/" for broker in (ours, closed)]
+            refuses = ("127.0.0.1", closed.port, urls[1])
+            yield _noted("our broker", Target("stompcodec", "127.0.0.1", ours.port, urls[0], refuses=refuses))
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port
+def _noted(title: str, target: Target) -> Target:
+    SERVERS[title] = server_of(target) if target.port else UNKNOWN
+    return target
+
+
+def _peer(name: str) -> Broker:
+    """A server of scripts/peers."""
+    if not FOLDER.is_dir() or sys.platform == "win32":
+        return Broker(name, contextlib.nullcontext, lambda: "scripts/peers is for Linux")  # type: ignore[arg-type]
+    peers, (title, options, known) = load(), _PEERS[name]
+    row = peers.PEERS[name]
+    title = title.format(row.version)
+
+    @contextlib.contextmanager
+    def start() -> Iterator[Target]:
+        with peers.Server(name, options, limit=patience(120)) as server:
+            port = server.ports["stomp"] if row.stomp else 0
+            url = row.ws.format(**server.ports).replace("guest:guest@", "").partition("?")[0]
+            kind = {"refuses": ("127.0.0.1", port, url), **_KINDS.get(row.dialect, {}), **known}
+            yield _noted(title, Target(row.dialect, "127.0.0.1", port, url, **kind))
+
+    return Broker(title, start, lambda: str(peers.missing(row)), name not in ("spring", "vertx", "gostomp"))
+
+
+def named(texts: list[str]) -> dict[str, Broker]:
+    """The brokers of `NAME` or `NAME=URL` texts; a name may have one URL of TCP or TLS and one of WebSocket.
+
+    Raises:
+        ValueError: a text is neither. It shows no passcode.
+    """
+    found: dict[str, Broker] = {}
+    urls: dict[str, dict[bool, str]] = {}
+    for text in texts:
+        name, _, url = text.partition("=")
+        if "=" in text:
+            first, *others = parse_uri(url)
+            if not name or others or first.sockjs or first.websocket in urls.setdefault(name, {}):
+                raise ValueError(f"{name}: one URL of TCP or TLS, and one of WebSocket")
+            urls[name][first.websocket] = url
+        elif name not in STARTED:
+            raise ValueError(f"no broker {name!r}: {', '.join(STARTED)} are started here; others are NAME=URL")
+        else:
+            found[name] = STARTED[name]
+    for name, both in urls.items():
+        if False not in both:
+            raise ValueError(f"{name}: a URL of TCP or TLS is missing, as in {name}=stomp://host:61613")
+        found[name] = _running(name, both[False], both.get(True, ""))
+    return found
+
+
+def _running(name: str, url: str, websocket: str) -> Broker:
+    """A broker that runs already."""
+    parts = urlsplit(websocket)  # the login is that of the other URL
+    websocket = websocket and f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path or '/'}"
+
+    @contextlib.contextmanager
+    def start() -> Iterator[Target]:
+        (address,) = parse_uri(url)
+        host, port = address.host, address.port
+        with contextlib.ExitStack() as stack:
+            if address.tls:  # the clients of other people would each want it in another way
+                with socket.create_connection((host, port), patience(15)) as plain:
+                    ssl.create_default_context().wrap_socket(plain, server_hostname=host).close()
+                proxy = ProxyProcess("stomp", f"stomp+ssl://{host}:{port}")
+                stack.callback(proxy.stop)
+                host, port = "127.0.0.1", proxy.port
+            target = Target(name, host, port, websocket, vhost=address.vhost or "/")
+            if address.login is not None:
+                refuses = (host, port, websocket)
+                target = target._replace(login=address.login, passcode=address.passcode or "", refuses=refuses)
+            kind = kind_of(_noted(name, target) and SERVERS[name]) or kind_of(name)
+            yield target._replace(name=kind or name, **_KINDS.get(kind, {}))
+
+    return Broker(name, start)
+
+
+def kind_of(text: str) -> str:
+    """Return the dialect that a server header or a name tells; "" for none.
+
+    >>> kind_of("ActiveMQ-Artemis/2.37.0 ActiveMQ Artemis Messaging Engine"), kind_of("stompcodec/0.1 as artemis")
+    ('artemis', 'stompcodec')
+    """
+    said = text.lower()
+    return next((kind for kind in ("stompcodec", "artemis", "activemq", "rabbitmq") if kind in said), "")
 
 
 def server_of(target: Target) -> str:
@@ -86,174 +234,7 @@ def server_of(target: Target) -> str:
     return told.get("server", UNKNOWN)
 
 
-class Foreign(ABC):
-    """A broker of a Debian package, started as this user on free ports of the loopback interface."""
-
-    name = title = ""
-    needs: tuple[str, ...] = ()
-    """Files of the package."""
-
-    def __init__(self) -> None:
-        absent = [name for name in self.needs if shutil.which(name) is None and not Path(name).exists()]
-        self.missing = f"{self.name} is not installed" if absent else ""
-        self.folder = Path()
-        self.environment: dict[str, str] = {}
-
-    @abstractmethod
-    def prepare(self) -> tuple[list[str], dict[str, str]]:
-        """Write its configuration; the command and its environment."""
-
-    @abstractmethod
-    def target(self) -> Target:
-        """Return how it is reached."""
-
-    def __enter__(self) -> Target:
-        if self.missing:
-            raise NotThere(self.missing)
-        for _ in range(2):
-            with suppress(RuntimeError):  # a port that was free is somebody else's now: others
-                return self._start()
-        return self._start()
-
-    def _start(self) -> Target:
-        self.folder = Path(tempfile.mkdtemp(prefix=f"stompcodec-{self.name}-"))
-        self.port = free_port()
-        command, self.environment = self.prepare()
-        with (self.folder / "output").open("wb") as output:
-            self._process = subprocess.Popen(
-                command,
-                cwd=self.folder,
-                env={**os.environ, **self.environment},
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                start_new_session=True,
-            )
-        give_up = time.monotonic() + patience(90)
-        while not self._answers():
-            if self._process.poll() is not None or time.monotonic() > give_up:
-                said = (self.folder / "output").read_text(errors="replace")[-1000:]
-                self.__exit__(None, None, None)
-                raise RuntimeError(f"{self.name} did not start:\n{said}")
-            time.sleep(0.2)
-        return self.target()
-
-    def _answers(self) -> bool:
-        try:
-            return bool(server_of(Target(self.name, "127.0.0.1", self.port)))
-        except OSError:
-            return False
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._process.terminate()
-        try:
-            self._process.wait(patience(30))
-        except subprocess.TimeoutExpired:
-            os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait()
-        self.clean()
-        shutil.rmtree(self.folder, ignore_errors=True)
-
-    def clean(self) -> None:
-        """End what the broker leaves running: nothing, for most."""
-        return
-
-
-class RabbitMQ(Foreign):
-    name, title = "rabbitmq", "RabbitMQ"
-    needs = ("/usr/lib/rabbitmq/bin/rabbitmq-server", "epmd")
-
-    def prepare(self) -> tuple[list[str], dict[str, str]]:
-        self.ws_port, self.mapper, distribution = free_port(), free_port(), free_port()
-        (self.folder / "plugins").write_text("[rabbitmq_stomp, rabbitmq_web_stomp].\n")
-        (self.folder / "rabbitmq.conf").write_text(
-            f"listeners.tcp = none\nstomp.listeners.tcp.1 = 127.0.0.1:{self.port}\n"
-            f"web_stomp.tcp.ip = 127.0.0.1\nweb_stomp.tcp.port = {self.ws_port}\n"
-        )
-        return [self.needs[0]], {
-            "HOME": str(self.folder),
-            "ERL_EPMD_PORT": str(self.mapper),
-            "ERL_EPMD_ADDRESS": "127.0.0.1",
-            "RABBITMQ_CONF_ENV_FILE": "/dev/null",
-            "RABBITMQ_CONFIG_FILE": str(self.folder / "rabbitmq.conf"),
-            "RABBITMQ_ENABLED_PLUGINS_FILE": str(self.folder / "plugins"),
-            "RABBITMQ_NODENAME": f"peer{self.port}@localhost",
-            "RABBITMQ_DIST_PORT": str(distribution),
-            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "-kernel inet_dist_use_interface {127,0,0,1}",
-            "RABBITMQ_MNESIA_BASE": str(self.folder / "mnesia"),
-            "RABBITMQ_LOG_BASE": str(self.folder / "log"),
-            "RUNNING_UNDER_SYSTEMD": "true",  # its start script then becomes the broker instead of minding it
-        }
-
-    def clean(self) -> None:
-        environment = {**os.environ, "ERL_EPMD_PORT": str(self.mapper)}
-        subprocess.run(["epmd", "-kill"], env=environment, capture_output=True, check=False)
-
-    def target(self) -> Target:
-        url = f"ws://127.0.0.1:{self.ws_port}/ws"
-        return Target(
-            self.name,
-            "127.0.0.1",
-            self.port,
-            url,
-            refuses=("127.0.0.1", self.port, url),
-            lacks=RABBITMQ_LACKS,
-        )
-
-
-_ACTIVEMQ = """<beans xmlns="http://www.springframework.org/schema/beans"
-  xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance"
-  xsi:schemaLocation="http://www.springframework.org/schema/beans
-    http://www.springframework.org/schema/beans/spring-beans-2.0.xsd
-    http://activemq.apache.org/schema/core http://activemq.apache.org/schema/core/activemq-core.xsd">
-  <broker xmlns="http://activemq.apache.org/schema/core" brokerName="peer" useJmx="false" dataDirectory="{folder}/data">
-    <persistenceAdapter><kahaDB directory="{folder}/data/kahadb"/></persistenceAdapter>
-    <plugins>
-      <simpleAuthenticationPlugin anonymousAccessAllowed="true">
-        <users><authenticationUser username="guest" password="guest" groups="guests"/></users>
-      </simpleAuthenticationPlugin>
-    </plugins>
-    <transportConnectors>
-      <transportConnector name="stomp" uri="stomp://127.0.0.1:{port}?transport.hbGracePeriodMultiplier=2"/>
-    </transportConnectors>
-  </broker>
-</beans>
-"""
-_OPENS = ("lang", "util", "util.concurrent", "util.concurrent.atomic", "net", "security")
-
-
-class ActiveMQ(Foreign):
-    name, title = "activemq", "ActiveMQ Classic"
-    needs = ("java", "/usr/share/activemq/bin/activemq.jar")
-
-    def prepare(self) -> tuple[list[str], dict[str, str]]:
-        conf = self.folder / "conf"
-        conf.mkdir()
-        (conf / "activemq.xml").write_text(_ACTIVEMQ.format(folder=self.folder, port=self.port))
-        (conf / "log4j.properties").write_text(
-            "log4j.rootLogger = WARN, console\nlog4j.appender.console = org.apache.log4j.ConsoleAppender\n"
-            "log4j.appender.console.layout = org.apache.log4j.SimpleLayout\n"
-        )
-        opens = [word for name in _OPENS for word in ("--add-opens", f"java.base/java.{name}=ALL-UNNAMED")]
-        places = {"home": "/usr/share/activemq", "base": self.folder, "conf": conf, "data": self.folder / "data"}
-        properties = [f"-Dactivemq.{name}={place}" for name, place in {**places, "classpath": conf}.items()]
-        command = ["java", "-Xms256M", "-Xmx1G", *opens, *properties, "-jar", self.needs[1]]
-        return [*command, "start", f"xbean:file:{conf / 'activemq.xml'}"], {}
-
-    def target(self) -> Target:
-        return Target(
-            self.name,
-            "127.0.0.1",
-            self.port,
-            refuses=("127.0.0.1", self.port, ""),
-            nack="/queue/ActiveMQ.DLQ",
-            headers=(("activemq.prefetchSize", "100"),),  # by default it sends the next one after an ACK
-        )
-
-
-BROKERS: dict[str, type[Ours] | type[Foreign]] = {"stompcodec": Ours, "rabbitmq": RabbitMQ, "activemq": ActiveMQ}
-
-if sys.platform == "win32":  # the clients are killed by their process group
-    raise ImportError("POSIX only")
+#: Name -> a broker that can be started here.
+STARTED = {"stompcodec": Broker("our broker", _ours), **{name: _peer(name) for name in _PEERS}}
+#: Those that the tests run with.
+BROKERS = {name: STARTED[name] for name in ("stompcodec", "rabbitmq", "activemq")}

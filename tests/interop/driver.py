@@ -66,14 +66,7 @@ class Message(NamedTuple):
 
 
 class Program:
-    """A running client program.
-
-    Args:
-        command: starts it.
-        environment: variables beside those of this process.
-        version: the STOMP version to ask for.
-        websocket: connect to the WebSocket of the target.
-    """
+    """A running client program, and its open links."""
 
     def __init__(self, command: list[str], environment: dict[str, str], version: str, websocket: bool) -> None:
         self._command = command
@@ -82,6 +75,7 @@ class Program:
         self.websocket = websocket
         self._process: subprocess.Popen[bytes] | None = None
         self._folder = ""
+        self.links: list[Link] = []
 
     def start(self) -> None:
         """Start it, unless it runs."""
@@ -111,6 +105,7 @@ class Program:
             self._process.stdin.close()
         self._log.close()
         self._process = None
+        self.links.clear()
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def ask(self, do: str, **order: Any) -> dict[str, Any]:
@@ -163,19 +158,12 @@ class Program:
         if self.websocket and not url:
             raise NotThere(f"{target.name} has no WebSocket here")
         name = uuid.uuid4().hex[:8]
-        connected = self.ask(
-            "open",
-            link=name,
-            host=host,
-            port=port,
-            url=url if self.websocket else "",
-            login=target.login,
-            passcode=target.passcode if passcode is None else passcode,
-            vhost=target.vhost,
-            heart_beat=list(heart_beat),
-            version=self.version,
-        )
-        return Link(self, name, target, connected)
+        secret = target.passcode if passcode is None else passcode
+        who = {"login": target.login, "passcode": secret, "vhost": target.vhost, "version": self.version}
+        where = {"host": host, "port": port, "url": url if self.websocket else "", "heart_beat": list(heart_beat)}
+        connected = self.ask("open", link=name, **where, **who)
+        self.links.append(Link(self, name, target, connected))
+        return self.links[-1]
 
 
 class Link:
@@ -200,23 +188,15 @@ class Link:
         transaction: str | None = None,
         receipt: bool = False,
     ) -> None:
-        self._ask(
-            "send",
-            destination=destination,
-            body=body,
-            headers=headers or {},
-            text=text,
-            transaction=transaction,
-            receipt=receipt,
-        )
+        how = {"headers": headers or {}, "text": text, "transaction": transaction, "receipt": receipt}
+        self._ask("send", destination=destination, body=body, **how)
 
     def subscribe(self, destination: str, ack: str = "auto", id: str | None = None) -> Subscription:
         name = id or f"s{uuid.uuid4().hex[:8]}"
         headers = {} if ack == "auto" else dict(self.target.headers)
-        if self.target.confirms:
-            self._ask("subscribe", id=name, destination=destination, ack=ack, headers=headers)
-        else:  # our client alone knows this word
-            self._ask("subscribe", id=name, destination=destination, ack=ack, headers=headers, confirm=False)
+        unconfirmed = {} if self.target.confirms else {"confirm": False}  # our client alone knows this word
+        self._ask("subscribe", id=name, destination=destination, ack=ack, headers=headers, **unconfirmed)
+        if unconfirmed:
             time.sleep(_UNCONFIRMED)
         return Subscription(self, name, destination)
 
@@ -248,6 +228,7 @@ class Link:
         return bool(self._ask("alive")["alive"])
 
     def close(self) -> None:
+        self.program.links.remove(self)
         self._ask("close")
 
     def settle(self) -> None:

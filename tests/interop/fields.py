@@ -5,23 +5,22 @@ Each runs against the broker that the row describes.
 
 from __future__ import annotations
 
+import contextlib
 import threading
-import traceback
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from interop.brokers import UNKNOWN, server_of
 from interop.checks import same
 from interop.driver import Failed, Target
-from interop.run import Outcome
 from patience import patience
 
 import stompcodec.client as stomp
 from stompcodec.client import dialects
 from stompcodec.client.dialects import BROKERS, TOPIC_QUEUES, BrokerDialect
 
-__all__ = ["FIELDS", "Place", "row_of", "run_fields"]
+__all__ = ["FIELDS", "Place", "place_of"]
 
 #: Seconds in which everything comes that is on its way, on a quiet machine.
 _SECONDS = 20
@@ -81,10 +80,20 @@ FIELDS: dict[str, Callable[[Place], None]] = {}
 
 
 def field(*names: str) -> Callable[[Callable[[Place], None]], Callable[[Place], None]]:
-    """Enter a function as the check of fields."""
+    """Enter a function as the check of fields. Its connections are closed behind it."""
 
     def enter(function: Callable[[Place], None]) -> Callable[[Place], None]:
-        FIELDS.update(dict.fromkeys(names, function))
+        def check(place: Place) -> None:
+            with contextlib.ExitStack() as stack:
+
+                def connect(**options: Any) -> Any:
+                    client = place.connect(**options)
+                    stack.callback(client.close)
+                    return client
+
+                function(place._replace(connect=connect))
+
+        FIELDS.update(dict.fromkeys(names, check))
         return function
 
     return enter
@@ -114,7 +123,6 @@ def recognised(place: Place) -> None:
     """The `server` header of CONNECTED chooses the row."""
     client = place.connect()
     same(client.dialect, place.name, "dialect")
-    client.close()
 
 
 @field("prefetch", "window")
@@ -134,7 +142,6 @@ def prefetch(place: Place) -> None:
             message.ack()
         same(subscription.get(patience(_SECONDS)).body[:1], b"%d" % most, "the next message")
         subscription.unsubscribe()
-    client.close()
 
 
 def _identity(place: Place, client: Any) -> dict[str, str]:
@@ -163,7 +170,6 @@ def durable(place: Place) -> None:
     client.send(name, b"after", receipt=True)
     same(bodies(subscription, 1), [b"after"], "what comes after the deletion")
     subscription.unsubscribe(delete=True)
-    client.close()
 
 
 @field("client_id")
@@ -183,7 +189,6 @@ def client_id(place: Place) -> None:
             pass
         else:
             raise Failed("the broker needs no client-id, though the row says so")
-    client.close()
 
 
 @field("names_causes")
@@ -198,7 +203,6 @@ def names_causes(place: Place) -> None:
     same(place.row(client).names_causes, place.own, "whether it names causes")
     answer = client.subscribe(answers, id="other").get(patience(_SECONDS))
     same((answer.body, answer.get("ack")), (b"answer", None), "the answer")
-    client.close()
 
 
 @field("aliases")
@@ -211,7 +215,6 @@ def aliases(place: Place) -> None:
         subscription = client.subscribe(bare)
         client.ping()
         same(subscription.get(0.01) is not None, place.row(client).is_same(name, bare), "whether both are one queue")
-    client.close()
 
 
 @field("requeue")
@@ -229,7 +232,6 @@ def requeue(place: Place) -> None:
         again = subscription.get(patience(_SECONDS))
         same((again.body, again.redelivered), (b"first", True), "what comes again")
         again.ack(receipt=True)
-    client.close()
 
 
 @field("discard")
@@ -251,7 +253,6 @@ def discard(place: Place) -> None:
         same(message.body, b"2", "what follows a discarded message")
         message.ack(receipt=True)
         subscription.unsubscribe()
-    client.close()
 
 
 @field("nacked")
@@ -296,7 +297,6 @@ def gives_up(place: Place) -> None:
             same(found is not None, True, "whether there is a dead letter")
         same(found.body, b"1", "the dead letter")
         letters.unsubscribe()
-    client.close()
 
 
 @field("marks")
@@ -314,7 +314,6 @@ def marks(place: Place) -> None:
         client.send(name, b"x", receipt=True)
         same(bodies(subscription, 1), [b"x"], f"what {said} gets")
         subscription.unsubscribe()
-    client.close()
 
 
 @field("unsubscribed")
@@ -327,7 +326,6 @@ def unsubscribed(place: Place) -> None:
     subscription.unsubscribe()
     if place.row(client).unsubscribed in ("returns", "behind"):
         same(bodies(client.subscribe(name), 1), [b"x"], "what comes again")
-    client.close()
 
 
 @field("nack_transacted")
@@ -347,7 +345,6 @@ def nack_transacted(place: Place) -> None:
     message = subscription.get(patience(_SECONDS))
     same(message.body, b"2", "what follows")
     message.ack(receipt=True)
-    client.close()
 
 
 @field("unbounded")
@@ -358,7 +355,6 @@ def unbounded(place: Place) -> None:
         client.send(name, b"%d" % number + bytes(3000), receipt=True)
     subscription = client.subscribe(name, ack="auto", prefetch=1)
     same([body[:1] for body in bodies(subscription, 4)], [b"0", b"1", b"2", b"3"], "what came")
-    client.close()
 
 
 @field("shared")
@@ -371,7 +367,6 @@ def shared(place: Place) -> None:
         client.send(name, b"%d" % number + bytes(20_000), sent, receipt=True)
     subscription = client.subscribe(name, ack="client", prefetch=5, headers=typed)
     same([body[:1] for body in bodies(subscription, 5)], [b"0", b"1", b"2", b"3", b"4"], "what is held")
-    client.close()
 
 
 @field("least")
@@ -387,7 +382,6 @@ def least(place: Place) -> None:
             except ValueError:
                 continue
             raise Failed(f"{window}:{value} was sent")
-    client.close()
 
 
 @field("acks_transacted")
@@ -407,7 +401,6 @@ def acks_transacted(place: Place) -> None:
     client = place.connect()
     subscription = client.subscribe(name, ack="client-individual", prefetch=2)
     same(bodies(subscription, 1), [b"2"], "what comes again")
-    client.close()
 
 
 @field("attempts")
@@ -430,7 +423,6 @@ def attempts(place: Place) -> None:
             message = subscription.get(patience(_SECONDS))
             same((message.attempt, message.redelivered), (number, True), f"delivery {number}")
     message.ack(receipt=True)
-    client.close()
 
 
 @field("jms")
@@ -444,7 +436,6 @@ def jms(place: Place) -> None:
     same([message.body for message in found], [b"text", b"octets"], "bodies")
     expected = ["4" if not place.tells_text or place.always_counts else None, "6"]
     same([message.get("content-length") for message in found], expected, "content-length of MESSAGE")
-    client.close()
 
 
 @field("implicit_replies")
@@ -458,8 +449,6 @@ def replies(place: Place) -> None:
     requests.get(patience(_SECONDS)).reply(b"pong")
     asking.join(patience(_SECONDS))
     same([answer.body for answer in answers], [b"pong"], "the answer")
-    service.close()
-    client.close()
 
 
 @field("duplicate")
@@ -472,7 +461,6 @@ def duplicate(place: Place) -> None:
     keys = [subscription.get(patience(_SECONDS)).get(place.row(client).duplicate) for _ in range(2)]
     if None in keys or keys[0] == keys[1]:
         raise Failed(f"the keys are {keys}")
-    client.close()
 
 
 @field("knows_keys")
@@ -486,7 +474,6 @@ def knows_keys(place: Place) -> None:
     while keys[-1] == name:
         keys.append(subscription.get(patience(_SECONDS)).get(row.duplicate))
     same(len(keys), 2 if row.knows_keys else 3, f"the messages with the keys {keys}")
-    client.close()
 
 
 @field("lasting")
@@ -517,8 +504,6 @@ def forged(place: Place) -> None:
     sender.send(name, b"x", {"path": "a\nadmin:true"}, receipt=True)
     message = subscription.get(patience(_SECONDS))
     same(message.get("admin") is not None, place.row(reader).forged, "whether a header was forged")
-    sender.close()
-    reader.close()
 
 
 @field("changed")
@@ -536,7 +521,6 @@ def changed(place: Place) -> None:
         expected = [b"later 2"] if does == "drops what waits" else [b"1", b"later 1"]
         same(bodies(subscription, len(expected)), expected, "what comes by a changed selector")
         subscription.unsubscribe(delete=True)
-    client.close()
 
 
 @field("poisoned")
@@ -555,7 +539,6 @@ def poisoned(place: Place) -> None:
             except (stomp.RejectedError, stomp.ConnectionLostError):
                 continue
             raise Failed(f"the broker takes {selector}")
-    client.close()
 
 
 @field("only_true")
@@ -572,8 +555,6 @@ def only_true(place: Place) -> None:
             pass
         else:
             raise Failed("the broker takes persistent:false for a queue of others")
-    sender.close()
-    reader.close()
 
 
 @field("login_refused")
@@ -618,8 +599,6 @@ def types(place: Place) -> None:
     both = [each.subscribe(name) for each in (client, other)]
     client.send(name, b"2", receipt=True)
     same([bodies(each, 1) for each in both], [[b"2"]] * 2, "what two subscribers of a topic get")
-    client.close()
-    other.close()
 
 
 @field("values")
@@ -637,35 +616,14 @@ def values(place: Place) -> None:
         raise Failed(f"{header}:{value} was sent")
     client.send(name, b"sound", receipt=True)
     same(bodies(subscription, 1), [b"sound"], "what comes after refused values")
-    client.close()
 
 
-def row_of(name: str, server: str) -> tuple[str, bool]:
-    """Return the row that holds for a broker, and whether it is our own.
-
-    Args:
-        name: what is known about it, as in `Target.name`.
-        server: the header of its CONNECTED.
-
-    >>> row_of("stompcodec", "stompcodec/0.1.0 as rabbitmq"), row_of("rabbitmq", "RabbitMQ/4.3.0")
-    (('rabbitmq', True), ('rabbitmq', False))
-    """
-    product, _, manner = server.lower().partition(" as ")
-    if product.startswith("stompcodec/"):
-        return manner or "stompcodec", True
-    return name, False
-
-
-def run_fields(target: Target, names: Iterable[str]) -> dict[str, Outcome]:
-    """Run the checks of some fields against a broker that runs, by the client for threads.
-
-    Raises:
-        OSError: it does not answer.
-    """
+def place_of(target: Target) -> Place | None:
+    """Return how the client for threads connects to a broker; None if the table has no row for it."""
     server = server_of(target)
-    row, own = row_of(target.name, server)
-    if row not in BROKERS:
-        return {name: Outcome("n/a", f"our client's table has no row for {server}") for name in names}
+    product, _, manner = server.lower().partition(" as ")
+    own = product.startswith("stompcodec/")
+    row = (manner or "stompcodec") if own else target.name
     silent = {"dialect": row} if server == UNKNOWN else {}  # it does not say what it is: users have to
 
     def connect(**options: Any) -> stomp.Client:
@@ -673,13 +631,4 @@ def run_fields(target: Target, names: Iterable[str]) -> dict[str, Outcome]:
         options = {"login": target.login, "passcode": target.passcode, "vhost": target.vhost, **silent, **options}
         return stomp.connect(url, **options)
 
-    outcomes = {}
-    for name in names:
-        try:
-            FIELDS[name](Place(row, connect, own))
-        except Exception as error:
-            at = traceback.extract_tb(error.__traceback__)[-1]
-            outcomes[name] = Outcome("FAIL", f"{type(error).__name__}: {error} ({at.name}, line {at.lineno})")
-        else:
-            outcomes[name] = Outcome("ok", "")
-    return outcomes
+    return Place(row, connect, own) if row in BROKERS else None

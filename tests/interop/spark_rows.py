@@ -6,7 +6,6 @@ import contextlib
 import functools
 import importlib.util
 import os
-import tempfile
 import threading
 import time
 import uuid
@@ -19,12 +18,11 @@ from urllib.parse import quote
 from crash.process import ROOT
 from interop.checks import queue, same
 from interop.driver import Failed, Target
-from interop.run import Outcome
 from patience import patience
 
 import stompcodec.client as stomp
 
-__all__ = ["SPARK_CHECKS", "missing", "run_spark", "sparks"]
+__all__ = ["SPARK_CHECKS", "Place", "missing", "sparks"]
 
 #: Messages of a check; and of each queue while a driver is killed: half of them before that, the others meanwhile.
 _COUNT = 3000
@@ -138,30 +136,25 @@ def read_batch(place: Place) -> None:
 @check
 def killed_driver(place: Place) -> None:
     """Driver and JVM were killed half-way, and began again: each message once in the sinks of both modes."""
-    for mode in _MODES:
-        _once_each(place.folder / f"killed-{mode}", _KILLED)
-        same(place.left(_killed_queue(place, mode)), 0, f"left in the broker, ackMode {mode}")
+    queues = {mode: queue(f"spark-killed-{mode}") for mode in _MODES}
+    _kill(place, queues)
+    for mode, destination in queues.items():
+        _once_each(place.folder / mode, _KILLED)
+        same(place.left(destination), 0, f"left in the broker, ackMode {mode}")
 
 
-def _killed_queue(place: Place, mode: str) -> str:
-    return f"/queue/interop-spark-killed-{mode}-{place.folder.parent.name}"
-
-
-def _kill(places: Iterable[Place], folder: Path) -> None:
-    """What `killed_driver` looks at: one driver reads both modes of all brokers, and is killed."""
+def _kill(place: Place, queues: dict[str, str]) -> None:
+    """One driver reads both modes, and is killed."""
     from spark.live_rounds import Driver, rows_in
 
-    lanes: dict[str, dict[str, Any]] = {}
-    queues: list[tuple[Place, str]] = []
-    for place in places:
-        for mode in _MODES:
-            destination = _killed_queue(place, mode)
-            name = f"{place.folder.name}/killed-{mode}"
-            lanes[name] = {"format": "stomp", "options": place.source(destination, mode, folder / name)}
-            queues.append((place, destination))
+    folder = place.folder
+    lanes: dict[str, dict[str, Any]] = {
+        mode: {"format": "stomp", "options": place.source(destination, mode, folder / mode)}
+        for mode, destination in queues.items()
+    }
 
     def send(first: int, end: int) -> None:
-        for place, destination in queues:
+        for destination in queues.values():
             place.send(destination, range(first, end))
 
     def more() -> None:
@@ -231,42 +224,3 @@ def sparks() -> Iterator[Any]:
         made.stop()
         os.environ.clear()
         os.environ.update(before)
-
-
-def run_spark(
-    spark: Any, targets: dict[str, Target], checks: Iterable[str], said: Callable[[str], None]
-) -> dict[str, dict[str, Outcome]]:
-    """All checks of all brokers.
-
-    Args:
-        spark: of `sparks`.
-        targets: brokers by their titles.
-        checks: names of SPARK_CHECKS.
-        said: takes a line for each of them.
-    """
-    names = tuple(checks)
-    outcomes: dict[str, dict[str, Outcome]] = {title: {} for title in targets}
-    with tempfile.TemporaryDirectory(prefix="stompcodec-interop-", ignore_cleanup_errors=True) as root:
-        places = {title: Place(spark, target, Path(root) / target.name) for title, target in targets.items()}
-        spoilt = ""
-        if "killed-driver" in names:
-            spoilt = _outcome(lambda: _kill(places.values(), Path(root))).why
-        for title, place in places.items():
-            for name in names:
-                start = time.monotonic()
-                if spoilt and name == "killed-driver":
-                    outcome = Outcome("FAIL", spoilt)
-                else:
-                    outcome = _outcome(functools.partial(SPARK_CHECKS[name], place))
-                outcomes[title][name] = outcome
-                why = f": {outcome.why}" if outcome.why else ""
-                said(f"{outcome.word} Spark with {title}: {name}, {time.monotonic() - start:.0f} s{why}")
-    return outcomes
-
-
-def _outcome(run: Callable[[], None]) -> Outcome:
-    try:
-        run()
-    except Exception as error:  # of Spark, too
-        return Outcome("FAIL", str(error) or type(error).__name__)
-    return Outcome("ok")

@@ -50,34 +50,26 @@ class Place(NamedTuple):
 class Suite(NamedTuple):
     """How a library's suite is run."""
 
-    module: str
-    """Of `stompcodec.compat`."""
-    requirements: tuple[str, ...]
-    """The library, and what its tests need."""
-    files: dict[str, str]
-    """In the checkout -> where it is run."""
-    arguments: tuple[str, ...]
-    """For pytest: what to run."""
-    port: int | None = None
-    """Where the suite looks for a broker; None where it needs none, 0 where any port can be named."""
-    hosts: tuple[str, ...] = ()
-    """Environment variables that tell it more: these and _HOST or _PORT."""
-    prelude: str = ""
-    """A conftest.py, where the suite is of another version than the library."""
-    checkout: str = ""
-    """The folder of the checkout, where it is not that of the library."""
-    clone: str = ""
-    """Where the checkout comes from."""
-    dialects: tuple[str, ...] = ("default",)
-    """Dialects of our broker in which it is run."""
-    environment: tuple[tuple[str, str], ...] = ()
-    """Variables for the suite; {host}, {port}, {login} and {passcode} are those of the broker."""
-    besides: tuple[tuple[str, str], ...] = ()
-    """Text of a failure -> its outcome instead of "failed": what the suite asks for besides STOMP and does not get."""
-    edits: tuple[tuple[str, str, str], ...] = ()
-    """File of the suite, text in it, and what stands there instead; for suites that name their broker in the source."""
+    module: str  # of `stompcodec.compat`
+    requirements: tuple[str, ...]  # the library, and what its tests need
+    files: dict[str, str]  # in the checkout -> where it is run
+    arguments: tuple[str, ...]  # for pytest: what to run
+    port: int | None = None  # where the suite looks for a broker; None if it needs none, 0 if any port can be named
+    hosts: tuple[str, ...] = ()  # environment variables that tell it more: these and _HOST or _PORT
+    prelude: str = ""  # a conftest.py, if the suite is of another version than the library
+    checkout: str = ""  # the folder of the checkout, if it is not that of the library
+    clone: str = ""  # where the checkout comes from
+    dialects: tuple[str, ...] = ("default",)  # of our broker in which it is run
+    environment: tuple[tuple[str, str], ...] = ()  # its variables; {host}, {port}, {login}, {passcode} are the broker's
+    besides: tuple[tuple[str, str], ...] = ()  # text of a failure -> its outcome: what it asks for besides STOMP
+    edits: tuple[tuple[str, str, str], ...] = ()  # file, text in it, its replacement: some name their broker there
 
 
+#: What the tests of stompman need.
+_STOMPMAN = (
+    *("websockets", "anyio", "faker", "hypothesis", "polyfactory", "pytest", "pytest-timeout"),
+    "uvloop; platform_system != 'Windows'",
+)
 SUITES = {
     "stomp.py": Suite(
         "stomppy",
@@ -92,19 +84,7 @@ SUITES = {
     ),
     "stompman": Suite(
         "stompman",
-        (
-            *(
-                "stompman>=3,<4",
-                "websockets",
-                "anyio",
-                "faker",
-                "hypothesis",
-                "polyfactory",
-                "pytest",
-                "pytest-timeout",
-            ),
-            "uvloop; platform_system != 'Windows'",
-        ),
+        ("stompman>=3,<4", *_STOMPMAN),
         {"packages/stompman/test_stompman": "test_stompman", "conftest.py": "conftest.py"},
         ("test_stompman",),
         9000,
@@ -113,8 +93,7 @@ SUITES = {
         "stompman",
         (
             *("faststream-stomp>=2,<3", "stompman>=3,<4", "faststream[otel,prometheus]", "opentelemetry-sdk"),
-            *("asgi-lifespan", "websockets", "anyio", "faker", "hypothesis", "polyfactory", "pytest", "pytest-timeout"),
-            "uvloop; platform_system != 'Windows'",
+            *("asgi-lifespan", *_STOMPMAN),
         ),
         {
             "packages/faststream-stomp/test_faststream_stomp": "test_faststream_stomp",
@@ -184,19 +163,10 @@ def checkout_of(name: str, folder: Path) -> Path | str:
 def run_suite(
     python: str, suite: Suite, checkout: Path, mode: str, only: list[str], place: Place | None, folder: Path, log: Path
 ) -> dict[str, str]:
-    """Run a suite once. Its log is kept.
+    """Run a suite once, in a new folder, and return test -> "passed", "failed", "error", "skipped" or one of `besides`.
 
-    Args:
-        python: of the suite's environment.
-        checkout: where its tests are.
-        mode: "" leaves the library as it is; otherwise `STOMPCODEC_COMPAT` of `stompcodec.compat.suite`.
-        only: these tests, as pytest names them; all where it is empty.
-        place: the broker; None where the suite needs none.
-        folder: a new one, for what is run.
-        log: a file, for what it prints.
-
-    Returns:
-        Test -> "passed", "failed", "error", "skipped", or an outcome of `Suite.besides`.
+    `mode` is `STOMPCODEC_COMPAT` of `stompcodec.compat.suite`; "" leaves the library as it is. `only` names tests as
+    pytest does; all if it is empty.
 
     Raises:
         DidNotRun: there is no outcome.

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from patience import patience
@@ -17,78 +17,22 @@ from bridge.running import Running, carry, end, fill, request, take_all
 from client.feeding import wait_for
 from crash.bridged import BridgeProcess, first_of_each
 from crash.process import BrokerProcess
-from interop.brokers import BROKERS, Foreign
 
 import stompcodec.client as stomp
 from stompcodec.bridge import UnsuitableError
 from stompcodec.testing import FaultProxy, StompBroker
 
-pytestmark = [pytest.mark.slow, pytest.mark.no_asan]
+pytestmark = pytest.mark.no_asan
 
 COUNT = 400
 
 
-class Beside:
-    """A broker of other people, its URL, and how it is killed and started again with what it has stored."""
-
-    def __init__(self, candidate: Foreign) -> None:
-        self.candidate = candidate
-        self.name = candidate.name
-        self.port = candidate.port
-
-    @property
-    def url(self) -> str:
-        return f"stomp://guest:guest@127.0.0.1:{self.port}/%2F"
-
-    def through(self, proxy: FaultProxy) -> str:
-        return f"stomp://guest:guest@127.0.0.1:{proxy.port}/%2F"
-
-    def restart(self) -> None:
-        """As kill -9, and a start."""
-        process = self.candidate._process
-        process.kill()
-        process.wait()
-        with (self.candidate.folder / "output").open("ab") as output:
-            self.candidate._process = subprocess.Popen(
-                process.args,
-                cwd=self.candidate.folder,
-                env={**os.environ, **self.candidate.environment},
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                start_new_session=True,
-            )
-        give_up = time.monotonic() + patience(90)
-        while not self.candidate._answers():
-            assert time.monotonic() < give_up
-            time.sleep(0.2)
+both = pytest.mark.peer("rabbitmq", "activemq")
+on_rabbitmq, on_activemq = pytest.mark.peer("rabbitmq"), pytest.mark.peer("activemq")
 
 
-def beside(name: str) -> Iterator[Beside]:
-    candidate = BROKERS[name]()
-    assert isinstance(candidate, Foreign)
-    if candidate.missing:
-        pytest.skip(candidate.missing)
-    with candidate:
-        yield Beside(candidate)
-
-
-@pytest.fixture(scope="module")
-def rabbitmq() -> Iterator[Beside]:
-    yield from beside("rabbitmq")
-
-
-@pytest.fixture(scope="module")
-def activemq() -> Iterator[Beside]:
-    yield from beside("activemq")
-
-
-@pytest.fixture
-def other(request: pytest.FixtureRequest) -> Beside:
-    return request.getfixturevalue(request.param)
-
-
-both = pytest.mark.parametrize("other", ["rabbitmq", "activemq"], indirect=True)
+def through(peer: Any, proxy: FaultProxy) -> str:
+    return str(peer.url).replace(str(peer.ports["stomp"]), str(proxy.port))
 
 
 @pytest.fixture
@@ -113,7 +57,7 @@ def numbers(messages: list[stomp.Message]) -> list[int]:
 
 
 @both
-def test_there_and_back_with_all_headers(ours: StompBroker, other: Beside) -> None:
+def test_there_and_back_with_all_headers(ours: StompBroker, peer: Any) -> None:
     soon = str(round(time.time() * 1000) + 600_000)
     headers = {
         **{"persistent": "true", "priority": "7", "expires": soon, "correlation-id": "c1", "type": "order"},
@@ -121,8 +65,8 @@ def test_there_and_back_with_all_headers(ours: StompBroker, other: Beside) -> No
     }
     with stomp.connect(ours.url) as client:
         client.send("/queue/there", b'{"a":1}', headers, receipt=True)
-    assert carry(ours.url, other.url, "/queue/there=/queue/bridge.there").carried == 1
-    back = carry(other.url, end(ours.url, name="another"), "/queue/bridge.there=/queue/back", way={"idle": patience(2)})
+    assert carry(ours.url, peer.url, "/queue/there=/queue/bridge.there").carried == 1
+    back = carry(peer.url, end(ours.url, name="another"), "/queue/bridge.there=/queue/back", way={"idle": patience(2)})
     assert (back.carried, back.refused) == (1, 0)
     (message,) = take_all(ours.url, "/queue/back")
     assert message.body == b'{"a":1}'
@@ -133,28 +77,28 @@ def test_there_and_back_with_all_headers(ours: StompBroker, other: Beside) -> No
     assert got["original-reply-to"].endswith("x")
     assert "reply-to" not in got
     assert got["bridge-path"].count(":") == 2
-    if other.name == "activemq":
+    if peer.row.dialect == "activemq":
         assert got["expires"] == soon
     else:
         assert 0 < int(got["expiration"]) <= 600_000
 
 
 @both
-def test_cuts_between_ours_and_others(ours: StompBroker, other: Beside) -> None:
+def test_cuts_between_ours_and_others(ours: StompBroker, peer: Any) -> None:
     """To others at least once, in order; from ActiveMQ to ours once."""
-    there, back = f"/queue/cut.{other.name}", "/queue/back"
+    there, back = f"/queue/cut.{peer.row.dialect}", "/queue/back"
     fill(ours.url, "/queue/cut", COUNT, persistent="true")
-    with FaultProxy(("127.0.0.1", ours.port)) as near, FaultProxy(("127.0.0.1", other.port)) as far:
+    with FaultProxy(("127.0.0.1", ours.port)) as near, FaultProxy(("127.0.0.1", peer.ports["stomp"])) as far:
         mine = f"stomp://127.0.0.1:{near.port}"
-        _cut_while(Running(mine, end(other.through(far)), request(f"/queue/cut={there}"), prefetch=10), near, far)
+        _cut_while(Running(mine, end(through(peer, far)), request(f"/queue/cut={there}"), prefetch=10), near, far)
         assert ours.queued("/queue/cut") == 0
-        ends = end(other.through(far)), end(mine, name="another")
+        ends = end(through(peer, far)), end(mine, name="another")
         _cut_while(Running(*ends, request(f"{there}={back}"), prefetch=10), near, far)
     got = numbers(take_all(ours.url, back))
     assert set(got) == set(range(COUNT))
-    if other.name == "activemq":
+    if peer.row.dialect == "activemq":
         assert first_of_each(got) == list(range(COUNT))
-    assert held(other.url, there) == []
+    assert held(peer.url, there) == []
 
 
 def _cut_while(running: Running, *proxies: FaultProxy) -> None:
@@ -174,31 +118,31 @@ def _cut_while(running: Running, *proxies: FaultProxy) -> None:
 
 
 @both
-def test_from_ours_under_kills(other: Beside, tmp_path: Path) -> None:
+def test_from_ours_under_kills(peer: Any, tmp_path: Path) -> None:
     """kill -9 of our broker, of the other and of the bridge: nothing is lost; first copies are in order."""
-    there = f"/queue/killed.{other.name}"
+    there = f"/queue/killed.{peer.row.dialect}"
     with BrokerProcess(tmp_path / "ours") as ours, FaultProxy(("127.0.0.1", ours.port)) as near:
         mine = f"stomp://127.0.0.1:{near.port}"
         fill(mine, "/queue/killed", 3000, persistent="true")
-        _kill_while([mine, other.url, "-m", f"/queue/killed={there}"], ours, near, other, tmp_path)
+        _kill_while([mine, peer.url, "-m", f"/queue/killed={there}"], ours, near, peer, tmp_path)
         assert take_all(mine, "/queue/killed") == []
-    assert first_of_each(numbers(held(other.url, there))) == list(range(3000))
+    assert first_of_each(numbers(held(peer.url, there))) == list(range(3000))
 
 
 @both
-def test_to_ours_under_kills(other: Beside, tmp_path: Path) -> None:
+def test_to_ours_under_kills(peer: Any, tmp_path: Path) -> None:
     """From ActiveMQ each message is stored once, and in order."""
-    there = f"/queue/direct.{other.name}"
-    fill(other.url, there, 3000, persistent="true")
+    there = f"/queue/direct.{peer.row.dialect}"
+    fill(peer.url, there, 3000, persistent="true")
     with BrokerProcess(tmp_path / "ours") as ours, FaultProxy(("127.0.0.1", ours.port)) as near:
         mine = f"stomp://127.0.0.1:{near.port}"
-        _kill_while([other.url, mine, "-m", f"{there}=/queue/back"], ours, near, other, tmp_path)
+        _kill_while([peer.url, mine, "-m", f"{there}=/queue/back"], ours, near, peer, tmp_path)
         got = numbers(take_all(mine, "/queue/back"))
     assert set(got) == set(range(3000))
-    assert got == list(range(3000)) or other.name == "rabbitmq"
+    assert got == list(range(3000)) or peer.row.dialect == "rabbitmq"
 
 
-def _kill_while(arguments: list[str], ours: BrokerProcess, near: FaultProxy, other: Beside, folder: Path) -> None:
+def _kill_while(arguments: list[str], ours: BrokerProcess, near: FaultProxy, peer: Any, folder: Path) -> None:
     bridge = BridgeProcess([*arguments, "--prefetch", "10", "--json"], folder / "bridge.log")
     try:
         for which in ("bridge", "ours", "other", "bridge"):
@@ -211,7 +155,8 @@ def _kill_while(arguments: list[str], ours: BrokerProcess, near: FaultProxy, oth
                 ours.start()
                 near.upstream = ("127.0.0.1", ours.port)
             else:
-                other.restart()
+                peer.kill()
+                peer.start()
         with (folder / "bridge.log").open("ab") as log:
             command = [*bridge._command, "--drain", "--idle", str(patience(4))]
             assert subprocess.run(command, stdout=log, stderr=log, check=False).returncode == 0
@@ -219,79 +164,83 @@ def _kill_while(arguments: list[str], ours: BrokerProcess, near: FaultProxy, oth
         bridge.kill()
 
 
-def test_rabbitmq_refuses_a_destination(ours: StompBroker, rabbitmq: Beside) -> None:
+@on_rabbitmq
+def test_rabbitmq_refuses_a_destination(ours: StompBroker, peer: Any) -> None:
     fill(ours.url, "/queue/a", 2)
-    tally = carry(ours.url, rabbitmq.url, "/queue/a=/nowhere/at/all")
+    tally = carry(ours.url, peer.url, "/queue/a=/nowhere/at/all")
     assert (tally.carried, tally.refused) == (0, 2)
     reasons = {letter.get("dead-letter-reason") for letter in take_all(ours.url, "/queue/bridge-dead-letters")}
     assert len(reasons) == 1
     assert "nowhere" in reasons.pop()
 
 
-def test_activemq_is_drained_by_pattern(ours: StompBroker, activemq: Beside) -> None:
+@on_activemq
+def test_activemq_is_drained_by_pattern(ours: StompBroker, peer: Any) -> None:
     for name in "abc":
-        fill(activemq.url, f"/queue/area.{name}", 5, persistent="true")
-    fill(activemq.url, "/queue/other", 1)
-    tally = carry(activemq.url, ours.url, "/queue/area.*=/queue/new.*", way={"idle": patience(2)})
+        fill(peer.url, f"/queue/area.{name}", 5, persistent="true")
+    fill(peer.url, "/queue/other", 1)
+    tally = carry(peer.url, ours.url, "/queue/area.*=/queue/new.*", way={"idle": patience(2)})
     assert tally.carried == 15
     assert [numbers(take_all(ours.url, f"/queue/new.{name}")) for name in "abc"] == [[0, 1, 2, 3, 4]] * 3
-    assert len(held(activemq.url, "/queue/other")) == 1
+    assert len(held(peer.url, "/queue/other")) == 1
 
 
-def test_refused_messages_of_activemq_do_not_come_round(ours: StompBroker, activemq: Beside) -> None:
-    fill(activemq.url, "/queue/round.a", 3)
+@pytest.mark.peer("activemq", transport="stomp")  # options of its own: no other test has left messages there
+def test_refused_messages_of_activemq_do_not_come_round(ours: StompBroker, peer: Any) -> None:
+    fill(peer.url, "/queue/round.a", 3)
     ours.faults.error("SEND", "no", times=1)
-    tally = carry(activemq.url, ours.url, "/queue/*", way={"idle": patience(2)})
+    tally = carry(peer.url, ours.url, "/queue/*", way={"idle": patience(2)})
     assert tally.refused == 1
-    (letter,) = held(activemq.url, "/queue/bridge-dead-letters")
+    (letter,) = held(peer.url, "/queue/bridge-dead-letters")
     assert letter.get("original-destination") == "/queue/round.a"
 
 
-def test_a_queue_of_activemq_is_mirrored_once(ours: StompBroker, activemq: Beside) -> None:
-    fill(activemq.url, "/queue/shown", 5)
-    assert carry(activemq.url, ours.url, "/queue/shown", mirror=True).carried == 5
+@on_activemq
+def test_a_queue_of_activemq_is_mirrored_once(ours: StompBroker, peer: Any) -> None:
+    fill(peer.url, "/queue/shown", 5)
+    assert carry(peer.url, ours.url, "/queue/shown", mirror=True).carried == 5
     assert numbers(take_all(ours.url, "/queue/shown")) == [0, 1, 2, 3, 4]
-    assert len(held(activemq.url, "/queue/shown")) == 5
+    assert len(held(peer.url, "/queue/shown")) == 5
 
 
+@on_rabbitmq
 @pytest.mark.parametrize(("maps", "options"), [("/queue/*", {}), ("/queue/a", {"mirror": True})])
-def test_rabbitmq_says_what_it_cannot_do(
-    ours: StompBroker, rabbitmq: Beside, maps: str, options: dict[str, bool]
-) -> None:
+def test_rabbitmq_says_what_it_cannot_do(ours: StompBroker, peer: Any, maps: str, options: dict[str, bool]) -> None:
     with pytest.raises(UnsuitableError, match="RabbitMQ"):
-        carry(rabbitmq.url, ours.url, maps, **options)
+        carry(peer.url, ours.url, maps, **options)
 
 
 @both
-def test_topics_by_pattern(ours: StompBroker, other: Beside) -> None:
+def test_topics_by_pattern(ours: StompBroker, peer: Any) -> None:
     with (
-        Running(other.url, ours.url, request("/topic/news.*", mirror=True)) as running,
+        Running(peer.url, ours.url, request("/topic/news.*", mirror=True)) as running,
         stomp.connect(ours.url) as client,
     ):
         subscription = client.subscribe("/topic/news.eu")
         subscription.receipt.wait()
         wait_for(lambda: running.bridge.is_ready)
-        fill(other.url, "/topic/news.eu", 3)
+        fill(peer.url, "/topic/news.eu", 3)
         assert [int(subscription.get(patience(10)).body) for _ in range(3)] == [0, 1, 2]
 
 
 @both
-def test_transactions_at_both_ends(ours: StompBroker, other: Beside) -> None:
+def test_transactions_at_both_ends(ours: StompBroker, peer: Any) -> None:
     fill(ours.url, "/queue/tx", 100)
-    there = f"/queue/tx.{other.name}"
-    assert carry(ours.url, other.url, f"/queue/tx={there}", way={"batch": 30}).carried == 100
+    there = f"/queue/tx.{peer.row.dialect}"
+    assert carry(ours.url, peer.url, f"/queue/tx={there}", way={"batch": 30}).carried == 100
     tally = carry(
-        other.url, end(ours.url, name="another"), f"{there}=/queue/back", way={"batch": 30, "idle": patience(2)}
+        peer.url, end(ours.url, name="another"), f"{there}=/queue/back", way={"batch": 30, "idle": patience(2)}
     )
     assert tally.carried == 100
     assert numbers(take_all(ours.url, "/queue/back")) == list(range(100))
 
 
-def test_text_of_activemq_stays_text(ours: StompBroker, activemq: Beside) -> None:
-    with stomp.connect(activemq.url) as client:
+@on_activemq
+def test_text_of_activemq_stays_text(ours: StompBroker, peer: Any) -> None:
+    with stomp.connect(peer.url) as client:
         client.send("/queue/text", "words", receipt=True)
-    carry(activemq.url, ours.url, "/queue/text", way={"idle": patience(2)})
-    carry(end(ours.url, name="x"), end(activemq.url, name="y"), "/queue/text")
-    (message,) = held(activemq.url, "/queue/text")
+    carry(peer.url, ours.url, "/queue/text", way={"idle": patience(2)})
+    carry(end(ours.url, name="x"), end(peer.url, name="y"), "/queue/text")
+    (message,) = held(peer.url, "/queue/text")
     assert message.get("content-length") is None
     assert message.body == b"words"

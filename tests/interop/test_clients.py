@@ -1,78 +1,168 @@
-"""Other people's clients against our broker, and our client against other people's brokers: real runs of both.
+"""Other people's clients against our broker, our client, Spark and `stompcodec proxy` against brokers: real runs.
 
-Every client and broker that is not installed is skipped; docs/development.md names the packages.
+Every client and broker that is not installed is skipped; docs/development.md names the packages. `make interop` makes
+tables of what these tests find.
 """
 
 from __future__ import annotations
 
-import socket
-import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 pytest.importorskip("click")
 pytest.importorskip("websockets")
 
-from interop.brokers import BROKERS
+from interop import run as running
+from interop.brokers import BROKERS, Broker
 from interop.checks import CHECKS
 from interop.driver import Target
+from interop.fields import FIELDS, place_of
 from interop.rows import OTHERS, OURS, Row
-from interop.run import Outcome, run_row, run_rows
-from patience import patience
+from interop.run import THROUGH, Outcome, Outcomes, Passed, run_row, run_rows, run_through
+from interop.spark_rows import SPARK_CHECKS, Place, missing, sparks
 
 pytestmark = [pytest.mark.slow, pytest.mark.no_asan]  # the sanitizers would be loaded into Ruby and Java, too
 
-Outcomes = dict[str, dict[str, Outcome]]
+NOT_WHOLE = "it keeps no messages, or has no ACK"
 
 
-def judge(row: Row, outcome: Outcome) -> None:
+def judge(outcome: Outcome) -> None:
     if outcome.word == "n/a":
-        pytest.skip(f"{row.name}: {outcome.why}")
-    assert outcome.word == "ok", f"{row.name}: {outcome.why}"
+        pytest.skip(outcome.why)
+    if outcome.word == "FAIL":
+        pytest.fail(outcome.why, pytrace=False)
+
+
+@pytest.fixture(scope="module", params=BROKERS.values(), ids=BROKERS.keys())
+def broker(request: pytest.FixtureRequest) -> Iterator[tuple[Broker, Target]]:
+    candidate: Broker = request.param
+    if why := candidate.missing():
+        pytest.skip(why)
+    with candidate.start() as target:
+        yield candidate, target
 
 
 @pytest.fixture(scope="module")
-def broker() -> Iterator[Target]:
-    with BROKERS["stompcodec"]() as target:
+def ran(request: pytest.FixtureRequest, broker: tuple[Broker, Target]) -> Callable[..., Any]:
+    """A function that runs the clients and checks of all selected tests of the same function at once, and once."""
+    found: dict[str, Any] = {}
+
+    def run(what: Callable[..., Any], node: Any) -> Any:
+        if node.originalname not in found:
+            same = [item for item in request.session.items if getattr(item, "originalname", "") == node.originalname]
+            rows = dict.fromkeys(item.callspec.params["row"] for item in same)
+            checks = dict.fromkeys(item.callspec.params["check"] for item in same)
+            found[node.originalname] = what(rows, broker[1], checks)
+        return found[node.originalname]
+
+    return run
+
+
+each_check = pytest.mark.parametrize("check", CHECKS)
+ours_alone = pytest.mark.parametrize("broker", [BROKERS.get("stompcodec")], indirect=True, ids=["stompcodec"])
+
+
+def of_rows(rows: tuple[Row, ...]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("row", rows, ids=lambda row: row.name)
+
+
+@each_check
+@of_rows(OTHERS)
+@pytest.mark.skipif("stompcodec" not in BROKERS, reason="other brokers were chosen")
+@ours_alone
+def test_other_peoples_clients(ran: Any, request: Any, row: Row, check: str) -> None:
+    outcomes: Outcomes = ran(run_rows, request.node)
+    judge(outcomes[row.name][check])
+
+
+@each_check
+@of_rows(OURS)
+def test_our_client(ran: Any, request: Any, row: Row, check: str) -> None:
+    outcomes: Outcomes = ran(run_rows, request.node)
+    judge(outcomes[row.name][check])
+
+
+@each_check
+@of_rows(THROUGH)
+def test_through_the_proxy(ran: Any, request: Any, broker: tuple[Broker, Target], row: Row, check: str) -> None:
+    """All checks pass through it, and its processes read all as STOMP and end in order."""
+    if not broker[0].whole:
+        pytest.skip(NOT_WHOLE)
+    passed: Passed = ran(run_through, request.node)
+    assert passed.trouble == []
+    judge(passed.outcomes[row.name][check])
+
+
+@pytest.mark.parametrize("check", FIELDS)
+def test_the_table_of_dialects(broker: tuple[Broker, Target], check: str) -> None:
+    candidate, target = broker
+    place = place_of(target) if candidate.whole else None
+    if place is None:
+        pytest.skip("our client's table has no row for it" if candidate.whole else NOT_WHOLE)
+    FIELDS[check](place)
+
+
+@pytest.fixture(scope="module")
+def session() -> Iterator[Any]:
+    if why := missing():
+        pytest.skip(why)
+    with sparks() as session:
+        yield session
+
+
+@pytest.mark.parametrize("check", SPARK_CHECKS)
+def test_spark(broker: tuple[Broker, Target], session: Any, check: str, tmp_path: Path) -> None:
+    if not broker[0].whole:
+        pytest.skip(NOT_WHOLE)
+    SPARK_CHECKS[check](Place(session, broker[1], tmp_path))
+
+
+# ---- with our broker, or without any ----
+
+
+@pytest.fixture(scope="module")
+def ours() -> Iterator[Target]:
+    from interop.brokers import STARTED
+
+    with STARTED["stompcodec"].start() as target:
         yield target
 
 
-@pytest.fixture(scope="module")
-def of_others(broker: Target) -> Outcomes:
-    return run_rows(OTHERS, broker)
+def test_checks_notice_a_proxy_that_changes_something(ours: Target) -> None:
+    (row,) = [row for row in OURS if row.name == "sync 1.2"]
+    passed = run_through([row], ours, ["connect", "queues"], faults=("duplicate MESSAGE times=all",))
+    assert [outcome.word for outcome in passed.outcomes[row.name].values()] == ["ok", "FAIL"]
+    assert (passed.trouble, min(passed.frames) > 5) == ([], True)
 
 
-@pytest.fixture(scope="module")
-def of_ours(broker: Target) -> Outcomes:
-    return run_rows(OURS, broker)
+@pytest.mark.parametrize("fault", ["delay CONNECTED 3", "delay RECEIPT 3"])
+def test_clients_wait_for_a_slow_broker(ours: Target, fault: str) -> None:
+    """Longer than some libraries do by themselves: on a busy machine answers are as late."""
+    rows = [row for row in OTHERS if not row.websocket and row.version != "1.0" and not row.missing()]
+    if "CONNECTED" in fault:  # stompman always has heart-beats, and begins with them too late for the broker then
+        rows = [row for row in rows if row.client != "stompman"]
+    found = run_through(rows, ours, ["queues"], faults=(f"{fault} times=all",)).outcomes
+    assert {name: row["queues"].why for name, row in found.items() if row["queues"].word != "ok"} == {}
 
 
-@pytest.mark.parametrize("check", CHECKS)
-@pytest.mark.parametrize("row", OTHERS, ids=lambda row: row.name)
-def test_their_clients_and_our_broker(of_others: Outcomes, row: Row, check: str) -> None:
-    judge(row, of_others[row.name][check])
+def test_what_fails_is_judged_by_a_second_run_and_by_one_without_the_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    fails = {"proxy": {"refused", "broken"}, "direct": {"refused"}}
 
+    def run_row(row: Row, target: Target, checks: list[str]) -> dict[str, Outcome]:
+        return {check: Outcome("FAIL" if check in fails[target.name] else "ok", target.name) for check in checks}
 
-@pytest.mark.parametrize("check", CHECKS)
-@pytest.mark.parametrize("row", OURS, ids=lambda row: row.name)
-def test_our_client_and_our_broker(of_ours: Outcomes, row: Row, check: str) -> None:
-    judge(row, of_ours[row.name][check])
-
-
-@pytest.fixture(scope="module", params=["rabbitmq", "activemq"])
-def at_others(request: pytest.FixtureRequest) -> Outcomes:
-    broker = BROKERS[request.param]()
-    if broker.missing:
-        pytest.skip(broker.missing)
-    with broker as target:
-        return run_rows(OURS, target)
-
-
-@pytest.mark.parametrize("check", CHECKS)
-@pytest.mark.parametrize("row", OURS, ids=lambda row: row.name)
-def test_our_client_and_their_brokers(at_others: Outcomes, row: Row, check: str) -> None:
-    judge(row, at_others[row.name][check])
+    monkeypatch.setattr(running, "run_row", run_row)
+    first = {OURS[0].name: {check: Outcome("FAIL", "slow") for check in ("late", "refused", "broken")}}
+    monkeypatch.setattr(running, "run_rows", lambda *_: first)
+    places = [Target(name, "127.0.0.1", 1, "ws://127.0.0.1:1/") for name in ("proxy", "direct")]
+    assert running._judged(OURS[:1], *places, ("late", "refused", "broken"))[OURS[0].name] == {
+        "late": Outcome("ok", "proxy"),
+        "refused": Outcome("n/a", "it fails without the proxy, too: direct"),
+        "broken": Outcome("FAIL", "proxy"),
+    }
 
 
 @pytest.mark.parametrize(
@@ -82,20 +172,5 @@ def test_what_a_broker_lacks_is_of_a_version_or_a_client(monkeypatch: pytest.Mon
     (row,) = [row for row in OURS if row.name == "sync 1.2"]
     monkeypatch.setitem(CHECKS, "connect", lambda *_: None)
     target = Target("played", "127.0.0.1", 1, lacks=((who, "connect", "it cannot"),))
-    outcome = run_row(row, target, ["connect"], lambda line: None, threading.Event())["connect"]
+    outcome = run_row(row, target, ["connect"])["connect"]
     assert outcome == (Outcome("n/a", "it cannot") if word == "n/a" else Outcome("ok"))
-
-
-def test_activemq_bears_late_heart_beats() -> None:
-    """By default it closes a client whose heart-beats are a little late, as those of a timer are."""
-    broker = BROKERS["activemq"]()
-    if broker.missing:
-        pytest.skip(broker.missing)
-    with broker as target, socket.create_connection((target.host, target.port), patience(10)) as connection:
-        connection.sendall(b"CONNECT\naccept-version:1.2\nhost:/\nheart-beat:2000,0\n\n\0")
-        assert connection.recv(4096).startswith(b"CONNECTED")
-        connection.settimeout(3.2)
-        for _ in range(3):
-            with pytest.raises(TimeoutError):  # nothing is said, and the connection stays
-                connection.recv(4096)
-            connection.sendall(b"\n")

@@ -17,7 +17,6 @@ from uuid import uuid4
 import pytest
 from client.feeding import wait_for
 from crash.bridged import BridgeProcess
-from interop.fields import FIELDS, Place
 from patience import patience
 
 import stompcodec.client as stomp
@@ -126,12 +125,6 @@ def left(url: str, queue: str) -> int:
     with stomp.connect(url) as client:
         messages = client.subscribe(queue, ack="client-individual")
         return 0 if messages.get(2.0) is None else 1
-
-
-@pytest.mark.peer("artemis", "activemq6")
-@pytest.mark.parametrize("field", ["lasting"])
-def test_the_table_says_what_lasts(peer: Any, field: str) -> None:
-    FIELDS[field](Place(peer.row.dialect, lambda **options: stomp.connect(peer.url, **options)))
 
 
 @pytest.mark.slow

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import importlib
 import os
-import re
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 from typing import Any
 from uuid import uuid4
 
@@ -24,7 +24,7 @@ from stompcodec.testing import StompBroker
 from stompcodec.uri import parse_uri
 
 NAMES = (
-    *("activemq5", "activemq6", "artemis", "artemis-plain", "rabbitmq3", "rabbitmq4"),
+    *("activemq", "rabbitmq", "activemq5", "activemq6", "artemis", "artemis-plain", "rabbitmq3", "rabbitmq4"),
     *("spring", "vertx", "gostomp"),
 )
 #: Starts a server, says its ports, and waits.
@@ -58,12 +58,6 @@ def _passes(url: str, row: Any, destination: str) -> None:
 def test_a_message_passes(peer: Any) -> None:
     for url in filter(None, dict.fromkeys((peer.url, peer.ws_url))):
         _passes(url, peer.row, peer.row.queue.format(uuid4().hex))
-
-
-@pytest.mark.peer(*NAMES)
-def test_tests_share_it(peer: Any, start_peer: Any) -> None:
-    assert start_peer(peer.row.name) is peer
-    assert peer.running
 
 
 @pytest.mark.peer("spring", "activemq6")
@@ -146,7 +140,8 @@ def test_the_table_is_whole(peers: ModuleType) -> None:
         assert row.dialect in {"unknown", *BROKERS}
         assert row.receipts <= {"SEND", "SUBSCRIBE"}
         assert row.queue.format("word") in {"word", "/queue/word"}
-        assert bool(row.main) == (row.kind == "jars") == bool(row.artifacts)
+        assert bool(row.main) == (row.kind in ("jars", "activemq"))
+        assert bool(row.artifacts) == (row.kind == "jars")
         ports = {port: number for number, port in enumerate(row.ports, 61613)}
         urls = [url.format(**ports) for url in (row.stomp, row.ws) if url]
         assert urls
@@ -157,31 +152,18 @@ def test_the_table_is_whole(peers: ModuleType) -> None:
         assert [word for word in row.arguments if not word.format(**ports, **row.options)] == []
 
 
-def test_the_sources_read_the_options_of_the_table(peers: ModuleType) -> None:
-    for row in peers.PEERS.values():
-        if row.main:
-            text = (peers.fetching.JAVA / f"{row.main}.java").read_text(encoding="utf-8")
-            read = {name.lower() for name in re.findall(r'"PEER_(\w+)"', text)}
-            written = {name for name in row.options if f"{{{name}}}" in "".join(row.arguments)}
-            assert read | written == row.options.keys()
-
-
-def test_two_rows_of_one_folder_are_made_alike(peers: ModuleType) -> None:
-    made: dict[Path, set[str]] = {}
-    for row in peers.PEERS.values():
-        made.setdefault(peers.fetching.folder_of(row), set()).add(f"{row.kind} {peers.fetching._stamp(row)}")
-    assert [folder for folder, stamps in made.items() if len(stamps) > 1] == []
-
-
 @pytest.fixture
 def machine(peers: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A folder that is all of PATH: a machine on which every server can run."""
     said = {"java": "echo 'openjdk version \"17.0.1\"' >&2", "apt-get": "echo https://example.org/debian"}
     for tool in (*peers.table.TOOLS, "apt-get"):
+        assert "/" not in tool  # or it would be written over
         (tmp_path / tool).write_text(f"#!/bin/sh\n{said.get(tool, '')}\n", encoding="utf-8")
         (tmp_path / tool).chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(os, "geteuid", lambda: 0)
+    for name in ("ACTIVEMQ", "RABBITMQ"):
+        monkeypatch.setattr(peers.fetching, name, tmp_path)
     remembered = (peers.fetching._mirror, peers.fetching._java_17)
     for function in remembered:
         function.cache_clear()
@@ -208,63 +190,11 @@ def test_a_tool_is_missing(peers: ModuleType, machine: Path, tool: str) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the servers run on Linux only")
-@pytest.mark.parametrize(
-    ("tool", "script", "reason"),
-    [
-        ("java", "echo 'openjdk version \"11.0.2\"' >&2", "Java 11 is too old: it needs 17"),
-        ("java", "exit 1", "Java of an unknown version is too old: it needs 17"),
-        ("unshare", "exit 1", "this root may not mount (unshare failed)"),
-        ("apt-get", "exit 100", "no Debian mirror is among the sources of apt"),
-    ],
-)
-def test_a_tool_does_not_serve(peers: ModuleType, machine: Path, tool: str, script: str, reason: str) -> None:
-    (machine / tool).write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
-    assert set(_reasons(peers).values()) == {reason}
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="the servers run on Linux only")
-def test_other_users_and_systems(peers: ModuleType, machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    assert _reasons(peers) == dict.fromkeys(("rabbitmq3", "rabbitmq4"), "it needs root")
-    monkeypatch.setattr(sys, "platform", "darwin")
-    assert _reasons(peers) == dict.fromkeys(NAMES, "it runs on Linux only")
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="the servers run on Linux only")
 def test_what_cannot_run_is_skipped_with_the_reason(machine: Path, request: pytest.FixtureRequest) -> None:
     (machine / "mvn").unlink()
     start = request.getfixturevalue("start_peer")
     with pytest.raises(pytest.skip.Exception, match=r"^artemis: mvn is not installed"):
         start("artemis")
-
-
-class _Item:
-    """A test with a mark, as far as the plugin looks at it."""
-
-    def __init__(self, name: str, marked: bool, fixtures: tuple[str, ...]) -> None:
-        self.nodeid, self.fixturenames = name, fixtures
-        self.marks = {"peer": pytest.mark.peer("artemis")} if marked else {}
-
-    def get_closest_marker(self, name: str) -> object:
-        return self.marks.get(name)
-
-    def add_marker(self, mark: Any) -> None:
-        self.marks[mark.name] = mark
-
-
-@pytest.mark.parametrize("wanted", [False, True])
-def test_they_run_when_they_are_asked_for(wanted: bool) -> None:
-    left: list[Any] = []
-    hook = SimpleNamespace(pytest_deselected=lambda items: left.extend(items))
-    config: Any = SimpleNamespace(getoption=lambda name: wanted, hook=hook)
-    with_mark, without = _Item("a", True, ("start_peer",)), _Item("b", False, ())
-    items: list[Any] = [with_mark, without]
-    peering.pytest_collection_modifyitems(config, items)
-    assert items == ([with_mark, without] if wanted else [without])
-    assert left == ([] if wanted else [with_mark])
-    assert "slow" in with_mark.marks
-    with pytest.raises(pytest.UsageError, match="give it the mark peer"):
-        peering.pytest_collection_modifyitems(config, [_Item("c", False, ("start_peer",))])  # type: ignore[list-item]
 
 
 def test_what_is_no_server_and_no_option(peers: ModuleType) -> None:
@@ -311,3 +241,32 @@ def test_what_does_not_start_shows_its_log(
     assert not server.running
     server.close()
     assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({}, None),
+        ({"first": [0, 1]}, "queue: 1 lost, as [2]"),
+        ({"first": [0, 2, 1]}, "queue: 1 out of order, as [(2, 1)]"),
+        ({"first": [0, 1, 2, 3]}, None),  # of unknown outcome, and it came
+        ({"after_ack": 1}, "queue: 1 came again after the RECEIPT of their ACK"),
+        ({"answered": 4}, "requests: 0 wrong answers, 1 unanswered"),
+        ({"wrong": 1}, "requests: 1 wrong answers, 0 unanswered"),
+    ],
+)
+def test_kill_peers_finds_what_was_lost_came_again_or_out_of_order(
+    peers: ModuleType, monkeypatch: pytest.MonkeyPatch, change: dict[str, Any], problem: str | None
+) -> None:
+    monkeypatch.syspath_prepend(peering.FOLDER.parent)
+    work = importlib.import_module("kill_peers").Work("stomp://127.0.0.1:1", False)
+    for kind in ("queue", "durable"):
+        work.receipted[kind], work.first[kind] = {0, 1, 2}, [0, 1, 2]
+    work.asked = work.answered = 5
+    for name, value in change.items():
+        if isinstance(value, list) or name == "after_ack":
+            getattr(work, name)["queue"] = value
+        else:
+            setattr(work, name, value)
+    work.judge()
+    assert work.problems == ([] if problem is None else [problem])

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import uuid
 from collections import Counter
-from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from patience import patience
@@ -16,43 +16,23 @@ pytest.importorskip("click")
 
 from cli.verbs.test_queue_tools import started
 from click.testing import CliRunner, Result
-from interop.brokers import BROKERS, Foreign
 
 import stompcodec.client as stomp
 from stompcodec.cli.app import app
 
-pytestmark = [pytest.mark.slow, pytest.mark.no_asan]
+pytestmark = pytest.mark.no_asan
 
 COUNT = 350
 #: Seconds without a message after which a queue counts as empty. Each test waits for them, so they are not stretched.
 _EMPTY = 4.0
 
 
-def beside(name: str) -> Iterator[str]:
-    candidate = BROKERS[name]()
-    assert isinstance(candidate, Foreign)
-    if candidate.missing:
-        pytest.skip(candidate.missing)
-    with candidate:
-        yield f"stomp://guest:guest@127.0.0.1:{candidate.port}/%2F"
-
-
-@pytest.fixture(scope="module")
-def activemq() -> Iterator[str]:
-    yield from beside("activemq")
-
-
-@pytest.fixture(scope="module")
-def rabbitmq() -> Iterator[str]:
-    yield from beside("rabbitmq")
+both = pytest.mark.peer("rabbitmq", "activemq")
 
 
 @pytest.fixture
-def url(request: pytest.FixtureRequest) -> str:
-    return str(request.getfixturevalue(request.param))
-
-
-both = pytest.mark.parametrize("url", ["activemq", "rabbitmq"], indirect=True)
+def url(peer: Any) -> str:
+    return str(peer.url)
 
 
 @pytest.fixture
@@ -135,38 +115,41 @@ def test_kill_9_loses_nothing(url: str, queues: tuple[str, str]) -> None:
     assert sum(counts.values()) <= COUNT + (0 if atomic else 100)
 
 
-def test_activemq_shows_selects_and_says_how_many(activemq: str, queues: tuple[str, str]) -> None:
-    expected = fill(activemq, queues[0], COUNT)
-    shown = good(activemq, "browse", queues[0], "-f", "{body} ")
+@pytest.mark.peer("activemq")
+def test_activemq_shows_selects_and_says_how_many(url: str, queues: tuple[str, str]) -> None:
+    expected = fill(url, queues[0], COUNT)
+    shown = run(url, "browse", queues[0], "-f", "{body} ").stdout  # a line about them is on stderr
     assert shown.split() == [body.decode() for body in expected]
-    assert good(activemq, "move", *queues, "--dry-run") == f"would move {COUNT} messages to {queues[1]}\n"
-    good(activemq, "move", *queues, "--yes", "--selector", "n = '7'")
-    assert [message.body for message in held(activemq, queues[1])] == [b"7"]
-    assert len(held(activemq, queues[0])) == COUNT - 1
+    assert good(url, "move", *queues, "--dry-run") == f"would move {COUNT} messages to {queues[1]}\n"
+    good(url, "move", *queues, "--yes", "--selector", "n = '7'")
+    assert [message.body for message in held(url, queues[1])] == [b"7"]
+    assert len(held(url, queues[0])) == COUNT - 1
 
 
-def test_dead_letters_of_activemq_go_back_as_what_they_were(activemq: str, queues: tuple[str, str]) -> None:
+@pytest.mark.peer("activemq")
+def test_dead_letters_of_activemq_go_back_as_what_they_were(url: str, queues: tuple[str, str]) -> None:
     queue, letters = queues[0], "/queue/ActiveMQ.DLQ"
-    fill(activemq, queue, 2, text=True)
-    fill(activemq, queue, 1)
-    with stomp.connect(activemq) as client, client.subscribe(queue, ack="client-individual") as subscription:
+    fill(url, queue, 2, text=True)
+    fill(url, queue, 1)
+    with stomp.connect(url) as client, client.subscribe(queue, ack="client-individual") as subscription:
         for _ in range(3):
             message = subscription.get(patience(20))
             assert message is not None
             message.nack(receipt=True)
-    rows = [json.loads(line) for line in good(activemq, "dlq", "list", "--json").splitlines()]
+    rows = [json.loads(line) for line in good(url, "dlq", "list", "--json").splitlines()]
     assert [(row["queue"], row["messages"]) for row in rows if row["from"] == queue] == [(letters, 3)]
-    assert queue[:20] in good(activemq, "dlq", "show", letters)
-    planned = good(activemq, "dlq", "retry", letters, "--only", queue, "--dry-run").splitlines()
+    assert queue[:20] in good(url, "dlq", "show", letters)
+    planned = good(url, "dlq", "retry", letters, "--only", queue, "--dry-run").splitlines()
     assert any(line.startswith(f"  3 to {queue} ") for line in planned)
-    good(activemq, "dlq", "retry", letters, "--only", queue, "--yes")
-    back = held(activemq, queue)
+    good(url, "dlq", "retry", letters, "--only", queue, "--yes")
+    back = held(url, queue)
     assert [message.body for message in back] == [b"0", b"1", b"0"]
     assert [message.get("content-length") is None for message in back] == [True, True, False]
 
 
-def test_rabbitmq_says_what_it_cannot_and_loses_nothing(rabbitmq: str, queues: tuple[str, str]) -> None:
-    fill(rabbitmq, queues[0], 3)
+@pytest.mark.peer("rabbitmq")
+def test_rabbitmq_says_what_it_cannot_and_loses_nothing(url: str, queues: tuple[str, str]) -> None:
+    fill(url, queues[0], 3)
     for arguments in (
         ["browse", queues[0]],
         ["dlq", "show", queues[0]],
@@ -175,10 +158,10 @@ def test_rabbitmq_says_what_it_cannot_and_loses_nothing(rabbitmq: str, queues: t
         ["move", *queues, "--yes", "--selector", "n = '1'"],
         ["dlq", "retry", queues[0], "--dry-run"],
     ):
-        result = run(rabbitmq, *arguments)
+        result = run(url, *arguments)
         assert result.exit_code == 2, result.output
         assert "RabbitMQ" in result.output
-    result = run(rabbitmq, "dlq", "retry", queues[0], "--yes")
+    result = run(url, "dlq", "retry", queues[0], "--yes")
     assert (result.exit_code, "3 messages stayed" in result.output) == (1, True)
-    good(rabbitmq, "dlq", "retry", queues[0], "--to", queues[1], "--yes")
-    assert [message.body for message in held(rabbitmq, queues[1])] == [b"0", b"1", b"2"]
+    good(url, "dlq", "retry", queues[0], "--to", queues[1], "--yes")
+    assert [message.body for message in held(url, queues[1])] == [b"0", b"1", b"2"]

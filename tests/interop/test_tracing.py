@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import threading
 import uuid
@@ -16,12 +15,13 @@ pytest.importorskip("opentelemetry.sdk")
 
 from client.middleware.test_otel import Telemetry, check_spans
 from client.shells import Shell
-from interop.brokers import BROKERS
-from interop.driver import Target
 from opentelemetry import baggage, context
 from patience import patience
 
-pytestmark = [pytest.mark.slow, pytest.mark.no_asan]
+from stompcodec.testing import StompBroker
+from stompcodec.uri import parse_uri
+
+pytestmark = [pytest.mark.peer, pytest.mark.no_asan]
 
 #: Characters that headers escape, that others count as the end of a value, and beyond ASCII.
 BAGGAGE = "a:b\\c,d;e=f é"
@@ -29,28 +29,11 @@ BAGGAGE = "a:b\\c,d;e=f é"
 _KINDS = ("send", "process")
 
 
-@pytest.fixture(scope="module", params=["stompcodec", "rabbitmq", "activemq"])
-def target(request: pytest.FixtureRequest) -> Iterator[Target]:
-    candidate = BROKERS[request.param]()
-    missing = getattr(candidate, "missing", "")
-    if missing:
-        pytest.skip(missing)
-    with candidate as target:
-        yield target
-
-
-def url_of(target: Target) -> str:
-    return f"stomp://guest:guest@127.0.0.1:{target.port}/%2F"
-
-
 @pytest.fixture(scope="module")
-def chain() -> Iterator[list[Target]]:
-    """Our broker, and then all others."""
-    with contextlib.ExitStack() as stack:
-        candidates = [make() for make in BROKERS.values()]
-        if missing := [word for candidate in candidates if (word := getattr(candidate, "missing", ""))]:
-            pytest.skip(", ".join(missing))
-        yield [stack.enter_context(candidate) for candidate in candidates]
+def urls(start_peer: Any) -> Iterator[dict[str, str]]:
+    """Our broker, and then the others."""
+    with StompBroker() as ours:
+        yield {"stompcodec": ours.url, **{name: start_peer(name).url for name in ("rabbitmq", "activemq")}}
 
 
 @pytest.fixture(params=["sync", "async"])
@@ -60,12 +43,13 @@ def shell(request: pytest.FixtureRequest) -> Iterator[Shell]:
     shell.stop()
 
 
+@pytest.mark.parametrize("broker", ["stompcodec", "rabbitmq", "activemq"])
 @pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
-def test_a_trace_is_one(target: Target, shell: Shell, version: str) -> None:
+def test_a_trace_is_one(urls: dict[str, str], broker: str, shell: Shell, version: str) -> None:
     telemetry, queue, seen = Telemetry(), f"/queue/trace-{uuid.uuid4().hex[:12]}", threading.Event()
     found: list[object] = []
     options = {"middleware": [telemetry.layer], "versions": (version,)}
-    producer, consumer = (shell.connect(url_of(target), **options) for _ in range(2))
+    producer, consumer = (shell.connect(urls[broker], **options) for _ in range(2))
     if shell.name == "sync":
         token = context.attach(baggage.set_baggage("key", BAGGAGE))
         producer.send(queue, b"body", receipt=True)
@@ -88,11 +72,10 @@ def test_a_trace_is_one(target: Target, shell: Shell, version: str) -> None:
     check_spans(telemetry.spans())
 
 
-def test_a_trace_through_all_brokers_is_one(chain: list[Target], shell: Shell) -> None:
+def test_a_trace_through_all_brokers_is_one(urls: dict[str, str], shell: Shell) -> None:
     """A message goes from the producer to each broker in turn, and a handler between two sends it on."""
     telemetry, queue, arrived = Telemetry(), f"/queue/chain-{uuid.uuid4().hex[:12]}", threading.Event()
-    assert [target.name for target in chain] == ["stompcodec", "rabbitmq", "activemq"]
-    clients = [shell.connect(url_of(target), middleware=[telemetry.layer]) for target in chain]
+    clients = [shell.connect(url, middleware=[telemetry.layer]) for url in urls.values()]
 
     def passing(further: Any) -> Callable[[Any], Any]:
         if shell.name == "sync":
@@ -106,12 +89,12 @@ def test_a_trace_through_all_brokers_is_one(chain: list[Target], shell: Shell) -
     for client, further in itertools.pairwise(clients):
         client.subscribe(queue, ack="client-individual", handler=passing(further))
     clients[-1].subscribe(queue, ack="client-individual", handler=shell.handler(lambda message: arrived.set()))
-    shell.connect(url_of(chain[0]), middleware=[telemetry.layer]).send(queue, b"body", receipt=True)
+    shell.connect(urls["stompcodec"], middleware=[telemetry.layer]).send(queue, b"body", receipt=True)
     assert arrived.wait(patience(60))
     spans = telemetry.wait(9)
     check_spans(spans)
     assert len({span.context.trace_id for span in spans}) == 1
-    ports = [target.port for target in chain]
+    ports = [parse_uri(url)[0].port for url in urls.values()]
     sends, processes = ({span.attributes["server.port"]: span for span in telemetry.spans(kind)} for kind in _KINDS)
     assert set(sends) == set(processes) == set(ports)
     for port, before in zip(ports, [None, *ports]):

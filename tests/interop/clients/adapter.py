@@ -19,15 +19,15 @@ The answer is {"ok": {…}}, {"error": "why"} or {"na": "what the client has no 
 from __future__ import annotations
 
 import asyncio
+import inspect
 import json
 import sys
 import threading
 import time
 from base64 import b64decode, b64encode
-from collections.abc import Callable
 from typing import Any
 
-__all__ = ["Inbox", "NotThere", "serve", "serve_async"]
+__all__ = ["Inbox", "NotThere", "serve"]
 
 
 class NotThere(Exception):
@@ -91,25 +91,15 @@ def _refusal(error: Exception) -> dict[str, Any]:
 
 
 def serve(program: Any) -> None:
-    """Obey the orders of standard input by the methods of the same names."""
-    for line in sys.stdin:
-        name, order = _order(line)
-        method: Callable[..., dict[str, Any] | None] = getattr(program, name)
-        try:
-            _say({"ok": method(**order) or {}})
-        except Exception as error:
-            _say(_refusal(error))
-
-
-def serve_async(program: Any) -> None:
-    """The same, by coroutine methods in one event loop."""
+    """Obey the orders of standard input by the methods of the same names, coroutines or not, in one event loop."""
 
     async def run() -> None:
         loop = asyncio.get_running_loop()
         while line := await loop.run_in_executor(None, sys.stdin.readline):
             name, order = _order(line)
             try:
-                _say({"ok": await getattr(program, name)(**order) or {}})
+                result = getattr(program, name)(**order)
+                _say({"ok": (await result if inspect.isawaitable(result) else result) or {}})
             except Exception as error:
                 _say(_refusal(error))
 

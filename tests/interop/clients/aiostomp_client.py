@@ -7,7 +7,7 @@ import uuid
 from importlib.metadata import version
 from typing import Any
 
-from adapter import Inbox, NotThere, serve_async
+from adapter import Inbox, NotThere, serve
 from aiostomp import AioStomp
 
 
@@ -62,33 +62,13 @@ class Program:
     async def about(self) -> dict[str, str]:
         return {"library": version("aiostomp")}
 
-    async def open(
-        self,
-        link: str,
-        host: str,
-        port: int,
-        url: str,
-        login: str,
-        passcode: str,
-        vhost: str,
-        heart_beat: list[int],
-        version: str,
-    ) -> None:
+    async def open(self, link, host, port, url, login, passcode, vhost, heart_beat, version):
         made = Link(host, port, heart_beat)
         await made.client.connect(login, passcode)
         await made.settle()
         self.links[link] = made
 
-    async def send(
-        self,
-        link: str,
-        destination: str,
-        headers: dict[str, str],
-        body: bytes,
-        text: bool,
-        transaction: str | None,
-        receipt: bool,
-    ) -> None:
+    async def send(self, link, destination, headers, body, text, transaction, receipt):
         if receipt:
             raise NotThere("it passes RECEIPT over")
         self.links[link].client.send(destination, body, headers=headers)
@@ -125,4 +105,4 @@ class Program:
         await asyncio.sleep(0)
 
 
-serve_async(Program())
+serve(Program())

@@ -8,7 +8,7 @@ import time
 from base64 import b64encode
 from typing import Any
 
-from adapter import serve_async
+from adapter import serve
 
 import stompcodec
 import stompcodec.client as stomp
@@ -36,43 +36,14 @@ class Program:
     async def about(self) -> dict[str, str]:
         return {"library": stompcodec.__version__}
 
-    async def open(
-        self,
-        link: str,
-        host: str,
-        port: int,
-        url: str,
-        login: str,
-        passcode: str,
-        vhost: str,
-        heart_beat: list[int],
-        version: str,
-    ) -> dict[str, str]:
-        client = await done(
-            _CONNECT(
-                url or f"stomp://{host}:{port}",
-                login=login,
-                passcode=passcode,
-                vhost=vhost,
-                heart_beat=tuple(heart_beat),
-                versions=[version],
-                reconnect=None,
-                receipt_timeout=15,
-            )
-        )
+    async def open(self, link, host, port, url, login, passcode, vhost, heart_beat, version):
+        who = {"login": login, "passcode": passcode, "vhost": vhost}
+        how = {"heart_beat": tuple(heart_beat), "versions": [version], "reconnect": None, "receipt_timeout": 15}
+        client = await done(_CONNECT(url or f"stomp://{host}:{port}", **who, **how))
         self.links[link] = Link(client)
         return dict(client.connected.headers.pairs())
 
-    async def send(
-        self,
-        link: str,
-        destination: str,
-        headers: dict[str, str],
-        body: bytes,
-        text: bool,
-        transaction: str | None,
-        receipt: bool,
-    ) -> None:
+    async def send(self, link, destination, headers, body, text, transaction, receipt):
         made = self.links[link]
         content = body.decode() if text else body
         if transaction:
@@ -141,4 +112,4 @@ class Program:
         await done(self.links.pop(link).client.close())
 
 
-serve_async(Program())
+serve(Program())

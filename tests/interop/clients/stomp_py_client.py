@@ -58,18 +58,7 @@ class Program:
     def about(self) -> dict[str, str]:
         return {"library": version("stomp-py")}
 
-    def open(
-        self,
-        link: str,
-        host: str,
-        port: int,
-        url: str,
-        login: str,
-        passcode: str,
-        vhost: str,
-        heart_beat: list[int],
-        version: str,
-    ) -> dict[str, Any]:
+    def open(self, link, host, port, url, login, passcode, vhost, heart_beat, version):
         options: dict[str, Any] = {"reconnect_attempts_max": 1, "auto_decode": False}
         if version != "1.0":
             options |= {"vhost": vhost, "heartbeats": tuple(heart_beat)}
@@ -87,16 +76,7 @@ class Program:
             raise ConnectionError(f"{type(error).__name__} {made.refused}") from None
         return made.connected
 
-    def send(
-        self,
-        link: str,
-        destination: str,
-        headers: dict[str, str],
-        body: bytes,
-        text: bool,
-        transaction: str | None,
-        receipt: bool,
-    ) -> None:
+    def send(self, link, destination, headers, body, text, transaction, receipt):
         made = self.links[link]
         if transaction:
             headers["transaction"] = transaction

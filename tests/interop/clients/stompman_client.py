@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import stompman
-from adapter import Inbox, NotThere, serve_async
+from adapter import Inbox, NotThere, serve
 from stompman.connection_ws import WebSocketConnection
 
 #: How long a busy machine may take; the library's own waits are of 2 and 3 s.
@@ -55,18 +55,7 @@ class Program:
     async def about(self) -> dict[str, str]:
         return {"library": version("stompman")}
 
-    async def open(
-        self,
-        link: str,
-        host: str,
-        port: int,
-        url: str,
-        login: str,
-        passcode: str,
-        vhost: str,
-        heart_beat: list[int],
-        version: str,
-    ) -> None:
+    async def open(self, link, host, port, url, login, passcode, vhost, heart_beat, version):
         parts = urlsplit(url) if url else None
         server = stompman.ConnectionParameters(
             host=parts.hostname if parts else host,
@@ -88,16 +77,7 @@ class Program:
         self.links[link] = Link(client)
         await self.links[link].ready()
 
-    async def send(
-        self,
-        link: str,
-        destination: str,
-        headers: dict[str, str],
-        body: bytes,
-        text: bool,
-        transaction: str | None,
-        receipt: bool,
-    ) -> None:
+    async def send(self, link, destination, headers, body, text, transaction, receipt):
         made = self.links[link]
         if transaction:
             await made.transactions[transaction][1].send(body, destination, headers=headers)
@@ -150,4 +130,4 @@ class Program:
         await self.links.pop(link).close()
 
 
-serve_async(Program())
+serve(Program())
