@@ -127,8 +127,8 @@ def test_outcomes_become_the_tables_of_the_page(script: ModuleType) -> None:
     enter("test_a_trace_through_all_brokers_is_one", good, "test_tracing.py")
     page = script.page(tables, {"RabbitMQ": "3.10.8", "x": ""})
     assert ": RabbitMQ 3.10.8, x.\n" in page
-    assert "| Our client against our broker | a, b | 2 of 2 |  |\n|  | c | 1 of 2 | one mebibyte: it cannot |\n" in page
-    assert "|  | d | 1 of 2 | FAIL: one mebibyte: no |" in page
+    assert "| Our client against our broker | a, b | 2 of 2 | |\n| | c | 1 of 2 | one mebibyte: it cannot |\n" in page
+    assert "| | d | 1 of 2 | FAIL: one mebibyte: no |" in page
     assert "| what | our broker | RabbitMQ | ActiveMQ Classic |" in page
     assert (
         "| queue tools: move keeps order | - | ok | FAIL |\n| queue tools: dead letters go back | - | - | ok |" in page

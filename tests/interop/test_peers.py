@@ -259,7 +259,7 @@ def test_kill_peers_finds_what_was_lost_came_again_or_out_of_order(
     peers: ModuleType, monkeypatch: pytest.MonkeyPatch, change: dict[str, Any], problem: str | None
 ) -> None:
     monkeypatch.syspath_prepend(peering.FOLDER.parent)
-    work = importlib.import_module("kill_peers").Work("stomp://127.0.0.1:1", False)
+    work = importlib.import_module("kill_peers").Work("stomp://127.0.0.1:1")
     for kind in ("queue", "durable"):
         work.receipted[kind], work.first[kind] = {0, 1, 2}, [0, 1, 2]
     work.asked = work.answered = 5
