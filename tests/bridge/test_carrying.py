@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import random
-import threading
 
 import pytest
 from bridge.running import Running, call_itself, carry, end, fill, request, take_all
 from client.feeding import wait_for
-from client.test_identity import as_artemis
 from patience import patience
 
 import stompcodec.client as stomp
 from stompcodec import Frame
 from stompcodec.bridge import BridgeError, Mapping, Request, Rule, UnsuitableError
-from stompcodec.bridge.bridge import _PROBE, _Session
+from stompcodec.bridge.bridge import _Session
 from stompcodec.bridge.headers import may_be_one
-from stompcodec.bridge.sources import Lane, is_one_broker
-from stompcodec.errors import ConnectionLostError
+from stompcodec.bridge.sources import Lane
 from stompcodec.testing import FaultProxy, StompBroker
 
 DEAD = "/queue/bridge-dead-letters"
@@ -43,26 +40,6 @@ def test_move_keeps_order_headers_and_bodies(one, other):
     assert take_all(one.url, "/queue/a") == []
 
 
-@pytest.mark.parametrize("mirror", [False, True])
-def test_more_queues_are_drained_than_a_session_may_subscribe_to(other, monkeypatch, mirror):
-    monkeypatch.setattr("stompcodec.bridge.bridge._MOST_LANES", 3)
-    with StompBroker(max_subscriptions=3) as one:
-        for number in range(8):
-            fill(one.url, f"/queue/{number}", 2)
-        tally = carry(one.url, other.url, "/queue/*", mirror=mirror)
-        assert (tally.carried, tally.left) == (16, None if mirror else 0)
-        assert [numbers(take_all(other.url, f"/queue/{number}")) for number in range(8)] == [[0, 1]] * 8
-        assert one.queued("/queue/7") == (2 if mirror else 0)
-
-
-def test_what_is_left_is_counted_over_all_subscriptions(other, monkeypatch):
-    monkeypatch.setattr("stompcodec.bridge.bridge._MOST_LANES", 1)
-    with StompBroker() as one:
-        for number in range(3):
-            fill(one.url, f"/queue/{number}", number, delay="3600000")
-        assert carry(one.url, other.url, "/queue/*", way={"idle": 0.1}).left == 3
-
-
 def test_a_count_ends_a_drain_of_many_queues(one, other, monkeypatch):
     monkeypatch.setattr("stompcodec.bridge.bridge._MOST_LANES", 1)
     for number in range(4):
@@ -80,39 +57,12 @@ def test_more_subscriptions_than_a_session_may_have_are_refused_by_name(other):
             carry(one.url, other.url, "/queue/*", drain=False)
 
 
-def test_too_many_subscriptions_are_reported_in_the_same_words(one, other, monkeypatch):
-    """The first one to fail may be one that lost its connection by the ERROR, which names another."""
-    errors = [ConnectionLostError("the session ended with an ERROR of the server: too many subscriptions")]
-
-    async def refused(*_arguments, **_options):
-        raise errors.pop()  # the bridge ends with the first one
-
-    fill(one.url, "/queue/0", 1)
-    monkeypatch.setattr(stomp.AsyncClient, "subscribe", refused)
-    with pytest.raises(BridgeError, match="FROM does not allow 1 subscriptions at a time: map fewer"):
-        carry(one.url, other.url, "/queue/0", drain=False)
-
-
 def test_a_copy_is_complete_before_the_bridge_ends(one, other, monkeypatch):
     """All messages are taken at once; the target takes its time."""
     monkeypatch.setattr("stompcodec.bridge.bridge._GRACE", 0.0)
     fill(one.url, "/queue/a", 20)
     other.faults.delay("RECEIPT", 0.3)
     assert carry(one.url, other.url, "/queue/a", mirror=True).carried == 20
-
-
-def test_to_stop_twice_is_to_end_at_once(one, other, monkeypatch):
-    """The first time it waits for what is on its way; that stays at the source."""
-    monkeypatch.setattr("stompcodec.bridge.bridge._GRACE", 10_000.0)
-    fill(one.url, "/queue/a", 2)
-    other.faults.lose("RECEIPT", times=None)
-    with Running(one.url, other.url, request("/queue/a")) as running:
-        other.wait_queued("/queue/a", 2, timeout=patience(30))
-        running.bridge.stop()
-        wait_for(running.bridge._stop.is_set)
-        running.bridge.stop()
-        assert running.result().carried == 0
-    one.wait_queued("/queue/a", 2, timeout=patience(30))
 
 
 def test_destinations_that_come_later(one, other, monkeypatch):
@@ -122,14 +72,6 @@ def test_destinations_that_come_later(one, other, monkeypatch):
         other.wait_queued("/queue/first", 1)
         fill(one.url, "/queue/later", 1)
         other.wait_queued("/queue/later", 1)
-
-
-@pytest.mark.parametrize("maps", [["/queue/none.*"], ["/topic/*"]])
-def test_nothing_that_matches(one, other, maps):
-    fill(one.url, "/queue/a", 1)
-    with pytest.raises(UnsuitableError, match="no destination of our broker matches"):
-        carry(one.url, other.url, *maps)
-    assert other.frames == []
 
 
 def test_names_from_elsewhere(one, other):
@@ -379,21 +321,6 @@ def test_mirror_leaves_the_messages(one, other):
     assert other.queued("/queue/a") == 0
 
 
-def test_a_durable_subscription_misses_nothing(one, other):
-    what = request("/topic/t", mirror=True, durable="copy")
-    with Running(one.url, other.url, what):
-        one.wait_subscribed("/topic/t")
-    fill(one.url, "/topic/t", 5)
-    with (
-        StompBroker() as third,
-        stomp.connect(third.url) as client,
-        client.subscribe("/topic/t") as subscription,
-    ):
-        third.wait_subscribed("/topic/t")
-        with Running(one.url, third.url, what):
-            assert [int(subscription.get(patience(10)).body) for _ in range(5)] == [0, 1, 2, 3, 4]
-
-
 def test_what_a_drain_leaves_is_counted(one, other):
     fill(one.url, "/queue/a", 3)
     fill(one.url, "/queue/a", 2, first=3, delay="3600000")
@@ -403,32 +330,6 @@ def test_what_a_drain_leaves_is_counted(one, other):
     assert carry(one.url, other.url, "/queue/other").left == 0
     fill(one.url, DEAD, 1)
     assert carry(one.url, other.url, "/queue/*", way={"idle": 0.1}).left == 2
-
-
-def test_a_drain_waits_for_messages_that_another_consumer_holds(one, other):
-    fill(one.url, "/queue/a", 3)
-    with stomp.connect(one.url) as client:
-        held = client.receive("/queue/a", ack="client-individual")
-        with Running(one.url, other.url, request("/queue/a", drain=True), idle=20.0) as running:
-            wait_for(lambda: running.tally.carried == 2)
-            held.nack()
-            assert running.result().left == 0
-    assert numbers(take_all(other.url, "/queue/a")) == [1, 2, 0]
-
-
-def test_a_mirror_and_a_selector_leave_messages_on_purpose(one, other):
-    fill(one.url, "/queue/a", 2, color="red")
-    fill(one.url, "/queue/a", 1, first=2, color="blue")
-    assert carry(one.url, other.url, "/queue/a=/queue/b", mirror=True).left is None
-    tally = carry(one.url, other.url, "/queue/a", selector="color = 'red'", way={"idle": 0.2})
-    assert (tally.carried, tally.left, one.queued("/queue/a")) == (2, None, 1)
-
-
-def test_the_count_is_kept(one, other):
-    fill(one.url, "/queue/a", 10)
-    assert carry(one.url, other.url, "/queue/a", drain=False, way={"most": 4}).carried == 4
-    one.wait_queued("/queue/a", 6)
-    assert other.queued("/queue/a") == 4
 
 
 def test_stop_ends_in_good_order(one, other):
@@ -449,32 +350,10 @@ def test_a_body_over_the_limit_stays_at_the_source(one, other):
     assert one.queued("/queue/a") == 1
 
 
-def test_an_end_that_is_away_at_first_is_an_error(one):
-    with pytest.raises(ConnectionLostError):
-        carry(one.url, "stomp://127.0.0.1:1", "/queue/a")
-    with pytest.raises(ConnectionLostError):
-        carry("stomp://127.0.0.1:1", one.url, "/queue/a")
-
-
 def test_a_subscription_that_is_refused_is_an_error(one, other):
     one.faults.error("SUBSCRIBE", "not yours")
     with pytest.raises(BridgeError, match=r"the source refused a subscription: .*not yours"):
         carry(one.url, other.url, "/queue/a")
-
-
-@pytest.mark.parametrize("what", ["the same broker", "the same name"])
-def test_two_ends_are_two_brokers(one, other, what):
-    ends = (end(one.url), end(f"stomp://localhost:{one.port}")) if what == "the same broker" else None
-    with pytest.raises(ValueError, match=what):
-        Running(*(ends or (end(one.url, name="a"), end(other.url, name="a"))), request("/queue/a"))
-
-
-def test_threads_end_with_the_bridge(one, other):
-    before = threading.active_count()
-    asyncio.run(asyncio.sleep(0))
-    fill(one.url, "/queue/a", 1)
-    carry(one.url, other.url, "/queue/a")
-    wait_for(lambda: threading.active_count() <= before)
 
 
 @pytest.mark.parametrize("name", ["purge", "none"])
@@ -490,11 +369,6 @@ def test_no_message_becomes_a_request_to_manage(one, other, name):
     (refused,) = take_all(one.url, "/queue/bridge-dead-letters")
     assert refused.body.decode() == body
     assert "a request cannot come through a bridge" in refused.headers["dead-letter-reason"]
-
-
-def test_requests_are_not_taken_from_their_names(one, other):
-    with pytest.raises(BridgeError, match="/management/broker was rejected: a reserved destination"):
-        carry(one.url, other.url, "/management/broker=/queue/a")
 
 
 # ---- brokers of other people, as which ours appears here ----
@@ -563,23 +437,6 @@ def test_a_queue_of_which_a_browser_sees_something_is_not_empty(one, other):
     assert asyncio.run(look_anew())
 
 
-@pytest.mark.parametrize("later", [0, 60_000], ids=["the same journal", "a new journal"])
-def test_a_message_of_artemis_is_stored_once(one, other, later):
-    """The ACKs of the first bridge are lost, and a second one gets the messages. Of a new journal they are others."""
-    as_artemis(one)
-    fill(one.url, "/queue/a", 5)
-    one.faults.lose("ACK", times=None)
-    with Running(one.url, other.url, request("/queue/a")) as running:
-        other.wait_queued("/queue/a", 5)
-    assert running.tally.carried == 5
-    one.wait_disconnected()
-    as_artemis(one, 1795935891986 + later)
-    assert carry(one.url, other.url, "/queue/a", way={"idle": 0.1}).again == 0
-    assert one.queued("/queue/a") == 0
-    bodies = [message.body for message in take_all(other.url, "/queue/a")]
-    assert bodies == [b"%d" % number for number in range(5)] * (2 if later else 1)
-
-
 # ---- one broker at both ends ----
 
 
@@ -611,56 +468,3 @@ def test_a_broker_that_refuses_to_be_looked_at_counts_as_another(near, one, othe
     fill(one.url, "/queue/a", 3)
     (other if refusal == "SEND" else one).faults.error(refusal, "not yours", times=1)
     assert carry(one.url, other.url, "/queue/a").carried == 3
-
-
-@pytest.mark.parametrize(
-    ("server", "seconds"), [("stompcodec/1.0", 0.0), ("RabbitMQ/3.10.8", _PROBE), ("ActiveMQ/5.17.2", _PROBE)]
-)
-def test_only_our_broker_has_delivered_the_probe_when_it_answers(near, one, other, monkeypatch, server, seconds):
-    waited = []
-
-    async def is_one(source, target, seconds):
-        waited.append(seconds)
-        return False
-
-    monkeypatch.setattr("stompcodec.bridge.bridge.is_one_broker", is_one)
-    for broker in (one, other):
-        call_itself(broker, server)
-    fill(one.url, "/queue/a", 3)
-    assert carry(one.url, other.url, "/queue/a", way={"idle": 0.1}).carried == 3
-    assert waited == [seconds]
-
-
-class Recorded:
-    """A client and its subscription that only record what is done with them, in order."""
-
-    def __init__(self):
-        self.done = []
-
-    def subscribe(self, destination):
-        return self
-
-    def __await__(self):
-        self.done.append("confirmed")
-        return iter(())
-
-    async def __aenter__(self):
-        return self
-
-    async def __aexit__(self, *_):
-        self.done.append("unsubscribed")
-
-    async def send(self, destination, *, receipt):
-        self.done.append(f"sent, receipt={receipt}")
-
-    async def ping(self):
-        self.done.append("answered")
-
-    async def get(self, seconds):
-        self.done.append(f"waited {seconds} s")
-
-
-def test_the_probe_is_sent_once_it_can_arrive():
-    client = Recorded()
-    assert asyncio.run(is_one_broker(client, client, 1.5)) is False
-    assert client.done == ["confirmed", "sent, receipt=True", "answered", "waited 1.5 s", "unsubscribed"]

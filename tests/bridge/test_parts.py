@@ -13,7 +13,7 @@ from stompcodec.bridge import sources as ends_module
 from stompcodec.bridge.carrier import Carrier, Entry, Tally
 from stompcodec.client import Backoff
 from stompcodec.client.messages import BaseMessage, Subscription
-from stompcodec.errors import ConnectionLostError, RejectedError
+from stompcodec.errors import ConnectionLostError
 
 
 class Session:
@@ -76,38 +76,6 @@ def test_it_takes_no_more_than_it_may(carrier: Carrier, kind: str, monkeypatch: 
         return before, len(carrier)
 
     assert asyncio.run(main()) == (5, 5)
-
-
-def test_one_message_is_always_taken(carrier: Carrier, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(carrier_module, "MOST_OCTETS", 10)
-    asyncio.run(carrier.take(entry(Session(), bytes(1000))))
-    assert len(carrier) == 1
-
-
-@pytest.mark.parametrize(("said", "times"), [(None, 5), (RejectedError("no", Frame("ERROR")), 2)])
-def test_a_message_that_ends_its_connection_is_tried_again(said: RejectedError | None, times: int) -> None:
-    """Alone, five times, or twice if the target says something each time."""
-    reasons: list[str | None] = []
-    carrier = Carrier(Tally(), 0, 100, lambda entry, reason: reasons.append(reason), lambda entry: None)
-    culprit, later = entry(Session()), entry(Session())
-    take(carrier, culprit, later)
-    for _ in range(times):
-        assert reasons == []
-        carrier._suspect(culprit, said)
-    assert reasons == ["no" if said else "the connection ended 5 times when it was sent"]
-    assert list(carrier.unsent) == [later]
-
-
-def test_messages_are_sent_together_again_once_the_suspects_have_their_outcomes(carrier: Carrier) -> None:
-    session = Session()
-    entries = [entry(session) for _ in range(4)]
-    take(carrier, *entries)
-    carrier._careful = 2
-    seen = []
-    for each in entries:
-        carrier._deliver(each)
-        seen.append(carrier._careful)
-    assert seen == [1, 0, 0, 0]
 
 
 # ---- the ends ----

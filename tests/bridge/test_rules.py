@@ -1,7 +1,6 @@
 """What a bridge is told and what it makes of it: headers for every pair of brokers, names, paths, keys, and the map."""
 
 import platform
-from urllib.parse import unquote
 
 import pytest
 from hypothesis import given
@@ -13,22 +12,17 @@ from stompcodec.bridge.headers import (
     ARGUMENTS,
     DELIVERY,
     MOST_HOPS,
-    PATH,
     SOURCES,
     TAKERS,
     Hop,
     broker_name,
     check_name,
     circle,
-    dead_letter,
     extended,
-    idempotency_key,
     may_be_one,
-    same_broker,
 )
 from stompcodec.bridge.sources import GIVERS, _wild_lanes
 from stompcodec.broker import values
-from stompcodec.broker.management import management
 from stompcodec.cli.looking import kept as moved
 from stompcodec.client import dialects
 from stompcodec.uri import parse_uri
@@ -68,28 +62,7 @@ def test_what_comes_out_can_be_sent_and_has_nothing_of_the_delivery(pairs, giver
         assert list(frame.headers.pairs())[1:-1] == made if octets.count(b"content-length") else True
 
 
-SPELLED = st.one_of(
-    TEXT, st.sampled_from(["True", " true ", "FALSE", "maybe", "1", "high", "200", " 7", "-1", "9" * 19])
-)
 READ = st.sampled_from([*values.NAMES["SEND"], *ARGUMENTS])
-
-
-@given(st.lists(st.tuples(READ, SPELLED), max_size=8), st.sampled_from(BROKERS), st.sampled_from(BROKERS))
-def test_no_broker_refuses_a_value_that_is_sent_on(pairs, giver, taker):
-    """Also not one that an older broker has ignored; by the bridge, as its dead letter, and by `move`."""
-    letter = dead_letter(Frame("MESSAGE", pairs).headers, "/queue/a", "why", giver)
-    for made, broker in (
-        (headers(pairs, giver=giver, taker=taker), taker),
-        (letter, giver),
-        (moved(pairs, giver), giver),
-    ):
-        dialect = "stompcodec" if broker == "unknown" else broker
-        for name, value in made:
-            assert name not in values.NAMES["SEND"] or values.read_value(name, value, dialect) is not None
-            assert name not in ARGUMENTS or not TAKERS[broker].arguments
-        for name, value in pairs:
-            if name == "persistent" and dict(reversed(pairs))[name] == value:
-                assert ("persistent", "true" if value.strip(" ").lower() in ("true", "1") else "false") in made
 
 
 NAMED = st.sampled_from(sorted({name for row in dialects.BROKERS.values() for name in row.values} - {"destination"}))
@@ -114,36 +87,6 @@ def test_nothing_of_the_user_is_lost_in_versions_that_can_write_it(pairs, taker)
     for name, value in pairs:
         if name not in special and dict(reversed(pairs))[name] == value:
             assert (name, value) in kept
-
-
-@pytest.mark.parametrize("name", sorted(SOURCES))
-def test_what_the_source_made_stays_readable_and_the_first_origin_stays(name):
-    assert (f"original-{name}", "x") in headers([(name, "x")])
-    pairs = [(name, "later"), (f"original-{name}", "first")]
-    assert [pair for pair in headers(pairs) if pair[0].startswith("original")] == [(f"original-{name}", "first")]
-
-
-@pytest.mark.parametrize("taker", BROKERS)
-def test_the_target_makes_its_queues_as_it_likes(taker):
-    for name in ARGUMENTS:
-        same = taker == "activemq"  # which does not read these
-        assert headers([(name, "x")], taker=taker)[0] == ((name if same else f"original-{name}"), "x")
-
-
-@pytest.mark.parametrize("version", ["1.0", "1.1"])
-@pytest.mark.parametrize(("name", "value"), [("a\rb", "50%"), ("50%", "a\rb"), ("a\rb%", "%\0")])
-def test_a_header_is_escaped_as_a_whole(version, name, value):
-    """So that a reader can decode name and value, without guessing which of them was escaped."""
-    pairs = headers([(name, value), ("p", "50%")], version=version)
-    new, text = pairs[0]
-    assert (unquote(new), unquote(text)) == (name, value)
-    assert ("bridge-escaped", new) in pairs
-    assert ("p", "50%") in pairs
-
-
-def test_what_belongs_to_a_delivery_is_left_out():
-    for name in DELIVERY - {"bridge-path"}:
-        assert headers([(name, "x")]) == [("bridge-path", "a:1"), ("idempotency-key", "k")], name
 
 
 LATER = str(round(NOW * 1000) + 60_000)
@@ -191,12 +134,6 @@ def test_what_means_the_same_at_the_target(taker, given, made):
 def test_a_path_is_extended_and_messages_can_be_marked_persistent():
     made = headers([("bridge-path", "x,y"), ("persistent", "false")], persistent=True, key=None)
     assert made == [("persistent", "true"), ("bridge-path", "x,y,a:1")]
-
-
-def test_repeated_headers_where_the_target_keeps_them():
-    pairs = [("n", "1"), ("n", "2")]
-    assert headers(pairs)[:2] == pairs
-    assert headers(pairs, taker="rabbitmq")[:2] == [("n", "1"), ("bridge-path", "a:1")]
 
 
 def test_what_1_0_cannot_write_is_escaped_and_said():
@@ -259,30 +196,6 @@ def test_a_name_has_no_secret_and_is_one_for_each_broker(url, name):
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "same"),
-    [
-        ("stomp://a", "stomp://a", True),
-        ("stomp://ann:1@a", "stomp://bob:2@A:61613", True),
-        ("stomp://a", "stomp://a:61614", False),
-        ("stomp://a/v", "stomp://a/w", False),
-        ("stomp://a", "stomp://b.invalid", False),
-        ("stomp://localhost", "tcp://127.0.0.1", True),
-        ("stomp://127.0.0.2", "stomp://[::1]", True),
-        ("stomp://a", "failover:(stomp://c.invalid,stomp://a)", True),
-        ("stomp://localhost", "stomp://0.0.0.0", True),
-        ("stomp://localhost", "stomp://[::]", True),
-        ("stomp://localhost", "stomp://[::ffff:127.0.0.1]", True),
-        ("stomp://localhost", "stomp://Localhost.", True),
-        ("stomp://a.invalid", "stomp://A.invalid.", True),
-        ("stomp://localhost", "stomp+ssl://localhost:61613", True),
-        ("stomp://localhost", "stomp://10.0.0.1", False),
-    ],
-)
-def test_the_same_broker(one, other, same):
-    assert same_broker(parse_uri(one), parse_uri(other)) == same
-
-
-@pytest.mark.parametrize(
     ("one", "other", "may"),
     [
         ("stomp://localhost", "stomp://127.0.0.1:61614", True),
@@ -321,33 +234,9 @@ def test_a_path_has_an_end():
     assert circle(path.rpartition(",")[0], "a", "b") is None
 
 
-@given(st.tuples(HOSTS, HOSTS, HOSTS), st.tuples(HOSTS, HOSTS, HOSTS))
-def test_a_key_is_that_of_one_message(one, other):
-    assert (idempotency_key(*one) == idempotency_key(*other)) == (one == other)
-
-
-def test_the_broker_knows_what_a_bridge_carries():
-    assert management._CARRIED == PATH
-
-
 # ---- the map of destinations ----
 
 NAMES = st.text("ab./é", min_size=1, max_size=8).map(lambda rest: f"/queue/{rest}")
-
-
-@given(NAMES, NAMES)
-def test_an_exact_rule_is_about_one_name(source, other):
-    mapping = Mapping.parse([f"{source}=/queue/to"])
-    assert mapping.target_of(source) == "/queue/to"
-    assert mapping.target_of(other) == ("/queue/to" if other == source else None)
-
-
-@given(NAMES, NAMES, st.text("ab.", max_size=5))
-def test_a_star_keeps_the_rest(source, target, rest):
-    mapping = Mapping.parse([f"{source}*={target}*"])
-    assert mapping.target_of(source + rest) == target + rest
-    assert Mapping.parse([f"{source}*={target}"]).target_of(source + rest) == target
-    assert Mapping.parse([f"{source}*"]).target_of(source + rest) == source + rest
 
 
 @given(st.lists(NAMES, min_size=1, max_size=4, unique=True), NAMES)
@@ -356,13 +245,6 @@ def test_the_first_rule_counts_and_an_exact_one_before_patterns(sources, name):
     fitting = [rule.target for rule in rules if name.startswith(rule.source[:-1])]
     assert Mapping(rules).target_of(name) == (fitting[0] if fitting else None)
     assert Mapping([*rules, Rule(name, "/queue/exact")]).target_of(name) == "/queue/exact"
-
-
-def test_what_patterns_do_not_match():
-    mapping = Mapping.parse(["*"], excluded=["/queue/dead"])
-    names = ["/queue/a", "/queue/dead", "/temp-queue/x", "/reply-queue/amq.gen", "/topic/b", "/queue/a"]
-    assert list(mapping.matching(names)) == ["/queue/a", "/topic/b"]
-    assert list(Mapping.parse(["/queue/a"]).matching(names)) == []
 
 
 BAD = {
@@ -399,15 +281,6 @@ def test_a_malformed_rule_is_refused(text, why):
 def test_rules_that_do_not_go_together(texts, why):
     with pytest.raises(ValueError, match=why):
         Mapping.parse(texts, excluded=["/queue/dead"])
-
-
-@pytest.mark.parametrize(
-    ("text", "native"),
-    [("/topic/a.>", True), ("/topic/#", True), ("/topic/a.*.b.>", True), ("/topic/a>b", False), ("/queue/a", False)],
-)
-def test_wildcards_of_the_broker_keep_the_names(text, native):
-    assert Rule.parse(text).is_native == native
-    assert not Rule.parse(text).is_pattern
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -17,7 +16,6 @@ from patience import patience
 
 from stompcodec import Frame, FrameError, Limits, parse
 from stompcodec.capture import UNKNOWN, Capture, CaptureBusyError, CaptureWriter, Piece, is_sealed, octets_of
-from stompcodec.capture.index import IndexDecoder, IndexEncoder, Row
 from stompcodec.errors import StoreError
 
 ONE = octets_of(Frame("MESSAGE", {"destination": "/queue/a"}, b"one"))
@@ -69,28 +67,6 @@ def test_what_is_written_is_read(tmp_path_factory, appends, segment_octets, reop
             for row in rows:  # rows begin and end with frames
                 assert parse(data[row.start : row.end])
             ends += len(data)
-
-
-@given(st.lists(batches, max_size=6), st.booleans())
-def test_single_files(tmp_path_factory, appends, reopens) -> None:
-    path = tmp_path_factory.mktemp("capture") / "a.stompcap"
-    expected: list[Frame] = []
-    writer = CaptureWriter(path, single=True)
-    for number, batch in enumerate(appends):
-        writer.append(octets(batch), TIME + number)
-        expected += batch
-        if reopens:
-            writer.close()
-            assert [each.name for each in path.parent.iterdir()] == [path.name]
-            assert read(path) == expected
-            writer = CaptureWriter(path)
-        else:
-            writer.sync()
-            assert read(path) == expected
-    writer.close()
-    assert read(path) == expected
-    assert path.read_bytes().startswith(b"".join(map(octets_of, expected)))
-    assert [time for _, time, _ in Capture(path).frames()][-1:] == ([TIME + len(appends) - 1] if appends else [])
 
 
 def test_segments_by_size_and_age(path: Path) -> None:
@@ -216,31 +192,6 @@ def test_a_missing_segment_is_noticed(path: Path) -> None:
     assert len(list(path.glob("*.idx"))) == 2, "an index without a segment is swept up"
 
 
-@given(
-    st.lists(st.tuples(st.integers(1, 2**40), st.integers(-(2**63), 2**63 - 1), st.integers(0, 2**32 - 1))), st.data()
-)
-def test_index_rows(rows, data) -> None:
-    encoder, end, expected, wire = IndexEncoder(7), 0, [], None
-    wire = encoder.header()
-    for size, time, sum in rows:
-        wire += encoder.row(end + size, time, sum)
-        expected.append(Row(end, end + size, time, sum))
-        end += size
-    wire += encoder.seal()
-    decoder, found = IndexDecoder(7), []
-    at = 0
-    while at < len(wire):  # however it is cut
-        step = data.draw(st.integers(1, 60))
-        found += decoder.feed(wire[at : at + step])
-        at += step
-        assert decoder.position == min(at, len(wire))
-    assert found == expected
-    assert (decoder.sealed, decoder.damaged, decoder.torn, decoder.end) == (True, False, False, end)
-    assert decoder.feed(bytes(24)) == []
-    assert decoder.damaged
-    assert IndexDecoder(8).feed(wire) == []
-
-
 def test_frames_of_other_versions() -> None:
     padded = Frame("MESSAGE", [("content-length", " 2 "), ("a", "b:c\r\n")], b"hi")
     assert parse(octets_of(padded))[0] == Frame("MESSAGE", [("a", "b:c\r\n"), ("content-length", "2")], b"hi")
@@ -293,25 +244,3 @@ def test_a_sealed_file_is_known_by_its_end(path: Path) -> None:
         assert not is_sealed(path)
     assert not is_sealed(path.parent)
     assert not is_sealed(path.parent / "none")
-
-
-# ---- those of an earlier tree, whose modules had other names ----
-
-FEED = Path(__file__).parents[1] / "data" / "earlier" / "file" / "feed"
-
-
-@pytest.mark.parametrize(("name", "numbers"), [("a.stompcap", range(4)), ("b.stompcap", range(4, 5))])
-def test_an_earlier_one_is_read_and_goes_on(name: str, numbers: range, tmp_path: Path) -> None:
-    before = list(Capture(FEED / name).frames())
-    found = [(time - TIME, int(frame.headers["n"]), frame.body) for _, time, frame in before]
-    assert found == [(number, number, b"body %d" % number) for number in numbers]
-    segments = Capture(FEED / "a.stompcap").segments()
-    assert len(segments) > 1
-    assert all(segment.path.with_suffix(".idx").is_file() for segment in segments)
-    shutil.copytree(FEED, tmp_path / "feed")
-    with CaptureWriter(tmp_path / "feed" / name) as writer:
-        assert not writer.lost
-        writer.append(ONE, TIME)
-    after = [frame for _, _, frame in Capture(tmp_path / "feed" / name).frames()]
-    assert [*(frame for _, _, frame in before)] == after[:-1]
-    assert after[-1].body == b"one"

@@ -13,8 +13,6 @@ import sys
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from capture.capturing import TIME, batches, octets, read, segment
@@ -22,7 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stompcodec import Frame, Parser, parse
-from stompcodec.capture import UNKNOWN, Capture, CaptureWriter, _View, octets_of
+from stompcodec.capture import UNKNOWN, Capture, CaptureWriter, octets_of
 from stompcodec.capture import writer as capture_segment
 from stompcodec.capture.index import ROW, IndexEncoder, index_path, trailer
 from stompcodec.errors import StoreError
@@ -122,29 +120,6 @@ def test_a_damaged_index_is_noticed_and_nothing_is_lost(tmp_path_factory, append
     assert len(read(path)) == len(expected) + 1
     times = [time for _, time, _ in Capture(path).frames()]
     assert set(times) <= {UNKNOWN, *range(TIME, TIME + len(appends))}
-
-
-@given(st.lists(batches, min_size=1, max_size=5), st.booleans(), st.data())
-def test_a_segment_that_was_cut_short(tmp_path_factory, appends, single, data) -> None:
-    """The disk itself has lost octets: the rest is read, the loss is noticed, nothing is invented."""
-    path = tmp_path_factory.mktemp("capture") / "a.stompcap"
-    writer = CaptureWriter(path, single=single)
-    for batch in appends:
-        writer.append(octets(batch), TIME)
-    writer.sync()
-    copy = crashed(path, writer)
-    file = copy if single else segment(copy)
-    size = file.stat().st_size
-    length = data.draw(st.integers(0, size))
-    os.truncate(file, length)
-    expected = [frame for batch in appends for frame in batch]
-    problems: list[str] = []
-    seen = read(copy, problems=problems)
-    assert seen == expected[: len(seen)]
-    assert len(expected) == len(seen) or problems
-    whole = [frame for n, frame in enumerate(expected) if len(octets(expected[: n + 1])) <= length]
-    with CaptureWriter(copy):
-        assert read(copy) == whole
 
 
 @given(st.lists(st.one_of(st.binary(max_size=60), st.sampled_from([ONE, b"\n", b"\0", trailer(0)])), max_size=6))
@@ -386,30 +361,6 @@ def test_following_a_writer_that_is_at_work(path: Path, single: bool) -> None:
     assert numbers == list(range(len(numbers)))
 
 
-@pytest.mark.parametrize("sealed", [False, True])
-@kinds
-def test_a_writer_goes_on_while_a_reader_opens_the_files(
-    path: Path, single: bool, sealed: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Rows that came between two looks at the files are no damage, and a seal takes no times away."""
-    writer = CaptureWriter(path, single=single)
-    writer.append(ONE, 1)
-    writer.sync()
-    look = _View._index
-
-    def meanwhile(view: _View, *rest: Any) -> Any:
-        if not writer.end() > len(ONE):
-            writer.append(ONE, 2)
-            writer.sync()
-            if sealed:
-                writer.close()
-        return look(view, *rest)
-
-    monkeypatch.setattr(_View, "_index", meanwhile)
-    assert [(piece.offset, piece.time) for piece in Capture(path).pieces()] == [(0, 1), (len(ONE), 2)]
-    writer.close()
-
-
 @pytest.mark.parametrize(("covered", "seals"), [(3, 0), (3, 2), (2, 1)])
 def test_a_single_file_without_a_whole_index_is_left_alone(path: Path, covered: int, seals: int) -> None:
     """Its index has no seal, a row behind the seal, or does not cover all frames."""
@@ -421,33 +372,3 @@ def test_a_single_file_without_a_whole_index_is_left_alone(path: Path, covered: 
     with pytest.raises(StoreError, match="no good index"):
         CaptureWriter(path)
     assert path.read_bytes() == data
-
-
-def test_what_is_no_capture_is_left_alone(tmp_path: Path) -> None:
-    photo = tmp_path / "photo.jpg"
-    photo.write_bytes(ONE + b"\xff\xd8 photo")
-    with pytest.raises(StoreError, match="name another file"):
-        CaptureWriter(photo)
-    assert photo.read_bytes() == ONE + b"\xff\xd8 photo"
-    forged = ONE * 2 + bytes(ROW * 2)
-    forged += bytes(-(len(forged) - len(ONE)) % ROW) + trailer(len(ONE))
-    photo.write_bytes(forged)
-    with pytest.raises(StoreError, match="name another file"):
-        CaptureWriter(photo)
-    assert photo.read_bytes() == forged
-    (tmp_path / "book-1.idx").write_bytes(b"mine")
-    with CaptureWriter(tmp_path) as writer:
-        writer.append(ONE, TIME)
-    assert (tmp_path / "book-1.idx").read_bytes() == b"mine"
-
-
-def test_a_segment_that_begins_while_it_is_looked_at(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It was empty, and had no index; the first octets come before the reader has read."""
-    path.mkdir()
-    (path / "frames-00000000000000000000.stomp").write_bytes(b"MESSAGE\nhalf of a frame")
-    cursor = Capture(path).cursor()
-    with monkeypatch.context() as patch:
-        patch.setattr("stompcodec.capture.os.fstat", lambda number: SimpleNamespace(st_size=0))
-        assert list(cursor.pieces()) == []
-    with pytest.raises(StoreError):
-        list(cursor.pieces())

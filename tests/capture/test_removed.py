@@ -15,9 +15,6 @@ from hypothesis import strategies as st
 
 from stompcodec import Frame
 from stompcodec.capture import Capture, CaptureWriter, octets_of
-from stompcodec.capture import index as disk
-from stompcodec.capture import writer as segment
-from stompcodec.disk import is_at
 from stompcodec.errors import StoreError
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows removes no open files")
@@ -100,50 +97,3 @@ def test_a_segment_that_is_deleted_for_its_age_is_no_removal(tmp_path: Path) -> 
         capture.check()
     assert bodies(path)[-1] == 9
     assert bodies(path)[0] > 5
-
-
-@pytest.mark.parametrize("deed", ["removed", "renamed", "replaced"])
-def test_a_single_file_is_looked_for_too(tmp_path: Path, deed: str) -> None:
-    path, other = tmp_path / "a.stompcap", tmp_path / "b"
-    capture = CaptureWriter(path, single=True)
-    capture.append(frame(0), TIME)
-    capture.sync()
-    capture.check()
-    other.write_bytes(path.read_bytes())
-    {"removed": path.unlink, "renamed": lambda: path.rename(other), "replaced": lambda: other.replace(path)}[deed]()
-    capture.append(frame(1), TIME)
-    with pytest.raises(StoreError, match=r"a\.stompcap: it was removed"):
-        capture.sync()
-    assert capture.failed
-    capture.close()
-
-
-def test_a_path_that_cannot_be_looked_at_is_not_taken_for_a_removal(tmp_path: Path) -> None:
-    with (tmp_path / "a").open("wb") as stream:
-        assert is_at(stream.fileno(), tmp_path / "a")
-        assert not is_at(stream.fileno(), tmp_path / "b")
-        assert not is_at(stream.fileno(), tmp_path / "a" / "b")
-        with pytest.raises(OSError, match="too long"):
-            is_at(stream.fileno(), tmp_path / ("a" * 300))
-
-
-def test_a_disk_that_does_not_answer_is_no_removal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The frames are taken back, and written again once it answers."""
-    path = tmp_path / "a.stompcap"
-    with CaptureWriter(path) as capture:
-        capture.append(frame(0), TIME)
-
-        def unknown(*_: object) -> bool:
-            raise PermissionError(13, "Permission denied")
-
-        with monkeypatch.context() as patch:
-            for module in (disk, segment):
-                patch.setattr(module, "is_at", unknown)
-            with pytest.raises(StoreError, match="Permission denied"):
-                capture.sync()
-            assert not capture.failed
-            assert capture.end() == 0
-            capture.check()
-        capture.append(frame(0), TIME)
-        capture.sync()
-    assert bodies(path) == [0]

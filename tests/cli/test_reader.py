@@ -71,25 +71,6 @@ def test_lenient_reading_skips_nuls_and_legacy_reading_blank_lines(size: int) ->
     assert starts(everything(legacy, size, version="legacy")) == [6, 32]
 
 
-@pytest.mark.parametrize("size", [1, 5, 1000])
-def test_auto_follows_connected(size: int) -> None:
-    data = (
-        b"CONNECT\r\naccept-version:1.0,1.1\nhost:a\n\n\0CONNECTED\nversion:1.1\n\n\0MESSAGE\na:1\\n\r\n\n\0"
-        b"CONNECTED\nsession:1\n\n\0MESSAGE\na:\\x\n\n\0CONNECT\n\n\0CONNECTED\nversion:9.9\n\n\0MESSAGE\na:\\r\n\n\0"
-    )
-    found = everything(data, size)
-    versions = [place.version for place in found if isinstance(place, Place)]
-    assert versions == [None, None, "1.1", "1.1", "1.0", "1.0", None, None]
-    values = [place.frame.get("a") for place in found if isinstance(place, Place) and place.frame.command == "MESSAGE"]
-    assert values == ["1\n\r", "\\x", "\r"]
-
-
-def test_a_version_that_was_given_stays() -> None:
-    found = everything(b"CONNECTED\nversion:1.2\n\n\0MESSAGE\na:\\r\n\n\0", version="1.0")
-    assert isinstance(found[1], Place)
-    assert found[1].frame.headers["a"] == "\\r"
-
-
 GOOD = b"SEND\ndestination:/queue/a\n\nhi\0"
 
 
@@ -116,21 +97,6 @@ def test_resync(broken: bytes, kind: str, offset: int | None, size: int) -> None
     assert problem.error.kind == kind
     assert problem.error.offset == (len(data) if offset is None else len(GOOD) + offset)
     assert problem.head.startswith(broken[:6])
-
-
-@pytest.mark.parametrize("size", [1, 4, 1000])
-@pytest.mark.parametrize(
-    ("data", "options", "kind"),
-    [
-        (b"BAD\n\0\0\nSENDER\n\0SEN", {"resync": True}, "unknown-command"),  # no frame follows
-        (b"BAD\n" + GOOD, {}, "unknown-command"),
-        (b"SEND\ncontent-length:50\n\n" + b"x" * 30, {"stream_over": 10}, "truncated"),
-    ],
-)
-def test_nothing_follows_what_is_broken(data: bytes, options: dict[str, Any], kind: str, size: int) -> None:
-    good, problem = everything(GOOD + data, size, **options)
-    assert isinstance(problem, Broken)
-    assert (good.start, problem.start, problem.resumed, problem.error.kind) == (0, len(GOOD), None, kind)
 
 
 def test_events_give_the_same_frames_and_errors() -> None:

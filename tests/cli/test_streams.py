@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import random
 import re
 import sys
 import threading
@@ -55,33 +54,6 @@ def test_what_is_dropped_is_counted_and_told_in_its_place(reader: Reader) -> Non
     *lines, last = reader.seen.splitlines()
     assert lines == [b"%02d" % number for number in range(10)]
     assert TOLD.fullmatch(last)[1] == b"20"  # though no line came afterwards
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_every_line_is_written_or_told_of(reader: Reader, seed: int) -> None:
-    """Whatever the reader does, memory stays bounded, and counts of dropped lines stand where these lines would."""
-    chance = random.Random(seed)
-    most = 5000
-    outlet = Outlet("test", reader.write, most=most)
-    for number in range(2000):
-        if chance.random() < 0.02:
-            (reader.reads.clear if reader.reads.is_set() else reader.reads.set)()
-        if chance.random() < 0.02:
-            reader.error = None if reader.error else OSError(errno.ENOSPC, "full")
-        outlet.put(b"%d\n" % number)
-        assert outlet._size <= most + 300  # the line that tells comes on top
-    reader.error = None
-    reader.reads.set()
-    outlet.put(b"2000\n")
-    assert outlet.close(patience(60))
-    at = 0
-    for line in reader.seen.splitlines():
-        if told := TOLD.fullmatch(line):
-            at += int(told[1])
-        else:
-            assert line == b"%d" % at
-            at += 1
-    assert at == 2001
 
 
 def test_a_line_that_a_full_disk_has_cut_ends_before_the_next() -> None:

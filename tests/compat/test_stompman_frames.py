@@ -245,19 +245,6 @@ def test_a_header_is_written_and_read_as_stompman_does(name, value, line):
     assert ours.parse_header(bytearray(line)) == theirs.parse_header(bytearray(line))
 
 
-def test_a_header_alone_takes_and_refuses_the_same_values():
-    for one in ODD_VALUES:
-        for pair in ((one, "value"), ("name", one), (one, one)):
-            assert outcome(ours.dump_header, *pair) == outcome(theirs.dump_header, *pair), pair
-            if not all(isinstance(part, str) for part in pair):
-                assert outcome(ours.strict_dump_header, *pair) is TypeError, pair
-
-
-def test_no_other_class_is_written():
-    with pytest.raises(KeyError):
-        ours.dump_frame(stompman.HeartbeatFrame())
-
-
 @pytest.mark.req("S12-ESC-01", "S12-ESC-02")
 @given(st.dictionaries(texts.filter(bool), texts, max_size=4), st.binary(max_size=8))
 def test_strict_comes_back_whole(headers, body):

@@ -61,26 +61,6 @@ def test_secrets_do_not_show(broker):
     assert "ann" in broker.expectations()
 
 
-def test_over_websocket():
-    with StompBroker(ws_port=0) as broker, stomp.connect(broker.ws_url, heart_beat=NO_BEATS) as client:
-        broker.faults.duplicate("MESSAGE")
-        subscription = client.subscribe("/topic/a")
-        broker.wait_subscribed("/topic/a")
-        client.send("/topic/a", b"x" * 200_000)
-        assert [len(subscription.get(patience(5)).body) for _ in range(2)] == [200_000] * 2
-        assert len(broker.expect("MESSAGE").body) == 200_000
-        assert len(broker.expect("SEND").body) == 200_000  # however large
-
-
-def test_the_oldest_frames_are_forgotten():
-    with StompBroker(keep=5) as broker, stomp.connect(broker.url, heart_beat=NO_BEATS) as client:
-        for number in range(10):
-            client.send("/queue/a", str(number).encode())
-        broker.expect("SEND", **{"content-length": "1"})
-        broker.wait_queued("/queue/a", 10)
-        assert [frame.body for frame in broker.frames] == [b"5", b"6", b"7", b"8", b"9"]
-
-
 @pytest.mark.parametrize(
     ("headers", "right"),
     [
@@ -112,15 +92,6 @@ def test_a_wait_ends_though_there_is_always_something_new():
     record.wait = lambda version, timeout: not time.sleep(0.01)
     with pytest.raises(AssertionError, match=r"no SEND within 0\.05 s; no frames were recorded"):
         record.expect("SEND", {}, timeout=0.05)
-
-
-def test_what_was_looked_at_is_not_looked_at_again_but_all_that_is_new():
-    record = Record(1000)
-    adding = threading.Timer(0.05, lambda: [record.add(recorded(str(n))) for n in range(500)])
-    adding.start()
-    assert record.expect("SEND", {"destination": "499"}, timeout=patience(10)).headers["destination"] == "499"
-    adding.join()
-    assert record.expect("SEND", {}, timeout=0).headers["destination"] == "0"
 
 
 # ---- waiting ----
@@ -174,29 +145,6 @@ def test_wait_connected_and_disconnected(broker):
     broker.wait_disconnected()
 
 
-def test_queued(broker, client):
-    assert broker.queued("/queue/a") == 0
-    for _ in range(3):
-        client.send("/queue/a", b"x", receipt=True)
-    subscription = client.subscribe("/queue/a", ack="client-individual")
-    messages = [subscription.get(patience(5)) for _ in range(3)]
-    assert broker.queued("/queue/a") == 3  # on their way, not acknowledged
-    for message in messages:
-        message.ack()
-    broker.wait_queued("/queue/a", 0)
-    with pytest.raises(AssertionError, match="no 1 messages in /queue/a, where 0 are"):
-        broker.wait_queued("/queue/a", 1, timeout=0.05)
-
-
-def test_it_starts_and_stops_inside_a_running_loop():
-    async def cell():  # code of a notebook runs in the loop of its kernel, without await
-        with StompBroker() as broker, stomp.connect(broker.url) as client:
-            client.send("/queue/a", b"hello", receipt=True)
-            return broker.queued("/queue/a")
-
-    assert asyncio.run(cell()) == 1
-
-
 def test_waiting_does_not_stop_an_event_loop():
     async def main():
         async with StompBroker(Config(port=0, prefetch=1)) as broker, stomp.connect_async(broker.url) as client:
@@ -225,18 +173,6 @@ def test_messages_expire_when_time_is_set_forward(broker, client):
     assert broker.queued("/queue/a") == 1
     broker.advance(12)
     broker.wait_queued("/queue/a", 0)
-
-
-def test_what_is_due_soon_after_is_not_late(broker, client):
-    """A timer of the time before must not hold up what has come near."""
-    subscription = client.subscribe("/queue/a")
-    client.send("/queue/a", b"x", {"AMQ_SCHEDULED_DELAY": "60000"}, receipt=True)
-    broker.advance(30)
-    assert subscription.get(0) is None
-    broker.advance(29.9)
-    started = time.monotonic()
-    assert subscription.get(patience(10)).body == b"x"
-    assert time.monotonic() - started < patience(5)
 
 
 def test_a_client_that_owes_a_heart_beat_is_dead(broker):
@@ -349,16 +285,6 @@ def opened(broker, **options):
     client = OpenedClient(broker.url, heart_beat=NO_BEATS, on_state=on_state, **options)
     client.open_here()
     return client, states
-
-
-def test_a_client_without_a_loop_is_closed_at_once(broker):
-    client, _ = opened(broker)
-    asyncio.run(client.ping())
-    started = time.monotonic()
-    client.close_here()
-    assert time.monotonic() - started < patience(4)
-    assert client.state == "closed"
-    assert not client._link.engine.running
 
 
 def test_states_that_a_loop_has_not_told_are_told_without_one(broker):

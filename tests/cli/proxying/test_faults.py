@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import socket
-from pathlib import Path
 
 import pytest
 
@@ -14,9 +13,7 @@ from cli.proxied import raw
 from patience import patience
 
 from stompcodec import parse
-from stompcodec.cli.proxying import bytes as module
 from stompcodec.cli.proxying.bytes import ACTIONS, faults_of
-from stompcodec.testing import FrameFaults
 
 SEND = b"SEND\ndestination:/queue/a\ncontent-length:5\n\nhello\0"
 OTHER = b"SEND\ndestination:/queue/b\ncontent-length:5\n\nother\0"
@@ -92,16 +89,6 @@ def test_errors(fault: str) -> None:
     assert frame.get("receipt-id") == ("r" if "refuse" in fault else None)
 
 
-@pytest.mark.parametrize("fault", ["down cut_after=10", "up cut_after=3..9"])
-def test_connections_are_reset(fault: str) -> None:
-    with raw(fault) as (_, connect):
-        near, far = connect()
-        sender, reader = (far, near) if "down" in fault else (near, far)
-        sender.send(SEND)
-        with pytest.raises(ConnectionResetError):
-            reader.rest()
-
-
 def test_an_unreachable_broker_resets_its_clients() -> None:
     # The reset may come before the connect has returned.
     with (
@@ -159,17 +146,3 @@ def test_what_is_not_a_fault(text: str, problem: str) -> None:
     with pytest.raises(ValueError, match=re.escape(problem)) as caught:
         faults_of((text,), 0)
     assert repr(text) in str(caught.value)
-
-
-def test_the_table_is_that_of_the_test_plugin_and_of_the_page() -> None:
-    """Each fault of frames of `stompcodec.testing` is an action of the proxy."""
-    methods = {name for name in vars(FrameFaults) if not name.startswith("_")} - {"due", "clear", "add"}
-    assert methods - {"change"} <= set(ACTIONS)
-    page = Path(__file__).resolve().parents[3] / "docs" / "proxy.md"
-    if not page.is_file():
-        pytest.skip("this is not the whole tree")
-    text = page.read_text(encoding="utf-8")
-    words = set(re.findall(r"`([a-z_]+)[ =`…]", text.partition("## Faults")[2]))
-    assert {*ACTIONS, *module._SIDES, *module._FIELDS, *module._ALONE} <= words
-    for fault in re.findall(r"(?<=--fault ')[^']+", text):
-        faults_of((fault,), 0)

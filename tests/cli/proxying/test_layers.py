@@ -165,32 +165,6 @@ def test_messages_keep_kind_and_bytes() -> None:
     assert seen == [("/stomp?x=1", "https://app.example", "odd"), *messages, "in several parts"]
 
 
-def test_closing_codes_are_passed_on() -> None:
-    codes: list[Any] = []
-
-    def handler(connection: Any) -> None:
-        if connection.recv() == "you":
-            connection.close(4001, "mine")
-            return
-        try:
-            connection.recv()
-        except ConnectionClosed as error:
-            codes.append((error.rcvd.code, error.rcvd.reason))  # type: ignore[union-attr]
-
-    with ws_server(handler) as url, proxied(url, place=WS) as proxy:
-        with ws_connect(proxy.url, compression=None) as client:
-            client.send("you")
-            with pytest.raises(ConnectionClosed) as caught:
-                client.recv(patience(10))
-            assert caught.value.rcvd is not None
-            assert (caught.value.rcvd.code, caught.value.rcvd.reason) == (4001, "mine")
-        with ws_connect(proxy.url, compression=None) as client:
-            client.send("me")
-            client.close(4002, "yours")
-        proxy.closed(2)
-    assert codes == [(4002, "yours")]
-
-
 def test_frames_become_messages_behind_tcp() -> None:
     seen: list[Any] = []
     done = threading.Event()
@@ -236,19 +210,3 @@ def test_noise_at_a_port_of_websocket(data: bytes, broker: StompBroker) -> None:
     with proxied(broker.ws_url, place=WS) as proxy:
         last_words(proxy.port, data)
         assert proxy.closed() != "closed"
-
-
-def test_faults_keep_the_kind_of_messages() -> None:
-    def handler(connection: Any) -> None:
-        connection.send("MESSAGE\nmessage-id:1\n\n\0")
-        connection.send(b"MESSAGE\nmessage-id:2\n\n\0")
-        connection.recv()
-
-    with (
-        ws_server(handler) as url,
-        proxied(url, "duplicate MESSAGE times=all", place=WS) as proxy,
-        ws_connect(proxy.url, compression=None) as client,
-    ):
-        first = [client.recv(patience(10)) for _ in range(4)]
-        client.send("ACK\nid:1\n\n\0")
-    assert first == ["MESSAGE\nmessage-id:1\n\n\0"] * 2 + [b"MESSAGE\nmessage-id:2\n\n\0"] * 2

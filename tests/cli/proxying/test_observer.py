@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from stompcodec import Frame, serialize
 from stompcodec.cli.inputs import FrameReader, Place
-from stompcodec.cli.proxying.bytes import Beats, Carrier, Chunk, Event, Exchange, Faults, Foreign, Observer, Passed, Raw
+from stompcodec.cli.proxying.bytes import Exchange, Foreign, Observer, Passed, Raw
 
 BODIES = st.binary(max_size=30)
 TEXT = st.text(st.characters(codec="ascii", exclude_characters="\0"), max_size=8)
@@ -58,28 +58,6 @@ def test_frames_are_those_of_decode(data: bytes, cuts: list[int], keep: int) -> 
         if not event.streamed:
             assert event.place.frame == place.frame
             assert event.octets == data[place.start : place.end]
-
-
-@given(PIECES.map(b"".join), CUTS, st.booleans(), st.booleans())
-def test_a_carrier_changes_nothing(data: bytes, cuts: list[int], framed: bool, faults: bool) -> None:
-    """However frames are taken apart, what is written is what was read, and messages end where frames do."""
-    told: list[Event] = []
-    carrier = Carrier(
-        Exchange(keep=20),
-        "client",
-        faults=Faults(any_frames=True) if faults else None,
-        framed=framed,
-        tell=lambda direction, event, names: told.append(event),
-    )
-    steps = [step for chunk in chunks_of(data, cuts) for step in carrier.take(Chunk(chunk))] + carrier.end()
-    chunks = [step for step in steps if isinstance(step, Chunk)]
-    assert len(chunks) == len(steps)
-    assert b"".join(chunk.data for chunk in chunks) == data
-    if chunks:
-        assert chunks[-1].end
-    if framed and not any(isinstance(event, Foreign) for event in told):
-        frames = [event for event in told if isinstance(event, (Passed, Beats))]
-        assert sum(chunk.end for chunk in chunks) == len(frames)
 
 
 @pytest.mark.parametrize(("side", "destination"), [("broker", "a\\c"), ("client", "a:")])

@@ -115,25 +115,6 @@ def broker():  # type: ignore[no-untyped-def]
 # What is not STOMP, and findings
 
 
-@pytest.mark.parametrize("side", ["client", "broker"])
-def test_what_is_not_stomp_passes_and_is_shown(side: str) -> None:
-    noise = b"GET / HTTP/1.1\r\nAuthorization: Basic hunter2\r\nCookie: sid=hunter2\r\n\r\n" + bytes(range(256)) * 300
-    with raw() as (proxy, connect):
-        near, far = connect()
-        sender, reader = (near, far) if side == "client" else (far, near)
-        sender.send(noise)
-        sender.send(SEND)
-        assert reader.read(len(noise) + len(SEND)) == noise + SEND
-        entry = proxy.wait(lambda entry: entry.kind == "not-stomp")
-        reader.send(SEND if side == "broker" else CONNECTED)  # the other direction is still read
-        proxy.frame("SEND" if side == "broker" else "CONNECTED")
-    assert entry.direction == side
-    assert entry.begin.startswith(b"GET / HTTP/1.1")
-    assert b"hunter2" not in entry.begin
-    assert [finding.rule for finding in entry.findings] == ["S12-FRM-06"]
-    assert proxy.tally.foreign[side] == len(noise) + len(SEND)  # type: ignore[index]
-
-
 def test_rules_of_the_conversation_of_both_directions() -> None:
     subscribe = b"SUBSCRIBE\nid:1\ndestination:/queue/a\nack:client\n\n\0"
     message = b"MESSAGE\nsubscription:1\nmessage-id:7\ndestination:/queue/a\n\n\0"

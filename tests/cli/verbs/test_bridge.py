@@ -13,19 +13,17 @@ import threading
 from pathlib import Path
 
 import pytest
-from patience import interval, patience
+from patience import patience
 
 pytest.importorskip("click")
 
-from bridge.running import fill, take_all
+from bridge.running import fill
 from cli.running import COMMAND, objects
 from cli.running import run as run_verb
 from click.testing import Result
 
-import stompcodec.client as stomp
-from stompcodec.bridge import DEAD_LETTER, Way
+from stompcodec.bridge import DEAD_LETTER
 from stompcodec.cli import connecting
-from stompcodec.cli.app import app
 from stompcodec.cli.screen import StatusLine
 from stompcodec.cli.streams import ENDING
 from stompcodec.cli.verbs import bridge as verb
@@ -150,16 +148,6 @@ def test_names_without_messages_are_listed(one: StompBroker, other: StompBroker)
     assert carry(one, other, "--drain").stderr.endswith("/s\n")
 
 
-def test_it_drains_all_queues_by_default(one: StompBroker, other: StompBroker) -> None:
-    fill(one.url, "/queue/a", 3)
-    fill(one.url, "/queue/b", 2)
-    result = run(one.url, other.url, "--drain")
-    assert (result.exit_code, result.stdout) == (0, ""), result.output
-    assert result.stderr.startswith("5 messages carried, 0.0 MB, ")
-    assert [len(take_all(other.url, f"/queue/{name}")) for name in "ab"] == [3, 2]
-    assert carry(one, other, "--drain", "-q").output == ""
-
-
 def test_maps_of_a_file_and_json(one: StompBroker, other: StompBroker, tmp_path: Path) -> None:
     fill(one.url, "/queue/a", 3)
     (tmp_path / "maps").write_text("# what goes where\n\n/queue/a=/queue/b\n")
@@ -182,35 +170,6 @@ def test_refused_messages_are_exit_status_1(one: StompBroker, other: StompBroker
         assert words in result.stderr
     assert "\x1b" not in result.stderr
     assert one.queued("/queue/mine") == 1
-
-
-def test_messages_that_a_drain_leaves_are_exit_status_1(one: StompBroker, other: StompBroker) -> None:
-    fill(one.url, "/queue/a", 1)
-    fill(one.url, "/queue/a", 1, delay="3600000")
-    result = carry(one, other, "--drain", "--idle", "0.1", "--json")
-    assert result.exit_code == 1
-    assert "1 message carried" in result.stderr
-    assert "1 left in FROM" in result.stderr
-    assert objects(result)[-1]["left"] == 1
-
-
-def test_a_large_body_is_refused_by_name(one: StompBroker, other: StompBroker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(verb, "_MAX_BODY", 2048)
-    with stomp.connect(one.url) as client:
-        client.send("/queue/a", bytes(3000), receipt=True)
-    result = carry(one, other)
-    assert result.exit_code == 1
-    assert "a message of /queue/a exceeds max_body (2048 bytes): it stays at FROM" in result.stderr
-    assert one.queued("/queue/a") == 1
-
-
-def test_count_and_wait(one: StompBroker, other: StompBroker) -> None:
-    fill(one.url, "/queue/a", 5)
-    assert carry(one, other, "-n", "2").exit_code == 0
-    one.wait_queued("/queue/a", 3)
-    seconds = f"{interval(500) / 1000:g}"
-    result = carry(one, other, "-n", "9", "-w", seconds)
-    assert (result.exit_code, f"3 of 9 messages came in {seconds} s" in result.stderr) == (1, True)
 
 
 @pytest.mark.parametrize("way", ["environment", "url"])
@@ -301,27 +260,3 @@ def test_a_signal_ends_it_while_it_connects(one: StompBroker, end: str, number: 
         thread.join(patience(60))
     assert result.exit_code == 130
     assert result.stderr == f"stompcodec: ended before it was connected to {end} ({url})\n"
-
-
-def test_lost_ends_are_reported_once(one: StompBroker, other: StompBroker) -> None:
-    results: list[Result] = []
-    thread = threading.Thread(target=lambda: results.append(carry(one, other, "-n", "2")))
-    thread.start()
-    one.wait_subscribed("/queue/a", timeout=patience(30))
-    fill(one.url, "/queue/a", 1)
-    other.wait_queued("/queue/a", 1, timeout=patience(30))
-    other.stop()
-    fill(one.url, "/queue/a", 1)
-    other.start()
-    thread.join(patience(60))
-    (result,) = results
-    assert result.exit_code == 0, result.output
-    assert result.stderr.count("TO (") == 1
-    assert "connecting again" in result.stderr
-
-
-def test_defaults_are_those_of_the_library() -> None:
-    way = Way()
-    defaults = {option.name: option.default for option in app.get_command(None, "bridge").params}
-    for name in ("prefetch", "batch", "dead_letter"):
-        assert defaults[name] == getattr(way, name)

@@ -13,7 +13,6 @@ import pytest
 
 pytest.importorskip("click")
 
-from cli.packets import pcap, pcapng
 from cli.running import objects, run
 
 from stompcodec import Frame
@@ -81,18 +80,6 @@ def test_decode_shows_the_frames_with_their_file_and_their_offset_in_it(capture:
     assert several[-2:] == [str((files_of(capture) * 4)[3]), str(raw)]
 
 
-@pytest.mark.parametrize("view", VIEWS)
-def test_each_view_shows_a_capture_without_its_index(capture: Path, view: list[str]) -> None:
-    result = run("decode", *view, capture)
-    assert (result.exit_code, result.stderr) == (0, "")
-    assert "MESSAGE" in result.stdout
-    heads = [line for line in result.stdout.splitlines() if line.startswith("==> ")]
-    shown = capture.is_dir() and "--json" not in view and "--summary" not in view
-    assert heads == ([f"==> {path} <==" for path in files_of(capture)] if shown else [])
-    if "--summary" in view:
-        assert f"bytes {sum(map(len, FRAMES)):,}, frames 4, heart-beats 0" in result.stdout
-
-
 def test_lint_names_the_segment_and_the_offset_in_it(capture: Path) -> None:
     bad = octets_of(Frame("SEND", {}, b""))
     good = run("lint", capture)
@@ -111,19 +98,6 @@ def test_lint_names_the_segment_and_the_offset_in_it(capture: Path) -> None:
     (place,) = (each["locations"][0]["physicalLocation"] for each in sarif["results"] if each["ruleId"] == "S12-SND-01")
     assert place == {"artifactLocation": {"uri": last.as_posix()}, "region": {"byteOffset": at, "byteLength": 1}}
     assert f"{last}: errors 1," in run("lint", capture).stdout
-
-
-def test_a_conversation_goes_on_in_the_next_segment_but_not_in_another_chain_nor_behind_a_gap(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.stompcap", [SUBSCRIBE] * 2)
-    write(path, [SUBSCRIBE], chain="other")
-    found = [(each["rule"], each["file"]) for each in objects(run("lint", "--json", path))]
-    assert found == [("S12-SUB-06", str(files_of(path)[1]))]
-    again = write(tmp_path / "b.stompcap", [SUBSCRIBE, FRAMES[0], SUBSCRIBE])
-    assert "S12-SUB-06" in run("lint", again).stdout
-    files_of(again)[1].unlink()
-    result = run("lint", again)
-    assert "S12-SUB-06" not in result.stdout
-    assert (result.exit_code, "are missing" in result.stderr) == (1, True)
 
 
 @pytest.mark.parametrize("verb", ["decode", "lint"])
@@ -249,22 +223,3 @@ def test_a_compressed_capture_ends_with_a_hint(tmp_path: Path, before: list[str]
             assert len(result.stdout.splitlines()) == 4 + (before[0] == "inspect")
         (line,) = (line for line in result.output.splitlines() if "this is the index of a capture" in line)
         assert "content-length" not in line
-
-
-@pytest.mark.parametrize("verb", ["decode", "lint"])
-@pytest.mark.parametrize(
-    ("data", "hint"),
-    [
-        (pcapng([]), "inspect and convert read it"),
-        (pcap([]), "inspect and convert read it"),
-        (pcap([])[3::-1] + pcap([])[4:], "inspect and convert read it"),
-        (b'{"command":"ACK"}\n', "encode --json writes its frames"),
-        (b"PAR1\0\0", "convert reads it"),
-    ],
-    ids=["ng", "big", "little", "json", "parquet"],
-)
-def test_other_formats_get_a_hint(tmp_path: Path, verb: str, data: bytes, hint: str) -> None:
-    (tmp_path / "a").write_bytes(data)
-    result = run(verb, tmp_path / "a")
-    assert result.exit_code == 1
-    assert hint in result.output

@@ -21,7 +21,7 @@ from cli.running import COMMAND, run
 from click.testing import CliRunner
 
 from stompcodec.cli import connecting
-from stompcodec.cli.connecting import Context, Contexts, load
+from stompcodec.cli.connecting import Context, load
 from stompcodec.uri import parse_uri
 
 SECRET = "s3cret-passcode"
@@ -110,15 +110,6 @@ def test_the_file_is_private_and_replaced_at_once(config: Path, monkeypatch: pyt
     assert sorted(path.name for path in config.parent.iterdir()) == ["contexts.json", "contexts.lock"]
 
 
-def test_a_link_to_the_file_stays_one(config: Path, tmp_path: Path) -> None:
-    add("a", "localhost:1")
-    config.rename(tmp_path / "kept.json")
-    config.symlink_to(tmp_path / "kept.json")
-    add("b", "localhost:2")
-    assert config.is_symlink()
-    assert set(load().all) == {"a", "b"}
-
-
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o620, 0o601])
 def test_a_file_that_others_can_use_is_refused(config: Path, mode: int) -> None:
     add("a", "127.0.0.1:1")
@@ -163,11 +154,6 @@ def test_a_broken_file_is_2_before_connecting(config: Path, content: bytes, monk
         assert result.exit_code == 2, result.output
         assert str(config) in result.output.replace("\n", "")
         assert "Traceback" not in result.output
-
-
-def test_a_file_of_the_largest_size_is_read(config: Path) -> None:
-    write(config, b'{"format": 1, "contexts": {}}'.ljust(2**20))
-    assert load() == Contexts({})
 
 
 @pytest.mark.parametrize(

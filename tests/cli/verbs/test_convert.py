@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import os
-import random
 import struct
 import subprocess
 import sys
@@ -67,21 +66,6 @@ def test_there_and_back(capture: Path, tmp_path: Path, through: str) -> None:
     expected, found = held(capture), held(tmp_path / "back.stompcap")
     assert [frame for _, frame in found] == [frame for _, frame in expected]
     assert [time for time, _ in found] == ([0] * 3 if through == "x.stomp" else [time for time, _ in expected])
-
-
-def test_a_fault_behind_a_gap_has_its_offset_in_the_chain(tmp_path: Path) -> None:
-    send, broken = b"SEND\ndestination:/queue/a\n\n\0", b"SEND\nx:\\q\n\n\0"
-    path = tmp_path / "a.stompcap"
-    with CaptureWriter(path, segment_octets=1) as writer:
-        for octets in (send, broken + send):
-            writer.append(octets, TIME)
-            writer.sync()
-    first, _ = sorted(path.glob("*.stomp"))
-    first.unlink()
-    result = run("--resync", path, "-")
-    assert [each["offset"] for each in objects(result)] == [len(send + broken)]
-    assert f"octet {len(send) + broken.index(b'q') - 1}: bad-escape" in result.stderr
-    assert f"continued at octet {len(send + broken)}" in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -200,12 +184,6 @@ def test_nothing_is_made_where_nothing_can_be_read(
     assert {path.name for path in tmp_path.iterdir()} == {"foreign", "packed.gz"}
 
 
-def test_an_empty_input_makes_an_empty_output(tmp_path: Path) -> None:
-    (tmp_path / "empty.stomp").write_bytes(b"")
-    good(tmp_path / "empty.stomp", tmp_path / "out.jsonl")
-    assert (tmp_path / "out.jsonl").read_bytes() == b""
-
-
 # ---- packets ----
 
 
@@ -285,18 +263,6 @@ def test_ipv6() -> None:
     assert [frame.command for _, frame in dissected(file_of([tcp(a, b, 7, flags=SYN), tcp(a, b, 8, data)]))] == ["SEND"]
 
 
-@given(st.integers(0, 2**32), st.integers(1, 200))
-def test_packets_out_of_order_and_twice(seed, size) -> None:
-    """Within a window of few, as networks do it, and each maybe twice."""
-    roll = random.Random(seed)
-    sent = conversation(size=size)
-    order = sorted(range(2, len(sent)), key=lambda number: number + roll.uniform(0, 6))
-    order = [number for number in order for _ in range(roll.choice((1, 1, 2)))]
-    found = dissected(file_of([sent[number] for number in (0, 1, *order)]))
-    expected = [frame for _, data in TALK for frame in parse(data, "1.1")]
-    assert sorted(repr(frame) for _, frame in found) == sorted(map(repr, expected))
-
-
 def test_a_packet_that_is_missing_costs_its_frame_only() -> None:
     sent = conversation()
     lost = next(number for number, data in enumerate(sent) if b"x" * 70 in data)
@@ -305,10 +271,6 @@ def test_a_packet_that_is_missing_costs_its_frame_only() -> None:
     assert sorted(frame.command for _, frame in found) == sorted(set(COMMANDS) - {"SEND"})
     (problem,) = problems
     assert "10.0.0.1:50000 to 10.0.0.2:61613: bytes are missing" in problem
-
-
-def test_a_recording_that_begins_in_the_middle() -> None:
-    assert "DISCONNECT" in [frame.command for _, frame in dissected(file_of(conversation()[10:]), [])]
 
 
 def test_other_protocols_are_passed_over() -> None:

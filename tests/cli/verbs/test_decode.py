@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from stompcodec import Frame, serialize, serialize_many
 from stompcodec.cli.files import frame_of
-from stompcodec.cli.show import Sizes, body_of, indent_json, indent_xml
+from stompcodec.cli.show import Sizes, body_of
 
 #: In the shape of what a railway feed sends: no content-length, a message-id with raw colons, an EOL at the end.
 RAILWAY = (
@@ -126,33 +126,6 @@ def test_nothing_reaches_the_terminal_that_it_may_obey(view: list[str]) -> None:
     assert not set(evil) - set("owned0;]2J") & set(result.output)
 
 
-@pytest.mark.parametrize("view", VIEWS)
-def test_bad_input_shows_what_is_good_then_one_line(view: list[str], tmp_path: Path) -> None:
-    file = tmp_path / "a.stomp"
-    file.write_bytes(RAILWAY + BAD + RAILWAY)
-    result = run(*view, file)
-    assert result.exit_code == 1
-    assert "MESSAGE" in result.stdout
-    assert "SEND" not in result.stdout
-    (line,) = result.stderr.splitlines()
-    assert line.startswith(f"stompcodec: {file}: octet {len(RAILWAY) + 7}: bad-escape: ")
-    assert "fix the sender, or read with --lenient to keep the backslash; --resync continues after it" in line
-
-
-@pytest.mark.parametrize("view", [[], ["--json"], ["--summary"]])
-def test_resync_reports_each_break(view: list[str], tmp_path: Path) -> None:
-    file = tmp_path / "a.stomp"
-    file.write_bytes(RAILWAY + BAD + RAILWAY + BAD + RAILWAY + b"SEND\n")
-    result = run("--resync", *view, file)
-    assert result.exit_code == 1
-    first, second, third = result.stderr.splitlines()
-    assert first.endswith(f"continued at octet {len(RAILWAY + BAD)})")
-    assert "bad-escape" in second
-    assert "truncated" in third
-    if view == ["--json"]:
-        assert len(result.stdout.splitlines()) == 3
-
-
 def test_several_files_and_gzip(tmp_path: Path) -> None:
     good, bad, torn = tmp_path / "good.stomp.gz", tmp_path / "bad.stomp", tmp_path / "torn.gz"
     good.write_bytes(gzip.compress(RAILWAY))
@@ -205,17 +178,6 @@ def test_no_body_is_too_odd_to_be_shown(body: bytes) -> None:
         shown = body_of(Frame("SEND", headers, body))
         assert len(shown.text) < 100 * len(body) + 1000
         assert run("--pretty", input=serialize(Frame("SEND", headers, body))).exit_code == 0
-
-
-def test_indenting_changes_white_space_only() -> None:
-    text = r'{"a":1.10,"a":1E5,"b":["\u00e9\n,:{}[]",{},[],[[]],null,12345678901234567890123],"c":{"d":true}}'
-    assert json.loads(indent_json(text)) == json.loads(text)
-    assert "".join(indent_json(text).split()) == text
-    assert indent_json("[ ]") == "[]"
-    for wrong in ("[1,]", "{", "[1] 2"):
-        with pytest.raises(ValueError, match=r"."):
-            indent_json(wrong)
-    assert "<p:b>x</p:b>" in indent_xml('<a xmlns:p="q"><p:b>x</p:b></a>')
 
 
 def test_sizes_stay_exact_until_there_are_many() -> None:

@@ -22,7 +22,7 @@ from client.peer import Peer
 from crash.process import BrokerProcess
 
 import stompcodec.client as stomp
-from stompcodec.cli.looking import Origin, kind_of, origin_of
+from stompcodec.cli.looking import kind_of
 from stompcodec.cli.verbs.queues import MOST_LISTED, Returning
 from stompcodec.testing import StompBroker
 
@@ -121,26 +121,6 @@ def test_other_brokers_do_not_tell_the_two_names_apart(at: Runner, server: str) 
     with Foreign(server, []) as peer:
         assert at("move", "/queue/a", "a", "--yes", "-u", peer.url).exit_code == 2
         assert peer.sent == []
-
-
-def test_a_retried_letter_that_fails_again_counts_on(at: Runner) -> None:
-    first = []
-    with stomp.connect(at.url) as client:
-        bury(client, "/queue/again")
-        for _ in range(2):
-            assert at("dlq", "retry", "/queue/DLQ.again", "--yes").exit_code == 0
-            with client.subscribe("/queue/again", ack="client-individual") as subscription:
-                message = subscription.get(patience(20))
-                assert message is not None
-                assert not message.redelivered
-                first.append(message.headers["dead-letter-first-time"])
-                message.nack(requeue=False, receipt=True)
-        letter = client.receive("/queue/DLQ.again")
-    assert letter is not None
-    assert {*first, letter.headers["dead-letter-first-time"]} == {first[0]}
-    names = ("dead-letter-reason", "original-destination", "dead-letter-attempts")
-    assert [letter.headers[name] for name in names] == ["rejected", "/queue/again", "1"]
-    assert [name for name, _ in letter.headers.pairs()].count("original-destination") == 1
 
 
 # The deputy: eve wants a message in a queue that she may not send to
@@ -358,21 +338,3 @@ def test_an_agreement_covers_only_what_was_listed() -> None:
     going = [letter for letter in letters if returning.aim(letter, kind).queue is not None]
     assert len(going) == MOST_LISTED == len(list(returning.listed())) - 1
     assert returning.staying() == (5_000 - MOST_LISTED, 5_000 - MOST_LISTED)
-
-
-@pytest.mark.parametrize(
-    ("id", "origin"),
-    [
-        ("18c2-dl-17", Origin("orders", True)),
-        ("18c2-du-17", Origin(None, True)),
-        ("18c2-ds-17", Origin(None, True)),
-        ("18c2-17", Origin("orders")),  # an older version of our broker, or not a letter
-        ("e-dl-x", Origin("orders")),
-        ("ID:x-dl-1", Origin("orders")),
-    ],
-)
-def test_the_message_id_proves_an_origin_only_at_our_broker(id: str, origin: Origin) -> None:
-    letter = letter_of(id, "orders")
-    for server in ("stompcodec/1", "stompcodec/1 as artemis"):
-        assert origin_of(letter, "/queue/DLQ.a", kind_at(server, "stompcodec")) == origin
-    assert origin_of(letter, "/queue/DLQ.a", kind_at(ACTIVEMQ, "activemq")) == Origin("/queue/orders")

@@ -24,7 +24,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stompcodec import Frame, serialize
-from stompcodec.capture import CaptureWriter, octets_of
 
 TIME = 1_700_000_000_123_456
 LOGIN = b"CONNECT\nlogin:ann\npasscode:hunter2\naccept-version:1.2\nhost:a\n\n\0"
@@ -92,24 +91,6 @@ FRAMES = st.lists(
 )
 
 
-@given(frames=FRAMES, eols=st.sampled_from([b"", b"\n", b"\r\n\n"]))
-def test_the_parts_are_where_they_are(frames: list[Frame], eols: bytes) -> None:
-    data = eols.join(serialize(frame) for frame in frames)
-    found = objects("-", "--version", "1.2", input=data)
-    assert len(found) == len(frames)
-    for frame, each in zip(frames, found):
-        octets = serialize(frame)
-        assert data[each["offset"] : each["end"]] == octets
-        lines = octets.partition(b"\n\n")[0].split(b"\n")
-        cuts = [(part["part"], data[part["start"] : part["end"]]) for part in each["parts"]]
-        headers = [text for part, text in cuts if part == "header"]
-        assert (("command", lines[0]), headers) == (cuts[0], lines[1:])
-        assert [text for part, text in cuts if part == "body"] == ([frame.body] if frame.body else [])
-        assert cuts[-1] == ("end", b"\0")
-        named = [part["name"] for part in each["parts"] if part["part"] == "header"]
-        assert named[: len(frame.headers.pairs())] == [name for name, _ in frame.headers.pairs()]
-
-
 @pytest.mark.parametrize(
     ("options", "data", "expected", "kept"),
     [
@@ -163,13 +144,6 @@ def test_marks_stand_at_what_they_are_about_with_the_titles_of_rules() -> None:
     assert lines[at + 1].startswith("warning S12-FRM-05: ")
 
 
-def test_marks_know_what_came_before() -> None:
-    subscribe = b"SUBSCRIBE\nid:1\ndestination:/q\n\n\0"
-    _, first, second = objects("-", input=LOGIN + 2 * subscribe)
-    assert first["lint"] == []
-    assert [mark["rule"] for mark in second["lint"]] == ["S12-SUB-06"]
-
-
 # What is broken
 
 
@@ -195,16 +169,6 @@ def test_a_fault_is_an_entry() -> None:
     assert "no further frame was found" in objects("--resync", input=BROKEN, status=1)[0]["lint"][0]["text"]
 
 
-def test_a_stream_cut_short(tmp_path: Path) -> None:
-    page = Page(input=SEND + SEND[:-3], status=1)
-    assert [entry["command"] for entry in page.entries] == ["SEND", "truncated"]
-    assert page.octets(2)[0] == SEND[:-3]
-    packed = tmp_path / "a.gz"
-    packed.write_bytes(gzip.compress(SEND * 9)[:-12])
-    result = run(packed, "--json")
-    assert (result.exit_code, "cannot be read: " in result.stderr) == (1, True)
-
-
 def test_pages_that_cannot_be_made(tmp_path: Path) -> None:
     file, page = tmp_path / "a.stomp", tmp_path / "page.html"
     file.write_bytes(SEND)
@@ -222,52 +186,7 @@ def test_wrong_usage(wrong: str) -> None:
     assert (result.exit_code, "Error: " in result.stderr) == (2, True)
 
 
-def test_an_empty_stream() -> None:
-    assert Page(input=b"").entries == []
-    result = run(input=b"\n\n")
-    assert (result.exit_code, "no frame 1: it has 0" in result.stderr) == (1, True)
-
-
 # Captures and packets
-
-
-def test_a_capture_with_times(tmp_path: Path) -> None:
-    path = tmp_path / "a.stompcap"
-    with CaptureWriter(path) as writer:
-        for number in range(3):
-            writer.append(octets_of(Frame("MESSAGE", {"message-id": str(number)}, b"x" * number)), TIME + number)
-    found = objects(path)
-    assert [each["time"] for each in found] == [TIME, TIME + 1, TIME + 2]
-    assert [each["offset"] for each in found] == [0, found[0]["end"], found[1]["end"]]
-    page = Page(path)
-    assert [page.entries[at]["time"] for at in (0, 2)] == ["2023-11-14 22:13:20.123456", "2023-11-14 22:13:20.123458"]
-    assert page.octets(3)[0].endswith(b"\n\nxx\0")
-    assert "22:13:20.123" in run(path).output
-
-
-def test_offsets_of_a_capture_are_those_of_its_chain(tmp_path: Path) -> None:
-    (tmp_path / "frames-00000000000000000100.stomp").write_bytes(SEND * 2)
-    (tmp_path / "other-00000000000000000000.stomp").write_bytes(SEND)
-    found = objects(tmp_path, status=1)  # there is no index, which is told
-    places = [(each["flow"], each["offset"]) for each in found]
-    assert places == [("frames", 100), ("frames", 100 + len(SEND)), ("other", 0)]
-    assert found[0]["parts"][1]["start"] == 105
-    assert found[0]["end"] == 100 + len(SEND)
-    assert Page(tmp_path, status=1).octets(2) == {0: SEND}
-
-
-def test_a_fault_in_a_capture_whose_begin_is_gone(tmp_path: Path) -> None:
-    path = tmp_path / "a.stompcap"
-    with CaptureWriter(path, segment_octets=1) as writer:
-        for octets in (SEND, BROKEN):
-            writer.append(octets, TIME)
-            writer.sync()
-    first, _ = sorted(path.glob("*.stomp"))
-    first.unlink()
-    (fault,) = objects(path, status=1)
-    assert (fault["offset"], fault["time"]) == (len(SEND), TIME)
-    assert fault["fault"]["offset"] == len(SEND) + BROKEN.index(b"\\q")
-    assert Page(path, status=1).entries[0]["parts"][0]["start"] == BROKEN.index(b"\\q")
 
 
 def conversation(client: bytes, server: bytes, kind: Any = pcapng) -> bytes:
@@ -431,34 +350,6 @@ def test_only_its_own_script_may_run() -> None:
     assert not [tag for tag, _ in page.elements if tag in ("link", "img", "iframe", "object", "base")]
 
 
-def test_headers_as_meant_and_as_written() -> None:
-    data = b"SEND\ndestination:/queue/a\nx\\cy:a\\nb\\\\\n\n\0"
-    _, plain, escaped, _ = Page(input=data).entries[0]["parts"]
-    assert (plain["meant"], plain["plain"]) == ("/queue/a", True)
-    assert (escaped["name"], escaped["meant"], escaped["plain"]) == ("x:y", "a\nb\\", False)
-    assert escaped["written"] == "x\\cy:a\\nb\\\\"
-    out = run(input=data).output
-    assert "written as x\\cy:a\\nb\\\\" in out
-    assert "written as destination" not in out
-
-
-@pytest.mark.parametrize(
-    ("headers", "body", "form", "text"),
-    [
-        ({}, b'{"a":[1]}', "json", '{\n  "a": [\n    1\n  ]\n}'),
-        ({}, b"<a><b/></a>", "xml", "<b/>"),
-        ({"content-encoding": "gzip"}, gzip.compress(b'{"a":1}', mtime=0), "json", '{\n  "a": 1\n}'),
-        ({}, b"\0\xff", "binary", "00 ff"),
-    ],
-)
-def test_bodies_are_readable(headers: dict[str, str], body: bytes, form: str, text: str) -> None:
-    data = serialize(Frame("SEND", {"destination": "/q", **headers}, body))
-    shown = Page(input=data).entries[0]["body"]
-    assert shown["form"] == form
-    assert text in shown["text"]
-    assert text in run(input=data).output
-
-
 @pytest.mark.parametrize(("size", "note"), [(2**20, "decompressed to 1048576 bytes"), (2**20 + 1, "more than 1048576")])
 def test_inflating_is_bounded(size: int, note: str) -> None:
     data = serialize(Frame("SEND", {"content-encoding": "gzip"}, gzip.compress(bytes(size))))
@@ -507,17 +398,6 @@ def test_bodies_are_cut(size: int, shown: int, pane: int) -> None:
     assert bytes.fromhex("".join(re.findall(r"^[0-9a-f]{8}  (.{48})", out, re.MULTILINE))).count(b"x") == pane
 
 
-def test_long_heads_are_cut_and_the_body_is_there() -> None:
-    data = serialize(Frame("SEND", [("destination", "/q"), *[("x" * 40, "y" * 2100)] * 20], b"hello"))
-    page = Page(input=data)
-    body = data.index(b"hello")
-    assert page.octets() == {0: data[: 16 * 1024], body: b"hello\0"}
-    assert page.entries[0]["more"] == 22 - 9
-    assert max(len(part.get("meant", "")) for part in page.entries[0]["parts"]) == 2000
-    marks = page.entries[0]["marks"]
-    assert all(mark["part"] is None or mark["part"] < len(page.entries[0]["parts"]) for mark in marks)
-
-
 @pytest.mark.parametrize("body", [b"x" * 4096, b"\0\xff" * 2048, EVIL.encode() * 30, b""], ids=["x", "bin", "evil", ""])
 def test_a_page_has_at_most_2_mb(body: bytes) -> None:
     frame = serialize(Frame("SEND", [("destination", EVIL), *[(f"h{number}", "v") for number in range(30)]], body))
@@ -528,18 +408,6 @@ def test_a_page_has_at_most_2_mb(body: bytes) -> None:
     sizes = [sum(map(len, page.octets(number + 1).values())) for number in range(len(page.entries))]
     assert sizes == sorted(sizes, reverse=True)  # the bodies of later frames are the ones that are cut
     assert len(frame) - sizes[-1] <= max(0, len(body) + 1 - 256)
-
-
-@pytest.mark.parametrize("before", [0, 300])
-def test_the_message_that_is_shown_first_has_its_whole_body(before: int) -> None:
-    """However many frames there are, and wherever it stands among them."""
-    long = serialize(Frame("MESSAGE", {"destination": "/q", "message-id": "1", "subscription": "s"}, b"x" * 4000))
-    page = Page(input=CONNECTED * before + long * 2500)
-    first = page.book["first"]
-    assert first == before
-    assert sum(map(len, page.octets(first + 1).values())) == len(long)
-    assert page.entries[first]["body"]["notes"] == []
-    assert len(page.text.encode()) <= 2_000_000
 
 
 def test_one_enormous_frame_does_not_break_the_bound() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import os
-import signal
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -154,28 +153,3 @@ def test_a_stream_whose_source_is_killed_starts_again(
     assert waited(lambda: cast("StreamingQuery", left.pop(0))) == {"batches": 5, "frames": 50, "late": 5}
     assert caplog.text.count("starts again") == 2
     assert left == []
-
-
-def test_another_failure_ends_a_stream() -> None:
-    from pyspark.errors import StreamingQueryException
-
-    left = [Query(range(1), "Traceback (most recent call last): no disk"), Query(range(1))]
-    with pytest.raises(StreamingQueryException, match="no disk"):
-        waited(lambda: cast("StreamingQuery", left.pop(0)))
-    assert len(left) == 1
-
-
-def test_a_stream_that_is_told_to_stop_does_not_start_again() -> None:
-    starts = []
-
-    class Stopped(Query):
-        def awaitTermination(self, seconds: float | None = None) -> None:
-            os.kill(os.getpid(), signal.SIGTERM)
-            super().awaitTermination(seconds)
-
-    def start() -> StreamingQuery:
-        starts.append(Stopped(range(1), "Connection reset"))
-        return cast("StreamingQuery", starts[-1])
-
-    assert waited(start) == {"batches": 1, "frames": 10, "late": 1}
-    assert len(starts) == 1

@@ -64,24 +64,6 @@ def test_utf_8_is_sent_as_text(at: Runner, fresh: str, body: bytes, more: list[s
     assert headers.get("content-type") == kind
 
 
-@pytest.mark.parametrize(
-    ("arguments", "input", "counted"),
-    [
-        (["hello"], None, [False]),
-        (["{}", "-H", "content-type:application/json"], None, [False]),
-        (["png", "-H", "content-type:image/png"], None, [True]),
-        (["--json"], [[], [["content-length", "1"]]], [False, True]),  # lines keep what they were
-    ],
-)
-def test_a_jms_broker_gets_text_without_content_length(
-    arguments: list[str], input: list[list[list[str]]] | None, counted: list[bool]
-) -> None:
-    lines = [json.dumps({"command": "SEND", "headers": each, "body": "x"}) for each in input or ()]
-    with StompBroker(dialect="activemq") as broker:
-        assert run("pub", "/queue/a", *arguments, "-u", broker.url, input="\n".join(lines)).exit_code == 0
-        assert ["content-length" in broker.expect("SEND").headers for _ in counted] == counted
-
-
 @pytest.mark.parametrize("more", [[], ["--tx"]])
 def test_a_message_for_each_line(at: Runner, fresh: str, more: list[str]) -> None:
     result = at("pub", fresh, "-l", *more, input=b"one\r\n\nthree\nlast")
@@ -249,16 +231,3 @@ def test_the_address_wins_over_the_environment(at: Runner) -> None:
     assert at("ping", "-c", "0", STOMPCODEC_URL="stomp://127.0.0.1:1").exit_code == 1
     url = f"ws://127.0.0.1:{at.broker.ws_port}/any/path"
     assert json.loads(at.good("ping", url, "--json"))["version"] == "1.2"
-
-
-@pytest.mark.parametrize(
-    ("scheme", "words"),
-    [("ws", "the right scheme"), ("stomp+ssl", "the right scheme"), ("stomp", "is it a STOMP broker")],
-)
-def test_what_speaks_no_stomp(at: Runner, scheme: str, words: str) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        port = silent.getsockname()[1] if scheme == "stomp" else at.broker.port
-        result = at("ping", f"{scheme}://127.0.0.1:{port}", "--timeout", "0.3" if scheme == "stomp" else "2")
-    assert result.exit_code == 1
-    (line,) = result.stderr.splitlines()
-    assert words in line

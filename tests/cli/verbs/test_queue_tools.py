@@ -205,25 +205,6 @@ def test_dead_letters_are_listed_shown_and_sent_back(broker: StompBroker, letter
     assert broker.queued(letters) == 1
 
 
-def test_letters_of_unknown_origin_stay_and_make_the_status_1(broker: StompBroker, letters: str) -> None:
-    for origin in ({}, {"original-destination": "/topic/a"}, {"original-destination": letters}):
-        fill(broker, letters, 1, **origin)
-    result = run(broker, "dlq", "retry", letters, "--yes")
-    assert result.exit_code == 1
-    assert f"3 messages stayed in {letters}: " in result.stderr
-    assert "name one with --to" in result.stderr
-    assert len(bodies(broker, FROM)) == 3
-    good(broker, "dlq", "retry", letters, "--to", FROM, "--yes")
-    assert len(bodies(broker, FROM)) == 3
-
-
-def test_a_consumer_that_rejects_again_does_not_keep_retry_busy(broker: StompBroker, letters: str) -> None:
-    with stomp.connect(broker.url) as client:
-        client.subscribe(FROM, ack="client-individual", handler=lambda message: message.nack(requeue=False))
-        assert good(broker, "dlq", "retry", letters, "--yes").startswith("3 messages sent back")
-        wait_for(lambda: broker.queued(letters) == 3)
-
-
 def test_no_message_becomes_a_request() -> None:
     """Our broker answers what is sent to `management_prefix`, to the reply-to of the message, and keeps nothing."""
     request = {"original-destination": "/ops/broker", "reply-to": "/queue/answers"}
@@ -532,19 +513,6 @@ def test_a_purge_that_is_cut_removes_only_what_it_counts_or_more(broker: StompBr
     broker.wait_disconnected(timeout=patience(30))
     left = bodies(broker, FROM)
     assert left == expected[COUNT - len(left) :]
-
-
-def test_messages_that_come_meanwhile_stay(broker: StompBroker) -> None:
-    """Each one that is moved makes another one come: the tool ends after those that were there."""
-    fill(broker, FROM, 150)
-    with stomp.connect(broker.url) as client:
-
-        def send_again(message: stomp.Message) -> None:
-            client.send(FROM, b"new " + message.body)
-
-        client.subscribe(TO, ack="client-individual", handler=send_again)
-        assert good(broker, *MOVE, "--yes") == f"150 messages moved to {TO}\n"
-        wait_for(lambda: broker.queued(FROM) == 150)
 
 
 # --lenient: what ActiveMQ writes against the rules of STOMP is named, and passed over

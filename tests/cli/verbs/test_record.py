@@ -265,23 +265,6 @@ def test_the_pace(at: Runner, fresh: str, tmp_path: Path, speed: str, least: flo
     assert shown(at, fresh, 4) == ["0", "1", "2", "3"]
 
 
-@pytest.mark.parametrize(
-    ("options", "expected"),
-    [
-        ("--from +10", "123"),
-        ("--to +30", "012"),
-        ("--from +9.5 --to +30", "12"),
-        ("--from 2023-11-14T22:13:40Z", "23"),  # TIME is 22:13:20
-        ("--to 2023-11-14T23:13:30+01:00", "0"),
-    ],
-)
-def test_a_part_by_time(at: Runner, fresh: str, tmp_path: Path, options: str, expected: str) -> None:
-    path = recorded(tmp_path / "a.stompcap", fresh, 0, 10, 20, 30)
-    at.good("replay", path, "--speed", "max", *options.split())
-    assert shown(at, fresh, len(expected)) == list(expected)
-    assert at.good("sub", fresh, "-w", "0.1") == b""
-
-
 def test_what_has_no_time_is_told_where_time_matters(at: Runner, fresh: str, tmp_path: Path) -> None:
     result = at("replay", recorded(tmp_path / "a.stompcap", fresh, 0, -1, -1), "--to", "+5")
     assert result.exit_code == 1

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from patience import interval, patience
+from patience import patience
 
 pytest.importorskip("click")
 pytest.importorskip("websockets")
@@ -28,12 +28,10 @@ from hypothesis import strategies as st
 
 import stompcodec.client as stomp
 from stompcodec import Frame
-from stompcodec.broker.config import DIALECTS
 from stompcodec.cli.show import FIELDS, Template
 from stompcodec.cli.streams import ENDING
 from stompcodec.client.handlers import Retries
 from stompcodec.client.messages import BaseMessage
-from stompcodec.testing import StompBroker
 
 
 def headers(line: bytes) -> dict[str, str]:
@@ -97,15 +95,6 @@ def test_messages_stay_that_were_not_asked_for(at: Runner, fresh: str) -> None:
     assert at.good("sub", fresh, "-n", "3", "-w", "10") == b"3\n4\n5\n"
 
 
-@pytest.mark.parametrize("dialect", DIALECTS)
-def test_a_durable_subscription_gets_what_was_sent_meanwhile(at: Runner, dialect: str) -> None:
-    with StompBroker(dialect=dialect) as broker:
-        command = ("sub", "/topic/news", "--durable", "daily", "--client-id", "me", "-u", broker.url)
-        assert at.good(*command, "-w", "0") == b""
-        at.good("pub", "/topic/news", "meanwhile", "-u", broker.url)
-        assert at.good(*command, "-n", "1", "-w", "20") == b"meanwhile\n"
-
-
 def test_octets_come_as_they_are_and_pretty_masks_secrets(at: Runner, fresh: str) -> None:
     at.good("pub", fresh, "-", input=b"\x1b[2J\0\xff\r\n")
     assert at.good("sub", fresh, "-n", "1", "-f", "{body}") == b"\x1b[2J\0\xff\r\n"
@@ -113,15 +102,6 @@ def test_octets_come_as_they_are_and_pretty_masks_secrets(at: Runner, fresh: str
     shown = at.good("sub", fresh, "-n", "1", "--pretty").decode()
     assert '{\n  "a": 1\n}' in shown
     assert "secret" not in shown
-
-
-def test_a_time_without_messages(at: Runner, fresh: str) -> None:
-    assert at.good("sub", fresh, "-w", "0.1") == b""
-    at.good("pub", fresh, "one")
-    seconds = f"{interval(1000) / 1000:g}"
-    result = at("sub", fresh, "-n", "2", "-w", seconds)
-    assert (result.exit_code, result.stdout) == (1, "one\n")
-    assert f"1 of 2 messages came in {seconds} s" in result.stderr
 
 
 def test_several_destinations(at: Runner, fresh: str) -> None:
