@@ -1,7 +1,7 @@
 """Session: one connected peer.
 
-The handlers of frames are in `commands.py`, unwritten output in `outbox.py`, receipts and commits in `receipts.py`, and
-the memory that a session takes in `footprint.py`.
+The handlers of frames are in `commands.py`, unwritten output in `outbox.py`, receipts in `subscribe.py`, and commits in
+`commit.py`.
 """
 
 from __future__ import annotations
