@@ -78,6 +78,18 @@ def test_it_takes_no_more_than_it_may(carrier: Carrier, kind: str, monkeypatch: 
     assert asyncio.run(main()) == (5, 5)
 
 
+def test_messages_are_sent_together_again_once_the_suspects_have_their_outcomes(carrier: Carrier) -> None:
+    session = Session()
+    entries = [entry(session) for _ in range(4)]
+    take(carrier, *entries)
+    carrier._careful = 2
+    seen = []
+    for each in entries:
+        carrier._deliver(each)
+        seen.append(carrier._careful)
+    assert seen == [1, 0, 0, 0]
+
+
 # ---- the ends ----
 
 

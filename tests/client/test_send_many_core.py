@@ -1,9 +1,12 @@
 """Blocks of frames in the core: over reconnects, versions and failures, on a fake clock."""
 
+import pytest
 from client.scripted import Scripted, outcome
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import examples
 
-from stompcodec import Frame, serialize, serialize_many
+from stompcodec import Frame, FrameError, parse, serialize, serialize_many
 from stompcodec.client.outbox import Block, Group
 
 TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=8)
@@ -30,6 +33,27 @@ def put(scripted, *bodies, group=None, resend=False, **options):
 
 def bodies(frames):
     return [frame.body for frame in frames]
+
+
+@settings(max_examples=examples(60))
+@given(FRAMES)
+def test_a_block_is_its_frames_for_any_connection(frames):
+    octets = serialize_many(frames)
+    block = Block(octets, len(frames), "1.2", len(octets) - len(serialize(frames[-1])))
+    assert b"".join(block.chunks("1.2", False)) == octets
+    assert block.chunks("1.2", True) == [serialize(frame) for frame in frames]
+    assert [serialize(frame) for frame in block.frames()] == [serialize(frame) for frame in frames]
+    try:
+        others = [serialize(frame, "1.1") for frame in frames]
+    except FrameError:
+        with pytest.raises(FrameError):
+            block.chunks("1.1", False)
+    else:
+        assert block.chunks("1.1", False) == others
+    *same, last = parse(block.with_receipt("r7").body)
+    assert serialize_many(same) == octets[: block.last]
+    assert serialize(Frame("SEND", last.headers.pairs()[1:], last.body)) == octets[block.last :]
+    assert last.headers.pairs()[0] == ("receipt", "r7")
 
 
 def test_resend_keeps_the_order_of_blocks():

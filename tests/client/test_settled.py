@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import logging
 
 import pytest
 from client.scripted import Scripted, outcome
@@ -229,6 +230,27 @@ def committing(count=3, *, prefetch=3, acknowledged=2, ack="client-individual", 
     commit = client.frames()[-1]
     assert commit.command == "COMMIT"
     return client, subscription, call, commit
+
+
+@pytest.mark.parametrize("waits", [True, False])
+@pytest.mark.parametrize(("acknowledged", "prefetch"), [(2, 3), (3, 3), (3, 4)])
+def test_acks_of_a_commit_without_answer_that_fill_the_window_are_named_once(waits, acknowledged, prefetch, caplog):
+    """Also if the program was waiting before; not while messages can come."""
+    client, subscription, call, _ = committing(acknowledged=acknowledged, prefetch=prefetch)
+    with caplog.at_level(logging.WARNING):
+        client.core.waits(subscription, client.now, polls=False)
+        client.wait(29)
+        assert not caplog.records
+        client.wait(1.5)
+        assert outcome(call) == "ReceiptTimeoutError"
+        for _ in range(3):
+            if waits:
+                client.core.waits(subscription, client.now, polls=False)
+            client.wait(20)
+    said = [record.getMessage() for record in caplog.records]
+    assert len(said) == (prefetch == 3)
+    for part in ("transaction t1", "prefetch of 3", f"{acknowledged} of them"):
+        assert all(part in text for text in said)
 
 
 @pytest.mark.parametrize("ack", ["client", "client-individual"])

@@ -6,8 +6,10 @@ import socket
 import threading
 
 import pytest
+from client.busy import busy_hub
 from hypothesis import given
 from hypothesis import strategies as st
+from patience import patience
 
 import stompcodec.client as stomp
 from stompcodec.client import engine
@@ -61,6 +63,35 @@ def test_many_threads_write_whole_frames(peer, gather) -> None:
         for name in range(4):
             mine = [frame.body.rstrip(b"\0") for frame in peer.got("SEND") if frame.body.startswith(b"%d " % name)]
             assert mine == [b"%d %d" % (name, number) for number in range(100)]
+
+
+def test_a_caller_needs_no_other_thread(peer, monkeypatch) -> None:
+    """To send, and for an ACK that the consumer waits behind; an ACK before others of its batch goes with the last.
+
+    An ACK does not start a burst, and what is sent right after it does not wait.
+    """
+    with stomp.connect(peer.url) as client:
+        subscription = client.subscribe("/queue/a", id="s", ack="client-individual", prefetch=10)
+        peer.deliver("s", b"x", count=3)
+        client.ping()  # all are there
+        messages = [subscription.get(patience(LONG)) for _ in range(2)]
+        with busy_hub():
+            messages[0].ack()
+            messages.append(subscription.get(patience(LONG)))
+            client.send("/queue/b", b"y", {"a": "b"})
+            for message in messages[1:]:
+                message.ack()
+            peer.wait(lambda peer: len(peer.got("ACK")) == 3)
+            assert peer.commands()[-4:] == ["ACK", "SEND", "ACK", "ACK"]
+        assert [frame.headers["id"] for frame in peer.got("ACK")] == [message.get("ack") for message in messages]
+        monkeypatch.setattr(engine, "_GATHER", patience(1))
+        peer.deliver("s", b"x")
+        message = subscription.get(patience(LONG))
+        with busy_hub():
+            message.ack()
+            client.send("/queue/b", b"reply")
+            peer.wait(lambda peer: len(peer.got("SEND")) == 2)
+        assert peer.commands()[-2:] == ["ACK", "SEND"]
 
 
 # ---- the fast path ----

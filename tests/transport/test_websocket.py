@@ -172,6 +172,13 @@ def test_messages_are_octets_however_they_are_cut(conversation, sizes):
     assert not layer.ended
 
 
+def test_text_that_is_no_utf8_is_taken():
+    """There are brokers that send every body as text."""
+    layer = opened_client()
+    assert joined(layer.receive(frame(TEXT, b"MESSAGE\n\n\xff\0", mask=None))) == b"MESSAGE\n\n\xff\0"
+    assert layer.error is None
+
+
 # ---- the end ----
 
 

@@ -363,6 +363,27 @@ def finish(bench: Bench, store: FaultyStore) -> None:
         bench.turn()
 
 
+@pytest.mark.parametrize("transient", ["stop", "spool"])
+@pytest.mark.parametrize("window", [1, 2, 3, 100])
+@pytest.mark.parametrize("kind", ["key", "transaction"])
+def test_they_come_before_what_was_paged_meanwhile(kind: str, window: int, transient: str) -> None:
+    store = FaultyStore(background=True)
+    bench = Bench(store, window_messages=window, transient=transient)
+    sender, other = bench.peer(), bench.peer()
+    other.put(QUEUE, "0")
+    send_late(sender, kind, "1", "2", "3")
+    for number in range(4, 10):
+        other.put(QUEUE, str(number), persistent="true" if number % 3 or transient == "stop" else "false")
+    finish(bench, store)
+    queue = queue_of(bench)
+    assert queue.total == 10
+    taker = bench.peer()
+    taker.subscribe(QUEUE)
+    finish(bench, store)
+    assert numbers(taker) == list(range(10))
+    assert (queue.total, queue.paging) == (0, None)
+
+
 @pytest.mark.parametrize("kind", ["key", "transaction"])
 @pytest.mark.parametrize("settle", ["in a transaction", "at once"])
 def test_what_somebody_has_is_not_taken_for_paged(kind: str, settle: str) -> None:

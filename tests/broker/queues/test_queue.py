@@ -4,7 +4,8 @@ import pytest
 from broker.harness import Bench
 from hypothesis import strategies as st
 
-from stompcodec.broker.queues.backlog import Fifo
+from stompcodec.broker.queues import paging as ready_messages
+from stompcodec.broker.queues.backlog import Backlog, Fifo
 
 
 @pytest.mark.req("S12-HDR-02", "S12-HDR-05")
@@ -144,6 +145,25 @@ def test_messages_without_a_priority_never_change_the_order():
     sender = bench.peer()
     put_all(sender, "---4x")
     assert type(bench.broker.queues["/", "/queue/a"].messages.line) is Fifo
+
+
+@pytest.mark.parametrize("few", [0, 10])
+def test_the_order_is_plain_again_when_it_can_be(monkeypatch, few):
+    monkeypatch.setattr(ready_messages, "_FEW", few)
+    bench = Bench()
+    sender, peer = bench.peer(), bench.peer()
+    put_all(sender, "---")
+    peer.subscribe("/queue/a", browser="true")
+    queue = bench.broker.queues["/", "/queue/a"]
+    assert type(queue.messages.line) is Backlog
+    peer.send("UNSUBSCRIBE", id="1")
+    assert type(queue.messages.line) is (Fifo if few else Backlog)
+    put_all(sender, "-")
+    peer.take()
+    peer.subscribe("/queue/a", ack="client")
+    assert peer.bodies() == [b"-0", b"-1", b"-2", b"-0"]
+    bench.wait(2)
+    assert type(queue.messages.line) is Fifo
 
 
 # ---- expiry ----

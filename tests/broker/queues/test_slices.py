@@ -192,6 +192,23 @@ def test_expired_messages_go_a_share_at_a_time() -> None:
     assert numbers(peer) == list(range(10))
 
 
+def test_delayed_messages_come_a_share_at_a_time() -> None:
+    bench = Loop()
+    fill(bench, delay="10000")
+    bench.date += 20
+    done, queue = 0, bench.broker.queues["/", QUEUE]
+    while queue.deferred or (queue.paging is not None and queue.paging.deferred):
+        bench.now += 1
+        bench.broker.tick(bench.now)
+        assert bench.one_turn() <= MOST
+        done += 1
+    assert done >= MANY // AT_ONCE
+    peer = bench.peer()
+    start(peer)
+    bench.watch(2 * MOST)
+    assert numbers(peer) == list(range(MANY))
+
+
 def test_many_sessions_that_wait_go_on_a_share_at_a_time() -> None:
     bench = Loop(max_queue_messages=2, max_connections=10**5)
     senders = [bench.peer(connect=False) for _ in range(5 * AT_ONCE // 2)]
@@ -249,6 +266,25 @@ def test_a_browser_takes_very_many_a_share_at_a_time() -> None:
     assert peer.next().headers["receipt-id"] == "all"
     assert not bench.store.bodies
     assert bench.broker.queues["/", QUEUE].count == 0
+
+
+@pytest.mark.parametrize("consuming", [True, False])
+def test_a_long_transaction_takes_effect_a_share_at_a_time(consuming: bool) -> None:
+    bench = Loop()
+    peer, reader = bench.peer(), bench.peer()
+    if consuming:
+        start(reader)
+    peer.send("BEGIN", transaction="t")
+    fill_frames = [Frame("SEND", {"destination": QUEUE, "transaction": "t"}, b"%d" % number) for number in range(MANY)]
+    peer.session.receive(b"".join(map(serialize, fill_frames)), 0.0)
+    octets = peer.octets_of("COMMIT", transaction="t", receipt="c")
+    peer.session.receive(octets + peer.octets_of("SEND", b"%d" % MANY, destination=QUEUE, receipt="r"), 0.0)
+    bench.watch()
+    assert [frame.headers["receipt-id"] for frame in peer.take()] == ["c", "r"]
+    if not consuming:
+        start(reader)
+        bench.watch()
+    assert numbers(reader) == list(range(MANY + 1))
 
 
 def test_a_long_transaction_that_cannot_be_is_not_at_all() -> None:

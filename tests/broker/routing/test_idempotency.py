@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from broker.harness import Bench, Peer
+from broker.harness import Bench, FaultyStore, Peer
 from broker.keyed import QUEUE, held, raw_send, receipts, send
 from broker.large import settle
 from broker.unsure import Unsure
@@ -224,6 +224,27 @@ def test_fewer_keys_are_kept_when_the_configuration_says_so() -> None:
     bench.turn()
     assert [key.number for key in store.keys()] == [7, 8, 9, 10]
     bench.audit()
+
+
+# ---- the disk ----
+
+
+@pytest.mark.parametrize("destination", [QUEUE, "/topic/t"])
+@pytest.mark.parametrize("fails", [False, True])
+def test_nobody_gets_it_before_it_is_stored(fails: bool, destination: str) -> None:
+    """After a crash in between it would come with another message-id, and unmarked."""
+    store = FaultyStore(background=True)
+    bench = Bench(store)
+    sender, consumer = bench.peer(), bench.peer()
+    consumer.subscribe(destination, ack="client")
+    send(sender, "k", destination=destination, persistent="true")
+    send(sender, None, "behind", destination=destination)
+    assert consumer.take() == []
+    store.faulty = fails
+    store.finish()
+    store.faulty = False
+    bench.turn()
+    assert consumer.bodies() == ([b"behind"] if fails else [b"x", b"behind"])
 
 
 # ---- restarts ----

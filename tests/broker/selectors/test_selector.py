@@ -3,6 +3,7 @@
 import re
 
 import pytest
+from broker.harness import bench_with_two
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -210,4 +211,17 @@ def test_the_length_is_bounded():
 
 # ---- over real frames ----
 
+PICKED = ["color = 'red'", "n > 9", "color LIKE 'r%' AND n BETWEEN 5 AND 10", "color IS NULL", "NOT color = 'red'"]
 SENT = [{"color": "red", "n": "8"}, {"color": "red", "n": "10"}, {"n": "11"}, {"color": "blue"}, {}]
+
+
+@pytest.mark.req("ART-SEL-01", "S10-SUB-06", "WISH-JSN-07")
+@pytest.mark.parametrize("kind", ["queue", "topic"])
+@pytest.mark.parametrize("text", PICKED)
+def test_a_subscription_gets_what_it_asked_for(kind, text):
+    _bench, sender, consumer = bench_with_two()
+    consumer.subscribe(f"/{kind}/a", selector=text)
+    for number, headers in enumerate(SENT):
+        sender.put(f"/{kind}/a", str(number), **headers)
+    wanted = [str(number).encode() for number, headers in enumerate(SENT) if truth(text, headers) is True]
+    assert consumer.bodies() == wanted

@@ -139,6 +139,24 @@ def test_after_the_last_attempt_it_is_a_dead_letter(attempts):
     assert bench.octets == 0
 
 
+@pytest.mark.parametrize("persistent", ["true", "false"])
+@pytest.mark.parametrize(("end", "headers"), [("UNSUBSCRIBE", {"id": "1"}), ("DISCONNECT", {"receipt": "r"})])
+def test_what_is_given_back_without_a_try_is_no_attempt(end, headers, persistent):
+    """Unlike a lost connection: only redelivered:true is left of it. What failed before keeps its count."""
+    bench = Bench()
+    bench.peer().put("/queue/a", "x", persistent=persistent)
+    for nacks in (0, 0, 3, 0, 0):
+        peer = bench.peer()
+        peer.subscribe("/queue/a", ack="client-individual")
+        for _ in range(nacks):
+            peer.nack(peer.next("MESSAGE"))
+        peer.send(end, **headers)
+    other = bench.peer()
+    other.subscribe("/queue/a", ack="client-individual")
+    message = other.next("MESSAGE")
+    assert (message.get("redelivered"), message.get("redelivery-count")) == ("true", "4")
+
+
 def test_a_full_dead_letter_queue_loses_nothing():
     bench, sender = filled(0, max_attempts=1, max_queue_messages=3)
     peer = bench.peer()

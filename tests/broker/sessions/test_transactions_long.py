@@ -191,6 +191,24 @@ def test_a_commit_that_fails_undoes_all_of_it() -> None:
     assert used < bench.broker.account.used
 
 
+@pytest.mark.parametrize("turns", range(0, 12, 2))
+@pytest.mark.usefixtures("small")
+def test_a_broker_that_stops_in_the_middle_stores_all_or_nothing(turns: int) -> None:
+    bench = Bench(FaultyStore(background=True))
+    sender = bench.peer()
+    begin(sender, COUNT)
+    commit(sender)
+    turns_with_disk(bench, turns)
+    bench.broker.stop(0.0)
+    journal = bench.broker.journal
+    assert not journal.staging
+    turns_with_disk(bench, 20)
+    assert not journal.open
+    assert journal.busy is None
+    assert len(bench.store.bodies) in (0, COUNT)
+    assert receipts(sender) == [] or len(bench.store.bodies) == COUNT
+
+
 # ---- the same, however large a share is ----
 
 QUEUES = ["/queue/a", "/queue/b", "/topic/c"]

@@ -89,6 +89,22 @@ def test_others_have_their_turns(bench: Bench) -> None:
     assert all([body for body in bodies if body // 100 == n] == list(range(100 * n, 100 * n + 20)) for n in range(3))
 
 
+@pytest.mark.parametrize(("lost", "sent"), [(True, 50), (False, 8)])
+def test_one_that_is_lost_has_sent_it_all_and_one_that_is_shut_out_waits_no_more(
+    bench: Bench, lost: bool, sent: int
+) -> None:
+    sender = bench.peer()
+    sender.session.receive(many(50), bench.now)
+    if lost:
+        sender.lose()
+    else:
+        bench.broker.stop(bench.now)
+    assert not bench.broker.quota.blocked
+    assert waiting(bench) == sent
+    bench.turn()
+    assert [frame.command for frame in sender.take()] == [] if lost else ["ERROR"]
+
+
 def test_what_is_read_in_one_pass_has_one_share() -> None:
     """Many senders at once: each does a few frames, then they take turns, so that others are served in between."""
     handled: list[int] = []  # frames between two turns of the loop

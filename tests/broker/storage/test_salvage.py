@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -62,6 +63,22 @@ def test_damage_is_listed(tmp_path: Path) -> None:
     assert (status, record["messages"]) == (1, 8)
     assert sorted(message["id"] for message in record["lost"]) == ["m-2", "m-3"]
     assert check(tmp_path / "new").whole
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_marks_and_flags_are_copied(tmp_path: Path, killed: bool) -> None:
+    """Of a folder that was not closed all is redelivered."""
+    store = SqliteStore(tmp_path / "running")
+    given = message(7, expires=2e9, priority=8, attempts=3, redelivered=not killed)
+    store.reserve(1000)
+    put(store, given)
+    if killed:
+        shutil.copytree(tmp_path / "running", tmp_path / "data")
+    store.close()
+    assert salvage(tmp_path / ("data" if killed else "running"), tmp_path / "new").whole
+    store = SqliteStore(tmp_path / "new")
+    assert (list(store.load()), store.mark, store.unclean) == ([given._replace(redelivered=True)], 1000, False)
+    store.close()
 
 
 @pytest.mark.parametrize("page", [1, 2, 4, 8])

@@ -260,3 +260,20 @@ def test_a_signal_ends_it_while_it_connects(one: StompBroker, end: str, number: 
         thread.join(patience(60))
     assert result.exit_code == 130
     assert result.stderr == f"stompcodec: ended before it was connected to {end} ({url})\n"
+
+
+def test_lost_ends_are_reported_once(one: StompBroker, other: StompBroker) -> None:
+    results: list[Result] = []
+    thread = threading.Thread(target=lambda: results.append(carry(one, other, "-n", "2")))
+    thread.start()
+    one.wait_subscribed("/queue/a", timeout=patience(30))
+    fill(one.url, "/queue/a", 1)
+    other.wait_queued("/queue/a", 1, timeout=patience(30))
+    other.stop()
+    fill(one.url, "/queue/a", 1)
+    other.start()
+    thread.join(patience(60))
+    (result,) = results
+    assert result.exit_code == 0, result.output
+    assert result.stderr.count("TO (") == 1
+    assert "connecting again" in result.stderr

@@ -398,6 +398,17 @@ def test_bodies_are_cut(size: int, shown: int, pane: int) -> None:
     assert bytes.fromhex("".join(re.findall(r"^[0-9a-f]{8}  (.{48})", out, re.MULTILINE))).count(b"x") == pane
 
 
+def test_long_heads_are_cut_and_the_body_is_there() -> None:
+    data = serialize(Frame("SEND", [("destination", "/q"), *[("x" * 40, "y" * 2100)] * 20], b"hello"))
+    page = Page(input=data)
+    body = data.index(b"hello")
+    assert page.octets() == {0: data[: 16 * 1024], body: b"hello\0"}
+    assert page.entries[0]["more"] == 22 - 9
+    assert max(len(part.get("meant", "")) for part in page.entries[0]["parts"]) == 2000
+    marks = page.entries[0]["marks"]
+    assert all(mark["part"] is None or mark["part"] < len(page.entries[0]["parts"]) for mark in marks)
+
+
 @pytest.mark.parametrize("body", [b"x" * 4096, b"\0\xff" * 2048, EVIL.encode() * 30, b""], ids=["x", "bin", "evil", ""])
 def test_a_page_has_at_most_2_mb(body: bytes) -> None:
     frame = serialize(Frame("SEND", [("destination", EVIL), *[(f"h{number}", "v") for number in range(30)]], body))

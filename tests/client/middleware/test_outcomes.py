@@ -215,6 +215,16 @@ def test_only_process_may_suppress_an_error_and_the_message_is_acknowledged(shel
 # ---- settle ----
 
 
+@pytest.mark.parametrize("step", ["before_settle", "after_settle"])
+def test_ack_raises_it(shell, peer, step):
+    client = shell.connect(peer.url, middleware=[layer_for(shell, **{step: refuse})])
+    message = taken(client, peer)
+    with pytest.raises(Refused):
+        message.ack()
+    client.ping(patience(10))
+    assert len(peer.got("ACK")) == (step == "after_settle")
+
+
 def test_behind_a_handler_it_is_logged(shell, peer, caplog):
     client = shell.connect(peer.url, middleware=[layer_for(shell, before_settle=refuse)])
     seen = Seen()
