@@ -108,12 +108,12 @@ class BrokerMachine(RuleBasedStateMachine):
         self.model.delivered(deliveries)
         self.model.rest()
 
-    def drop(self, pair, refused=False, named=None):
+    def drop(self, pair, refused=False, named=None, counted=None):
         self.pairs.remove(pair)
         if refused:
             self.model.refuse(pair.twin, named)
         else:
-            self.model.end(pair.twin)
+            self.model.end(pair.twin, counted)
         self.look()
 
     # ---- steps ----
@@ -231,7 +231,7 @@ class BrokerMachine(RuleBasedStateMachine):
             pair.peer.raw(b"SEND\ndestination:/queue/a\ncontent-length:100\n\nhalf of it")
         pair.peer.lose()
         pair.peer.take()
-        self.drop(pair)
+        self.drop(pair, counted=[] if how == "disconnect" else None)
 
     @precondition(lambda self: len(self.pairs) < 5)
     @rule(

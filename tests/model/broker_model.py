@@ -120,7 +120,8 @@ class Broker:
         return consumer
 
     def unsubscribe(self, peer: Peer, key: str) -> None:
-        self._stop([peer.consumers.pop(key)])
+        """Nothing that it had was tried in vain."""
+        self._stop([peer.consumers.pop(key)], [])
 
     def settle(self, consumer: Consumer, ack_id: str, accepted: bool, transaction: str | None) -> None:
         ids = list(consumer.unacked)
@@ -157,9 +158,9 @@ class Broker:
         self.end(peer, counted)
 
     def end(self, peer: Peer, counted: list[Entry] | None = None) -> None:
-        """DISCONNECT, or a lost connection."""
+        """A lost connection: an attempt of all that it had, or of those that are `counted`: of none after DISCONNECT."""
         for operations in list(peer.transactions.values()):
-            self._give_back(operations)
+            self._give_back(operations, counted)
         peer.transactions.clear()
         self._stop(list(peer.consumers.values()), counted)
         peer.consumers.clear()
