@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -55,6 +56,16 @@ def road(request: pytest.FixtureRequest) -> Iterator[str]:
 def run(request: pytest.FixtureRequest) -> Any:
     """Runs a coroutine to its end, on both loops."""
     return functools.partial(finish, request.param)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: Any) -> bool | None:
+    """Run a coroutine on the loop of its fixture `run`."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    given = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
+    pyfuncitem.funcargs["run"](pyfuncitem.obj(**given))
+    return True
 
 
 @pytest.fixture(params=["asyncio", "uvloop", "sync"])

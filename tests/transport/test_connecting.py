@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from patience import patience
 from profiles import examples
 from transport.proxies import ScriptedProxy
-from transport.wires import KINDS, Peer, Place, Raw, Server, Sync, in_thread, place
+from transport.wires import KINDS, Peer, Place, Raw, Server, Sync, in_thread, on_loops, place, shaken
 
 from stompcodec.errors import ConfigError
 from stompcodec.transport import aio, sync, tls
@@ -90,33 +90,28 @@ def test_a_peer_that_is_gone_at_once(monkeypatch):
 # ---- listening ----
 
 
-def test_all_addresses_of_a_host_share_one_port_which_is_taken_then(run):
-    async def main():
-        async with Server(host=None) as server:
-            assert {sock.getsockname()[1] for sock in server.listener._server.sockets} == {server.port}
-            with pytest.raises(OSError, match="in use"):
-                await aio.listen("127.0.0.1", server.port, Peer)
-
-    run(main())
+@on_loops
+async def test_all_addresses_of_a_host_share_one_port_which_is_taken_then():
+    async with Server(host=None) as server:
+        assert {sock.getsockname()[1] for sock in server.listener._server.sockets} == {server.port}
+        with pytest.raises(OSError, match="in use"):
+            await aio.listen("127.0.0.1", server.port, Peer)
 
 
+@on_loops
 @layered
 @pytest.mark.parametrize("timeout", [60.0, 0.1])
-def test_a_handshake_ends_with_the_listener_or_in_time(kind, timeout, run, contexts_of):
+async def test_a_handshake_ends_with_the_listener_or_in_time(kind, timeout, contexts_of):
     """However little comes at a time."""
-
-    async def main():
-        async with Server(kind, context=contexts_of(kind).server, timeout=timeout) as server:
-            async with Raw.to(server.port) as raw:
-                await raw.send(b"\x16\x03" if "s" in kind[1:] else b"GET / ")
-                while not server.listener._plan.opening:
-                    await asyncio.sleep(0)
-                if timeout > 1:
-                    server.listener.close()
-                assert await raw.rest() == b""
-            assert (server.peers, server.listener._plan.opening) == ([], set())
-
-    run(main())
+    async with Server(kind, context=contexts_of(kind).server, timeout=timeout) as server:
+        async with Raw.to(server.port) as raw:
+            await raw.send(b"\x16\x03" if "s" in kind[1:] else b"GET / ")
+            while not server.listener._plan.opening:
+                await asyncio.sleep(0)
+            if timeout > 1:
+                server.listener.close()
+            assert await raw.rest() == b""
+        assert (server.peers, server.listener._plan.opening) == ([], set())
 
 
 @settings(max_examples=examples(20))
@@ -155,46 +150,41 @@ def test_a_stranger_is_not_trusted(shell, certificates, shown, trusted, words):
         shell.connect(server.place, Peer(), ssl=context)
 
 
+@on_loops
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
-def test_a_name_is_looked_up_and_checked_unless_nobody_verifies(version, run, certificates):
-    async def main():
-        for shown, host, verify in (("server", "localhost", True), ("client", "127.0.0.1", False)):
-            context = tls.client_context(certificates.ca, verify=verify)
-            context.minimum_version = context.maximum_version = version
-            accepting = tls.server_context(getattr(certificates, shown))
-            async with Server("tls", context=accepting, echo=True) as server:
-                client, octets = Peer(), random.Random(1).randbytes(1_000_000)
-                await aio.connect(Place(host, server.port, tls=True), client, ssl=context)
-                client.wire.write([octets])
-                assert await client.has(1_000_000) == octets
-                client.wire.close()
-                assert await client.gone() is None
-
-    run(main())
+async def test_a_name_is_looked_up_and_checked_unless_nobody_verifies(version, certificates):
+    for shown, host, verify in (("server", "localhost", True), ("client", "127.0.0.1", False)):
+        context = tls.client_context(certificates.ca, verify=verify)
+        context.minimum_version = context.maximum_version = version
+        accepting = tls.server_context(getattr(certificates, shown))
+        async with Server("tls", context=accepting, echo=True) as server:
+            client, octets = Peer(), random.Random(1).randbytes(1_000_000)
+            await aio.connect(Place(host, server.port, tls=True), client, ssl=context)
+            client.wire.write([octets])
+            assert await client.has(1_000_000) == octets
+            client.wire.close()
+            assert await client.gone() is None
 
 
-def test_clients_must_show_a_certificate(run, certificates):
+@on_loops
+async def test_clients_must_show_a_certificate(certificates):
     """If the server has authorities for that; a client learns of the refusal at the latest when it reads."""
-
-    async def main():
-        context = tls.server_context(certificates.server, cafile=certificates.ca)
-        async with Server("tls", context=context, echo=True) as server:
-            shown = await server.connect(tls.client_context(certificates.ca, certificates.client))
-            shown.wire.write([b"hello"])
-            await shown.has(5)
-            shown.wire.close()
-            await shown.gone()
-            assert len(server.peers) == 1
-            for other in ((), (certificates.stranger,)):
-                client = Peer()
-                try:
-                    await aio.connect(server.place, client, ssl=tls.client_context(certificates.ca, *other))
-                except OSError:
-                    continue
-                assert isinstance(await client.gone(), OSError)
-            assert len(server.peers) == 1
-
-    run(main())
+    context = tls.server_context(certificates.server, cafile=certificates.ca)
+    async with Server("tls", context=context, echo=True) as server:
+        shown = await server.connect(tls.client_context(certificates.ca, certificates.client))
+        shown.wire.write([b"hello"])
+        await shown.has(5)
+        shown.wire.close()
+        await shown.gone()
+        assert len(server.peers) == 1
+        for other in ((), (certificates.stranger,)):
+            client = Peer()
+            try:
+                await aio.connect(server.place, client, ssl=tls.client_context(certificates.ca, *other))
+            except OSError:
+                continue
+            assert isinstance(await client.gone(), OSError)
+        assert len(server.peers) == 1
 
 
 def test_older_versions_renegotiation_and_compression_are_off(certificates):
@@ -220,25 +210,12 @@ def test_files_that_cannot_be_used_are_named(content, certificates, tmp_path):
             make()
 
 
-def test_plain_octets_at_a_tls_port(run, contexts):
-    async def main():
-        async with Server("tls", context=contexts.server) as server, Raw.to(server.port) as raw:
-            await raw.send(b"CONNECT\naccept-version:1.2\n\n\0")
-            assert b"CONNECTED" not in await raw.rest()
-            assert server.peers == []
-
-    run(main())
-
-
-def shaken(contexts):
-    """A client's and a server's layer that have shaken hands."""
-    client, server = TlsLayer(contexts.client, server_hostname="localhost"), TlsLayer(contexts.server)
-    client.start()
-    while not (client.opened and server.opened):
-        for here, there in ((client, server), (server, client)):
-            for data in here.take_output():
-                assert there.receive(data) == []
-    return client, server
+@on_loops
+async def test_plain_octets_at_a_tls_port(contexts):
+    async with Server("tls", context=contexts.server) as server, Raw.to(server.port) as raw:
+        await raw.send(b"CONNECT\naccept-version:1.2\n\n\0")
+        assert b"CONNECTED" not in await raw.rest()
+        assert server.peers == []
 
 
 def test_octets_of_one_record_in_any_pieces(contexts):

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from patience import patience
 from transport.endpoints import Endpoint
 from transport.messages import PING, frame
-from transport.wires import KINDS, Peer, Place, Server, Sync, in_thread
+from transport.wires import KINDS, Peer, Place, Server, Sync, in_thread, on_loops
 
 from stompcodec.testing import FaultProxy, Rules
 from stompcodec.transport import aio, sync
@@ -468,24 +468,21 @@ def test_two_layers_are_one():
 # ---- the proxy of faults does what its rules say, exactly; tests of clients and brokers rest on it ----
 
 
+@on_loops
 @pytest.mark.parametrize("octets", [0, 1, 1000, 70_000, 200_000])
 @pytest.mark.parametrize("name", ["up", "down"])
 @pytest.mark.parametrize("reset", [True, False])
-def test_a_cut_comes_after_exactly_so_many_octets(name, octets, reset, run):
+async def test_a_cut_comes_after_exactly_so_many_octets(name, octets, reset):
     sent = random.Random(2).randbytes(1_000_000)
-
-    async def main():
-        async with Server() as server, FaultProxy(("127.0.0.1", server.port)) as proxy:
-            proxy.rules = Rules(reset=reset)
-            getattr(proxy.rules, name).cut_after = octets
-            client = Peer()
-            await aio.connect(Place("127.0.0.1", proxy.port), client)
-            there = await server.first()
-            sender, other = (client, there) if name == "up" else (there, client)
-            sender.wire.write([sent])
-            await client.gone()
-            await there.gone()
-            assert (bytes(other.data) == sent[:octets], proxy.cuts) == (True, 1)
-            assert not reset or isinstance(other.error, ConnectionError)
-
-    run(main())
+    async with Server() as server, FaultProxy(("127.0.0.1", server.port)) as proxy:
+        proxy.rules = Rules(reset=reset)
+        getattr(proxy.rules, name).cut_after = octets
+        client = Peer()
+        await aio.connect(Place("127.0.0.1", proxy.port), client)
+        there = await server.first()
+        sender, other = (client, there) if name == "up" else (there, client)
+        sender.wire.write([sent])
+        await client.gone()
+        await there.gone()
+        assert (bytes(other.data) == sent[:octets], proxy.cuts) == (True, 1)
+        assert not reset or isinstance(other.error, ConnectionError)

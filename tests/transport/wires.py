@@ -14,7 +14,10 @@ import pytest
 from patience import patience
 
 from stompcodec.transport import aio, sync
+from stompcodec.transport.tls import TlsLayer
 
+#: Runs a test that is a coroutine on both loops.
+on_loops = pytest.mark.usefixtures("run")
 KINDS = ("tcp", "tls", "ws", "wss")
 
 
@@ -269,3 +272,14 @@ class Raw:
             assert piece, data
             data += piece
         return data
+
+
+def shaken(contexts: Any) -> tuple[TlsLayer, TlsLayer]:
+    """A client's and a server's layer that have shaken hands."""
+    client, server = TlsLayer(contexts.client, server_hostname="localhost"), TlsLayer(contexts.server)
+    client.start()
+    while not (client.opened and server.opened):
+        for here, there in ((client, server), (server, client)):
+            for data in here.take_output():
+                assert there.receive(data) == []
+    return client, server
