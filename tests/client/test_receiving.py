@@ -91,24 +91,6 @@ def test_get_and_take(client, peer):
     assert subscription.get() is None
 
 
-def test_a_refused_subscription(client, peer):
-    peer.rules["SUBSCRIBE"] = lambda side, frame: side.error(frame, "access refused")
-    with pytest.raises(stomp.RejectedError, match="access refused"):
-        client.subscribe("/queue/a")
-    client.wait_connected()
-    assert len(peer.got("SUBSCRIBE")) == 1
-
-
-def test_an_error_of_nobody_is_raised_from_the_iterator(shell, peer):
-    peer.versions = ["1.1"]
-    subscription = shell.connect(peer.url).subscribe("/queue/a")
-    peer.do(lambda: peer.side().sock.sendall(b"ERROR\nmessage:something is wrong\n\n\0"))
-    with pytest.raises(stomp.RejectedError, match="something is wrong"):
-        next(subscription)
-    peer.deliver("s1", b"still here")
-    assert next(subscription).body == b"still here"
-
-
 def test_reply(shell, client, peer):
     service = shell.connect(peer.url)
     service.subscribe("/queue/service", handler=shell.handler(lambda message: message.reply(message.body.upper())))

@@ -49,28 +49,6 @@ def test_failover_list(shell):
         assert subscription.get(patience(5)).body == b"over there"
 
 
-def test_nothing_with_a_receipt_is_lost_whenever_it_is_cut(shell, peer):
-    """Cuts at any octet, both ways. A receipt means that it came; what is unknown is sent again by the program."""
-    with FaultProxy(("127.0.0.1", peer.port), seed=0) as proxy:
-        client = shell.connect(f"stomp://127.0.0.1:{proxy.port}", reconnect=QUICK)
-        proxy.rules.up.cut_after = proxy.rules.down.cut_after = (10, 3000)
-        proxy.rules.up.piece = 50
-        client.subscribe("/queue/a", ack="client-individual", handler=shell.handler(lambda message: None))
-        for number in range(100):
-            while True:
-                try:
-                    client.send("/queue/a", b"%d" % number, receipt=True, timeout=patience(10))
-                    break
-                except ConnectionLostError:
-                    continue
-        proxy.rules.up.cut_after = proxy.rules.down.cut_after = None
-        accepted = [int(frame.body) for frame in peer.got("SEND")]
-        assert list(dict.fromkeys(accepted)) == list(range(100))
-        assert client.epoch > 3
-        # `Peer.on_ack` fails the connection with an assertion where an ACK is stale.
-        assert peer.thread.is_alive()
-
-
 # ---- delays between attempts ----
 
 
@@ -458,18 +436,6 @@ def test_a_round_of_everything(shell, place):
     client.wait_connected()
 
 
-def test_topics_requests_and_replies(shell, place):
-    clients = [shell.connect(place.url, **place.options) for _ in range(3)]
-    name = f"/topic/news-{shell.name}-{place.name}"
-    subscriptions = [client.subscribe(name) for client in clients]
-    clients[0].send(name, b"to all", receipt=True)
-    assert [subscription.get(patience(5)).body for subscription in subscriptions] == [b"to all"] * 3
-    name = f"/queue/service-{shell.name}-{place.name}"
-    clients[0].subscribe(name, handler=shell.handler(lambda message: message.reply(message.body[::-1])))
-    for number in range(10):
-        assert clients[1].request(name, b"%d." % number, 5).body == b".%d" % number
-
-
 class Consumer:
     """Takes messages and acknowledges them with a receipt; checks order and redeliveries."""
 
@@ -506,18 +472,12 @@ class Consumer:
 
 @pytest.mark.long
 def test_cuts_lose_nothing(shell):
-    """The program sends again what has an unknown outcome, as `resend` would; so numbers may come twice, never not."""
+    """At any octet, both ways. The program sends again what has an unknown outcome: it may come twice, never not."""
     with BrokerThread() as broker, FaultProxy(("127.0.0.1", broker.port), seed=1) as proxy:
-        url, stop = f"stomp://127.0.0.1:{proxy.port}", threading.Event()
-        consumer = Consumer(shell.connect(url, reconnect=QUICK), "/queue/cuts")
-        producer = shell.connect(url, reconnect=QUICK)
-
-        def cut():
-            while not stop.wait(patience(0.03)):
-                proxy.cut()
-
-        cutter = threading.Thread(target=cut)
-        cutter.start()
+        clients = [shell.connect(f"stomp://127.0.0.1:{proxy.port}", reconnect=QUICK) for _ in range(2)]
+        consumer, producer = Consumer(clients[0], "/queue/cuts"), clients[1]
+        proxy.rules.up.cut_after = proxy.rules.down.cut_after = (10, 3000)
+        proxy.rules.up.piece = 50
         accepted, unknown, number = set(), set(), 0
         while number < 150 or producer.epoch < 10:
             number += 1
@@ -527,8 +487,7 @@ def test_cuts_lose_nothing(shell):
             except ConnectionLostError as error:
                 if error.sent:
                     unknown.add(number)
-        stop.set()
-        cutter.join()
+        proxy.rules.up.cut_after = proxy.rules.down.cut_after = None
         until = time.monotonic() + patience(20)
         while not accepted <= set(consumer.seen) and time.monotonic() < until and not consumer.failures:
             time.sleep(0.02)

@@ -4,7 +4,6 @@ import threading
 import time
 
 import pytest
-from client.peer import Peer
 from client.scripted import Scripted, outcome
 from client.shells import QUICK, Seen
 from hypothesis import given, settings
@@ -29,24 +28,6 @@ def test_send_returns_when_the_server_has_it(shell, peer):
     first, second = peer.got("SEND")
     assert (first.body, first.headers["priority"], first.get("content-type")) == (b"hello", "4", None)
     assert (second.text(), second.headers.getall("x")) == ("grüße", ["1", "2"])
-
-
-def test_the_three_outcomes(shell, peer):
-    answers = {b"accept": Peer.on_other, b"reject": lambda _, side, frame: side.error(frame, "not allowed")}
-    answers |= {b"cut": lambda _, side, frame: side.close(), b"silence": lambda _, side, frame: None}
-    peer.rules["SEND"] = lambda side, frame: answers[frame.body](peer, side, frame)
-    client = shell.connect(peer.url)
-    client.send("/queue/a", b"accept", receipt=True)
-    with pytest.raises(stomp.RejectedError, match=r"SEND to /queue/a was rejected: not allowed") as rejected:
-        client.send("/queue/a", b"reject", receipt=True)
-    assert rejected.value.frame.headers["message"] == "not allowed"
-    client.wait_connected()
-    with pytest.raises(stomp.ConnectionLostError) as lost:
-        client.send("/queue/a", b"cut", receipt=True)
-    assert lost.value.sent
-    with pytest.raises(stomp.ReceiptTimeoutError):
-        client.send("/queue/a", b"silence", receipt=True, timeout=0.1)
-    client.send("/queue/a", b"accept", receipt=True)
 
 
 @pytest.mark.req("S12-CT-03", "S12-CT-04")
@@ -191,40 +172,32 @@ def test_every_form_of_a_message_is_as_send_writes_it(shell, peer, server):
     assert (frame.headers["destination"], frame.headers["y"], frame.body) == ("/queue/b", "z", b"a frame")
 
 
-def test_what_waits_is_bounded(shell, peer):
+@pytest.mark.parametrize(
+    ("room", "body", "most", "error", "options"),
+    [
+        ({"outbox_frames": 100}, b"x", 100, stomp.ReceiptTimeoutError, {"receipt_every": 10}),
+        # A server that does not read: a block that is too large may come alone.
+        ({"outbox_octets": 200_000}, bytes(50_000), 450_000, stomp.OutboxFullError, {"receipt_every": 0}),
+    ],
+)
+def test_what_waits_is_bounded(shell, peer, room, body, most, error, options):
     """A server that gives no receipts holds the sender: so much is taken, and no more."""
-    peer.rules["SEND"] = lambda side, frame: None
-    client = shell.connect(peer.url, outbox_frames=100, close_timeout=0.1)
-    taken = []
+    stop, sizes = threading.Event(), []
+    peer.rules["SEND"] = lambda side, frame: stop.wait(patience(20) if "outbox_octets" in room else 0)
+    client = shell.connect(peer.url, close_timeout=0.1, **room)
 
     def messages():
-        for message in numbered(10_000):
-            taken.append(client._link.core.link.outbox.frames)
-            yield message
-
-    error = failed(client, messages(), receipt_every=10, timeout=0.3)
-    assert isinstance(error.reason, stomp.ReceiptTimeoutError)
-    assert len(taken) <= 120
-    assert max(taken) <= 100
-    assert error.outcomes == [(range(len(taken)), "unknown")]
-
-
-def test_room_in_octets(shell, peer):
-    """A server that does not read: no more than the outbox allows, and the kernel, is taken."""
-    stop, taken = threading.Event(), []
-    peer.rules["SEND"] = lambda side, frame: stop.wait(patience(20))
-    client = shell.connect(peer.url, outbox_octets=200_000, close_timeout=0.1)
-
-    def messages():
+        outbox = client._link.core.link.outbox
         while True:
-            taken.append(client._link.core.link.outbox.octets)
-            yield ("/queue/a", bytes(50_000))
+            sizes.append(getattr(outbox, next(iter(room)).removeprefix("outbox_")))
+            yield "/queue/a", body
 
-    error = failed(client, messages(), receipt_every=0, timeout=0.3)
+    caught = failed(client, messages(), timeout=0.3, **options)
     stop.set()
-    assert isinstance(error.reason, stomp.OutboxFullError)
-    assert max(taken) < 450_000  # a block that is too large may come alone
-    assert error.outcomes == [(range(error.outcomes[0][0].stop), "unknown")]
+    assert isinstance(caught.reason, error)
+    assert max(sizes) <= most
+    assert "outbox_octets" in room or len(sizes) <= 120
+    assert caught.outcomes == [(range(caught.outcomes[0][0].stop), "unknown")]
 
 
 def refuse(number, named):

@@ -19,7 +19,7 @@ from client.shells import QUICK
 from patience import interval, patience
 
 import stompcodec.client as stomp
-from stompcodec import Frame, Limits, serialize
+from stompcodec import Frame, serialize
 from stompcodec.client import hub
 from stompcodec.client.link import health_of
 from stompcodec.testing import StompBroker
@@ -264,15 +264,6 @@ def test_a_full_outbox_blocks_and_goes_on_or_raises_in_time(shell, peer):
     producer.join(patience(30))
     blocking.ping()
     assert len(sent) >= 300
-
-
-@pytest.mark.long
-def test_a_body_over_the_limit_ends_the_connection_with_a_typed_error(shell, peer):
-    client = shell.connect(peer.url, limits=Limits(max_body=1000), reconnect=None)
-    subscription = client.subscribe("/queue/a")
-    peer.deliver("s1", bytes(6000))
-    with pytest.raises(stomp.RemoteProtocolError, match="limit-exceeded"):
-        next(subscription)
 
 
 @pytest.mark.long
