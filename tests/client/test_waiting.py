@@ -33,7 +33,6 @@ from stompcodec.transport.sync import AHEAD
 
 LONG = 60.0
 OPTIONS = {"heart_beat": (0, 0), "receipt_timeout": LONG, "reconnect": stomp.Backoff(first=0.01, most=0.02)}
-polls = pytest.mark.skipif(not hasattr(waiting.select, "poll"), reason="no poll here")
 
 
 @pytest.fixture
@@ -206,13 +205,20 @@ def test_no_byte_is_lost_or_repeated(steps):
 
 
 @pytest.fixture
-def kept(monkeypatch):
-    """A lent socket stays with the waiting threads, and callers always write themselves.
+def lends(monkeypatch):
+    """Callers always write themselves, and read if there is `poll`."""
+    monkeypatch.setattr(engine, "_GATHER", -1.0)
+    if not hasattr(waiting.select, "poll"):
+        pytest.skip("no poll here")
+
+
+@pytest.fixture
+def kept(lends, monkeypatch):
+    """A lent socket stays with the waiting threads.
 
     Not for ever: a poll may begin just after the I/O thread took the socket back, and then finds nothing.
     """
     monkeypatch.setattr(engine, "_IDLE", patience(5))
-    monkeypatch.setattr(engine, "_GATHER", -1.0)
 
 
 def is_lent(client):
@@ -258,7 +264,6 @@ def has_ended(side):
     return True
 
 
-@polls
 def test_a_connection_has_ended_before_the_next_one_begins(kept, client, peer):
     """Also while a thread waits in the system for its bytes: else the broker may send messages there."""
     lost, ended = [], []
@@ -285,10 +290,8 @@ def test_a_connection_has_ended_before_the_next_one_begins(kept, client, peer):
     assert (ended, len(lost), client.epoch) == ([True], 1, 2)
 
 
-@polls
-def test_an_interrupt_at_each_place_loses_nothing(client, peer, monkeypatch):
+def test_an_interrupt_at_each_place_loses_nothing(lends, client, peer):
     """Neither the connection nor a frame; each message is sent at most once, in order."""
-    monkeypatch.setattr(engine, "_GATHER", -1.0)
     place, lent, going_on = 1, 0, True
     while going_on:
         talk(client)
@@ -328,7 +331,6 @@ def receiving(stream_over, ahead):
     return core, subscription, owner
 
 
-@polls
 @pytest.mark.parametrize("behind", [b"", b"x"])
 @pytest.mark.parametrize("subscription", ["s", "gone"])
 def test_a_streamed_body_may_look_like_a_receipt(subscription, behind):
@@ -355,7 +357,6 @@ def message(body, **headers):
     return serialize(Frame("MESSAGE", {name: value for name, value in pairs.items() if value is not None}, body))
 
 
-@polls
 @pytest.mark.parametrize(
     ("before", "taken"),
     [
@@ -403,7 +404,6 @@ def sends(peer, octets):
     peer.do(lambda: peer.side().sock.sendall(octets))
 
 
-@polls
 def test_a_conversation_of_messages_needs_no_other_thread(kept, client, subscription, peer):
     converse(client, subscription, peer)
     open_before, seq = subscription.open, subscription.seq
@@ -419,7 +419,6 @@ def test_a_conversation_of_messages_needs_no_other_thread(kept, client, subscrip
     assert (settled.get("id"), client.epoch) == (last.headers["ack"], 1)
 
 
-@polls
 @pytest.mark.parametrize(
     "octets",
     [
@@ -445,7 +444,6 @@ def test_wrong_frames_errors_and_cuts_end_the_connection(kept, peer, octets):
         assert isinstance(client.error, stomp.StompError)
 
 
-@polls
 def test_who_is_left_with_a_message_is_woken(kept, client, subscription, peer):
     """The thread that reads takes one of two; the other one sleeps, and nothing else would wake it."""
     got, gate = [], threading.Event()
@@ -466,7 +464,6 @@ def test_who_is_left_with_a_message_is_woken(kept, client, subscription, peer):
     assert sorted(got) == [b"1", b"2"]
 
 
-@polls
 def test_an_interrupt_at_each_place_loses_no_message(kept, client, subscription, peer):
     """Neither the connection nor a message, and none comes twice."""
     place, fired, lent = 1, True, 0
