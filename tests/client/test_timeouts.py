@@ -327,30 +327,23 @@ def test_only_a_client_with_a_session_is_alive(shell, peer):
     assert (bool(health), health.state, health.reconnecting_since) == (False, "closed", None)
 
 
-@pytest.fixture
-def client():
-    return Scripted(heart_beat=(0, 1000), server_beat=(1000, 0)).connect()
+def test_a_probe_hears_bytes_of_any_kind_and_counts_frames_that_wait_and_calls_without_an_answer():
+    client = Scripted(heart_beat=(0, 1000), server_beat=(1000, 0)).connect()
 
+    def health():
+        return health_of(client.core.link, client.now, True)
 
-def health(client):
-    return health_of(client.core.link, client.now, True)
-
-
-def test_bytes_of_any_kind_are_received(client):
     client.wait(2.0)
-    assert health(client).last_received >= 2.0
+    assert health().last_received >= 2.0
     client.core.inbound.receive(b"\n", client.now)
-    assert health(client).last_received == 0.0
-
-
-def test_frames_that_wait_and_calls_without_an_answer_are_outstanding(client):
+    assert (health().last_received, health().outstanding) == (0.0, 0)
     call = client.send(receipt=True)
-    assert health(client).outstanding == 1
+    assert health().outstanding == 1
     client.core.link.writable(False)
     client.send()
-    assert health(client).outstanding == 2
+    assert health().outstanding == 2
     client.core.link.finish(call)
-    assert health(client).outstanding == 1
+    assert health().outstanding == 1
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")

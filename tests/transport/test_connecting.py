@@ -210,14 +210,6 @@ def test_files_that_cannot_be_used_are_named(content, certificates, tmp_path):
             make()
 
 
-@on_loops
-async def test_plain_octets_at_a_tls_port(contexts):
-    async with Server("tls", context=contexts.server) as server, Raw.to(server.port) as raw:
-        await raw.send(b"CONNECT\naccept-version:1.2\n\n\0")
-        assert b"CONNECTED" not in await raw.rest()
-        assert server.peers == []
-
-
 def test_octets_of_one_record_in_any_pieces(contexts):
     client, server = shaken(contexts)
     client.receive(joined(server.take_output()))  # tickets

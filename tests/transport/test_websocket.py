@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from transport.messages import BINARY, CLOSE, CONT, KEY, PING, PONG, TEXT, accept_of, answered, frame, frames, request
-from transport.wires import Peer, Raw, Server, on_loops, shaken
+from transport.wires import Raw, Server, on_loops, shaken
 from websockets.protocol import Protocol
 
 from stompcodec.transport import websocket
@@ -539,18 +539,11 @@ async def test_a_slow_reader_may_ping():
 
 @on_loops
 async def test_a_wire_passes_its_bound_on():
-    class Wary(Peer):
-        def opened(self, wire):
-            super().opened(wire)
-            wire.bound(1000)
-
-    async with Server("ws") as server, Raw.to(server.port) as raw:
-        server.listener._plan.make_owner = lambda: server.peers.append(Wary()) or server.peers[-1]
-        await raw.send(request())
-        await raw.until(b"\r\n\r\n")
+    async with opened() as (raw, peer):
+        peer.wire.bound(1000)
         await raw.send(frame(TEXT, b"s" * 900))
-        await server.peers[0].has(900)
+        await peer.has(900)
         await raw.send(frame(TEXT, b"s" * 2000)[:-1])
         assert b"\x03\xf1" in await raw.rest()
         raw.sock.close()
-        assert isinstance(await server.peers[0].gone(), ConnectionAbortedError)
+        assert isinstance(await peer.gone(), ConnectionAbortedError)
