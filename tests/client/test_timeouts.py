@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import math
 import os
-import subprocess
-import sys
 import threading
 import time
 
@@ -146,50 +143,7 @@ def test_a_dead_server_is_noticed_in_time(shell, peer):
     client.ping()
 
 
-each_scheme = pytest.mark.parametrize("scheme", ["ws", "stomp"])
-
-
-@contextlib.contextmanager
-def process(folder):
-    """The ports of a broker in a process of its own."""
-    ready = folder / "ready.json"
-    command = [sys.executable, "-m", "stompcodec", "broker", "--memory", "--port", "0", "--ws-port", "0"]
-    process = subprocess.Popen([*command, "--ready-file", ready, "--log-level", "error"], cwd=folder)
-    try:
-        until = time.monotonic() + patience(10)
-        while not ready.exists():
-            assert process.poll() is None
-            assert time.monotonic() < until
-            time.sleep(0.01)
-        yield json.loads(ready.read_text())
-    finally:
-        process.terminate()
-        process.wait(patience(10))
-
-
-@pytest.mark.slow
-@each_scheme
-def test_a_black_hole_after_a_burst_is_noticed(tmp_path, scheme):
-    """Real processes; on a machine that has been up for long, the silence would be excused for as long."""
-    ended, beat = threading.Event(), (200, 200)
-    with (
-        process(tmp_path) as ports,
-        stomp.connect(f"stomp://127.0.0.1:{ports['port']}") as producer,
-        FaultProxy(("127.0.0.1", ports["ws_port" if scheme == "ws" else "port"])) as proxy,
-    ):
-        producer.send_many([("/queue/a", b"x")] * 5000)
-        options = {"reconnect": None, "on_state": lambda state, _: state == "closed" and ended.set()}
-        client = stomp.connect(f"{scheme}://127.0.0.1:{proxy.port}", heart_beat=beat, **options)
-        subscription = client.subscribe("/queue/a")
-        for _ in range(5000):
-            assert subscription.get(patience(10)) is not None
-        proxy.rules.down.swallow = True  # the broker goes on hearing the client
-        assert ended.wait(patience(6))
-        assert "silent" in str(client.error)
-        client.close()
-
-
-@each_scheme
+@pytest.mark.parametrize("scheme", ["ws", "stomp"])
 def test_no_deadline_of_the_hub_lies_before_the_client(monkeypatch, scheme):
     """Each time for which the client waits is one of the clock, also in the middle of a burst."""
     began, times, go_on = time.monotonic(), [], hub.Task.go_on

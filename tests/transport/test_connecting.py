@@ -210,16 +210,6 @@ def test_files_that_cannot_be_used_are_named(content, certificates, tmp_path):
             make()
 
 
-def test_octets_of_one_record_in_any_pieces(contexts):
-    client, server = shaken(contexts)
-    client.receive(joined(server.take_output()))  # tickets
-    server.send([b"a" * 40_000, b"", b"b"])
-    wire = joined(server.take_output())
-    assert b"aaaa" not in wire
-    assert b"".join(joined(client.receive(wire[at : at + 7])) for at in range(0, len(wire), 7)) == b"a" * 40_000 + b"b"
-    assert (client.ended, client.error) == (False, None)
-
-
 def test_the_end_is_signed(contexts):
     """A peer that says goodbye has ended; octets that were changed on the way are an error."""
     client, server = shaken(contexts)

@@ -508,18 +508,6 @@ def test_a_pace_is_kept():
 
 
 @on_loops
-@pytest.mark.parametrize("noise", [b"CONNECT\n\n\0", b"GET / HTTP/1.1\r\n\r\n", b"\r\n" * 20, b"a" * 100_000])
-async def test_a_person_who_looks_at_the_port_learns_why(noise):
-    async with Server("ws") as server, Raw.to(server.port) as raw:
-        await raw.send(noise)
-        status, headers, rest = answered(await raw.rest())
-        assert status in (400, 414, 426, 431)
-        assert headers["connection"] == "close"
-        assert b"WebSocket" in rest
-        assert server.peers == []
-
-
-@on_loops
 async def test_a_slow_reader_may_ping():
     """While much waits for it, a few pongs are no flood."""
     async with Server("ws") as server:
