@@ -91,6 +91,14 @@ def test_get_and_take(client, peer):
     assert subscription.get() is None
 
 
+def test_a_refused_subscription(client, peer):
+    peer.rules["SUBSCRIBE"] = lambda side, frame: side.error(frame, "access refused")
+    with pytest.raises(stomp.RejectedError, match="access refused"):
+        client.subscribe("/queue/a")
+    client.wait_connected()
+    assert len(peer.got("SUBSCRIBE")) == 1
+
+
 def test_reply(shell, client, peer):
     service = shell.connect(peer.url)
     service.subscribe("/queue/service", handler=shell.handler(lambda message: message.reply(message.body.upper())))
