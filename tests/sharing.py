@@ -77,7 +77,7 @@ LONG = tuple(
         "cli/test_terminal",
         "client/test_recorder",
         "client/test_parts",
-        "client/test_with_broker",
+        "client/test_reconnecting",
         "codec/test_isolated",
         "codec/test_properties",
         "codec/test_columns",

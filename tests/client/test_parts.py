@@ -1,4 +1,4 @@
-"""The small parts of the client: delays, deadlines, the outbox, news, options, and the door."""
+"""The small parts of the client: delays, deadlines, options, and the door."""
 
 import dataclasses
 import inspect
@@ -10,22 +10,22 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from hypothesis import strategies as st
 from patience import patience
 
 import stompcodec.client as stomp
-from stompcodec import Frame
 from stompcodec.client.handlers import SubscribeOptions
 from stompcodec.client.outbox import Calls, Deadlines
 
-SECONDS = st.floats(0.01, 100)
 TREE = Path(__file__).parents[2]
 
 
+def printed(*command, **options):
+    options = {"capture_output": True, "text": True, "timeout": patience(120), **options}
+    return subprocess.run([sys.executable, *command], **options)
+
+
 @pytest.mark.parametrize(
-    "wrong",
-    [{"first": 0}, {"first": 60, "most": 30}, {"factor": 0.5}, {"jitter": 2}, {"attempts": 0}],
-    ids=str,
+    "wrong", [{"first": 0}, {"first": 60, "most": 30}, {"factor": 0.5}, {"jitter": 2}, {"attempts": 0}]
 )
 def test_delays_that_make_no_sense(wrong):
     with pytest.raises(ValueError, match=r"is "):
@@ -42,9 +42,6 @@ def test_calls_that_are_done_do_not_pile_up_behind_one_that_waits():
     assert sum(map(len, deadlines._queues.values())) <= 2048
 
 
-FRAMES = st.builds(lambda size: Frame("SEND", {"destination": "a"}, bytes(size)), st.integers(0, 100))
-
-
 def test_it_needs_no_other_package():
     program = """
 import sys
@@ -54,10 +51,7 @@ inner = {name.partition('.')[0] for name in set(sys.modules) - before}
 known = sys.stdlib_module_names | {'stompcodec'}
 print(sorted(name for name in inner - known if 'cython' not in name))  # the modules of Cython's runtime have no file
 """
-    run = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=patience(60)
-    )
-    assert run.stdout.strip() == "[]"
+    assert printed("-c", program).stdout.strip() == "[]"
 
 
 @pytest.mark.parametrize("name", ["Client", "Message", "Receipt", "Subscription", "Transaction"])
@@ -70,10 +64,10 @@ def test_both_shells_have_the_same_names(name):
 def test_the_public_names_of_a_client():
     """Those of the API that was agreed, and what docs/client.md tells; no inside of it."""
     names = {name for name in dir(stomp.Client) if not name.startswith("_")}
-    agreed = {"drain", "request", "send", "state", "subscribe", "transaction"}
-    assert names == agreed | {
-        *("addresses", "close", "connected", "dialect", "epoch", "error", "on_message", "open", "options", "ping"),
-        *("is_alive", "receive", "send_for_receipt", "send_many", "version", "wait_connected"),
+    assert names == {
+        *("addresses", "close", "connected", "dialect", "drain", "epoch", "error", "is_alive", "on_message", "open"),
+        *("options", "ping", "receive", "request", "send", "send_for_receipt", "send_many", "state", "subscribe"),
+        *("transaction", "version", "wait_connected"),
     }
     for name in names:
         assert getattr(stomp.Client, name).__doc__
@@ -87,8 +81,12 @@ def test_the_client_for_threads_is_made_from_that_for_asyncio():
     script = TREE / "scripts" / "unasync.py"
     if not script.exists():
         pytest.skip("without the scripts")
-    done = subprocess.run([sys.executable, script, "--check"], capture_output=True, text=True, timeout=patience(60))
+    done = printed(script, "--check")
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def kinds(options):
+    return {name: kind.__forward_arg__ for name, kind in options.__annotations__.items()}
 
 
 def test_options_that_are_passed_on_have_the_types_of_those_that_take_them():
@@ -102,10 +100,6 @@ def test_options_that_are_passed_on_have_the_types_of_those_that_take_them():
             assert re.sub(r"\[\[(Async)?Message\]", "[[Any]", taken[name]) == kind
 
 
-def kinds(options):
-    return {name: kind.__forward_arg__ for name, kind in options.__annotations__.items()}
-
-
 CONSUMER = Path(__file__).with_name("consumer.py")
 WRONG = {number for number, line in enumerate(CONSUMER.read_text("utf-8").splitlines(), 1) if line.endswith("# wrong")}
 
@@ -114,8 +108,7 @@ WRONG = {number for number, line in enumerate(CONSUMER.read_text("utf-8").splitl
 @pytest.mark.skipif(not (TREE / "pyproject.toml").exists(), reason="without the settings of mypy")
 def test_mypy_flags_what_is_wrong_in_a_program():
     """From the tree's root, where it shares the cache of `make check`."""
-    command = [sys.executable, "-m", "mypy", "--config-file", "pyproject.toml", CONSUMER]
-    done = subprocess.run(command, cwd=TREE, capture_output=True, text=True, timeout=patience(120))
+    done = printed("-m", "mypy", "--config-file", "pyproject.toml", CONSUMER, cwd=TREE)
     assert {int(number) for number in re.findall(r"consumer\.py:(\d+): error", done.stdout)} == WRONG, done.stdout
 
 
@@ -125,8 +118,7 @@ def test_pyright_flags_what_is_wrong_in_a_program(tmp_path):
     settings = {"typeCheckingMode": "standard", "include": [str(CONSUMER)], "reportUnusedCoroutine": "error"}
     settings |= {"reportUnusedExpression": "none", "pythonVersion": "3.11"}
     (tmp_path / "pyrightconfig.json").write_text(json.dumps(settings), "utf-8")
-    command = [sys.executable, "-m", "basedpyright", "--outputjson", "-p", tmp_path, "--pythonpath", sys.executable]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=patience(120))
+    done = printed("-m", "basedpyright", "--outputjson", "-p", tmp_path, "--pythonpath", sys.executable)
     found = json.loads(done.stdout)["generalDiagnostics"]
     errors = {each["range"]["start"]["line"] + 1 for each in found if each["severity"] == "error"}
     assert errors == WRONG, done.stdout

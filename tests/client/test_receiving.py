@@ -1,32 +1,42 @@
-"""Both shells: receiving, settling, handlers, and `receive`, which is never None while a message waits."""
+"""Both shells: receiving, settling, handlers; and what only some brokers offer: RECEIVE, PING, typed headers."""
 
-import contextlib
 import logging
 import threading
 from types import SimpleNamespace
 
 import pytest
 from client.broker import BrokerThread
-from client.peer import Peer
 from client.scripted import Scripted
 from client.shells import Seen
 from patience import patience
 
 import stompcodec.client as stomp
+from stompcodec import Frame
+from stompcodec.client.messages import Subscription
+from stompcodec.content import typed_headers
+from stompcodec.testing import StompBroker
 
 
 @pytest.fixture(scope="module")
 def broker():
-    with BrokerThread() as broker:
+    with BrokerThread(detect_legacy=True, version_header=True) as broker:
         yield broker
+
+
+@pytest.fixture
+def client(shell, peer):
+    return shell.connect(peer.url)
+
+
+def settled(peer):
+    return [command for command in peer.commands() if "ACK" in command]
 
 
 # ---- receiving ----
 
 
 @pytest.mark.req("S12-SUB-01", "S12-SUB-05", "S12-SUB-06", "S12-SUB-07", "S12-SUB-09", "S12-UNS-01")
-def test_iterate_and_acknowledge(shell, peer):
-    client = shell.connect(peer.url)
+def test_iterate_and_acknowledge(client, peer):
     for number in range(5):
         client.send("/queue/a", b"%d" % number)
     with client.subscribe("/queue/a", ack="client-individual", prefetch=10) as subscription:
@@ -54,16 +64,15 @@ def test_processing_settles(shell, peer):
     with subscription.get(patience(5)).processing() as message:
         message.nack()
     client.ping()
-    assert [command for command in peer.commands() if "ACK" in command] == ["ACK", "NACK", "NACK"]
+    assert settled(peer) == ["ACK", "NACK", "NACK"]
 
 
-def test_a_message_that_processing_cannot_settle_is_logged(shell, peer, caplog):
+def test_a_message_that_processing_cannot_settle_is_logged(client, caplog):
     def close_and_fail():
         client.close()
         raise ZeroDivisionError
 
     caplog.set_level(logging.INFO, "stompcodec.client")
-    client = shell.connect(peer.url)
     client.send("/queue/a", b"x")
     message = client.subscribe("/queue/a", ack="client-individual").get(5)
     with pytest.raises(ZeroDivisionError), message.processing():
@@ -71,48 +80,28 @@ def test_a_message_that_processing_cannot_settle_is_logged(shell, peer, caplog):
     assert any(record.getMessage().startswith("not settled: ") for record in caplog.records)
 
 
-def test_get_and_take(shell, peer):
-    client = shell.connect(peer.url)
+def test_get_and_take(client, peer):
     subscription = client.subscribe("/queue/a")
     assert subscription.get(0.01) is None
     peer.deliver("s1", b"x", count=5)
     client.ping()  # all five are there
-    assert len(subscription.take(3, patience(5))) == 3
-    assert len(subscription.take(10, patience(5))) == 2
+    assert [len(subscription.take(most, patience(5))) for most in (3, 10)] == [3, 2]
     assert subscription.take(10, 0.01) == []
     subscription.unsubscribe()
     assert subscription.get() is None
 
 
-def test_a_refused_subscription(shell):
-    with Peer(rules={"SUBSCRIBE": lambda side, frame: side.error(frame, "access refused")}) as peer:
-        client = shell.connect(peer.url)
-        with pytest.raises(stomp.RejectedError, match="access refused"):
-            client.subscribe("/queue/a")
-        client.wait_connected()
-        assert len(peer.got("SUBSCRIBE")) == 1
+def test_a_refused_subscription(client, peer):
+    peer.rules["SUBSCRIBE"] = lambda side, frame: side.error(frame, "access refused")
+    with pytest.raises(stomp.RejectedError, match="access refused"):
+        client.subscribe("/queue/a")
+    client.wait_connected()
+    assert len(peer.got("SUBSCRIBE")) == 1
 
 
-def test_an_error_of_nobody_is_raised_from_the_iterator(shell):
-    with Peer(versions=["1.1"]) as peer:
-        client = shell.connect(peer.url)
-        subscription = client.subscribe("/queue/a")
-        error = b"ERROR\nmessage:something is wrong\n\n\0"
-        peer.do(lambda: peer.side().sock.sendall(error))
-        with pytest.raises(stomp.RejectedError, match="something is wrong"):
-            next(subscription)
-        peer.deliver("s1", b"still here")
-        assert next(subscription).body == b"still here"
-
-
-def test_reply(shell, peer):
+def test_reply(shell, client, peer):
     service = shell.connect(peer.url)
-    client = shell.connect(peer.url)
-
-    def answer(message):
-        message.reply(message.body.upper())
-
-    service.subscribe("/queue/service", handler=shell.handler(answer))
+    service.subscribe("/queue/service", handler=shell.handler(lambda message: message.reply(message.body.upper())))
     assert client.request("/queue/service", b"hello", patience(5)).body == b"HELLO"
     assert client.request("/queue/service", "again", timeout=patience(5)).body == b"AGAIN"
     assert len(peer.got("SUBSCRIBE", destination="/temp-queue/replies")) == 1
@@ -138,30 +127,27 @@ def test_reply(shell, peer):
 )
 def test_errors_of_handlers_stay_where_they_are(shell, peer, policy, commands, caplog):
     peer.server = "stompcodec/1"  # an unknown broker gets no NACK
-    client = shell.connect(peer.url)
-    seen = Seen()
+    client, seen = shell.connect(peer.url), Seen()
 
     def fail_first(message):
         seen.add(message.body)
         if message.body == b"first":
             raise ValueError("first fails")
 
-    client.subscribe(
-        "/queue/a", ack="client-individual", handler=shell.handler(fail_first), on_error=policy, attempts=1
-    )
+    options = {"handler": shell.handler(fail_first), "on_error": policy, "attempts": 1}
+    client.subscribe("/queue/a", ack="client-individual", **options)
     with caplog.at_level(logging.ERROR, "stompcodec.client"):
         peer.deliver("s1", b"first")
         peer.deliver("s1", b"second")
         seen.wait(2)
-        peer.wait(lambda peer: len([1 for command in peer.commands() if "ACK" in command]) == len(commands))
-    assert [command for command in peer.commands() if "ACK" in command] == commands
+        peer.wait(lambda peer: len(settled(peer)) == len(commands))
+    assert settled(peer) == commands
     assert "first fails" in caplog.text
     assert client.state == "connected"
 
 
-def test_concurrency_and_keys(shell, peer):
-    client = shell.connect(peer.url)
-    both, seen = threading.Barrier(2, timeout=patience(10)), Seen()
+def test_concurrency_and_keys(shell, client, peer):
+    both, seen, keyed = threading.Barrier(2, timeout=patience(10)), Seen(), Seen()
 
     def meet(message):
         both.wait()  # passes only if two handlers run at once
@@ -171,11 +157,10 @@ def test_concurrency_and_keys(shell, peer):
     peer.deliver("s1", b"x", count=4)
     seen.wait(4)
 
-    keyed = Seen()
     handler = shell.handler(lambda message: keyed.add((message.get("k"), int(message.body))))
     client.subscribe("/queue/b", handler=handler, concurrency=3, key=lambda message: message.get("k"))
     for number in range(60):
-        peer.do(lambda number=number: peer.side().deliver("s2", b"%d" % number, {"k": str(number % 5)}))
+        peer.deliver("s2", b"%d" % number, headers={"k": str(number % 5)})
     pairs = keyed.wait(60)
     for key in "01234":
         mine = [number for name, number in pairs if name == key]
@@ -184,9 +169,9 @@ def test_concurrency_and_keys(shell, peer):
         client.subscribe("/queue/c", handler=handler, concurrency=0)
 
 
-def test_an_ack_for_several_and_concurrency_exclude_each_other(shell, peer):
+def test_an_ack_for_several_and_concurrency_exclude_each_other(shell, client):
     """The ACK of one message would cover those that other calls of the handler have not finished."""
-    client, seen = shell.connect(peer.url), Seen()
+    seen = Seen()
     handler = shell.handler(lambda message: seen.add(message.body))
     with pytest.raises(ValueError, match="ack='client-individual'"):
         client.subscribe("/queue/a", ack="client", handler=handler, concurrency=2)
@@ -196,8 +181,8 @@ def test_an_ack_for_several_and_concurrency_exclude_each_other(shell, peer):
 
 
 @pytest.mark.parametrize("end", ["unsubscribe", "close"])
-def test_messages_that_wait_for_their_key_return_to_the_broker(end, shell, peer):
-    client, dealt, begun, go = shell.connect(peer.url), Seen(), Seen(), threading.Event()
+def test_messages_that_wait_for_their_key_return_to_the_broker(end, shell, client):
+    dealt, begun, go = Seen(), Seen(), threading.Event()
 
     def work(message):
         begun.add(message.body)
@@ -205,21 +190,22 @@ def test_messages_that_wait_for_their_key_return_to_the_broker(end, shell, peer)
 
     for _ in range(5):
         client.send("/queue/a", b"x")
-    subscription = client.subscribe(
-        "/queue/a", ack="client-individual", handler=shell.handler(work), concurrency=2, key=lambda _: dealt.add(1)
-    )
+    options = {"handler": shell.handler(work), "concurrency": 2, "key": lambda _: dealt.add(1)}
+    subscription = client.subscribe("/queue/a", ack="client-individual", **options)
     begun.wait(1)
     dealt.wait(5)
-    threading.Timer(0.1, go.set).start() if end == "close" else None  # closing waits for handlers
-    (subscription.unsubscribe if end == "unsubscribe" else client.close)()
+    if end == "close":  # waits for handlers
+        threading.Timer(0.1, go.set).start()
+        client.close()
+    else:
+        subscription.unsubscribe()
     go.set()
     subscription.join(patience(10))
     assert begun.wait(1) == [b"x"]
 
 
 def test_a_handler_may_use_the_client(shell, peer):
-    client = shell.connect(peer.url, close_timeout=0.5)
-    done = Seen()
+    client, done = shell.connect(peer.url, close_timeout=0.5), Seen()
 
     def forward(message):
         client.send("/queue/out", message.body, receipt=True)
@@ -228,8 +214,8 @@ def test_a_handler_may_use_the_client(shell, peer):
         done.add(message.body)
 
     client.subscribe("/queue/a", handler=shell.handler(forward))
-    peer.deliver("s1", b"first")
-    peer.deliver("s1", b"last")
+    for body in (b"first", b"last"):
+        peer.deliver("s1", body)
     assert done.wait(2) == [b"first", b"last"]
     assert client.state == "closed"
 
@@ -250,47 +236,189 @@ def test_on_message(peer):
         assert seen.bodies[-1] == b"direct"
 
 
-class Refusing(stomp.Middleware):
-    """Middleware that raises for the first message, before or after the program would have it."""
-
-    def __init__(self, after):
-        self.after = after
-        self.refused = 0
-
-    @contextlib.contextmanager
-    def receive(self, event):
-        if self.after:
-            yield
-        if not self.refused:
-            self.refused += 1
-            raise ValueError("not this one")
-        if not self.after:
-            yield
+# ---- RECEIVE and PING ----
 
 
 def test_receive_from_the_own_durable_subscription(shell, broker):
     name, topic = f"d-{shell.name}", f"/topic/{shell.name}"
     client, producer = shell.connect(broker.url, client_id=name), shell.connect(broker.url)
-    with pytest.raises(stomp.RejectedError, match="no such durable subscription"):
-        client.receive(topic, durable=name)
-    client.wait_connected()
+
+    def fails(error, words, **options):
+        with pytest.raises(error, match=words):
+            client.receive(topic, **options)
+        client.wait_connected()
+
+    fails(stomp.RejectedError, "no such durable subscription", durable=name)
     subscription = client.subscribe(topic, durable=name, ack="client-individual")
-    with pytest.raises(stomp.LocalProtocolError, match="exists already"):
-        client.receive(topic, durable=name)
+    fails(stomp.LocalProtocolError, "exists already", durable=name)
     subscription.unsubscribe()
     producer.send(topic, b"1", receipt=True)
-    with pytest.raises(stomp.RejectedError, match="no such durable subscription"):
-        client.receive(topic, headers={"durable-subscription-name": name})
-    client.wait_connected()
+    fails(stomp.RejectedError, "no such durable subscription", headers={"durable-subscription-name": name})
     message = client.receive(topic, durable=name, ack="client-individual")
     assert message.body == b"1"
     message.ack(receipt=True)
     assert client.receive(topic, durable=name) is None
 
 
-# ---- text ----
+def test_a_broker_that_does_not_offer_it(client, peer):
+    with pytest.raises(stomp.LocalProtocolError, match="does not offer RECEIVE"):
+        client.receive("/queue/a")
+    assert client.ping() < patience(5)
+    assert peer.commands()[-2:] == ["BEGIN", "ABORT"]
 
 
-def received(body, **headers):
-    client = Scripted().connect()
-    return client.deliver(client.subscribed(), body=body, **{name.replace("_", "-"): v for name, v in headers.items()})
+@pytest.mark.req("WISH-PNG-01", "WISH-NEG-01", "WISH-NEG-03")
+def test_what_the_broker_offers_is_taken(shell, broker):
+    """PING, RECEIVE and the highest version in the header `version`."""
+    frames = []
+    options = {"on_frame": lambda way, frame: frames.append((way, frame.command)), "headers": {"version": "1.1"}}
+    client = shell.connect(broker.url, **options)
+    assert client.version == "1.1"
+    assert 0 < client.ping() < patience(5)
+    with pytest.raises(stomp.RejectedError, match="RECEIVE from"):
+        client.receive("/queue/a", headers={"browser": "true"})
+    with pytest.raises(ValueError, match="ack is"):
+        client.receive("/queue/a", ack="perhaps")
+    client.close()
+    assert [each for each in frames if each[1] in ("PING", "PONG", "BEGIN")] == [("out", "PING"), ("in", "PONG")]
+
+
+class Offering(Scripted):
+    """A server that offers RECEIVE, and answers only as a test says."""
+
+    def connect(self, confirm=True):
+        self.open()
+        self.server._commands = frozenset(("RECEIVE", "PING", "PONG", "EMPTY"))
+        self.frames()
+        self.server.accept({"server": "x", "session": "1", "commands": "RECEIVE,PING"})
+        self.pump()
+        return self
+
+    def put(self, id="f"):
+        subscription = Subscription("/queue/a", id=id, ack="client-individual")
+        call = self.core.link.calls.make("RECEIVE", 5.0)
+        assert self.core.fetch(subscription, self.now, call)
+        return call
+
+    def fetch(self, id="f"):
+        call = self.put(id)
+        (frame,) = self.frames()
+        assert (frame.command, frame.headers["receipt"]) == ("RECEIVE", call.id)
+        return call
+
+    def give(self, call, number, id="f"):
+        """A message, and the receipt of the call."""
+        pairs = {"subscription": id, "message-id": f"m{number}", "destination": "/queue/a", "ack": f"a{number}"}
+        self.server.send(Frame("MESSAGE", pairs, b"%d" % number))
+        self.server.send(Frame("RECEIPT", {"receipt-id": call.id}))
+
+
+def test_a_receive_that_was_not_sent_is_forgotten_with_its_call():
+    client = Offering().connect()
+    client.core.link.is_writable = False
+    calls = [client.put() for _ in range(2)]
+    client.core.abandon(client.now, calls[0])
+    client.wait(6)
+    assert [call.error.sent for call in calls] == [False, False]
+    client.core.link.is_writable = True
+    assert (client.frames(), client.core.inbound.fetches) == ([], {})
+
+
+def test_answers_under_one_id_come_in_the_order_of_their_calls():
+    client = Offering().connect()
+    calls = [client.fetch() for _ in range(4)]
+    for call in calls[:2]:
+        client.core.abandon(client.now, call)
+    client.server.send(Frame("EMPTY", {"subscription": "f", "destination": "/queue/a"}))
+    for number, call in enumerate(calls[1:], 1):
+        client.give(call, number)
+    client.pump()
+    assert [frame.headers["id"] for frame in client.frames()] == ["a1"]
+    assert [call.result.body for call in calls[2:]] == [b"2", b"3"]
+    assert client.core.inbound.fetches == {}
+
+
+def test_a_drain_waits_for_what_was_received_and_a_loss_ends_it_all():
+    client = Offering().connect()
+    call = client.fetch("f1")
+    client.fetch("f2")
+    client.give(call, 1, "f1")
+    client.pump()
+    client.wait(6)  # the other one is late
+    assert not client.core.is_quiet()
+    client.core.link.lost(OSError("cut"), client.now)
+    assert client.core.is_quiet()
+    assert client.core.inbound.fetches == {}
+
+
+def test_a_streamed_message_that_comes_too_late_is_refused_and_its_body_dropped(shell):
+    body = bytes(500_000)
+    with StompBroker() as broker:
+        client = shell.connect(broker.url, stream_over=4096)
+        client.send("/queue/a", body, receipt=True)
+        broker.faults.delay("MESSAGE", 1)
+        with pytest.raises(stomp.ReceiptTimeoutError):
+            client.receive("/queue/a", ack="client-individual", timeout=0.1)
+        assert broker.expect("NACK", timeout=patience(10))
+        fetched = client.receive("/queue/a")
+        assert fetched.attempt == 2
+        with fetched.open() as reader:
+            assert reader.read() == body
+
+
+# ---- typed headers, and the older worker dialect ----
+
+
+@pytest.mark.req("WISH-JSN-01", "WISH-JSN-02", "WISH-JSN-03", "WISH-JSN-04", "WISH-JSN-05", "WISH-JSN-06")
+def test_typed_headers_come_back_as_they_were(shell, broker):
+    values = {
+        "n": 9,
+        "f": 1.5,
+        "yes": True,
+        "none": None,
+        "list": [1, "a"],
+        "map": {"a": [None]},
+        "text": "9",
+        "t": "é",
+    }
+    name, client = f"/queue/typed-{shell.name}", shell.connect(broker.url)
+    client.send(name, b"", typed_headers(values), receipt=True)
+    message = client.receive(name)
+    assert {key: message.value(key) for key in values} == values
+    assert (message.get("n"), message.value("no such"), message.value("no such", 7)) == ("9", None, 7)
+
+
+@pytest.mark.req(
+    "LEG-CON-01", "LEG-CON-02", "LEG-CON-05", "LEG-CMD-04", "LEG-RCP-01", "LEG-SUB-01", "LEG-DIS-01", "LEG-UTF-02"
+)
+def test_a_worker_of_the_older_dialect(shell, broker):
+    name, frames = f"/queue/legacy-{shell.name}", []
+    options = {"versions": ["legacy"], "login": "fred", "passcode": "xyzzy"}
+    client = shell.connect(broker.url, on_frame=lambda way, frame: frames.append((way, frame)), **options)
+    assert client.version == "legacy"
+    with client.transaction() as transaction:
+        transaction.send(name, "grüße")
+    subscription = client.subscribe(name, ack="client-individual")
+    message = subscription.get(patience(5))
+    assert (message.body, message.text()) == ("grüße".encode(), "grüße")
+    with pytest.raises(stomp.LocalProtocolError, match="no NACK"):
+        message.nack()
+    message.ack(receipt=True)
+    subscription.unsubscribe()
+    assert client.receive(name) is None
+    assert client.ping() < patience(5)
+    client.close()
+    sent = [frame for way, frame in frames if way == "out"]
+    assert (sent[0].command, sent[-1].command) == ("CONNECT", "DISCONNECT")
+    assert {"username", "passcode"} <= set(sent[0].headers)
+
+
+@pytest.mark.req("LEG-RCP-03")
+def test_receipts_may_come_in_another_order():
+    client = Scripted(versions=["legacy"], version="legacy", login="ann", passcode="x").connect()
+    calls = [client.send(receipt=True) for _ in range(3)]
+    assert len(client.frames()) == 3
+    for at, done in ((2, [False, False, True]), (0, [True, False, True]), (1, [True, True, True])):
+        client.answer("RECEIPT", {"receipt-id": calls[at].id})
+        assert [call.done for call in calls] == done
+        assert not calls[at].error

@@ -1,23 +1,41 @@
-"""Lost connections: when and where a client tries again, when it gives up, and refused logins."""
+"""Lost connections: when and where a client tries again, when it gives up, and what is lost: nothing.
+
+What is sent again on each connection, and ends each of them, is found by name; nothing else is convicted.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import random
+import socket
+import ssl
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
+from client.broker import BrokerThread
+from client.feeding import wait_for
 from client.peer import Peer, closed_port
+from client.scripted import Scripted, outcome
 from client.shells import QUICK
+from crash.process import BrokerProcess
+from hypothesis import given
+from hypothesis import strategies as st
 from patience import patience
 
 import stompcodec.client as stomp
+from stompcodec import Frame, serialize
 from stompcodec.bridge import End
 from stompcodec.bridge import sources as bridge_ends
 from stompcodec.client import engine
+from stompcodec.client.backoff import MOST_SHORT, STEP
 from stompcodec.client.dialects import BROKERS, row_of
+from stompcodec.client.outbox import Block, Group, Upload
+from stompcodec.errors import ConnectionLostError, RejectedError
 from stompcodec.testing.faults import FaultProxy
+from stompcodec.transport.owner import CloseCodeError
 
 
 def test_failover_list(shell):
@@ -32,84 +50,43 @@ def test_failover_list(shell):
         assert subscription.get(patience(5)).body == b"over there"
 
 
-def test_nothing_with_a_receipt_is_lost_whenever_it_is_cut(shell):
-    """Cuts at any octet, both ways. A receipt means that it came; what is unknown is sent again by the program."""
-    with Peer() as peer, FaultProxy(("127.0.0.1", peer.port), seed=0) as proxy:
-        client = shell.connect(f"stomp://127.0.0.1:{proxy.port}", reconnect=QUICK)
-        proxy.rules.up.cut_after = (10, 3000)
-        proxy.rules.down.cut_after = (10, 3000)
-        proxy.rules.up.piece = 50
-        got = []
-        client.subscribe("/queue/a", ack="client-individual", handler=shell.handler(lambda m: got.append(int(m.body))))
-        for number in range(100):
-            while True:
-                try:
-                    client.send("/queue/a", b"%d" % number, receipt=True, timeout=patience(10))
-                    break
-                except stomp.ConnectionLostError:
-                    continue
-        proxy.rules.up.cut_after = proxy.rules.down.cut_after = None
-        accepted = [int(frame.body) for frame in peer.got("SEND")]
-        assert set(accepted) == set(range(100))
-        assert sorted(set(accepted), key=accepted.index) == list(range(100))
-        assert client.epoch > 3
-        # `Peer.on_ack` fails the connection with an assertion where an ACK is stale.
-        assert peer.thread.is_alive()
-
-
 # ---- delays between attempts ----
 
-ATTEMPTS = 4
 
-
-def delays(until, backoff=stomp.Backoff(), round_=0.0, seed=1):  # noqa: B008
-    """Each delay before a point of time, with the seconds since the loss; a round of attempts takes some, too."""
+def delays(until, seed):
+    """Each delay before a point of time, with the seconds since the loss."""
     at, found = 0.0, []
-    following = backoff.delays(random.Random(seed).random, lambda: 1000.0 + at)
+    following = stomp.Backoff().delays(random.Random(seed).random, lambda: 1000.0 + at)
     while at < until:
         found.append((at, next(following)))
-        at += found[-1][1] + round_
+        at += found[-1][1]
     return found
 
 
-def test_clients_that_lost_one_broker_together_are_spread_over_seconds():
-    """Of 500 clients, no more than 60 come in any 200 ms once the delays have grown."""
-    at = sorted(delays(30.0, seed=seed)[-1][0] for seed in range(500))
-    assert max(sum(1 for other in at if one <= other < one + 0.2) for one in at) <= 60
+def test_clients_are_spread_and_each_is_back_within_half_of_the_outage():
+    """Of 500 that lost one broker together, no more than 60 come in any 200 ms once the delays have grown.
 
-
-def test_a_client_is_back_within_half_of_the_outage():
-    """A broker that was down for 8 s and is up for 3 s is found."""
-    for seed in range(200):
-        for at, delay in delays(60.0, seed=seed):
-            assert delay <= max(1.0, at / 2)
-            assert at > 8.0 or delay <= 3.0
-
-
-def gives_up(shell, peer, **options):
-    """How many sessions there were until the client gave up, which it does if delays never begin from the first."""
-    states = []
-    client = shell.connect(
-        peer.url,
-        reconnect=stomp.Backoff(first=0.001, most=0.002, attempts=ATTEMPTS),
-        on_state=lambda state, error: states.append(state),
-        **options,
-    )
-    give_up = time.monotonic() + patience(60)
-    while client.state != "closed" or "closed" not in states:  # states come from a thread of their own
-        assert time.monotonic() < give_up
-        time.sleep(0.005)
-    return states.count("connected")
-
-
-def test_short_sessions_use_up_the_attempts(shell):
-    with Peer(rules={"CONNECT": lambda side, frame: (accept(side), side.close())}) as peer:
-        assert gives_up(shell, peer) == ATTEMPTS + 1
+    A broker that was down for 8 s and is up for 3 s is found.
+    """
+    found = [delays(60.0, seed) for seed in range(500)]
+    last = sorted([at for at, _ in each if at < 30.0][-1] for each in found)
+    assert max(sum(1 for other in last if one <= other < one + 0.2) for one in last) <= 60
+    for at, delay in itertools.chain.from_iterable(found):
+        assert delay <= max(1.0, at / 2)
+        assert at > 8.0 or delay <= 3.0
 
 
 def accept(side):
-    side.connection.accept({"session": "1", "server": "test/1"})
+    side.connection.accept({"session": "1", "server": side.peer.server})
     side.flush()
+
+
+def test_short_sessions_use_up_the_attempts(shell, peer):
+    peer.rules["CONNECT"] = lambda side, frame: (accept(side), side.close())
+    states, backoff = [], stomp.Backoff(first=0.001, most=0.002, attempts=4)
+    client = shell.connect(peer.url, reconnect=backoff, on_state=lambda state, error: states.append(state))
+    wait_for(lambda: client.state == "closed" and "closed" in states)  # states come from a thread of their own
+    assert states.count("connected") == 4 + 1
 
 
 # ---- refused logins ----
@@ -117,82 +94,61 @@ def accept(side):
 RABBITMQ = "Bad CONNECT: Access refused for user 'ann'"
 
 
-class Told:
-    """What `on_state` was told, and a wait for it."""
+def refuses(words):
+    """A server that answers this to CONNECT each time, or the next of these; None accepts."""
 
-    def __init__(self):
-        self.all = []
-        self._changed = threading.Condition()
+    def on_connect(side, frame):
+        answer = words if isinstance(words, str) else words.pop(0)
+        accept(side) if answer is None else side.error(frame, answer)
 
-    def __call__(self, state, error):
-        with self._changed:
-            self.all.append((state, error))
-            self._changed.notify_all()
-
-    def wait(self, condition):
-        with self._changed:
-            assert self._changed.wait_for(lambda: self.all and condition(self.all), patience(30)), self.all
-
-    @property
-    def reasons(self):
-        return [str(error) for state, error in self.all if state == "reconnecting"]
-
-
-def refuse(words):
-    return lambda side, frame: side.error(frame, words)
+    return on_connect
 
 
 @pytest.fixture
-def at_once(monkeypatch):
-    """No least time from the first to the last refused login."""
+def rabbitmq(peer, monkeypatch):
+    """There is no least time from the first to the last refused login."""
     monkeypatch.setattr(engine, "SPAN", 0.0)
+    peer.server = "RabbitMQ/3.10.8"
+    return peer
 
 
-def test_it_ends_the_client_after_some_attempts(shell, at_once):
-    with Peer(server="RabbitMQ/3.10.8") as peer:
-        told = Told()
-        client = shell.connect(peer.url, reconnect=QUICK, on_state=told, login_attempts=3)
-        subscription = client.subscribe("/queue/a")
-        peer.rules["CONNECT"] = refuse(RABBITMQ)
-        peer.cut()
-        with pytest.raises(stomp.RejectedError, match="Access refused"):
-            subscription.get(patience(30))
-        told.wait(lambda all: all[-1][0] == "closed")
-        assert isinstance(client.error, stomp.RejectedError)
-        assert RABBITMQ in str(client.error)
-        assert len(peer.got("CONNECT")) == 1 + 3
+def losing(shell, peer, answers, **options):
+    """A client that has lost its connection, and finds these answers to its next logins; the states."""
+    states = []
+    client = shell.connect(peer.url, reconnect=QUICK, on_state=lambda state, _: states.append(state), **options)
+    subscription = client.subscribe("/queue/a")
+    peer.rules["CONNECT"] = refuses(answers)
+    peer.cut()
+    return client, subscription, states
 
 
-def test_a_session_or_another_answer_in_between_begins_the_count_anew(shell, at_once):
-    answers = [RABBITMQ, "the server is busy"] * 3 + [None]
-
-    def answer(side, frame):
-        words = answers.pop(0)
-        if words is None:
-            side.connection.accept({"session": "1", "server": peer.server})
-        else:
-            side.error(frame, words)
-
-    with Peer(server="RabbitMQ/3.10.8") as peer:
-        told = Told()
-        shell.connect(peer.url, reconnect=QUICK, on_state=told, login_attempts=2)
-        peer.rules["CONNECT"] = answer
-        peer.cut()
-        told.wait(lambda all: all[-1][0] == "connected" and len(all) > 1)
+def test_it_ends_the_client_after_some_attempts(shell, rabbitmq):
+    client, subscription, states = losing(shell, rabbitmq, RABBITMQ, login_attempts=3)
+    with pytest.raises(RejectedError, match="Access refused"):
+        subscription.get(patience(30))
+    wait_for(lambda: states[-1:] == ["closed"])
+    assert isinstance(client.error, RejectedError)
+    assert RABBITMQ in str(client.error)
+    assert len(rabbitmq.got("CONNECT")) == 1 + 3
 
 
-def test_the_start_asks_no_more_often_than_login_attempts(shell, monkeypatch):
+def test_a_session_or_another_answer_in_between_begins_the_count_anew(shell, rabbitmq):
+    answers = [*[RABBITMQ, "the server is busy"] * 3, None]
+    _, _, states = losing(shell, rabbitmq, answers, login_attempts=2)
+    wait_for(lambda: len(states) > 1 and states[-1] == "connected")
+
+
+def test_the_start_asks_no_more_often_than_login_attempts(shell, peer, monkeypatch):
     monkeypatch.setattr(engine, "_REFUSED", 0.01)
-    with Peer(rules={"CONNECT": refuse(RABBITMQ)}) as peer:
-        with pytest.raises(stomp.RejectedError, match="Access refused"):
-            shell.connect(peer.url, startup_timeout=patience(60), reconnect=QUICK, login_attempts=3)
-        assert len(peer.got("CONNECT")) == 3
+    peer.rules["CONNECT"] = refuses(RABBITMQ)
+    with pytest.raises(RejectedError, match="Access refused"):
+        shell.connect(peer.url, startup_timeout=patience(60), reconnect=QUICK, login_attempts=3)
+    assert len(peer.got("CONNECT")) == 3
 
 
-def test_the_start_tries_each_address_once(shell):
-    with Peer(rules={"CONNECT": refuse(RABBITMQ)}) as bad, Peer() as good:
-        url = f"failover:({bad.url},{bad.url},{good.url})"
-        assert shell.connect(url, login_attempts=1).state == "connected"
+def test_the_start_tries_each_address_once(shell, peer):
+    with Peer(rules={"CONNECT": refuses(RABBITMQ)}) as bad:
+        assert shell.connect(f"failover:({bad.url},{bad.url},{peer.url})", login_attempts=1).state == "connected"
 
 
 @pytest.mark.parametrize("value", [0, -1, True, 2.0, "5"])
@@ -217,11 +173,325 @@ def test_each_broker_has_its_words_and_an_unknown_one_all_of_them(server, words)
     assert not row_of("auto", server).refuses_login("the disk is full")
 
 
-def test_an_end_of_a_bridge_gives_up_too(monkeypatch):
+def test_an_end_of_a_bridge_gives_up_too(peer, monkeypatch):
     monkeypatch.setattr(bridge_ends, "SPAN", 0.0)
-    seen = []
-    with Peer(rules={"CONNECT": refuse(RABBITMQ)}) as peer:
-        end = End(peer.url, backoff=QUICK, login_attempts=3)
-        with pytest.raises(stomp.RejectedError):
-            asyncio.run(end.reopen(lambda end, error: seen.append(str(error))))
-        assert len(peer.got("CONNECT")) == len(seen) == 3
+    peer.rules["CONNECT"], seen = refuses(RABBITMQ), []
+    end = End(peer.url, backoff=QUICK, login_attempts=3)
+    with pytest.raises(RejectedError):
+        asyncio.run(end.reopen(lambda end, error: seen.append(str(error))))
+    assert len(peer.got("CONNECT")) == len(seen) == 3
+
+
+# ---- what ends each connection ----
+
+
+@pytest.fixture
+def client():
+    return Scripted().connect()
+
+
+def sent(client):
+    """What the client sends now, without waiting: (command, id or body)."""
+    return [(frame.command, frame.get("id") or frame.body) for frame in client.frames()]
+
+
+def refuse(client, bad, how, answers=True, cuts=()):
+    """Answer what the client sends, and end each connection at which it sends what is refused; the connections.
+
+    cuts: ends after that many frames, too.
+    """
+    left = list(cuts)
+    for number in range(1, 60):
+        client.connect(confirm=False)
+        seen = 0
+        while client.core.link.connection is not None:
+            frames = client.frames()
+            if not frames:
+                if client.core.link.phase == "up":
+                    return number
+                client.wait(STEP)
+            for frame in frames:
+                seen += 1
+                if bad(frame):
+                    how(client)
+                    break
+                if left and seen > left[0]:
+                    left.pop(0)
+                    client.lose()
+                    break
+                if answers and frame.get("receipt") is not None:
+                    client.receipt(frame)
+    raise AssertionError("for ever")
+
+
+def by_error(client):
+    client.error(None, "bad selector")
+
+
+def by_error_and_end(client):
+    """As in 1.1, where the session could go on after an ERROR."""
+    client.error(None, "bad selector")
+    if client.core.link.connection is not None:
+        client.lose()
+
+
+def by_close_code(client):
+    client.lose(CloseCodeError(1008, "bad selector"))
+
+
+@pytest.mark.parametrize("code", [None, 1001, 1012, 1013])
+def test_ends_that_this_side_makes_and_a_server_that_goes_away_convict_nothing(client, code):
+    subscriptions = [client.subscribed() for _ in range(2)]
+    for _ in range(20):
+        client.lose(CloseCodeError(code, "restarting") if code else ConnectionLostError("the server was silent"))
+        client.connect(confirm=False)
+        assert code or sent(client) == [("SUBSCRIBE", each.id) for each in subscriptions]
+    client.connect()
+    assert not any(each.closed for each in subscriptions)
+
+
+@pytest.mark.parametrize("confirm", [True, False])
+@pytest.mark.parametrize(("version", "how"), [("1.1", by_error_and_end), ("1.2", by_close_code)])
+def test_a_subscription_that_ends_each_connection_is_ended(version, how, confirm):
+    client = Scripted(version=version).connect()
+    good = [client.subscribed(confirm=False), client.subscribed()]
+    bad = client.subscribed(confirm=confirm)
+    good.append(client.subscribed())
+    client.lose()
+    assert refuse(client, lambda frame: frame.get("id") == bad.id, how) == MOST_SHORT - 1 + 2 + 1
+    assert isinstance(bad.error, RejectedError if how is not by_close_code else ConnectionLostError)
+    assert bad.destination in str(bad.error)
+    assert "bad selector" in str(bad.error)
+    assert list(client.core.inbound.subscriptions.values()) == good
+    assert client.core.link.state == "connected"
+
+
+@pytest.mark.parametrize("how", [by_error, by_close_code, Scripted.lose])
+def test_a_message_that_ends_each_connection_is_given_up_and_the_others_go_on(client, how):
+    calls = [client.send(body, receipt=True, resend=True) for body in (b"1", b"bad", b"2", b"3")]
+    client.frames()
+    client.lose()
+    assert refuse(client, lambda frame: frame.body == b"bad", how) == MOST_SHORT - 1 + 2 + 1
+    assert [outcome(call) for call in (calls[0], *calls[2:])] == ["accepted"] * 3
+    error = calls[1].error
+    assert isinstance(error, RejectedError if how is by_error else ConnectionLostError)
+    assert how is by_error or error.sent
+    last = [frame for number, frame in client.seen if number == client.connections and frame.command == "SEND"]
+    assert [frame.body for frame in last] == [b"2", b"3"]
+
+
+def test_what_keeps_an_order_stops_there(client):
+    group, calls = Group(), [client.call(f"block {number}", resend=True) for number in range(3)]
+    for number, call in enumerate(calls):
+        call.group = group
+        octets = serialize(Frame("SEND", [("receipt", call.id), ("destination", "/queue/a")], b"%d" % number), "1.2")
+        assert client.core.send_block(Block(octets, 1, "1.2"), client.now, call)
+    other = client.send(b"other", receipt=True, resend=True)
+    client.frames()
+    client.lose()
+    refuse(client, lambda frame: frame.body == b"1", Scripted.lose)
+    assert [outcome(call) for call in calls] == ["accepted", "ConnectionLostError", "ConnectionLostError"]
+    assert all(call.error.sent for call in calls[1:])  # the last one was sent once, before
+    assert outcome(other) == "accepted"
+
+
+@pytest.mark.parametrize("end", [by_error, by_close_code, Scripted.lose])
+@pytest.mark.parametrize("count", [0, 3])
+def test_a_server_that_ends_each_session_whatever_is_sent_convicts_nothing(client, end, count):
+    """As one that has not started yet does, or one to whom the session of this user has expired."""
+    subscriptions = [client.subscribed(confirm=False) for _ in range(count)]
+    calls = [client.send(b"%d" % number, receipt=True, resend=True, timeout=1e6) for number in range(3)]
+    client.frames()
+    for _ in range(30):
+        end(client)
+        client.connect(confirm=False)
+        client.frames()
+        client.wait(STEP / 5)
+    while client.core.link.phase != "up":
+        client.confirm_all()
+        client.wait(STEP)
+    client.confirm_all()
+    assert not any(each.closed for each in subscriptions)
+    assert {outcome(call) for call in calls} == {"accepted"}
+
+
+def test_a_body_that_is_sent_again_is_under_way_alone_too(client):
+    call = client.call("SEND", 1e6, resend=True)
+    upload = Upload("SEND to /queue/a", [("receipt", call.id), ("destination", "/queue/a")], 1000, 30.0, call)
+    client.core.upload(upload, client.now)
+    client.frames()
+    for _ in range(MOST_SHORT):
+        client.lose()
+        client.connect(confirm=False)
+    client.frames()
+    new = client.subscribe(confirm=False)
+    client.core.feed(upload, 0, b"x" * 1000, client.now)
+    client.core.feed(upload, 1000, b"", client.now)
+    assert client.commands() == ["SEND"]
+    client.wait(STEP)
+    assert sent(client) == [("SUBSCRIBE", new.id)]
+    client.wait(STEP)
+    assert (new.confirmed, client.core.link.phase) == (True, "up")
+
+
+@given(data=st.data())
+def test_only_culprits_end_and_all_of_them_do(data):
+    """Subscriptions and messages, some refused in one of the ways, at a server that answers receipts, late or never."""
+    client = Scripted(version=data.draw(st.sampled_from(["1.1", "1.2"]))).connect()
+    answers, counts = data.draw(st.booleans()), [data.draw(st.integers(0, 4)) for _ in range(2)]
+    subscriptions = [client.subscribe(confirm=False) for _ in range(counts[0])]
+    calls = [client.send(b"%d" % number, receipt=True, resend=True, timeout=1e6) for number in range(counts[1])]
+    client.frames()
+    bad_ids = data.draw(st.sets(st.sampled_from([each.id for each in subscriptions]))) if subscriptions else set()
+    bad_bodies = data.draw(st.sets(st.sampled_from(range(len(calls))))) if calls else set()
+    cuts = data.draw(st.lists(st.integers(0, 3), max_size=12))
+    client.lose()
+
+    def is_bad(frame):
+        return frame.get("id") in bad_ids or (frame.command == "SEND" and int(frame.body) in bad_bodies)
+
+    refuse(client, is_bad, data.draw(st.sampled_from([by_error_and_end, by_close_code])), answers, cuts)
+    client.wait(2)
+    assert client.core.link.phase == "up"
+    assert {each.id for each in subscriptions if each.closed} == bad_ids
+    failed = {number for number, call in enumerate(calls) if call.error is not None}
+    assert bad_bodies <= failed
+    assert len(failed - bad_bodies) <= len(cuts) // 2  # twice alone under way: the outcome is unknown
+    assert all(calls[number].error.sent for number in failed - bad_bodies)
+
+
+def gets(client, subscription, body):
+    """A message arrives by the subscription, after others that were sent before."""
+    client.send(subscription.destination, body, {"persistent": "true"}, receipt=True, resend=True, timeout=patience(60))
+    while (message := subscription.get(patience(60))).body != body:
+        message.ack()
+    message.ack()
+
+
+@pytest.mark.slow
+def test_kills_of_the_broker_end_nothing(shell, tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    with BrokerProcess(tmp_path / "broker", flags=("--port", str(port))) as broker:
+        client = shell.connect(f"stomp://127.0.0.1:{broker.port}", reconnect=QUICK)
+        options = {"ack": "client-individual"}
+        subscriptions = [client.subscribe(f"/queue/{n}", confirm=n < 2, **options) for n in range(3)]
+        for number in range(8):
+            gets(client, subscriptions[number % 3], b"%d" % number)
+            broker.kill()
+            broker.start()
+        for subscription in subscriptions:
+            gets(client, subscription, b"last")
+        assert [each.error for each in subscriptions] == [None] * 3
+
+
+# ---- our own broker: over TCP, WebSocket and TLS, and through a proxy that cuts connections ----
+
+
+@pytest.fixture(scope="module", params=["tcp", "ws", "tls"])
+def place(request, tmp_path_factory):
+    """The address of a listener of a broker, and the options to connect to it."""
+    name, config, options = request.param, {}, {}
+    if name == "tls":
+        trustme = pytest.importorskip("trustme", reason="certificates for TLS are made by trustme")
+        authority, file = trustme.CA(), tmp_path_factory.mktemp("tls") / "server.pem"
+        authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(file)
+        options = {"ssl": ssl.create_default_context(cadata=authority.cert_pem.bytes().decode())}
+        config = {"tls_port": 0, "tls_cert": str(file), "tls_key": str(file)}
+    elif name == "ws":
+        pytest.importorskip("websockets")
+        config = {"ws_port": 0}
+    with BrokerThread(**config) as broker:
+        ws, tls = f"ws://127.0.0.1:{broker.ws_port}/stomp", f"stomp+ssl://127.0.0.1:{broker.tls_port}"
+        yield SimpleNamespace(url={"tcp": broker.url, "ws": ws, "tls": tls}[name], name=name, options=options)
+
+
+@pytest.mark.req("S12-UTF-02", "S11-UTF-02")
+def test_a_round_of_everything(shell, place):
+    client = shell.connect(place.url, heart_beat=(500, 500), **place.options)
+    assert (client.version, client.dialect) == ("1.2", "stompcodec")
+    name = f"/queue/all-{shell.name}-{place.name}"
+    bodies = [b"plain", b"\0\xff", "grüße".encode(), bytes(300_000)]
+    for body in bodies[:2]:
+        client.send(name, body, {"a:b": "c\\d\ne", "größe": "ß"}, receipt=True)
+    assert client.send_many([(name, body) for body in bodies[2:]]) == 2
+    with client.subscribe(name, ack="client-individual", prefetch=2) as subscription:
+        first, second = subscription.get(patience(5)), subscription.get(patience(5))
+        assert subscription.get(0.05) is None
+        assert [first.body, second.body] == bodies[:2]
+        assert (first.get("a:b"), first.get("größe")) == ("c\\d\ne", "ß")
+        with client.transaction() as transaction:
+            transaction.ack(first)
+            transaction.send(name, b"from the transaction")
+        second.nack(receipt=True)
+        again = subscription.get(patience(5))
+        while again.body != second.body:
+            again.ack()
+            again = subscription.get(patience(5))
+        assert (again.redelivered, again.attempt) == (True, 2)
+        again.ack(receipt=True)
+    assert client.ping() < patience(5)
+    with pytest.raises(RejectedError, match="selector"):
+        client.receive(name, selector="((")
+    client.wait_connected()
+
+
+class Consumer:
+    """Takes messages and acknowledges them with a receipt; checks order and redeliveries."""
+
+    def __init__(self, client, name):
+        self.seen, self.settled, self.failures, self.stop = [], set(), [], False
+        self.subscription = client.subscribe(name, ack="client-individual", prefetch=10)
+        self.thread = threading.Thread(target=self.run)
+        self.thread.start()
+
+    def run(self):
+        try:
+            while not self.stop:
+                message = self.subscription.get(0.5)
+                if message is not None:
+                    self.take(message)
+        except Exception as error:  # the test tells it
+            self.failures.append(error)
+
+    def take(self, message):
+        number = int(message.body)
+        if number in self.settled:
+            self.failures.append(f"{number} came again after its ACK had a receipt")
+        if number in self.seen and not message.redelivered:
+            self.failures.append(f"{number} came twice without redelivered")
+        if not message.redelivered and self.seen and number < max(self.seen):
+            self.failures.append(f"{number} came behind {max(self.seen)}")
+        self.seen.append(number)
+        try:
+            message.ack(receipt=True, timeout=patience(10))
+            self.settled.add(number)
+        except (stomp.StaleAckError, ConnectionLostError):
+            pass  # it comes again, or nobody knows
+
+
+@pytest.mark.long
+def test_cuts_lose_nothing(shell):
+    """At any octet, both ways. The program sends again what has an unknown outcome: it may come twice, never not."""
+    with BrokerThread() as broker, FaultProxy(("127.0.0.1", broker.port), seed=1) as proxy:
+        clients = [shell.connect(f"stomp://127.0.0.1:{proxy.port}", reconnect=QUICK) for _ in range(2)]
+        consumer, producer = Consumer(clients[0], "/queue/cuts"), clients[1]
+        proxy.rules.up.cut_after = proxy.rules.down.cut_after = (10, 3000)
+        proxy.rules.up.piece = 50
+        accepted, unknown, number = set(), set(), 0
+        while number < 150 or producer.epoch < 10:
+            number += 1
+            try:
+                producer.send("/queue/cuts", b"%d" % number, receipt=True, timeout=patience(10))
+                accepted.add(number)
+            except ConnectionLostError as error:
+                if error.sent:
+                    unknown.add(number)
+        proxy.rules.up.cut_after = proxy.rules.down.cut_after = None
+        until = time.monotonic() + patience(20)
+        while not accepted <= set(consumer.seen) and time.monotonic() < until and not consumer.failures:
+            time.sleep(0.02)
+        consumer.stop = True
+        consumer.thread.join(patience(10))
+        assert consumer.failures == []
+        assert accepted <= set(consumer.seen) <= accepted | unknown

@@ -7,8 +7,6 @@ import random
 import sys
 import threading
 import time
-from collections import Counter
-from pathlib import Path
 
 import pytest
 from capture.removing import DEEDS
@@ -29,6 +27,7 @@ from stompcodec.errors import StaleAckError, StoreError
 from stompcodec.testing.faults import Direction, FaultProxy
 
 removing = pytest.mark.skipif(sys.platform == "win32", reason="Windows removes no open files")
+modes = pytest.mark.parametrize("mode", ["synced", "released"])
 
 
 @pytest.fixture(scope="module")
@@ -38,18 +37,21 @@ def broker():
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
+def path(tmp_path):
     return tmp_path / "a.stompcap"
 
 
-def bodies(path: Path) -> list[int]:
+def bodies(path):
     capture = Capture(path)
     return [int(frame.body.split()[0]) for chain in capture.chains() for _, _, frame in capture.frames(chain)]
 
 
 @contextlib.contextmanager
-def recording(url, capture, queue, *, clients=1, prefetch=100, **options):
-    """A recorder that runs in a thread; `error` is what ended it, and `join` waits for that."""
+def recording(url, capture, queue, *, clients=1, prefetch=100, segment=2**20, **options):
+    """A recorder that runs in a thread, and its `capture`; `error` is what ended it, and `join` waits for that.
+
+    capture: its path, or one that the caller closes.
+    """
 
     def run():
         try:
@@ -58,11 +60,14 @@ def recording(url, capture, queue, *, clients=1, prefetch=100, **options):
             recorder.error = error
 
     with contextlib.ExitStack() as stack:
+        if not isinstance(capture, CaptureWriter):
+            capture = CaptureWriter(capture, segment_octets=segment)
+            stack.callback(capture.close)
         connected = [stack.enter_context(stomp.connect(url, reconnect=QUICK)) for _ in range(clients)]
         recorder = Recorder(connected if clients > 1 else connected[0], capture, **options)
         recorder.subscribe(queue, prefetch=prefetch)
         thread = threading.Thread(target=run)
-        recorder.error, recorder.join = None, lambda: thread.join(patience(60))
+        recorder.error, recorder.capture, recorder.join = None, capture, lambda: thread.join(patience(60))
         thread.start()
         try:
             yield recorder
@@ -72,54 +77,57 @@ def recording(url, capture, queue, *, clients=1, prefetch=100, **options):
             assert not thread.is_alive()
 
 
+@contextlib.contextmanager
+def cutting(broker, **options):
+    """A proxy in front of the broker, and its URL."""
+    with FaultProxy(("127.0.0.1", broker.port), **options) as proxy:
+        yield proxy, f"stomp://127.0.0.1:{proxy.port}"
+
+
 # ---- duplicates ----
 
 
-def test_what_is_delivered_again_is_recorded_once(broker, queue: str, path: Path) -> None:
+def test_what_is_delivered_again_is_recorded_once(broker, queue, path):
     """The ACKs get lost with the connection: all comes again, is known, and is acknowledged then."""
     publish(broker.url, queue, 50)
-    with FaultProxy(("127.0.0.1", broker.port)) as proxy, CaptureWriter(path) as capture:
-        url = f"stomp://127.0.0.1:{proxy.port}"
-        with recording(url, capture, queue, dedupe=Dedupe()) as recorder:
-            wait_for(lambda: recorder.messages == 50)
-            proxy.rules.up = Direction(swallow=True)
-            publish(broker.url, queue, 10, first=50)
-            wait_for(lambda: recorder.messages == 60)
-            proxy.rules.refuse = True
-            proxy.cut()  # messages are counted before they are acknowledged: no ACK may pass on the old connection
-            proxy.rules.up = Direction()
-            proxy.rules.refuse = False
-            wait_for(lambda: recorder.duplicates >= 10)
-            publish(broker.url, queue, 1, first=60)
-            wait_for(lambda: recorder.messages == 61)
-    assert bodies(path) == list(range(61))
-    assert left(broker.url, queue) == 0
+    with cutting(broker) as (proxy, url), recording(url, path, queue, dedupe=Dedupe()) as recorder:
+        wait_for(lambda: recorder.messages == 50)
+        proxy.rules.up = Direction(swallow=True)
+        publish(broker.url, queue, 10, first=50)
+        wait_for(lambda: recorder.messages == 60)
+        proxy.rules.refuse = True
+        proxy.cut()  # messages are counted before they are acknowledged: no ACK may pass on the old connection
+        proxy.rules.up = Direction()
+        proxy.rules.refuse = False
+        wait_for(lambda: recorder.duplicates >= 10)
+        publish(broker.url, queue, 1, first=60)
+        wait_for(lambda: recorder.messages == 61)
+    assert (bodies(path), left(broker.url, queue)) == ([*range(61)], 0)
 
 
-def test_a_restart_knows_what_is_in_the_capture(broker, queue: str, path: Path) -> None:
+def test_a_restart_knows_what_is_in_the_capture(broker, queue, path):
     """The first recorder ends without a single ACK; the second one finds all of it in the capture."""
     publish(broker.url, queue, 30)
-    with CaptureWriter(path) as capture, recording(broker.url, capture, queue, acknowledge="released") as recorder:
+    with recording(broker.url, path, queue, acknowledge="released") as recorder:
         wait_for(lambda: recorder.held == 30)
     publish(broker.url, queue, 5, first=30)
-    with CaptureWriter(path) as capture, recording(broker.url, capture, queue, dedupe=Dedupe()) as recorder:
-        wait_for(lambda: recorder.messages == 5)
-        wait_for(lambda: recorder.duplicates == 30)
-    assert sorted(bodies(path)) == list(range(35))
-    assert left(broker.url, queue) == 0
+    with recording(broker.url, path, queue, dedupe=Dedupe()) as recorder:
+        wait_for(lambda: (recorder.messages, recorder.duplicates) == (5, 30))
+    assert (sorted(bodies(path)), left(broker.url, queue)) == ([*range(35)], 0)
 
 
 texts = st.text(max_size=6)
-messages = st.builds(
-    lambda destination, name, body: Frame("MESSAGE", {"destination": destination, "message-id": name}, body),
-    texts,
-    texts,
-    st.binary(max_size=6),
-)
+
+
+def message(destination="/q", name="1", body=b"x", **headers):
+    return Frame("MESSAGE", {"destination": destination, "message-id": name, **headers}, body)
+
+
+messages = st.builds(message, texts, texts, st.binary(max_size=6))
 
 
 @given(messages, messages)
-def test_only_the_same_message_is_a_duplicate(one: Frame, other: Frame) -> None:
+def test_only_the_same_message_is_a_duplicate(one, other):
     dedupe = Dedupe()
     key = dedupe.key(one)
     assert key is not None
@@ -128,13 +136,10 @@ def test_only_the_same_message_is_a_duplicate(one: Frame, other: Frame) -> None:
     assert (dedupe.key(other) in dedupe) == (same and one.body == other.body)
 
 
-def test_another_header_may_be_the_id() -> None:
+def test_another_header_may_be_the_id():
     dedupe = Dedupe.of("header:uuid", 10)
-    assert dedupe is not None
-    first = dedupe.key(Frame("MESSAGE", {"destination": "/q", "message-id": "1", "uuid": "x"}))
-    again = dedupe.key(Frame("MESSAGE", {"destination": "/q", "message-id": "2", "uuid": "x"}))
-    assert first == again
-    assert dedupe.key(Frame("MESSAGE", {"destination": "/q", "message-id": "1"})) is None
+    assert dedupe.key(message(name="1", uuid="x")) == dedupe.key(message(name="2", uuid="x"))
+    assert dedupe.key(message(name="1")) is None
     assert Dedupe.of("none") is None
     for text in ("", "header:", "uuid"):
         with pytest.raises(ValueError, match="use messageId"):
@@ -147,15 +152,13 @@ def test_another_header_may_be_the_id() -> None:
     st.integers(1, 20),
     st.integers(1, 400),
 )
-def test_the_window_is_the_newest_of_all_chains(tmp_path_factory, batches, window: int, segment: int) -> None:
-    path = tmp_path_factory.mktemp("capture") / "a.stompcap"
-    frames: list[Frame] = []
+def test_the_window_is_the_newest_of_all_chains(tmp_path_factory, batches, window, segment):
+    path, frames = tmp_path_factory.mktemp("capture") / "a.stompcap", []
     with CaptureWriter(path, segment_octets=segment) as writer:
         for now, (chain, count) in enumerate(batches):
             for _ in range(count):
-                frame = Frame("MESSAGE", {"destination": "/q", "message-id": str(len(frames))}, b"x")
-                writer.append(octets_of(frame), 1000 + now, chain)
-                frames.append(frame)
+                frames.append(message(name=str(len(frames))))
+                writer.append(octets_of(frames[-1]), 1000 + now, chain)
         writer.sync()
     dedupe = Dedupe(window=window)
     dedupe.load(Capture(path))
@@ -169,59 +172,51 @@ def test_the_window_is_the_newest_of_all_chains(tmp_path_factory, batches, windo
 # ---- acknowledged when it is released ----
 
 
-def test_nothing_is_acknowledged_before_it_is_released(broker, queue: str, path: Path) -> None:
+def test_nothing_is_acknowledged_before_it_is_released(broker, queue, path):
     publish(broker.url, queue, 10)
-    with CaptureWriter(path) as capture:
-        with recording(broker.url, capture, queue, acknowledge="released", prefetch=4) as recorder:
-            wait_for(lambda: recorder.held == 4)
-            ends = [offset for offset, _, _ in Capture(path).frames()][1:] + [capture.end()]
-            assert recorder.release({"frames": ends[0] - 1}) == 0
-            assert recorder.release({"frames": ends[1]}) == 2  # and then two more come
-            wait_for(lambda: recorder.messages == 6 and recorder.held == 4)
-            assert recorder.release({"frames": ends[0]}) == 0  # what was said before still holds
-        assert bodies(path) == list(range(6))
-    assert left(broker.url, queue) == 8
+    with recording(broker.url, path, queue, acknowledge="released", prefetch=4) as recorder:
+        wait_for(lambda: recorder.held == 4)
+        ends = [offset for offset, _, _ in Capture(path).frames()][1:] + [recorder.capture.end()]
+        assert recorder.release({"frames": ends[0] - 1}) == 0
+        assert recorder.release({"frames": ends[1]}) == 2  # and then two more come
+        wait_for(lambda: recorder.messages == 6 and recorder.held == 4)
+        assert recorder.release({"frames": ends[0]}) == 0  # what was said before still holds
+    assert (bodies(path), left(broker.url, queue)) == ([*range(6)], 8)
 
 
-def test_a_prefetch_smaller_than_what_is_released_at_once_does_not_stall(broker, queue: str, path: Path) -> None:
+def test_a_prefetch_smaller_than_what_is_released_at_once_does_not_stall(broker, queue, path):
     publish(broker.url, queue, 200)
-    options = {"acknowledge": "released", "prefetch": 7}
-    with CaptureWriter(path) as capture, recording(broker.url, capture, queue, **options) as recorder:
+    with recording(broker.url, path, queue, acknowledge="released", prefetch=7) as recorder:
         while recorder.messages < 200:
-            recorder.release({"frames": capture.end()})
+            recorder.release({"frames": recorder.capture.end()})
             time.sleep(0.001)
-        recorder.release({"frames": capture.end()})
+        recorder.release({"frames": recorder.capture.end()})
     assert left(broker.url, queue) == 0
 
 
-def test_a_duplicate_waits_for_all_that_was_there_when_it_came(broker, queue: str, path: Path) -> None:
+def test_a_duplicate_waits_for_all_that_was_there_when_it_came(broker, queue, path):
     publish(broker.url, queue, 5)
-    with FaultProxy(("127.0.0.1", broker.port)) as proxy, CaptureWriter(path) as capture:
-        url = f"stomp://127.0.0.1:{proxy.port}"
-        turns: list[int] = []
-        options = {"acknowledge": "released", "dedupe": Dedupe(), "on_turn": lambda: turns.append(1)}
-        with recording(url, capture, queue, **options) as recorder:
-            wait_for(lambda: recorder.held == 5)
-            end = capture.end()
-            proxy.cut()
-            wait_for(lambda: recorder.duplicates == 5)
-            counted = len(turns)
-            wait_for(lambda: len(turns) > counted)  # duplicates are held in the turn that counts them
-            assert recorder.held == 5  # the first deliveries can no longer be acknowledged
-            assert recorder.release({"frames": end - 1}) == 0
-            assert recorder.release({"frames": end}) == 5
-            assert recorder.held == 0
+    turns = []
+    options = {"acknowledge": "released", "dedupe": Dedupe(), "on_turn": lambda: turns.append(1)}
+    with cutting(broker) as (proxy, url), recording(url, path, queue, **options) as recorder:
+        wait_for(lambda: recorder.held == 5)
+        end = recorder.capture.end()
+        proxy.cut()
+        wait_for(lambda: recorder.duplicates == 5)
+        counted = len(turns)
+        wait_for(lambda: len(turns) > counted)  # duplicates are held in the turn that counts them
+        assert recorder.held == 5  # the first deliveries can no longer be acknowledged
+        assert [recorder.release({"frames": end + more}) for more in (-1, 0)] == [0, 5]
+        assert recorder.held == 0
     assert left(broker.url, queue) == 0
 
 
 class Told:
     """As much of a message as `Held` looks at."""
 
-    def __init__(self) -> None:
-        self.body = b""
-        self.acks = 0
+    body, acks = b"", 0
 
-    def ack(self) -> None:
+    def ack(self):
         self.acks += 1
         raise StaleAckError("its connection is over")
 
@@ -230,11 +225,10 @@ chains = st.sampled_from("ab")
 
 
 @given(st.lists(st.one_of(st.tuples(chains, st.integers(1, 9)), st.dictionaries(chains, st.integers(0, 99)))))
-def test_held_against_a_model(steps) -> None:
+def test_held_against_a_model(steps):
     """Written messages go by the end in their chain, duplicates by the ends of both chains; each is acked once."""
     held, ends, released = Held(), {"a": 0, "b": 0}, {"a": 0, "b": 0}
-    written: list[tuple[Told, str, int]] = []
-    again: list[tuple[Told, dict[str, int]]] = []
+    written, again = [], []
     for step in steps:
         if isinstance(step, tuple):
             chain, size = step
@@ -254,96 +248,88 @@ def test_held_against_a_model(steps) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("mode", ["synced", "released"])
-def test_exactly_once_over_cut_connections(broker, queue: str, path: Path, mode) -> None:
+@modes
+def test_exactly_once_over_cut_connections(broker, queue, path, mode):
     """Connections are cut in the middle of frames, the recorder is made anew: each message is there once."""
     total, number = 1500, 0
     publisher = threading.Thread(target=publish, args=(broker.url, queue, total))
     publisher.start()
-    with FaultProxy(("127.0.0.1", broker.port), seed=7) as proxy:
-        url = f"stomp://127.0.0.1:{proxy.port}"
+    with cutting(broker, seed=7) as (proxy, url):
         while number < total:
             proxy.rules.up.cut_after = proxy.rules.down.cut_after = None
-            options = {"acknowledge": mode, "dedupe": Dedupe(), "clients": 2, "prefetch": 50}
-            with CaptureWriter(path, segment_octets=50_000) as capture, recording(url, capture, queue, **options) as it:
+            options = {"acknowledge": mode, "dedupe": Dedupe(), "clients": 2, "prefetch": 50, "segment": 50_000}
+            with recording(url, path, queue, **options) as recorder:
                 for cut_after in (None, (0, 60_000), None, (0, 60_000), None):
                     proxy.rules.down.cut_after = cut_after
                     proxy.rules.up.cut_after = None if cut_after is None else (0, 4000)
                     until = time.monotonic() + 0.1
                     while time.monotonic() < until:
-                        it.release({chain: capture.end(chain) for chain in ("frames", "frames.1")})
+                        recorder.release({chain: recorder.capture.end(chain) for chain in ("frames", "frames.1")})
                         time.sleep(0.005)
             number = len(bodies(path))
     publisher.join()
-    assert {body: count for body, count in Counter(bodies(path)).items() if count > 1} == {}
-    assert set(bodies(path)) == set(range(total))
-    with CaptureWriter(path) as capture, recording(broker.url, capture, queue, dedupe=Dedupe()) as it:
-        with stomp.connect(broker.url) as client:
-            client.send(queue, b"%d" % total)
-        wait_for(lambda: it.messages == 1)
+    assert sorted(bodies(path)) == list(range(total))
+    with recording(broker.url, path, queue, dedupe=Dedupe()) as recorder:
+        publish(broker.url, queue, 1, first=total)
+        wait_for(lambda: recorder.messages == 1)
     assert left(broker.url, queue) == 0
 
 
 # ---- the disk ----
 
 
-@pytest.mark.parametrize("mode", ["synced", "released"])
+@modes
 @pytest.mark.parametrize("clients", [1, 2])
-def test_what_fits_on_a_full_disk_is_recorded(
-    broker, queue: str, path: Path, monkeypatch, mode: str, clients: int
-) -> None:
+def test_what_fits_on_a_full_disk_is_recorded(broker, queue, path, monkeypatch, mode, clients):
     """40 messages arrive together: those that fit are written and acknowledged, the others once there is room."""
     room, size = 20_000, 1000
     full, ready, troubles = threading.Event(), threading.Event(), []
     full.set()
 
-    def used() -> int:
+    def used():
         return sum(file.stat().st_size for file in path.iterdir())
+
+    def is_stuck():
+        messages, count = recorder.messages, len(troubles)
+        wait_for(lambda: len(troubles) >= count + 10)  # it tries half as much each time
+        return recorder.messages == messages
 
     fill_disk(monkeypatch, lambda data: full.is_set() and used() + len(data) > room)
     monkeypatch.setattr(module, "_RETRY", 0.01)
     publish(broker.url, queue, 40, size=size)
-    with CaptureWriter(path) as capture:
-        options = {"acknowledge": mode, "hold": lambda: not ready.is_set(), "on_trouble": troubles.append}
-        with recording(broker.url, capture, queue, clients=clients, prefetch=40 // clients, **options) as recorder:
-            wait_for(lambda: recorder.unacknowledged == 40)
-
-            def is_stuck() -> bool:
-                messages, count = recorder.messages, len(troubles)
-                wait_for(lambda: len(troubles) >= count + 10)  # it tries half as much each time
-                return recorder.messages == messages
-
-            ready.set()
-            wait_for(is_stuck)
-            assert "No space left" in str(troubles[0])
-            assert room - 2 * size < used() < room
-            assert len(bodies(path)) == recorder.messages
-            wait_for(lambda: recorder.unacknowledged == 40 - (recorder.messages if mode == "synced" else 0))
-            if mode == "released":
-                ends = {chain: capture.end(chain) for chain in Capture(path).chains()}
-                assert recorder.release(ends) == recorder.messages
-            full.clear()
-            wait_for(lambda: recorder.messages == 40)
-            recorder.release(dict.fromkeys(Capture(path).chains(), 10**9))
-    assert sorted(bodies(path)) == list(range(40))
-    assert left(broker.url, queue) == 0
+    options = {"acknowledge": mode, "hold": lambda: not ready.is_set(), "on_trouble": troubles.append}
+    with recording(broker.url, path, queue, clients=clients, prefetch=40 // clients, **options) as recorder:
+        wait_for(lambda: recorder.unacknowledged == 40)
+        ready.set()
+        wait_for(is_stuck)
+        assert "No space left" in str(troubles[0])
+        assert room - 2 * size < used() < room
+        assert len(bodies(path)) == recorder.messages
+        wait_for(lambda: recorder.unacknowledged == 40 - (recorder.messages if mode == "synced" else 0))
+        if mode == "released":
+            ends = {chain: recorder.capture.end(chain) for chain in Capture(path).chains()}
+            assert recorder.release(ends) == recorder.messages
+        full.clear()
+        wait_for(lambda: recorder.messages == 40)
+        recorder.release(dict.fromkeys(Capture(path).chains(), 10**9))
+    assert (sorted(bodies(path)), left(broker.url, queue)) == ([*range(40)], 0)
 
 
 @pytest.mark.long
-def test_each_message_once_on_a_disk_that_fails_now_and_then(broker, queue: str, path: Path, monkeypatch) -> None:
+def test_each_message_once_on_a_disk_that_fails_now_and_then(broker, queue, path, monkeypatch):
     """Segments end and begin, and two chains are written, while any write may fail, with half of it done."""
     chance = random.Random(5)
     monkeypatch.setattr(module, "_RETRY", 0.001)
+    options = {"clients": 2, "dedupe": Dedupe(), "prefetch": 30}
     with CaptureWriter(path, segment_octets=500) as capture, monkeypatch.context() as failing:
         fill_disk(failing, lambda data: chance.random() < 0.2, lambda data: chance.randrange(len(data)))
-        with recording(broker.url, capture, queue, clients=2, dedupe=Dedupe(), prefetch=30) as recorder:
+        with recording(broker.url, capture, queue, **options) as recorder:
             publish(broker.url, queue, 400)
             wait_for(lambda: recorder.messages == 400)
-    assert sorted(bodies(path)) == list(range(400))
-    assert left(broker.url, queue) == 0
+    assert (sorted(bodies(path)), left(broker.url, queue)) == ([*range(400)], 0)
 
 
-def test_wrong_arguments(broker, path: Path) -> None:
+def test_wrong_arguments(broker, path):
     wrong = pytest.raises(ValueError, match="use synced or released")
     with CaptureWriter(path) as capture, stomp.connect(broker.url) as client, wrong:
         Recorder(client, capture, acknowledge="never")
@@ -357,17 +343,17 @@ def test_wrong_arguments(broker, path: Path) -> None:
 @removing
 @pytest.mark.parametrize("deed", DEEDS)
 @pytest.mark.parametrize("traffic", ["much", "new segments", "none"])
-def test_nothing_is_acknowledged_into_what_was_removed(broker, queue: str, path: Path, deed: str, traffic: str) -> None:
+def test_nothing_is_acknowledged_into_what_was_removed(broker, queue, path, deed, traffic):
     """Each message that was confirmed to its sender is in the capture, or still in the broker."""
     publish(broker.url, queue, 20)
-    paused = threading.Event()
-    capture = CaptureWriter(path, segment_octets=100 if traffic == "new segments" else 2**20)
-    with recording(broker.url, capture, queue, hold=paused.is_set) as recorder:
+    paused, segment = threading.Event(), 100 if traffic == "new segments" else 2**20
+    with recording(broker.url, path, queue, segment=segment, hold=paused.is_set) as recorder:
         wait_for(lambda: recorder.messages == 20 and not recorder.unacknowledged)
-        if traffic != "none":
+        if traffic == "none":
+            DEEDS[deed](path)
+        else:
             paused.set()
-        DEEDS[deed](path)
-        if traffic != "none":
+            DEEDS[deed](path)
             publish(broker.url, queue, 30, first=20)
             paused.clear()
         recorder.join()
@@ -375,27 +361,26 @@ def test_nothing_is_acknowledged_into_what_was_removed(broker, queue: str, path:
     assert str(path) in str(recorder.error)
     assert "removed, renamed or replaced" in str(recorder.error)
     assert left(broker.url, queue) == (30 if traffic != "none" else 0)
-    capture.close()
 
 
 @removing
-def test_a_duplicate_of_what_was_removed_is_not_acknowledged(broker, queue: str, path: Path) -> None:
+def test_a_duplicate_of_what_was_removed_is_not_acknowledged(broker, queue, path):
     """Its original is gone with the folder, so this is the last copy."""
     publish(broker.url, queue, 5)
-    with CaptureWriter(path) as capture, recording(broker.url, capture, queue, acknowledge="released") as recorder:
+    with recording(broker.url, path, queue, acknowledge="released") as recorder:
         wait_for(lambda: recorder.held == 5)
     capture = CaptureWriter(path)
     real, passed = capture.check, threading.Event()
 
-    def late() -> None:
+    def late():
         """The folder goes after the last look between two groups, before the group itself."""
         if recorder.unacknowledged and not passed.is_set():
             passed.set()
             DEEDS["folder removed"](path)
-            return
-        real()
+        else:
+            real()
 
-    capture.check = late  # type: ignore[method-assign]
+    capture.check = late
     with recording(broker.url, capture, queue, dedupe=Dedupe()) as recorder:
         recorder.join()
         assert isinstance(recorder.error, StoreError)

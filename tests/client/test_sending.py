@@ -1,17 +1,22 @@
-"""Both shells against a scripted server on real sockets: sending, transactions, the end."""
+"""Sending by both shells: outcomes, transactions, the end; many messages in one go; blocks of frames in the core."""
 
 import threading
 import time
 
 import pytest
-from client.peer import Peer
-from client.shells import Seen
+from client.scripted import Scripted, outcome
+from client.shells import QUICK, Seen
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from patience import patience
+from profiles import examples
 
 import stompcodec.client as stomp
-from stompcodec import FrameError
+from stompcodec import Frame, FrameError, parse, serialize, serialize_many
+from stompcodec.client.outbox import Block, Group
+from stompcodec.client.shell import BLOCK
 
-# ---- sending ----
+# ---- one message ----
 
 
 @pytest.mark.req("S12-SND-01", "S12-SND-03", "S12-RCP-01", "S12-CT-01", "S12-CT-07")
@@ -19,36 +24,10 @@ def test_send_returns_when_the_server_has_it(shell, peer):
     client = shell.connect(peer.url)
     assert (client.state, client.version, client.dialect) == ("connected", "1.2", "unknown")
     client.send("/queue/a", b"hello", {"priority": "4"}, receipt=True)
-    (frame,) = peer.got("SEND")
-    assert (frame.body, frame.headers["priority"], frame.get("content-type")) == (b"hello", "4", None)
     client.send("/queue/a", "grüße", [("x", "1"), ("x", "2")], receipt=True)
-    frame = peer.got("SEND")[1]
-    assert frame.text() == "grüße"
-    assert frame.headers.getall("x") == ["1", "2"]
-
-
-def test_the_three_outcomes(shell):
-    def on_send(side, frame):
-        if frame.body == b"accept":
-            side.receipt(frame)
-        elif frame.body == b"reject":
-            side.error(frame, "not allowed")
-        elif frame.body == b"cut":
-            side.close()
-
-    with Peer(rules={"SEND": on_send}) as peer:
-        client = shell.connect(peer.url)
-        client.send("/queue/a", b"accept", receipt=True)
-        with pytest.raises(stomp.RejectedError, match=r"SEND to /queue/a was rejected: not allowed") as rejected:
-            client.send("/queue/a", b"reject", receipt=True)
-        assert rejected.value.frame.headers["message"] == "not allowed"
-        client.wait_connected()
-        with pytest.raises(stomp.ConnectionLostError) as lost:
-            client.send("/queue/a", b"cut", receipt=True)
-        assert lost.value.sent
-        with pytest.raises(stomp.ReceiptTimeoutError):
-            client.send("/queue/a", b"silence", receipt=True, timeout=0.1)
-        client.send("/queue/a", b"accept", receipt=True)
+    first, second = peer.got("SEND")
+    assert (first.body, first.headers["priority"], first.get("content-type")) == (b"hello", "4", None)
+    assert (second.text(), second.headers.getall("x")) == ("grüße", ["1", "2"])
 
 
 @pytest.mark.req("S12-CT-03", "S12-CT-04")
@@ -61,9 +40,6 @@ def test_content_encoding(shell, peer):
     assert message.content() == b"x" * 10_000
     with pytest.raises(FrameError, match="max_size"):
         message.content(9_999)
-
-
-# ---- transactions ----
 
 
 def test_a_transaction_that_raises_is_aborted(shell, peer):
@@ -79,32 +55,25 @@ def test_a_transaction_that_raises_is_aborted(shell, peer):
 # ---- the end ----
 
 
-def test_close_is_idempotent_and_final(shell):
+def test_close_is_idempotent_and_final(shell, peer):
     """It has a deadline, and ends iterators."""
-    with Peer(rules={"DISCONNECT": lambda side, frame: None}) as peer:
-        client = shell.connect(peer.url, close_timeout=0.3)
-        subscription = client.subscribe("/queue/b")
-        got, started = [], time.monotonic()
-        reader = threading.Thread(target=lambda: got.extend(subscription))
-        reader.start()
-        client.send("/queue/a", b"last")
-        client.close()
-        client.close()
-        assert time.monotonic() - started < patience(5)
-        reader.join(patience(5))
-        assert not reader.is_alive()
-        assert got == []
-        assert peer.commands()[-2:] == ["SEND", "DISCONNECT"]
-    assert client.state == "closed"
-    for call in (
-        lambda: client.send("/queue/a"),
-        lambda: client.subscribe("/queue/a"),
-        lambda: client.wait_connected(),
-        lambda: client.ping(),
-        lambda: client.request("/queue/a"),
-    ):
+    peer.rules["DISCONNECT"] = lambda side, frame: None
+    client = shell.connect(peer.url, close_timeout=0.3)
+    subscription = client.subscribe("/queue/b")
+    got, started = [], time.monotonic()
+    reader = threading.Thread(target=lambda: got.extend(subscription))
+    reader.start()
+    client.send("/queue/a", b"last")
+    client.close()
+    client.close()
+    assert time.monotonic() - started < patience(5)
+    reader.join(patience(5))
+    assert (reader.is_alive(), got, client.state) == (False, [], "closed")
+    assert peer.commands()[-2:] == ["SEND", "DISCONNECT"]
+    calls = (client.send, client.subscribe, client.request)
+    for call, arguments in [*((each, ["/queue/a"]) for each in calls), (client.wait_connected, []), (client.ping, [])]:
         with pytest.raises(stomp.LocalProtocolError, match="closed"):
-            call()
+            call(*arguments)
 
 
 def test_drain_finishes_what_was_handed_out(shell, peer):
@@ -126,10 +95,8 @@ def test_drain_finishes_what_was_handed_out(shell, peer):
     time.sleep(0.05)
     go_on.set()
     drain.join(patience(10))
-    assert not drain.is_alive()
-    assert seen.bodies[0] == b"1"
+    assert (drain.is_alive(), seen.bodies[0], client.state) == (False, b"1", "closed")
     assert peer.commands()[-3:] == ["SEND", "ACK", "DISCONNECT"] or seen.bodies == [b"1", b"not handed out"]
-    assert client.state == "closed"
 
 
 def test_drain_takes_its_time_and_no_more(shell, peer):
@@ -140,3 +107,273 @@ def test_drain_takes_its_time_and_no_more(shell, peer):
     with pytest.raises(stomp.ReceiptTimeoutError):
         client.drain(0.1)
     assert client.state == "closed"
+
+
+# ---- many messages in one go ----
+
+
+def numbered(count, destination="/queue/a"):
+    return ((destination, b"%d" % number, {"n": str(number)}) for number in range(count))
+
+
+def numbers(frames):
+    return [int(frame.body) for frame in frames]
+
+
+def failed(client, messages, **options):
+    with pytest.raises(stomp.SendManyError) as caught:
+        client.send_many(messages, **options)
+    return caught.value
+
+
+@pytest.mark.req("S12-SND-01", "S12-RCP-01")
+def test_all_arrive_in_order_with_few_receipts(shell, peer):
+    seen = []
+    client = shell.connect(peer.url, on_frame=lambda direction, frame: seen.append((direction, frame.command)))
+    assert client.send_many(numbered(2500)) == 2500
+    assert client.send_many(numbered(3, "/queue/each"), receipt_every=1) == 3
+    assert client.send_many(numbered(1500, "/queue/none"), receipt_every=0) == 1500
+    assert client.send_many([]) == 0
+    client.send_many(("/queue/large", bytes(BLOCK // 4)) for _ in range(10))
+    found = {name: peer.got("SEND", destination=f"/queue/{name}") for name in ("a", "each", "none", "large")}
+    assert all(numbers(found[name]) == [*range(count)] for name, count in (("a", 2500), ("each", 3), ("none", 1500)))
+    receipts = {name: [at for at, frame in enumerate(frames) if frame.get("receipt")] for name, frames in found.items()}
+    assert receipts == {"a": [999, 1999, 2499], "each": [0, 1, 2], "none": [], "large": [3, 7, 9]}
+    client.close()
+    assert seen.count(("out", "SEND")) == 4013
+
+
+@pytest.mark.parametrize("server", ["test/1", "ActiveMQ/5.17"])
+def test_every_form_of_a_message_is_as_send_writes_it(shell, peer, server):
+    """Text for JMS goes without content-length."""
+
+    def written(frame):
+        return serialize(
+            Frame(frame.command, [pair for pair in frame.headers.pairs() if pair[0] != "receipt"], frame.body)
+        )
+
+    forms = [
+        ("/queue/a", b"\0octets"),
+        ("/queue/a", "grüße", None),
+        ("/queue/a", b"x", [("x", "1"), ("x", "2"), ("größe: \\ \n", "a:b")]),
+        ("/queue/a", "x", {"content-type": "application/json"}),
+        ("/queue/a", b""),
+        ("/queue/a", "nul \0"),
+    ]
+    peer.server = server
+    client = shell.connect(peer.url)
+    for form in forms:
+        client.send(*form, receipt=True)
+    one_by_one = [written(frame) for frame in peer.got("SEND")]
+    client.send_many([*forms, Frame("SEND", {"destination": "/queue/b", "y": "z"}, b"a frame")])
+    *same, frame = peer.got("SEND")[len(forms) :]
+    assert [serialize(frame) for frame in same] == one_by_one
+    assert same[-1].get("content-length") == "5"
+    assert (frame.headers["destination"], frame.headers["y"], frame.body) == ("/queue/b", "z", b"a frame")
+
+
+@pytest.mark.parametrize(
+    ("room", "body", "most", "error", "options"),
+    [
+        ({"outbox_frames": 100}, b"x", 100, stomp.ReceiptTimeoutError, {"receipt_every": 10}),
+        # A server that does not read: a block that is too large may come alone.
+        ({"outbox_octets": 200_000}, bytes(50_000), 450_000, stomp.OutboxFullError, {"receipt_every": 0}),
+    ],
+)
+def test_what_waits_is_bounded(shell, peer, room, body, most, error, options):
+    """A server that gives no receipts holds the sender: so much is taken, and no more."""
+    stop, sizes = threading.Event(), []
+    peer.rules["SEND"] = lambda side, frame: stop.wait(patience(20) if "outbox_octets" in room else 0)
+    client = shell.connect(peer.url, close_timeout=0.1, **room)
+
+    def messages():
+        outbox = client._link.core.link.outbox
+        while True:
+            sizes.append(getattr(outbox, next(iter(room)).removeprefix("outbox_")))
+            yield "/queue/a", body
+
+    caught = failed(client, messages(), timeout=0.3, **options)
+    stop.set()
+    assert isinstance(caught.reason, error)
+    assert max(sizes) <= most
+    assert "outbox_octets" in room or len(sizes) <= 120
+    assert caught.outcomes == [(range(caught.outcomes[0][0].stop), "unknown")]
+
+
+def refuse(number, named):
+    """A server that refuses this message."""
+
+    def on_send(side, frame):
+        if frame.body == b"%d" % number:
+            side.error(frame if named else None, "not allowed")
+        else:
+            side.receipt(frame)
+
+    return on_send
+
+
+def test_a_refused_message_is_named(shell, peer):
+    peer.rules["SEND"] = refuse(7, named=True)
+    client = shell.connect(peer.url, reconnect=QUICK)
+    error = failed(client, numbered(20), receipt_every=1)
+    assert isinstance(error.reason, stomp.RejectedError)
+    assert error.reason.frame.headers["message"] == "not allowed"
+    assert str(error) == "message 7 was rejected: not allowed"
+    assert (error.accepted, error.outcome(7)) == (7, "rejected")
+    assert {error.outcome(number) for number in range(8, 20)} <= {"unknown", "unsent"}
+    client.wait_connected()
+    assert client.send_many(numbered(7), receipt_every=2) == 7
+    peer.rules["SEND"] = refuse(19, named=True)  # the last of its block
+    error = failed(client, numbered(25), receipt_every=10)
+    assert error.outcomes[:3] == [(range(10), "accepted"), (range(10, 19), "unknown"), (range(19, 20), "rejected")]
+
+
+def test_a_refusal_that_names_nothing_is_about_a_block(shell, peer):
+    peer.rules["SEND"] = refuse(14, named=False)
+    client = shell.connect(peer.url, reconnect=QUICK, resend=True)
+    error = failed(client, numbered(20), receipt_every=10)
+    assert str(error) == "messages 10 to 19, or a later message, was rejected: not allowed"
+    assert isinstance(error.reason, stomp.RejectedError)
+    assert error.outcomes == [(range(10), "accepted"), (range(10, 20), "unknown")]
+    client.wait_connected()
+    assert len(peer.got("SEND")) <= 20  # nothing is sent again: it would be refused again
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        ("/queue/a", b"", {"x": 1}),
+        ("/queue/a\ud800", b""),
+        ("/queue/a", b"", {"": "x"}),
+        ("/queue/a", 7),
+        ("/queue/a",),
+        ("/queue/a", b"", {}, "more"),
+        ("/queue/a", b"x", {"content-length": "2"}),
+        Frame("MESSAGE", {"destination": "/queue/a"}),
+        Frame("SEND"),
+        None,
+    ],
+)
+def test_what_cannot_be_written_is_named(shell, peer, bad):
+    client = shell.connect(peer.url)
+    error = failed(client, [*numbered(12), bad, *numbered(5)], receipt_every=10)
+    assert str(error).startswith("message 12 cannot be written: ")
+    assert error.outcomes == [(range(10), "accepted"), (range(12, 13), "unwritable")]
+    assert (error.outcome(11), error.outcome(13)) == ("unsent", "unsent")
+    assert (numbers(peer.got("SEND")), client.epoch) == ([*range(10)], 1)
+
+
+def cut_at(number):
+    """A server that is gone with this message, on its first connection."""
+
+    def on_send(side, frame):
+        if frame.body == b"%d" % number and side.number == 1:
+            side.close()
+        else:
+            side.receipt(frame)
+
+    return on_send
+
+
+def test_a_loss_leaves_no_doubt_about_what_is_in_doubt(shell, peer):
+    peer.rules["SEND"] = cut_at(25)
+    client = shell.connect(peer.url, reconnect=QUICK)
+    error = failed(client, numbered(100), receipt_every=10)
+    assert isinstance(error.reason, stomp.ConnectionLostError)
+    assert (error.outcomes[0], error.outcome(25)) == ((range(20), "accepted"), "unknown")
+    client.wait_connected()
+    client.send("/queue/a", b"100", receipt=True)
+    assert numbers(peer.got("SEND")) == [*range(26), 100]  # what had not left did not leave later
+
+
+def test_resend_after_a_loss(shell, peer):
+    peer.rules["SEND"] = cut_at(25)
+    client = shell.connect(peer.url, reconnect=QUICK)
+    assert client.send_many(numbered(100), receipt_every=10, resend=True) == 100
+    frames = peer.got("SEND")
+    assert list(dict.fromkeys(numbers(frames))) == list(range(100))
+    keys = {(int(frame.body), frame.headers["idempotency-key"]) for frame in frames}
+    assert len(keys) == len({key for _, key in keys}) == 100
+
+
+def test_a_transaction_that_fails_is_aborted(shell, peer):
+    client = shell.connect(peer.url)
+    with pytest.raises(stomp.SendManyError), client.transaction() as transaction:
+        client.send_many([*numbered(20), ("/queue/a", b"", {"x": 1})], transaction=transaction, receipt_every=10)
+    peer.wait(lambda peer: peer.got("ABORT"))
+    assert not peer.got("COMMIT")
+    with pytest.raises(stomp.LocalProtocolError, match="resend"):
+        client.send_many([], transaction=transaction, resend=True)
+
+
+@pytest.mark.parametrize(
+    ("rule", "says"), [(refuse(15, named=False), "not allowed"), (cut_at(15), "closed by the server")]
+)
+def test_a_transaction_that_ends_on_the_way(shell, peer, rule, says):
+    """Refused, or lost with the connection: what comes behind is not sent, and there is no COMMIT."""
+    peer.rules["SEND"] = rule
+    client = shell.connect(peer.url, reconnect=QUICK)
+
+    def messages():
+        yield from numbered(20)
+        while client.epoch == 1:
+            time.sleep(0.005)
+        yield from numbered(1000)
+
+    with (
+        pytest.raises(stomp.SendManyError, match=rf"took no effect .*{says}") as caught,
+        client.transaction() as transaction,
+    ):
+        client.send_many(messages(), transaction=transaction, receipt_every=10)
+    assert isinstance(caught.value.reason, stomp.ConnectionLostError)
+    assert (caught.value.accepted, transaction.state) == (0, "lost")
+    client.wait_connected()
+    client.ping()
+    assert len(peer.got("SEND")) <= 20
+    assert not peer.got("COMMIT")
+
+
+# ---- blocks of frames in the core ----
+
+TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=8)
+PAIRS = st.lists(st.tuples(TEXT.filter(lambda name: name and name != "content-length"), TEXT), max_size=3)
+SENDS = st.builds(
+    lambda pairs, body: Frame("SEND", [("destination", "d"), *pairs], body), PAIRS, st.binary(max_size=20)
+)
+
+
+@settings(max_examples=examples(60))
+@given(st.lists(SENDS, min_size=1, max_size=5))
+def test_a_block_is_its_frames_for_any_connection(frames):
+    octets, whole = serialize_many(frames), [serialize(frame) for frame in frames]
+    block = Block(octets, len(frames), "1.2", len(octets) - len(whole[-1]))
+    assert b"".join(block.chunks("1.2", False)) == octets
+    assert block.chunks("1.2", True) == [serialize(frame) for frame in block.frames()] == whole
+    try:
+        others = [serialize(frame, "1.1") for frame in frames]
+    except FrameError:
+        with pytest.raises(FrameError):
+            block.chunks("1.1", False)
+    else:
+        assert block.chunks("1.1", False) == others
+    *same, last = parse(block.with_receipt("r7").body)
+    assert serialize_many(same) == octets[: block.last]
+    assert serialize(Frame("SEND", last.headers.pairs()[1:], last.body)) == octets[block.last :]
+    assert last.headers.pairs()[0] == ("receipt", "r7")
+
+
+def test_resend_keeps_the_order_of_blocks():
+    scripted, group, calls = Scripted().connect(), Group(), []
+    for number in range(6):
+        if number == 3:
+            scripted.frames()
+            scripted.core.link.writable(False)
+        call = scripted.call(f"block {number}", resend=True)
+        call.group = group
+        block = Block(serialize(Frame("SEND", {"destination": "/queue/a"}, b"%d" % number)), 1, "1.2", 0)
+        assert scripted.core.send_block(block.with_receipt(call.id), scripted.now, call)
+        calls.append(call)
+    scripted.lose()
+    scripted.connect()
+    sent = [frame for number, frame in scripted.seen if (number, frame.command) == (2, "SEND")]
+    assert (numbers(sent), {outcome(call) for call in calls}) == ([*range(6)], {"accepted"})

@@ -1,4 +1,4 @@
-"""What each way to send writes: `persistent`, the type of a name of Artemis, headers without those of a delivery."""
+"""What each way to send writes: `persistent`, types of Artemis, headers of a delivery, and those the client owns."""
 
 import io
 import logging
@@ -6,7 +6,7 @@ import logging
 import pytest
 from client.broker import BrokerThread
 from client.peer import Peer
-from client.shells import Shell
+from client.scripted import Scripted
 from patience import patience
 
 import stompcodec.client as stomp
@@ -17,12 +17,23 @@ from stompcodec.client.outbox import Block
 from stompcodec.errors import ConfigError
 
 
+@pytest.fixture(scope="module")
+def broker():
+    with BrokerThread() as broker:
+        yield broker
+
+
+@pytest.fixture
+def client(shell, broker):
+    return shell.connect(broker.url)
+
+
 def in_transaction(client, name, headers=None, **how):
     with client.transaction() as transaction:
         transaction.send(name, b"x", headers, **how)
 
 
-#: Each way to send.
+#: Each way to send. The last two take frames, whose headers are written as they are.
 ROADS = {
     "bytes": lambda client, name, **how: client.send(name, b"x", **how),
     "receipt": lambda client, name, **how: client.send(name, b"x", receipt=True, **how),
@@ -33,16 +44,11 @@ ROADS = {
     "for receipt": lambda client, name, **how: client.send_for_receipt(name, b"x", **how).wait(),
     "many": lambda client, name, headers=None, **how: client.send_many([(name, b"x", headers)], **how),
     "transaction": in_transaction,
-}
-#: Those that take frames, whose headers are written as they are.
-FRAMES = {
     "frames": lambda client, name, **how: client.send_many([Frame("SEND", {"destination": name}, b"x")], **how),
     "block": lambda client, name, **how: client.send_many(
         [Block(serialize(Frame("SEND", {"destination": name}, b"x")), 1, "1.2")], **how
     ),
 }
-ALL = {**ROADS, **FRAMES}
-
 
 # ---- persistent ----
 
@@ -51,10 +57,10 @@ ALL = {**ROADS, **FRAMES}
 @pytest.mark.parametrize("option", [None, True, False])
 def test_the_argument_wins_over_the_option_of_the_client(shell, peer, option, layers):
     client = shell.connect(peer.url, persistent=option, middleware=layers)
-    for road in ALL:
+    for road, send in ROADS.items():
         for argument in (None, True, False):
             wanted, name = option if argument is None else argument, f"/queue/{road}-{argument}"
-            ALL[road](client, name, persistent=argument)
+            send(client, name, persistent=argument)
             client.ping()
             (frame,) = peer.got("SEND", destination=name)
             assert frame.get("persistent") == (None if wanted is None else str(wanted).lower()), (road, argument)
@@ -74,7 +80,7 @@ def test_headers_of_the_program_win_over_the_option(shell, peer):
 @pytest.mark.parametrize("value", ["true", 1])
 def test_another_value_of_persistent_is_refused_by_name(shell, peer, value):
     client = shell.connect(peer.url)
-    for call in (*ALL.values(), lambda client, name, **how: client.request(name, b"x", **how)):
+    for call in (*ROADS.values(), lambda client, name, **how: client.request(name, b"x", **how)):
         with pytest.raises(TypeError, match=r"persistent is .*: it must be True, False or None"):
             call(client, "/queue/a", persistent=value)
     with pytest.raises(TypeError, match=r"persistent is .*: it must be True, False or None"):
@@ -94,19 +100,15 @@ def test_a_request_is_kept_in_memory_unless_told(shell, peer, option, argument, 
 
 # ---- types of Artemis ----
 
-NAMES = {
-    **dict.fromkeys(("/queue/a", "queue/a", "jms.queue.a", "queue://a", "/temp-queue/a", "temp-queue://a"), "ANYCAST"),
-    **dict.fromkeys(("/topic/a", "topic/a", "jms.topic.a", "topic://a", "/temp-topic/a"), "MULTICAST"),
-    **dict.fromkeys(("temp-topic://a", "/topic/#"), "MULTICAST"),
-    "/queue/a.*": "ANYCAST",
-    **dict.fromkeys(("a", "a.*", "#", "a::b", "/queue/a::b", "/exchange/a", "queue", "/queues/a"), None),
-}
+ANYCAST = ("/queue/a", "queue/a", "jms.queue.a", "queue://a", "/temp-queue/a", "temp-queue://a", "/queue/a.*")
+MULTICAST = ("/topic/a", "topic/a", "jms.topic.a", "topic://a", "/temp-topic/a", "temp-topic://a", "/topic/#")
+UNTYPED = ("a", "a.*", "#", "a::b", "/queue/a::b", "/exchange/a", "queue", "/queues/a")
 
 
 @pytest.fixture
-def artemis():
-    with Peer(server="ActiveMQ-Artemis/2.40.0 ActiveMQ Artemis Messaging Engine") as peer:
-        yield peer
+def artemis(peer):
+    peer.server = "ActiveMQ-Artemis/2.40.0 ActiveMQ Artemis Messaging Engine"
+    return peer
 
 
 def typed(frames):
@@ -115,10 +117,11 @@ def typed(frames):
 
 def test_a_subscription_names_the_type_and_the_one_in_headers_wins(shell, artemis):
     client = shell.connect(artemis.url)
-    for name, kind in NAMES.items():
-        client.subscribe(name)
-        (frame,) = artemis.got("SUBSCRIBE", destination=name)
-        assert frame.get("subscription-type") == kind, name
+    for names, kind in ((ANYCAST, "ANYCAST"), (MULTICAST, "MULTICAST"), (UNTYPED, None)):
+        for name in names:
+            client.subscribe(name)
+            (frame,) = artemis.got("SUBSCRIBE", destination=name)
+            assert frame.get("subscription-type") == kind, name
     client.subscribe("/queue/own", headers={"subscription-type": "MULTICAST"})
     client.send("/queue/own", b"x", {"destination-type": "MULTICAST"}, receipt=True)
     assert artemis.got("SUBSCRIBE", destination="/queue/own")[0].headers.getall("subscription-type") == ["MULTICAST"]
@@ -153,11 +156,6 @@ def test_a_queue_has_no_durable_subscription(shell, artemis):
     shell.connect(artemis.url, client_id="me", artemis_types=False).subscribe("/queue/a", durable="d")
 
 
-def replies(side, frame):
-    side.receipt(frame)
-    side.deliver("/temp-queue/replies", b"y", {"correlation-id": frame.headers["correlation-id"]})
-
-
 def test_a_reply_goes_as_the_requester_has_subscribed_to_its_temporary_queue(shell, artemis):
     client = shell.connect(artemis.url)
     subscription = client.subscribe("/queue/asked")
@@ -169,41 +167,30 @@ def test_a_reply_goes_as_the_requester_has_subscribed_to_its_temporary_queue(she
 
 # ---- headers of a received message ----
 
-#: What a MESSAGE may have beside the headers that the scripted server writes.
-DELIVERED = {name: "theirs" for name in sorted(LEFT - {"destination", "message-id", "subscription", "content-length"})}
-OWN = {"n": "1", "priority": "4", "correlation-id": "k", "reply-to": "/queue/r"}
 
-
-@pytest.fixture
-def received(shell, peer):
+def test_a_frame_of_its_headers_keeps_the_destination(shell, peer):
     client = shell.connect(peer.url)
     subscription = client.subscribe("/queue/source")
-    peer.deliver(subscription.id, b"x", headers={**DELIVERED, **OWN})
-    return client, subscription.get(patience(10))
-
-
-def test_a_frame_of_its_headers_keeps_the_destination(received, peer):
-    client, message = received
-    client.send_many([Frame("SEND", message.headers, b"x")])
+    written = {"destination", "message-id", "subscription", "content-length"}
+    peer.deliver(subscription.id, b"x", headers={**dict.fromkeys(LEFT - written, "theirs"), "n": "1"})
+    client.send_many([Frame("SEND", subscription.get(patience(10)).headers, b"x")])
     (frame,) = peer.got("SEND")
-    assert frame.headers["destination"] == "/queue/source"
+    assert (frame.headers["destination"], frame.headers["n"]) == ("/queue/source", "1")
     assert all(value != "theirs" for _, value in frame.headers.pairs())
 
 
-def test_a_message_that_was_sent_again_is_no_duplicate_where_it_is_sent_on(shell):
+def test_a_message_that_was_sent_again_is_no_duplicate_where_it_is_sent_on(client, queue):
     """A key that the program itself gives counts, and drops the second one."""
-    with BrokerThread() as broker:
-        client = shell.connect(broker.url)
-        subscription = client.subscribe("/queue/a", ack="client-individual")
-        client.send("/queue/a", b"1", {"n": "1"}, receipt=True, resend=True)
-        message = subscription.get(patience(10))
-        assert message.get("idempotency-key") is not None
-        client.send("/queue/a", b"2", message.headers, receipt=True)
-        assert subscription.get(patience(10)).get("n") == "1"
-        for body in (b"3", b"again"):
-            client.send("/queue/a", body, {"idempotency-key": "mine"}, receipt=True)
-        client.send("/queue/a", b"4", receipt=True)
-        assert [subscription.get(patience(10)).body for _ in range(2)] == [b"3", b"4"]
+    subscription = client.subscribe(queue, ack="client-individual")
+    client.send(queue, b"1", {"n": "1"}, receipt=True, resend=True)
+    message = subscription.get(patience(10))
+    assert message.get("idempotency-key") is not None
+    client.send(queue, b"2", message.headers, receipt=True)
+    assert subscription.get(patience(10)).get("n") == "1"
+    for body in (b"3", b"again"):
+        client.send(queue, body, {"idempotency-key": queue}, receipt=True)
+    client.send(queue, b"4", receipt=True)
+    assert [subscription.get(patience(10)).body for _ in range(2)] == [b"3", b"4"]
 
 
 # ---- values ----
@@ -240,17 +227,12 @@ ACTIVEMQ = {
 VALUES = {"ActiveMQ-Artemis/2.40.0": ARTEMIS, "ActiveMQ/6.3.1": ACTIVEMQ, "stompcodec/1": {}}
 
 
-def test_each_rule_has_examples():
-    assert set(ARTEMIS) == set(BROKERS["artemis"].values)
-    assert set(ACTIVEMQ) == set(BROKERS["activemq"].values)
-
-
 @pytest.mark.parametrize("server", VALUES)
 def test_a_value_by_which_the_broker_loses_the_message_is_refused(server):
     """And it is not sent, while the values that the broker takes are; other brokers judge themselves."""
-    shell = Shell("sync")
-    with Peer(server=server) as peer:
-        client = shell.connect(peer.url)
+    assert set(ARTEMIS) == set(BROKERS["artemis"].values)
+    assert set(ACTIVEMQ) == set(BROKERS["activemq"].values)
+    with Peer(server=server) as peer, stomp.connect(peer.url) as client:
         for name, (lost, taken) in {**ARTEMIS, **ACTIVEMQ, **VALUES[server]}.items():
             for value in lost + taken:
                 destination, headers = (value, {}) if name == "destination" else ("/queue/a", {name: value})
@@ -270,4 +252,154 @@ def test_a_value_by_which_the_broker_loses_the_message_is_refused(server):
                     before += 1
                 assert len(peer.got("SEND")) == before
         assert not peer.got("SUBSCRIBE")
-        shell.stop()
+
+
+# ---- headers= that belong to the client: none is overwritten, in any call ----
+
+SEND = {"destination", "message-id", "receipt", "subscription", "transaction"}
+REQUEST = SEND | {"correlation-id", "reply-to"}
+SUBSCRIBE = SEND | {"ack", "id"}
+
+
+def shapes(name):
+    """One header, in the shapes that `headers=` takes."""
+    return {name: "mine"}, [("n", "1"), (name, "mine")], iter([(name, "mine")]), Frame("SEND", {name: "mine"}).headers
+
+
+def refused(call, name, *args, **options):
+    for headers in shapes(name):
+        with pytest.raises(ValueError, match=f"'{name}', which belongs to the client: "):
+            call(*args, headers=headers, **options)
+
+
+def test_a_request_and_a_subscription(client):
+    def on_message(destination, **options):
+        client.on_message(destination, **options)(print)
+
+    for name in REQUEST:
+        refused(client.request, name, "/queue/a", b"x", 5)
+    for name in SUBSCRIBE:
+        for call in (client.subscribe, client.receive, on_message):
+            refused(call, name, "/queue/a")
+
+
+def test_a_reply(client):
+    client.send("/queue/asked", b"x", {"reply-to": "/queue/answers", "correlation-id": "k"}, receipt=True)
+    message = client.subscribe("/queue/asked").get(patience(5))
+    for name in SEND:
+        refused(message.reply, name, b"y")
+    with pytest.raises(ValueError, match="'correlation-id' as 'other'"):
+        message.reply(b"y", {"correlation-id": "other"})
+    message.reply(b"y", {"correlation-id": "k", "reply-to": "/queue/asked", "n": "1"}, receipt=True)
+    answer = client.subscribe("/queue/answers").get(patience(5))
+    assert (answer.body, answer.headers["correlation-id"], answer.headers["n"]) == (b"y", "k", "1")
+
+
+def fails(client, messages, words, **options):
+    with pytest.raises(stomp.SendManyError, match=words) as caught:
+        client.send_many(messages, **options)
+    assert isinstance(caught.value.reason, ValueError)
+    return caught.value.outcomes
+
+
+@pytest.mark.parametrize("name", sorted(SEND))
+def test_send_many(client, name):
+    words = f"'{name}', which belongs to the client"
+    for last in [*(("/queue/many", "x", headers) for headers in shapes(name)), ("/queue/many", b"x", {name: "m"})]:
+        fails(client, [("/queue/many", b"0"), last], words)
+    if name in ("receipt", "transaction"):
+        frame = Frame("SEND", {"destination": "/queue/many", name: "mine"})
+        assert fails(client, [frame], words) == [(range(1), "unwritable")]
+
+
+def test_frames_may_name_the_transaction_that_they_are_sent_in(client):
+    def frame(transaction):
+        return Frame("SEND", {"destination": "/queue/framed", "transaction": transaction}, b"x")
+
+    with client.transaction() as transaction:
+        client.send_many([frame(transaction.id)], transaction=transaction)
+        fails(client, [frame("t")], "use client", transaction=transaction)
+    assert client.subscribe("/queue/framed").get(patience(5)).body == b"x"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "same", "other"),
+    [
+        ({"selector": "a = 1"}, {"selector": "a = 1"}, {"selector": "a = 2"}),
+        ({"prefetch": 5}, {"prefetch-count": "5"}, {"prefetch-count": "6"}),
+        ({"durable": "daily"}, {"durable": "true"}, {"durable": "false"}),
+        ({"durable": "daily"}, {"auto-delete": "false"}, {"auto-delete": "true"}),
+    ],
+)
+def test_a_header_that_an_argument_writes(arguments, same, other):
+    scripted = Scripted(server="stompcodec/0.1").connect()
+    with pytest.raises(ValueError, match="give one of them"):
+        scripted.subscribe("client-individual", headers=other, **arguments)
+    assert (scripted.frames(), scripted.core.inbound.subscriptions) == ([], {})
+    for options in ({"headers": same, **arguments}, {"headers": other}):
+        scripted.subscribed("client-individual", **options)
+    both, alone = [frame for _, frame in scripted.seen if frame.command == "SUBSCRIBE"]
+    assert [both.headers.getall(name) for name in same] == [[value] for value in same.values()]
+    assert [alone.headers.getall(name) for name in other] == [[value] for value in other.values()]
+
+
+@pytest.mark.parametrize(
+    "row", [row for row in BROKERS.values() if row.prefetch or row.window], ids=lambda row: row.name
+)
+def test_a_header_wins_over_the_usual_prefetch_only(row):
+    (name, _), *_ = row.prefetch_headers(1)
+    scripted = Scripted(server=row.server).connect()
+    scripted.subscribe("client", usual=100, headers={name: "7"})
+    assert [frame.headers.getall(name) for frame in scripted.frames()] == [["7"]]
+    with pytest.raises(ValueError, match="prefetch= writes it"):
+        scripted.subscribe("client", prefetch=100, headers={name: "7"})
+    assert (row.beside(9, [(name, "7")]), row.beside(9, {"x": "7"}.items())) == (None, 9)
+
+
+def test_a_body_has_one_encoding(client):
+    with pytest.raises(ValueError, match="content_encoding is 'gzip', and headers= says 'deflate'"):
+        client.send("/queue/encoded", b"x", {"content-encoding": "deflate"}, content_encoding="gzip")
+    client.send("/queue/encoded", b"x", {"content-encoding": "gzip"}, content_encoding="gzip", receipt=True)
+    client.send("/queue/encoded", "y", {"content-type": "text/x"}, content_encoding="gzip", receipt=True)
+    subscription = client.subscribe("/queue/encoded")
+    first, second = subscription.get(patience(5)), subscription.get(patience(5))
+    assert (first.content(), first.headers.getall("content-encoding")) == (b"x", ["gzip"])
+    assert (second.content(), second.headers["content-type"]) == (b"y", "text/x")
+
+
+@pytest.mark.parametrize(
+    ("header", "option", "value", "other"),
+    [
+        ("host", "vhost", "a", "b"),
+        ("login", "login", "ann", "bob"),
+        ("passcode", "passcode", "s3cret", "0ther"),
+        ("client-id", "client_id", "me", "you"),
+        ("heart-beat", "heart_beat", (1000, 2000), "0,0"),
+        ("accept-version", "versions", ["1.1", "1.2"], "1.2"),
+    ],
+)
+def test_connect(peer, header, option, value, other):
+    with pytest.raises(ValueError, match=f"'{header}', and {option}= is another value") as caught:
+        stomp.Options(headers={header: other}, **{option: value})
+    assert not any(secret in str(caught.value) for secret in ("s3cret", "0ther"))
+    same = value if isinstance(value, str) else ",".join(map(str, value))
+    for options in ({option: value}, {}):
+        stomp.connect(peer.url, headers={header: same}, **options).close()
+    assert [frame.headers.getall(header) for frame in peer.got("CONNECT")] == [[same]] * 2
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "words"),
+    [
+        ({"headers": {"receipt": "r"}}, ValueError, "'receipt', which belongs to the client"),
+        ({"headers": {"transaction": "r"}}, ValueError, "'transaction', which belongs to the client"),
+        ({"headers": [("a", "b")]}, TypeError, "headers is list"),
+        ({"headers": {"x": 5}}, TypeError, "header 'x' must be str, not int"),
+        ({"headers": {"login": "ann"}, "login": lambda: "ann"}, ValueError, "login= is another value"),
+        ({"headers": {"username": "a"}, "login": "b", "versions": ["legacy"]}, ValueError, "'username', and login="),
+    ],
+)
+def test_connect_has_a_mapping_and_no_receipt(options, error, words):
+    with pytest.raises(error, match=words):
+        stomp.Options(**options)
+    stomp.Options(headers={"username": "ann"}, login="bob")

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import itertools
 import logging
+from contextvars import Context
 
 import pytest
+from client.broker import BrokerThread
 from client.scripted import Scripted, outcome
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
+from patience import patience
 
 import stompcodec.client as stomp
-from stompcodec.errors import (
-    ConnectionLostError,
-    LocalProtocolError,
-    ReceiptTimeoutError,
-    StaleAckError,
-)
+from stompcodec.errors import ConnectionLostError, LocalProtocolError, ReceiptTimeoutError, StaleAckError
 from stompcodec.testing import StompBroker
+
+ARTEMIS = "ActiveMQ-Artemis/2.40.0"
+modes = pytest.mark.parametrize("mode", ["client", "client-individual"])
 
 # ---- the client and our broker agree ----
 
@@ -36,7 +38,7 @@ queues = itertools.count()
 
 
 def walk(client, messages, steps):
-    """Take these steps; return the messages that the client has said are acknowledged, and its transactions."""
+    """Take these steps; return the messages that the client has said are acknowledged."""
     transactions, said = {}, set()
     for kind, number, *more in steps:
         with contextlib.suppress(LocalProtocolError):  # another transaction has it
@@ -65,7 +67,7 @@ def broker():
         yield broker
 
 
-@pytest.mark.parametrize("mode", ["client", "client-individual"])
+@modes
 def test_what_the_client_says_is_what_the_broker_does(broker, mode):
     @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
     @given(steps)
@@ -105,8 +107,7 @@ def held(client, mode="client-individual", commit=True, count=1):
     transaction = client.begin()
     client.ack(messages[-1], transaction=transaction)
     call = client.finish(transaction) if commit else None
-    frames = client.frames()
-    return messages, transaction, call, frames[-1]
+    return messages, transaction, call, client.frames()[-1]
 
 
 def raises(client, message, error, words, **options):
@@ -118,7 +119,14 @@ def raises(client, message, error, words, **options):
     assert client.commands() == []
 
 
-@pytest.mark.parametrize("mode", ["client", "client-individual"])
+def asks_again(client, message):
+    """An ACK with a receipt of what is settled is answered at once, and not sent."""
+    call = client.call("ACK", 30.0, "ACK")
+    client.ack(message, call=call)
+    assert (outcome(call), client.commands()) == ("accepted", [])
+
+
+@modes
 def test_the_outcome_of_a_commit_without_answer_is_unknown(client, mode):
     messages, transaction, call, _ = held(client, mode, count=2 if mode == "client" else 1)
     client.wait(31)
@@ -142,15 +150,11 @@ def test_a_late_receipt_resolves_it(client):
     (message,), transaction, _, commit = held(client)
     client.wait(31)
     client.receipt(commit)
-    assert (transaction.state, message.settled) == ("committed", "ACK")
-    again = client.call("ACK", 30.0, "ACK")
-    client.ack(message, call=again)
-    assert (outcome(again), client.commands()) == ("accepted", [])
-    client.lose()
-    assert transaction.state == "committed"
-    again = client.call("ACK", 30.0, "ACK")
-    client.ack(message, call=again)
-    assert outcome(again) == "accepted"
+    assert message.settled == "ACK"
+    for end in (lambda: None, client.lose):
+        end()
+        assert transaction.state == "committed"
+        asks_again(client, message)
 
 
 @pytest.mark.parametrize("late", [True, False])
@@ -210,26 +214,123 @@ def test_a_receipt_of_an_ack_that_may_be_lost_is_not_invented(client):
     client.ack(unsure)  # asks for nothing
     with pytest.raises(StaleAckError, match="nobody knows whether the earlier ACK arrived"):
         client.ack(unsure, call=client.call("ACK", 30.0, "ACK"))
-    again = client.call("ACK", 30.0, "ACK")
-    client.ack(sure, call=again)
-    assert outcome(again) == "accepted"
+    asks_again(client, sure)
 
 
-# ---- Artemis: acknowledgements that wait for the answer to a COMMIT ----
+# ---- Artemis, where ACK is never part of a transaction: acknowledgements wait for the answer to a COMMIT ----
 
 
-def committing(count=3, *, prefetch=3, acknowledged=2, ack="client-individual", **options):
-    """A client whose COMMIT is on its way, its subscription, and the call."""
-    client = Scripted(server="ActiveMQ-Artemis/2.40.0", **options).connect()
-    subscription = client.subscribed(ack, prefetch=prefetch)
-    messages = [client.deliver(subscription, f"m{number}") for number in range(count)]
+def begun(mode, acknowledged=2, prefetch=3, **options):
+    """A client, its subscription, its messages, and the transaction that acknowledges some of them."""
+    client = Scripted(server=ARTEMIS, **options).connect()
+    subscription = client.subscribed(mode, prefetch=prefetch)
+    messages = [client.deliver(subscription, f"m{number}") for number in range(3)]
     transaction = client.begin()
     for message in messages[:acknowledged]:
         client.ack(message, transaction=transaction)
+    assert client.commands() == ["BEGIN"]
+    return client, subscription, messages, transaction
+
+
+def committing(mode="client-individual", **options):
+    """A client whose COMMIT is on its way, its subscription, and the call."""
+    client, subscription, _, transaction = begun(mode, **options)
     call = client.finish(transaction)
-    commit = client.frames()[-1]
-    assert commit.command == "COMMIT"
+    (commit,) = client.frames()
     return client, subscription, call, commit
+
+
+@modes
+@pytest.mark.parametrize("late", [False, True])
+def test_acks_of_a_transaction_follow_the_receipt_of_its_commit(mode, late):
+    client, _, messages, transaction = begun(mode)
+    call = client.finish(transaction)
+    (commit,) = client.frames()
+    if late:
+        client.wait(31)
+        assert (transaction.state, client.commands()) == ("unknown", [])
+    client.receipt(commit)
+    assert outcome(call) == ("ReceiptTimeoutError" if late else "accepted")
+    assert [(frame.command, frame.get("id")) for frame in client.frames()] == [("ACK", "am0"), ("ACK", "am1")]
+    assert [message.settled for message in messages] == ["ACK", "ACK", ""]
+    assert not messages[0].is_confirmed
+
+
+@modes
+@pytest.mark.parametrize("end", ["abort", "refused", "lost", "unknown", "closed", "ended"])
+def test_acks_of_a_transaction_are_not_sent_unless_it_is_committed(mode, end):
+    client, subscription, messages, transaction = begun(mode)
+    if end in ("refused", "unknown", "ended"):
+        client.finish(transaction)
+        (commit,) = client.frames()
+    if end == "abort":
+        client.finish(transaction, "ABORT")
+        client.confirm_all()
+    elif end == "ended":  # the broker has the messages back before the answer comes
+        client.core.inbound.unsubscribe(subscription, client.now)
+        client.receipt(commit)
+    elif end == "refused":
+        client.version = "1.1"
+        client.error(commit)
+    elif end == "closed":
+        client.core.close(client.now, client.call())
+    else:
+        client.wait(31 if end == "unknown" else 0)
+        assert transaction.state == ("unknown" if end == "unknown" else "open")
+        client.lose()
+        client.connect()
+    assert "ACK" not in [*client.commands(), *(frame.command for _, frame in client.seen)]
+    if end == "abort":
+        assert [message.settled for message in messages] == ["", "", ""]
+        client.ack(messages[1])
+        assert client.commands() == ["ACK"]
+
+
+@modes
+@pytest.mark.parametrize("command", ["COMMIT", "ABORT"])
+def test_a_later_ack_outside_does_not_cover_one_that_is_held(mode, command):
+    """In mode `client` it waits as well, and an ABORT leaves all unsettled."""
+    client, subscription, messages, transaction = begun(mode)
+    if subscription.cumulative:
+        with pytest.raises(LocalProtocolError, match="commit or abort first"):
+            client.ack(messages[2], call=client.call())
+    client.ack(messages[2])
+    assert client.commands() == ["ACK"] * (not subscription.cumulative)
+    client.finish(transaction, command)
+    client.confirm_all()
+    last = [frame.get("id") for frame in client.frames()][-1:]
+    if command == "COMMIT":
+        assert last == ["am2" if subscription.cumulative else "am1"]
+    else:
+        assert (last, subscription.open) == ([], 3 if subscription.cumulative else 2)
+
+
+@modes
+def test_a_receive_that_waits_for_its_own_transaction_is_an_error(mode):
+    client, subscription, _, transaction = begun(mode)
+    with pytest.raises(LocalProtocolError, match=r"acknowledges 2, fill the prefetch of 3.* a larger prefetch="):
+        client.core.waits(subscription, client.now, polls=False)
+    client.core.waits(subscription, client.now, polls=True)
+    Context().run(client.core.waits, subscription, client.now, polls=False)  # another thread commits it
+    client.finish(transaction)
+    client.confirm_all()
+    client.core.waits(subscription, client.now, polls=False)
+
+
+def test_a_task_that_waits_for_its_own_transaction_gets_an_error():
+    async def main(url):
+        async with stomp.connect_async(url) as client:
+            await client.send_many([("/queue/a", b"1"), ("/queue/a", b"2")])
+            subscription = client.subscribe("/queue/a", ack="client-individual", prefetch=1)
+            async with client.transaction() as transaction:
+                await transaction.ack(await subscription.get(patience(10)))
+                assert await subscription.get(0) is None
+                with pytest.raises(LocalProtocolError, match="prefetch of 1"):
+                    await subscription.get(patience(10))
+            return (await subscription.get(patience(10))).body
+
+    with BrokerThread(dialect="artemis") as broker:
+        assert asyncio.run(main(broker.url)) == b"2"
 
 
 @pytest.mark.parametrize("waits", [True, False])
@@ -253,20 +354,18 @@ def test_acks_of_a_commit_without_answer_that_fill_the_window_are_named_once(wai
         assert all(part in text for text in said)
 
 
-@pytest.mark.parametrize("ack", ["client", "client-individual"])
-def test_close_waits_for_the_answer_to_commit_and_sends_the_acks(ack):
-    client, _, call, commit = committing(ack=ack)
-    closing = client.call("close")
-    client.core.close(client.now, closing)
-    again = client.call("close")
-    client.core.close(client.now, again)
+@modes
+def test_close_waits_for_the_answer_to_commit_and_sends_the_acks(mode):
+    client, _, call, commit = committing(mode)
+    closing = [client.call("close") for _ in range(2)]
+    for each in closing:
+        client.core.close(client.now, each)
     assert client.frames() == []
     client.receipt(commit)
     frames = client.frames()
     assert [frame.command for frame in frames] == ["ACK", "ACK", "DISCONNECT"]
-    assert outcome(call) == "accepted"
     client.receipt(frames[-1])
-    assert outcome(closing) == outcome(again) == "accepted"
+    assert {outcome(each) for each in (call, *closing)} == {"accepted"}
     assert client.core.link.state == "closed"
 
 
@@ -288,11 +387,9 @@ def test_close_waits_no_longer_than_its_time(end):
         client.wait(0.2)
     else:
         client.wait(5.1)
-    assert client.core.link.state == "closed"
-    assert outcome(closing) == "accepted"
+    assert (client.core.link.state, outcome(closing)) == ("closed", "accepted")
     assert outcome(call) == {"refused": "RejectedError", "silent later": "accepted"}.get(end, "ConnectionLostError")
-    assert client.commands() == []
-    assert client.core.link.next_deadline() is None
+    assert (client.commands(), client.core.link.next_deadline()) == ([], None)
 
 
 def test_close_does_not_wait_for_a_commit_that_holds_nothing():

@@ -1,30 +1,28 @@
-"""Time-outs and intervals of any size, the silence of a peer, and what a probe is told."""
+"""Time-outs of any size, heart-beats while handlers block, the silence of a peer, too much of everything, probes."""
 
 from __future__ import annotations
 
-import json
+import asyncio
+import contextlib
 import math
 import os
-import subprocess
-import sys
 import threading
 import time
 
 import pytest
 from client.broker import BrokerThread
-from client.peer import Peer
 from client.scripted import Scripted
 from client.shells import QUICK
-from patience import patience
+from patience import interval, patience
 
 import stompcodec.client as stomp
+from stompcodec import Frame, serialize
 from stompcodec.client import hub
 from stompcodec.client.link import health_of
 from stompcodec.testing import StompBroker
 from stompcodec.testing.faults import FaultProxy
 
-#: Beyond what `poll` takes (24.8 days), what locks take (292 years), and what a float holds.
-LONG = [3e8, 1e10, 1e300, math.inf]
+TIMEOUTS = ("startup_timeout", "connect_timeout", "receipt_timeout", "close_timeout")
 
 
 @pytest.fixture(scope="module")
@@ -33,14 +31,14 @@ def broker():
         yield broker
 
 
-@pytest.mark.parametrize("timeout", LONG)
+#: Beyond what `poll` takes (24.8 days), what locks take (292 years), and what a float holds.
+@pytest.mark.parametrize("timeout", [3e8, 1e10, 1e300, math.inf])
 def test_a_very_long_timeout_works(shell, broker, timeout):
     async def passcode():
         return "x"
 
-    names = ("startup_timeout", "connect_timeout", "receipt_timeout", "close_timeout")
     credentials = {"login": lambda: "ann", "passcode": passcode if shell.name == "async" else "x"}
-    client = shell.connect(broker.url, heart_beat=(0, 0), **credentials, **dict.fromkeys(names, timeout))
+    client = shell.connect(broker.url, heart_beat=(0, 0), **credentials, **dict.fromkeys(TIMEOUTS, timeout))
     client.send("/queue/long", b"1", receipt=True, timeout=timeout)
     client.send_many([("/queue/long", b"2")], timeout=timeout)
     subscription = client.subscribe("/queue/long", ack="client-individual", timeout=timeout)
@@ -56,28 +54,22 @@ def test_a_very_long_timeout_works(shell, broker, timeout):
 
 
 @pytest.mark.parametrize("timeout", [0, -1, -6, -math.inf, -1e300])
-def test_a_timeout_that_has_passed_is_over_at_once(shell, timeout):
-    with Peer(rules={"SEND": lambda side, frame: None}) as peer:
-        client = shell.connect(peer.url)
-        with pytest.raises(stomp.ReceiptTimeoutError):
-            client.send("/queue/past", receipt=True, timeout=timeout)
-        with client.subscribe("/queue/nothing") as subscription:
-            assert subscription.get(timeout) is None
-        client.ping()
-        client.close()
+def test_a_timeout_that_has_passed_is_over_at_once(shell, peer, timeout):
+    peer.rules["SEND"] = lambda side, frame: None
+    client = shell.connect(peer.url)
+    with pytest.raises(stomp.ReceiptTimeoutError):
+        client.send("/queue/past", receipt=True, timeout=timeout)
+    with client.subscribe("/queue/nothing") as subscription:
+        assert subscription.get(timeout) is None
+    client.ping()
+    client.close()
 
 
 @pytest.mark.parametrize(
     ("name", "values"),
     [
-        *(
-            (name, [math.nan, -1, 10**400])
-            for name in ("startup_timeout", "connect_timeout", "receipt_timeout", "close_timeout")
-        ),
-        (
-            "heart_beat",
-            [(-1, 0), (0, -1), (math.nan, 0), (math.inf, 0), (1.5, 0), (2**63, 0), (0, 10**400), (1000,)],
-        ),
+        *((name, [math.nan, -1, 10**400]) for name in TIMEOUTS),
+        ("heart_beat", [(-1, 0), (0, -1), (math.nan, 0), (math.inf, 0), (1.5, 0), (2**63, 0), (0, 10**400), (1000,)]),
     ],
 )
 def test_an_option_that_is_no_time_is_refused_by_name(name, values):
@@ -86,57 +78,75 @@ def test_an_option_that_is_no_time_is_refused_by_name(name, values):
             stomp.Options(**{name: value})
 
 
-# ---- silence ----
-
-BURST = 5000
-each_scheme = pytest.mark.parametrize("scheme", ["ws", "stomp"])
+# ---- heart-beats ----
 
 
-def started(folder):
-    """A broker in a process of its own, and its ports."""
-    ready = folder / "ready.json"
-    command = [sys.executable, "-m", "stompcodec", "broker", "--memory", "--port", "0", "--ws-port", "0"]
-    process = subprocess.Popen([*command, "--ready-file", ready, "--log-level", "error"], cwd=folder)
-    until = time.monotonic() + patience(10)
-    while not ready.exists():
-        assert process.poll() is None
-        assert time.monotonic() < until
-        time.sleep(0.01)
-    return process, json.loads(ready.read_text())
+def sleeps(seconds):
+    time.sleep(seconds)
 
 
-@pytest.mark.slow
-@each_scheme
-def test_a_black_hole_after_a_burst_is_noticed(tmp_path, scheme):
-    """Real processes; on a machine that has been up for long, the silence would be excused for as long."""
-    process, ports = started(tmp_path)
-    port, ended = ports["ws_port" if scheme == "ws" else "port"], threading.Event()
-    try:
-        with stomp.connect(f"stomp://127.0.0.1:{ports['port']}") as producer, FaultProxy(("127.0.0.1", port)) as proxy:
-            producer.send_many([("/queue/a", b"x")] * BURST)
-            client = stomp.connect(
-                f"{scheme}://127.0.0.1:{proxy.port}",
-                heart_beat=(200, 200),
-                reconnect=None,
-                on_state=lambda state, _: state == "closed" and ended.set(),
-            )
-            subscription = client.subscribe("/queue/a")
-            for _ in range(BURST):
-                assert subscription.get(patience(10)) is not None
-            proxy.rules.down.swallow = True  # the broker goes on hearing the client
-            assert ended.wait(patience(6))
-            assert "silent" in str(client.error)
-            client.close()
-    finally:
-        process.terminate()
-        process.wait(patience(10))
+def computes(seconds):
+    """The interpreter's lock is shared, yet the I/O thread gets its turns."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        sum(range(1000))
 
 
-@each_scheme
+@pytest.mark.long
+@pytest.mark.req("S12-HB-09", "S12-HB-10")
+@pytest.mark.parametrize(("name", "work"), [("sync", sleeps), ("async", sleeps), ("sync", computes)])
+def test_a_handler_that_blocks_keeps_its_connection(name, work, peer):
+    """Its thread, or the whole event loop; and so does an idle connection."""
+    beat = interval(100)
+    options = {"heart_beat": (beat, beat)}
+    peer.heart_beat = (beat, beat)
+
+    def blocking(message):
+        work(6 * beat / 1000)
+
+    async def blocking_loop(message):
+        blocking(message)
+
+    def deliver_and_idle():
+        peer.deliver("s1", b"x")
+        peer.wait(lambda peer: peer.got("ACK"), 20)
+        time.sleep(3 * beat / 1000)
+
+    async def asynchronous():
+        async with stomp.connect_async(peer.url, **options) as client:
+            await client.subscribe("/queue/a", ack="client-individual", handler=blocking_loop)
+            await asyncio.to_thread(deliver_and_idle)
+            await client.ping()
+            return client.epoch
+
+    if name == "async":
+        epoch = asyncio.run(asynchronous())
+    else:
+        with stomp.connect(peer.url, **options) as client:
+            client.subscribe("/queue/a", ack="client-individual", handler=blocking)
+            deliver_and_idle()
+            client.ping()
+            epoch = client.epoch
+    assert (epoch, peer.dead, len(peer.sides)) == (1, [], 1)
+
+
+@pytest.mark.long
+@pytest.mark.req("S12-HB-11", "S12-HB-12")
+def test_a_dead_server_is_noticed_in_time(shell, peer):
+    peer.heart_beat = (200, 200)
+    client = shell.connect(peer.url, heart_beat=(200, 200), reconnect=QUICK)
+    peer.side().silent = True
+    started = time.monotonic()
+    peer.wait(lambda peer: len(peer.got("CONNECT")) == 2)
+    assert 0.3 < time.monotonic() - started < patience(2.9)  # 2 * 0.2 + 1, and as much again
+    client.wait_connected()
+    client.ping()
+
+
+@pytest.mark.parametrize("scheme", ["ws", "stomp"])
 def test_no_deadline_of_the_hub_lies_before_the_client(monkeypatch, scheme):
     """Each time for which the client waits is one of the clock, also in the middle of a burst."""
-    began, times = time.monotonic(), []
-    go_on = hub.Task.go_on
+    began, times, go_on = time.monotonic(), [], hub.Task.go_on
 
     def watched(task):
         going_on = go_on(task)
@@ -155,9 +165,99 @@ def test_no_deadline_of_the_hub_lies_before_the_client(monkeypatch, scheme):
                 assert subscription.get(patience(10)) is not None
             proxy.cut()
             client.send("/queue/b", b"x", receipt=True, resend=True)
-            connection = client._link.core.link.connection
-            assert connection._heard <= time.monotonic()
+            assert client._link.core.link.connection._heard <= time.monotonic()
     assert all(due is None or began <= due < math.inf for due in times)
+
+
+# ---- too much ----
+
+
+@pytest.mark.long
+def test_a_slow_consumer_stops_the_server_not_the_memory(shell, peer):
+    beat = interval(300)
+    peer.heart_beat = (beat, 0)
+    client = shell.connect(peer.url, inbox_messages=100, heart_beat=(0, beat))
+    subscription, total = client.subscribe("/queue/a"), 3000
+    frame = Frame("MESSAGE", {"subscription": "s1", "message-id": "m", "destination": "/queue/a"}, bytes(6000))
+    side, data = peer.side(), serialize(frame) * total
+    side.silent = True  # no heart-beats from its own thread in the middle of a frame
+    sender = threading.Thread(target=lambda: side.sock.sendall(data))
+    sender.start()
+    time.sleep(4 * beat / 1000)  # longer than the heart-beats: the pause is not held against the server
+    assert sender.is_alive()
+    assert client._link.core.inbound.backlog < 1000
+    assert client.epoch == 1
+    for _ in range(total):
+        assert subscription.get(patience(5)) is not None
+    assert client.epoch == 1
+    sender.join(patience(10))
+    assert not sender.is_alive()
+
+
+@pytest.mark.long
+def test_a_full_outbox_blocks_and_goes_on_or_raises_in_time(shell, peer):
+    blocking, raising = (shell.connect(peer.url, outbox_frames=50, outbox_full=full) for full in ("block", "raise"))
+    go_on, sent = threading.Event(), []
+    peer._todo.append(lambda: go_on.wait(patience(20)))  # the server stops reading
+    peer._wake()
+
+    def produce(client, count, **options):
+        for number in range(count):
+            client.send("/queue/a", bytes(100_000), **options)
+            sent.append(number)
+
+    producer = threading.Thread(target=produce, args=(blocking, 300))
+    producer.start()
+    time.sleep(0.3)
+    assert producer.is_alive()
+    assert blocking._link.core.link.outbox.frames <= 51
+    for client in (blocking, raising):
+        with pytest.raises(stomp.OutboxFullError):
+            produce(client, 1000, timeout=0.2)
+    go_on.set()
+    producer.join(patience(30))
+    blocking.ping()
+    assert len(sent) >= 300
+
+
+@pytest.mark.long
+def test_many_threads_at_once(peer):
+    """Whatever threads do while connections are cut and the client is closed: each call ends, in time."""
+    allowed = (stomp.ConnectionLostError, stomp.StaleAckError, stomp.ReceiptTimeoutError, stomp.LocalProtocolError)
+    client = stomp.connect(peer.url, reconnect=QUICK, receipt_timeout=5, close_timeout=1)
+    counts, failures = [0] * 6, []
+
+    def work(number):
+        subscription = None
+        try:
+            while client.state != "closed":
+                with contextlib.suppress(*allowed):
+                    subscription = subscription or client.subscribe(f"/queue/{number}", ack="client-individual")
+                    client.send(f"/queue/{number}", b"x", receipt=True)
+                    message = subscription.get(0.5)
+                    if message is not None:
+                        message.ack(receipt=number % 2 == 0)
+                    with client.transaction() as transaction:
+                        transaction.send("/queue/t", b"x")
+                    counts[number] += 1
+        except Exception as error:  # the test tells it
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for cut in range(60):
+        time.sleep(0.1 * (1 + cut // 8))  # on a slow machine there is more time between two cuts
+        peer.cut()
+        if cut >= 7 and min(counts) > 0:
+            break
+    client.close()
+    for thread in threads:
+        thread.join(patience(10))
+    assert not any(thread.is_alive() for thread in threads)
+    assert failures == []
+    assert min(counts) > 0
+    assert not client._link.engine.running
 
 
 # ---- is_alive ----
@@ -165,9 +265,7 @@ def test_no_deadline_of_the_hub_lies_before_the_client(monkeypatch, scheme):
 
 def test_only_a_client_with_a_session_is_alive(shell, peer):
     lost = threading.Event()
-    client = shell.connect(
-        peer.url, reconnect=QUICK, on_state=lambda state, error: lost.set() if state == "reconnecting" else None
-    )
+    client = shell.connect(peer.url, reconnect=QUICK, on_state=lambda state, _: state == "reconnecting" and lost.set())
     health = client.is_alive()
     assert health
     assert (health.alive, health.state, health.outstanding, health.reconnecting_since) == (True, "connected", 0, None)
@@ -183,31 +281,23 @@ def test_only_a_client_with_a_session_is_alive(shell, peer):
     assert (bool(health), health.state, health.reconnecting_since) == (False, "closed", None)
 
 
-@pytest.fixture
-def client():
-    return Scripted(heart_beat=(0, 1000), server_beat=(1000, 0)).connect()
+def test_a_probe_hears_bytes_of_any_kind_and_counts_frames_that_wait_and_calls_without_an_answer():
+    client = Scripted(heart_beat=(0, 1000), server_beat=(1000, 0)).connect()
 
+    def health():
+        return health_of(client.core.link, client.now, True)
 
-def health(client, running=True):
-    return health_of(client.core.link, client.now, running)
-
-
-def test_bytes_of_any_kind_are_received(client):
     client.wait(2.0)
-    before = health(client).last_received
+    assert health().last_received >= 2.0
     client.core.inbound.receive(b"\n", client.now)
-    assert (before >= 2.0, health(client).last_received) == (True, 0.0)
-
-
-def test_frames_that_wait_and_calls_without_an_answer_are_outstanding(client):
-    core = client.core
+    assert (health().last_received, health().outstanding) == (0.0, 0)
     call = client.send(receipt=True)
-    assert health(client).outstanding == 1
-    core.link.writable(False)
+    assert health().outstanding == 1
+    client.core.link.writable(False)
     client.send()
-    assert health(client).outstanding == 2
-    core.link.finish(call)
-    assert health(client).outstanding == 1
+    assert health().outstanding == 2
+    client.core.link.finish(call)
+    assert health().outstanding == 1
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")

@@ -1,4 +1,7 @@
-"""A thread that waits for a receipt or a message reads it itself; the I/O thread reads whatever else comes."""
+"""Callers write to the socket themselves if nothing waits before their frames, on a fast path if these are plain.
+
+A thread that waits for a receipt or a message reads it itself; the I/O thread reads whatever else comes.
+"""
 
 from __future__ import annotations
 
@@ -12,30 +15,24 @@ import pytest
 from client.busy import busy_hub
 from client.feeding import wait_for
 from client.test_interrupts import interrupted, is_sound
+from hypothesis import given
+from hypothesis import strategies as st
 from patience import patience
 
 import stompcodec.client as stomp
 from stompcodec import Frame, Limits, serialize
 from stompcodec.client import engine
 from stompcodec.client.core import ClientCore
+from stompcodec.client.link import _HEADS, _LONGEST
 from stompcodec.client.messages import Subscription
 from stompcodec.client.owner import WireOwner
 from stompcodec.client.sync import waiting
+from stompcodec.transport import sync
+from stompcodec.transport.owner import BIG
 from stompcodec.transport.sync import AHEAD
 
-pytestmark = pytest.mark.skipif(not hasattr(waiting.select, "poll"), reason="no poll here")
 LONG = 60.0
 OPTIONS = {"heart_beat": (0, 0), "receipt_timeout": LONG, "reconnect": stomp.Backoff(first=0.01, most=0.02)}
-
-
-@pytest.fixture
-def kept(monkeypatch):
-    """A lent socket stays with the waiting threads, and callers always write themselves.
-
-    Not for ever: a poll may begin just after the I/O thread took the socket back, and then finds nothing.
-    """
-    monkeypatch.setattr(engine, "_IDLE", patience(5))
-    monkeypatch.setattr(engine, "_GATHER", -1.0)
 
 
 @pytest.fixture
@@ -44,11 +41,191 @@ def client(peer):
         yield client
 
 
-def is_lent(client) -> bool:
+def started(works):
+    threads = [threading.Thread(target=work, daemon=True) for work in works]
+    for thread in threads:
+        thread.start()
+    return threads
+
+
+# ---- who writes ----
+
+
+@pytest.fixture(params=[-1.0, 50e-6, 1e9], ids=["callers write", "both write", "the I/O thread writes"])
+def gather(request, monkeypatch):
+    monkeypatch.setattr(engine, "_GATHER", request.param)
+
+
+def test_order_is_kept_whoever_writes(shell, peer, gather):
+    """Small and large bodies, with and without headers, receipts and text, in blocks too."""
+    client = shell.connect(peer.url)
+    sizes = [1, 10, BIG, 0, 300_000]
+    for number in range(60):
+        body = b"%d " % number + bytes(sizes[number % 5])
+        if number % 7 == 2:
+            client.send_many([("/queue/a", body)], receipt_every=number % 2)
+        else:
+            client.send("/queue/a", body, **{0: {"receipt": True}, 1: {"headers": {"a": "b"}}}.get(number % 7, {}))
+    client.ping()
+    assert [int(frame.body.partition(b" ")[0]) for frame in peer.got("SEND")] == list(range(60))
+
+
+def test_many_threads_write_whole_frames(peer, client, gather):
+    def send(name):
+        for number in range(100):
+            client.send("/queue/a", b"%d %d" % (name, number) + bytes(number * 20))
+
+    for thread in started([partial(send, name) for name in range(4)]):
+        thread.join()
+    client.ping()
+    bodies = [frame.body.rstrip(b"\0") for frame in peer.got("SEND")]
+    for name in range(4):
+        mine = [body for body in bodies if body.startswith(b"%d " % name)]
+        assert mine == [b"%d %d" % (name, number) for number in range(100)]
+
+
+def test_a_caller_needs_no_other_thread(peer, monkeypatch):
+    """To send, and for an ACK that the consumer waits behind; an ACK before others of its batch goes with the last.
+
+    An ACK does not start a burst, and what is sent right after it does not wait.
+    """
+    with stomp.connect(peer.url) as client:
+        subscription = client.subscribe("/queue/a", id="s", ack="client-individual", prefetch=10)
+        peer.deliver("s", b"x", count=3)
+        client.ping()  # all are there
+        messages = [subscription.get(patience(LONG)) for _ in range(2)]
+        with busy_hub():
+            messages[0].ack()
+            messages.append(subscription.get(patience(LONG)))
+            client.send("/queue/b", b"y", {"a": "b"})
+            for message in messages[1:]:
+                message.ack()
+            peer.wait(lambda peer: len(peer.got("ACK")) == 3)
+            assert peer.commands()[-4:] == ["ACK", "SEND", "ACK", "ACK"]
+        assert [frame.headers["id"] for frame in peer.got("ACK")] == [message.get("ack") for message in messages]
+        monkeypatch.setattr(engine, "_GATHER", patience(1))
+        peer.deliver("s", b"x")
+        message = subscription.get(patience(LONG))
+        with busy_hub():
+            message.ack()
+            client.send("/queue/b", b"reply")
+            peer.wait(lambda peer: len(peer.got("SEND")) == 2)
+        assert peer.commands()[-2:] == ["ACK", "SEND"]
+
+
+# ---- the fast path ----
+
+
+def opened(core=None, version="1.2", beat="0,0", **options):
+    """A core with a session."""
+    core = core or ClientCore(stomp.Options(**{"heart_beat": (0, 0), **options}), lambda: "id")
+    core.link.opened(0.0, host="h", login="a", passcode="b", whole_frames=False)
+    core.link.take_output(0.0)
+    core.inbound.receive(f"CONNECTED\nversion:{version}\nheart-beat:{beat}\n\n\0".encode(), 0.0)
+    assert core.link.phase == "up"
+    core.link.take_output(0.0)
+    return core
+
+
+def test_the_fast_path_is_taken_and_counts():
+    link = opened().link
+    assert link.put_plain("/queue/a", b"hello")
+    assert (link.outbox.frames, link.outbox.octets) == (1, 5 + 256)
+    assert [link.put_plain("/queue/a", body) for body in (bytes(BIG - 1), bytes(BIG), b"")] == [True, False, False]
+    link.take_output(0.0)
+    link.writable(False)
+    assert not link.put_plain("/queue/a", b"hello")
+    link.writable(True)
+    link.lost(None, 0.0)
+    assert not link.put_plain("/queue/a", b"hello")
+    link = opened().link
+    link.outbox._most_frames = 2
+    assert [link.put_plain("/queue/a", b"x") for _ in range(3)] == [True, True, False]
+
+
+def test_few_heads_are_kept_and_none_for_another_version():
+    core = opened()
+    for number in range(_HEADS + 10):
+        assert core.link.put_plain(f"/queue/{number}", b"x")
+        assert len(core.link._heads) <= _HEADS
+        core.link.take_output(0.0)
+    for name, is_kept in (("x" * (_LONGEST + 1), False), ("x" * _LONGEST, True)):
+        assert core.link.put_plain(name, b"x")
+        assert (name in core.link._heads) is is_kept
+    core.link.lost(None, 0.0)
+    assert opened(core, "1.0").link._heads == {}
+
+
+def test_what_a_caller_writes_counts_for_heart_beats_and_room():
+    core = opened(beat="0,1000", heart_beat=(1000, 0), outbox_frames=1)
+    assert core.link.next_deadline() == 0.5
+    core.link.now = 0.4
+    assert core.link.put_plain("/queue/a", b"x")
+    call = core.link.calls.make("room", 5.0)
+    core.when_room(call, 0.4, 1)
+    core.link.connection.output.clear()
+    core.link.written()
+    assert (call.done, call.error, core.link.outbox.frames, core.link.next_deadline()) == (True, None, 0, 0.9)
+
+
+class Socket:
+    """A socket whose `send` takes some bytes, or fails."""
+
+    def __init__(self, sizes):
+        self.sizes, self.sent = list(sizes), b""
+
+    def send(self, data):
+        size = self.sizes.pop(0) if self.sizes else len(data)
+        if size is None:
+            raise BlockingIOError
+        self.sent += data[:size]
+        return min(size, len(data))
+
+
+@given(
+    st.lists(st.tuples(st.lists(st.binary(max_size=20), max_size=3), st.none() | st.integers(0, 30), st.booleans())),
+)
+def test_no_byte_is_lost_or_repeated(steps):
+    """Whatever the kernel takes, and if an interrupt comes right after it did."""
+    wire = sync.SyncWire.__new__(sync.SyncWire)
+    wire._layer, wire.buffered, wire._closing, wire._broken, wire._sent = None, 0, False, False, []
+    fake = wire._socket = Socket([size for _, size, _ in steps])
+    chunks, whole, settle = [], b"", sync.SyncWire.settle
+    for pieces, _, is_interrupted in steps:
+        chunks += pieces
+        whole += b"".join(pieces)
+        wire.settle = (lambda chunks: None) if is_interrupted else settle.__get__(wire)
+        if not wire._sent or not is_interrupted:
+            wire.send_now(chunks)
+    settle(wire, chunks)
+    assert fake.sent + b"".join(chunks) == whole
+
+
+# ---- who reads ----
+
+
+@pytest.fixture
+def lends(monkeypatch):
+    """Callers always write themselves, and read if there is `poll`."""
+    monkeypatch.setattr(engine, "_GATHER", -1.0)
+    if not hasattr(waiting.select, "poll"):
+        pytest.skip("no poll here")
+
+
+@pytest.fixture
+def kept(lends, monkeypatch):
+    """A lent socket stays with the waiting threads.
+
+    Not for ever: a poll may begin just after the I/O thread took the socket back, and then finds nothing.
+    """
+    monkeypatch.setattr(engine, "_IDLE", patience(5))
+
+
+def is_lent(client):
     return client._link.engine.look(lambda: (owner := client._link.engine._owner) and owner.wire.is_lent)
 
 
-def talk(client) -> None:
+def talk(client):
     """Have a conversation until waiting threads read."""
     wait_for(lambda: is_lent(client) or client.send("/queue/a", b"x", receipt=True))
 
@@ -75,7 +252,7 @@ def polling(client):
     delivery.read, calls.read = before
 
 
-def has_ended(side) -> bool:
+def has_ended(side):
     """Return whether the client has ended this connection."""
     try:
         while not side.closed and side.sock.recv(65536, socket.MSG_DONTWAIT):
@@ -87,50 +264,38 @@ def has_ended(side) -> bool:
     return True
 
 
-def reconnect_in_the_middle_of_a_body(client, peer) -> list[bool]:
-    """Break off an upload; return what `has_ended` said of the earlier connections at the next CONNECT."""
-    ended: list[bool] = []
-
-    def on_connect(side, frame) -> None:
-        ended.extend(has_ended(each) for each in peer.sides if each is not side)
-        peer.on_connect(side, frame)
-
-    peer.rules["CONNECT"] = on_connect
-    with pytest.raises(stomp.BodySourceError):
-        client.send("/queue/b", iter([b"x"]), length=2)
-    peer.wait(lambda _: ended)
-    return ended
-
-
-def test_a_connection_has_ended_before_the_next_one_begins(kept, client, peer) -> None:
+def test_a_connection_has_ended_before_the_next_one_begins(kept, client, peer):
     """Also while a thread waits in the system for its bytes: else the broker may send messages there."""
-    lost, held = [], []
+    lost, ended = [], []
     talk(client)
-    peer.rules["SEND"] = lambda side, frame: held.append(frame)
+    peer.rules["SEND"] = lambda side, frame: None
 
-    def wait() -> None:
+    def wait():
         try:
             client.send("/queue/a", b"x", receipt=True)
         except stomp.ConnectionLostError as error:
             lost.append(error)
 
-    thread = threading.Thread(target=wait, daemon=True)
+    def on_connect(side, frame):
+        ended.extend(has_ended(each) for each in peer.sides if each is not side)
+        peer.on_connect(side, frame)
+
     with polling(client):
-        thread.start()
-    assert reconnect_in_the_middle_of_a_body(client, peer) == [True]
+        (thread,) = started([wait])
+    peer.rules["CONNECT"] = on_connect
+    with pytest.raises(stomp.BodySourceError):  # an upload that breaks off
+        client.send("/queue/b", iter([b"x"]), length=2)
+    peer.wait(lambda _: ended)
     thread.join(patience(LONG))
-    assert len(lost) == 1
-    assert client.epoch == 2
+    assert (ended, len(lost), client.epoch) == ([True], 1, 2)
 
 
-def test_an_interrupt_at_each_place_loses_nothing(client, peer, monkeypatch) -> None:
+def test_an_interrupt_at_each_place_loses_nothing(lends, client, peer):
     """Neither the connection nor a frame; each message is sent at most once, in order."""
-    monkeypatch.setattr(engine, "_GATHER", -1.0)
     place, lent, going_on = 1, 0, True
     while going_on:
         talk(client)
-        text = b"%d" % place
-        going_on = interrupted(lambda text=text: client.send("/queue/b", text, receipt=True), place)
+        going_on = interrupted(partial(client.send, "/queue/b", b"%d" % place, receipt=True), place)
         lent += is_lent(client)
         is_sound(client)
         place += 1
@@ -148,30 +313,36 @@ def test_an_interrupt_at_each_place_loses_nothing(client, peer, monkeypatch) -> 
 class Ahead:
     """A wire that has read these bytes ahead."""
 
-    def __init__(self, octets: bytes) -> None:
+    def __init__(self, octets):
         self.octets = octets
         self.ahead = [len(octets)]
 
-    def read_ahead(self) -> bytes:
+    def read_ahead(self):
         return self.octets
+
+
+def receiving(stream_over, ahead):
+    """A core with a subscription, and the owner of a wire that has read this ahead."""
+    core = opened(stream_over=stream_over)
+    subscription = Subscription("/queue/a", id="s")
+    core.inbound.subscribe(subscription, 0.1, core.link.calls.make("SUBSCRIBE", 30.0, "SUBSCRIBE"))
+    owner = WireOwner(core)
+    owner.connection, owner.wire = core.link.connection, Ahead(ahead)
+    return core, subscription, owner
 
 
 @pytest.mark.parametrize("behind", [b"", b"x"])
 @pytest.mark.parametrize("subscription", ["s", "gone"])
-def test_a_streamed_body_may_look_like_a_receipt(subscription, behind) -> None:
+def test_a_streamed_body_may_look_like_a_receipt(subscription, behind):
     """The head of its frame, and perhaps some of it, was read before."""
-    core = ClientCore(stomp.Options(heart_beat=(0, 0), stream_over=4096), lambda: "id")
-    core.link.opened(0.0, host="h", login=None, passcode=None, whole_frames=False)
-    core.inbound.receive(b"CONNECTED\nversion:1.2\n\n\0", 0.1)
-    core.inbound.subscribe(Subscription("/queue/a", id="s"), 0.1, core.link.calls.make("SUBSCRIBE", 30.0, "SUBSCRIBE"))
+    core, _, owner = receiving(4096, b"")
     call = core.link.calls.make("SEND", 30.0, "SEND")
     core.send(Frame("SEND", {"destination": "/queue/a", "receipt": call.id}, b"x"), 0.1, call)
     receipt = b"RECEIPT\nreceipt-id:%b\n\n\0" % call.id.encode()
+    owner.wire = Ahead(receipt)
     size = 4096 + len(receipt)
     head = f"MESSAGE\nsubscription:{subscription}\nmessage-id:1\ndestination:/queue/a\ncontent-length:{size}\n\n"
     core.inbound.receive(head.encode() + behind, 0.2)
-    owner = WireOwner(core)
-    owner.connection, owner.wire = core.link.connection, Ahead(receipt)
     assert not owner.take_receipt(call, 0.3)
     core.inbound.receive(receipt + b"x" * (4096 - len(behind)) + b"\0", 0.4)
     assert not call.done
@@ -179,6 +350,32 @@ def test_a_streamed_body_may_look_like_a_receipt(subscription, behind) -> None:
 
 
 # ---- messages ----
+
+
+def message(body, **headers):
+    pairs = {"subscription": "s", "message-id": "m", "destination": "/queue/b", "ack": "a", **headers}
+    return serialize(Frame("MESSAGE", {name: value for name, value in pairs.items() if value is not None}, body))
+
+
+@pytest.mark.parametrize(
+    ("before", "taken"),
+    [
+        (b"", True),
+        (message(b"before"), False),  # it waits in the inbox
+        (message(b"before")[:20], False),
+        (message(b"x" * 5000, subscription="gone")[:-10], False),  # a streamed body
+    ],
+)
+def test_only_what_begins_with_a_frame_is_taken(before, taken):
+    core, subscription, owner = receiving(AHEAD, message(b"x"))
+    subscription.confirmed = True
+    core.inbound.receive(before, 0.2)
+    assert owner.take_messages(subscription, 0.3) is taken
+    assert [each.body for each in subscription.batch] == [b"x"] * taken
+    assert owner.wire.ahead == [len(message(b"x"))] * (not taken)
+    owner.wire.ahead = [1]
+    subscription.deaf = True
+    assert not owner.take_messages(subscription, 0.3)
 
 
 @pytest.fixture
@@ -192,7 +389,7 @@ def take(subscription):
     return message.body
 
 
-def converse(client, subscription, peer) -> None:
+def converse(client, subscription, peer):
     """Get messages one by one until the waiting thread reads."""
     peer.rules.setdefault("SEND", lambda side, frame: side.deliver("s", b"talk"))
     until = time.monotonic() + patience(LONG)
@@ -202,24 +399,12 @@ def converse(client, subscription, peer) -> None:
         assert take(subscription) == b"talk"
 
 
-def message(body, **headers) -> bytes:
-    pairs = {"subscription": "s", "message-id": "m", "destination": "/queue/b", "ack": "a", **headers}
-    return serialize(Frame("MESSAGE", {name: value for name, value in pairs.items() if value is not None}, body))
-
-
-def is_lost(client, subscription, epoch) -> None:
-    """The thread that waits ends up with the next connection."""
-    wait_for(lambda: subscription.get(0.01) is None and client.epoch != epoch)
-    client.wait_connected()
-    assert client.epoch == epoch + 1
-
-
-def sends(peer, octets) -> None:
+def sends(peer, octets):
     """Have the server send these bytes at once."""
     peer.do(lambda: peer.side().sock.sendall(octets))
 
 
-def test_a_conversation_of_messages_needs_no_other_thread(kept, client, subscription, peer) -> None:
+def test_a_conversation_of_messages_needs_no_other_thread(kept, client, subscription, peer):
     converse(client, subscription, peer)
     open_before, seq = subscription.open, subscription.seq
     with busy_hub():
@@ -231,8 +416,7 @@ def test_a_conversation_of_messages_needs_no_other_thread(kept, client, subscrip
     assert (subscription.open, subscription.seq) == (open_before + 4, seq + 4)
     last.ack(receipt=True)
     (settled,) = peer.got("ACK")
-    assert settled.get("id") == last.headers["ack"]
-    assert client.epoch == 1
+    assert (settled.get("id"), client.epoch) == (last.headers["ack"], 1)
 
 
 @pytest.mark.parametrize(
@@ -247,66 +431,29 @@ def test_a_conversation_of_messages_needs_no_other_thread(kept, client, subscrip
         None,
     ],
 )
-def test_wrong_frames_errors_and_cuts_end_the_connection(kept, peer, octets) -> None:
+def test_wrong_frames_errors_and_cuts_end_the_connection(kept, peer, octets):
     with stomp.connect(peer.url, **OPTIONS, limits=Limits(max_body=10_000)) as client:
         subscription = client.subscribe("/queue/b", id="s", ack="client-individual")
-        for number in range(1, 3):
+        for epoch in (1, 2):
             converse(client, subscription, peer)
             peer.cut() if octets is None else sends(peer, octets)
-            is_lost(client, subscription, number)
+            # The thread that waits ends up with the next connection.
+            wait_for(lambda epoch=epoch: subscription.get(0.01) is None and client.epoch != epoch)
+            client.wait_connected()
+            assert client.epoch == epoch + 1
         assert isinstance(client.error, stomp.StompError)
 
 
-CONNECTED = b"CONNECTED\nversion:1.2\n\n\0"
-
-
-@pytest.mark.parametrize(
-    ("before", "taken"),
-    [
-        (b"", True),
-        (message(b"before"), False),  # it waits in the inbox
-        (message(b"before")[:20], False),
-        (message(b"x" * 5000, subscription="gone")[:-10], False),  # a streamed body
-    ],
-)
-def test_only_what_begins_with_a_frame_is_taken(before, taken) -> None:
-    core = ClientCore(stomp.Options(heart_beat=(0, 0), stream_over=AHEAD), lambda: "id")
-    core.link.opened(0.0, host="h", login=None, passcode=None, whole_frames=False)
-    core.inbound.receive(CONNECTED, 0.1)
-    subscription = Subscription("/queue/a", id="s")
-    core.inbound.subscribe(subscription, 0.1, core.link.calls.make("SUBSCRIBE", 30.0, "SUBSCRIBE"))
-    subscription.confirmed = True
-    core.inbound.receive(before, 0.2)
-    wire_owner = WireOwner(core)
-    wire_owner.connection, wire_owner.wire = core.link.connection, Ahead(message(b"x"))
-    assert wire_owner.take_messages(subscription, 0.3) is taken
-    assert [each.body for each in subscription.batch] == [b"x"] * taken
-    assert wire_owner.wire.ahead == [len(message(b"x"))] * (not taken)
-    wire_owner.wire.ahead = [1]
-    subscription.deaf = True
-    assert not wire_owner.take_messages(subscription, 0.3)
-
-
-def waits(subscription, got):
-    """A thread that waits for a message, and does not read itself."""
-    thread = threading.Thread(target=lambda: got.append(take(subscription)), daemon=True)
-    thread.start()
-    wait_for(lambda: subscription.waiting)
-    return thread
-
-
-def test_who_is_left_with_a_message_is_woken(kept, client, subscription, peer) -> None:
+def test_who_is_left_with_a_message_is_woken(kept, client, subscription, peer):
     """The thread that reads takes one of two; the other one sleeps, and nothing else would wake it."""
     got, gate = [], threading.Event()
     converse(client, subscription, peer)
 
-    def work() -> None:
+    def work():
         got.append(take(subscription))
         gate.wait(patience(LONG))
 
-    threads = [threading.Thread(target=work, daemon=True) for _ in range(2)]
-    for thread in threads:
-        thread.start()
+    threads = started([work] * 2)
     wait_for(lambda: len(subscription.waiting) == 2)
     with busy_hub():
         sends(peer, message(b"1") + message(b"2"))
@@ -317,7 +464,7 @@ def test_who_is_left_with_a_message_is_woken(kept, client, subscription, peer) -
     assert sorted(got) == [b"1", b"2"]
 
 
-def test_an_interrupt_at_each_place_loses_no_message(kept, client, subscription, peer) -> None:
+def test_an_interrupt_at_each_place_loses_no_message(kept, client, subscription, peer):
     """Neither the connection nor a message, and none comes twice."""
     place, fired, lent = 1, True, 0
     while fired:

@@ -1,22 +1,17 @@
-"""Windows in bytes, as of Artemis, and what waits for the end of a transaction, with a scripted server."""
+"""Windows in bytes, as of Artemis, with a scripted server."""
 
-import asyncio
 import logging
 import random
 from collections import deque
-from contextvars import Context
 
 import pytest
-from client.broker import BrokerThread
-from client.scripted import Scripted, outcome
-from patience import patience
+from client.scripted import Scripted
 
-import stompcodec.client as stomp
 from stompcodec.client.handlers import holding
-from stompcodec.errors import LocalProtocolError
 
 ARTEMIS = "ActiveMQ-Artemis/2.40.0"
 TYPED = {"subscription-type": "ANYCAST"}
+versions = pytest.mark.parametrize("version", ["1.1", "1.2"])
 
 
 def full(client, subscription, number="m1"):
@@ -46,7 +41,7 @@ class ByteWindows:
         self.credit, self.unacked, self.modes, self.turns = {}, {}, {}, deque()
 
     def serve(self):
-        for frame in self.client.frames():
+        for frame in self.client.confirm_all():
             headers = frame.headers
             if frame.command == "SUBSCRIBE":
                 id = headers["id"]
@@ -55,23 +50,15 @@ class ByteWindows:
                 self.turns.append(id)
             elif frame.command == "ACK":
                 self._acked(headers)
-            if frame.get("receipt") is not None:
-                self.client.receipt(frame)
-        while self.sizes and (id := self._next()) is not None:
-            number, size = self.sizes.popleft()
-            pairs = {"subscription": id, "message-id": f"m{number}", "destination": "/queue/a"}
-            if self.client.version == "1.2":
-                pairs["ack"] = f"m{number}"
-            self.credit[id] -= size + 100
-            self.unacked[id][f"m{number}"] = size + 100
-            self.client.answer("MESSAGE", pairs, bytes(size))
-
-    def _next(self):
-        for _ in range(len(self.turns)):
+        while self.sizes and any(credit > 0 for credit in self.credit.values()):
             self.turns.rotate(-1)
-            if self.credit[self.turns[0]] > 0:
-                return self.turns[0]
-        return None
+            if self.credit[id := self.turns[0]] > 0:
+                number, size = self.sizes.popleft()
+                pairs = {"subscription": id, "message-id": f"m{number}", "destination": "/queue/a"}
+                more = {"ack": f"m{number}"} if self.client.version == "1.2" else {}
+                self.credit[id] -= size + 100
+                self.unacked[id][f"m{number}"] = size + 100
+                self.client.answer("MESSAGE", {**pairs, **more}, bytes(size))
 
     def _acked(self, headers):
         name = headers.get("id") or headers["message-id"]
@@ -83,7 +70,7 @@ class ByteWindows:
 
 
 @pytest.mark.parametrize("ack", ["client", "client-individual"])
-@pytest.mark.parametrize("version", ["1.1", "1.2"])
+@versions
 @pytest.mark.parametrize("seed", range(8))
 def test_a_program_that_holds_less_than_its_prefetch_gets_the_next_message(ack, version, seed):
     """Whatever the sizes, and whatever it acknowledges meanwhile; all come in order, and all are acknowledged."""
@@ -176,20 +163,22 @@ def test_the_largest_window_in_bytes_and_none(server, ack, prefetch, window):
     assert client.frames()[0].get("consumer-window-size") == window
 
 
-def test_windows_that_mean_never_are_refused():
+@pytest.mark.parametrize(
+    ("server", "name", "value"),
+    [
+        *(("ActiveMQ/6.3.1", "activemq.prefetchSize", value) for value in ("0", "-1", "abc", "")),
+        *((ARTEMIS, "consumer-window-size", value) for value in ("-2", "abc", "99999999999")),
+    ],
+)
+def test_windows_that_mean_never_are_refused(server, name, value):
     """Also if the broker is known only later: then the subscription ends with the error."""
-    for server, name, values in [
-        ("ActiveMQ/6.3.1", "activemq.prefetchSize", ("0", "-1", "abc", "")),
-        (ARTEMIS, "consumer-window-size", ("-2", "abc", "99999999999")),
-    ]:
-        for value in values:
-            client = Scripted(server=server)
-            early = client.subscribe("client", headers={name: value})
-            client.connect(confirm=False)
-            assert isinstance(early.error, ValueError)
-            with pytest.raises(ValueError, match=f"{name}.* as {value!r}"):
-                client.subscribe("client", headers={name: value})
-            assert client.commands() == []
+    client = Scripted(server=server)
+    early = client.subscribe("client", headers={name: value})
+    client.connect(confirm=False)
+    assert isinstance(early.error, ValueError)
+    with pytest.raises(ValueError, match=f"{name}.* as {value!r}"):
+        client.subscribe("client", headers={name: value})
+    assert client.commands() == []
 
 
 def test_a_subscription_that_holds_messages_and_gets_none_is_named_once(caplog):
@@ -222,7 +211,7 @@ def refuse(client, spare, how):
         client.lose()
 
 
-@pytest.mark.parametrize("version", ["1.1", "1.2"])
+@versions
 @pytest.mark.parametrize("how", ["named", "said", "alone", "closed"])
 def test_a_further_consumer_that_the_broker_refuses_is_not_asked_for_again(how, version, caplog):
     """Whatever the answer: else each connection would end by it. The log says once what to do."""
@@ -248,20 +237,17 @@ def test_a_further_consumer_that_the_broker_refuses_is_not_asked_for_again(how, 
     assert len(full(client, anew)) == 1
 
 
-@pytest.mark.parametrize("version", ["1.1", "1.2"])
-def test_a_message_of_a_further_consumer_that_cannot_be_read_is_passed_over_as_its_subscription_says(
-    version,
-):
+@versions
+def test_a_message_of_a_further_consumer_that_cannot_be_read_is_passed_over_as_its_subscription_says(version):
     client, subscription, spare = spared(version, on_unreadable="skip")
+    id = spare.headers["id"]
     client.receipt(spare)
-    head = f"MESSAGE\nsubscription:{spare.headers['id']}\nmessage-id:m2\nack:am2\ndestination:/queue/s1\n"
-    octets = f"{head}bad\\escape:\\x\n\n\0".encode()
-    client.core.inbound.receive(octets, client.now)
+    head = f"MESSAGE\nsubscription:{id}\nmessage-id:m2\nack:am2\ndestination:/queue/s1\n"
+    client.core.inbound.receive(f"{head}bad\\escape:\\x\n\n\0".encode(), client.now)
     assert client.core.link.connection is not None
     (ack,) = client.frames()
     assert ack.command in ("ACK", "NACK")
-    assert ack.get("id" if version == "1.2" else "message-id") == ("am2" if version == "1.2" else "m2")
-    assert version == "1.2" or ack.get("subscription") == spare.headers["id"]
+    assert dict(ack.headers) == ({"id": "am2"} if version == "1.2" else {"message-id": "m2", "subscription": id})
     assert subscription.open == 1
 
 
@@ -271,114 +257,8 @@ def test_what_is_sent_for_a_message_names_the_consumer_that_it_came_by():
     client.core.link.expect_handlers()
     pairs = {"subscription": spare.headers["id"], "message-id": "m2", "ack": "am2", "destination": "/queue/s1"}
     client.answer("MESSAGE", pairs, b"x")
-    message = client.take(subscription)[-1]
+    (message,) = client.take(subscription)
     with holding(message):
         client.send()
     (sent,) = client.frames()
     assert (sent.get("ack"), sent.get("subscription")) == ("m2", spare.headers["id"])
-
-
-# ---- transactions of brokers where ACK is never part of one ----
-
-
-@pytest.fixture(params=["client", "client-individual"])
-def held(request):
-    """Two messages that an open transaction acknowledges."""
-    client = Scripted(server=ARTEMIS).connect()
-    subscription = client.subscribed(request.param, prefetch=3)
-    messages = [client.deliver(subscription, f"m{number}") for number in range(3)]
-    transaction = client.begin()
-    for message in messages[:2]:
-        client.ack(message, transaction=transaction)
-    assert client.commands() == ["BEGIN"]
-    return client, subscription, messages, transaction
-
-
-@pytest.mark.parametrize("late", [False, True])
-def test_acks_of_a_transaction_follow_the_receipt_of_its_commit(held, late):
-    client, _, messages, transaction = held
-    call = client.finish(transaction)
-    (commit,) = client.frames()
-    if late:
-        client.wait(31)
-        assert (transaction.state, client.commands()) == ("unknown", [])
-    client.receipt(commit)
-    assert outcome(call) == ("ReceiptTimeoutError" if late else "accepted")
-    assert [(frame.command, frame.get("id")) for frame in client.frames()] == [("ACK", "am0"), ("ACK", "am1")]
-    assert [message.settled for message in messages] == ["ACK", "ACK", ""]
-    assert not messages[0].is_confirmed
-
-
-@pytest.mark.parametrize("end", ["abort", "refused", "lost", "unknown", "closed", "ended"])
-def test_acks_of_a_transaction_are_not_sent_unless_it_is_committed(held, end):
-    client, subscription, messages, transaction = held
-    if end in ("refused", "unknown", "ended"):
-        client.finish(transaction)
-        (commit,) = client.frames()
-    if end == "abort":
-        client.finish(transaction, "ABORT")
-        client.confirm_all()
-    elif end == "ended":  # the broker has the messages back before the answer comes
-        client.core.inbound.unsubscribe(subscription, client.now)
-        client.receipt(commit)
-    elif end == "refused":
-        client.version = "1.1"
-        client.error(commit)
-    elif end == "closed":
-        client.core.close(client.now, client.call())
-    else:
-        client.wait(31 if end == "unknown" else 0)
-        assert transaction.state == ("unknown" if end == "unknown" else "open")
-        client.lose()
-        client.connect()
-    assert "ACK" not in [*client.commands(), *(frame.command for _, frame in client.seen)]
-    if end == "abort":
-        assert [message.settled for message in messages] == ["", "", ""]
-        client.ack(messages[1])
-        assert client.commands() == ["ACK"]
-
-
-@pytest.mark.parametrize("command", ["COMMIT", "ABORT"])
-def test_a_later_ack_outside_does_not_cover_one_that_is_held(held, command):
-    """In mode `client` it waits as well, and an ABORT leaves all unsettled."""
-    client, subscription, messages, transaction = held
-    if subscription.cumulative:
-        with pytest.raises(LocalProtocolError, match="commit or abort first"):
-            client.ack(messages[2], call=client.call())
-    client.ack(messages[2])
-    assert client.commands() == ["ACK"] * (not subscription.cumulative)
-    client.finish(transaction, command)
-    client.confirm_all()
-    last = [frame.get("id") for frame in client.frames()][-1:]
-    if command == "COMMIT":
-        assert last == ["am2" if subscription.cumulative else "am1"]
-    else:
-        assert last == []
-        assert subscription.open == (3 if subscription.cumulative else 2)
-
-
-def test_a_receive_that_waits_for_its_own_transaction_is_an_error(held):
-    client, subscription, _, transaction = held
-    with pytest.raises(LocalProtocolError, match=r"acknowledges 2, fill the prefetch of 3.* a larger prefetch="):
-        client.core.waits(subscription, client.now, polls=False)
-    client.core.waits(subscription, client.now, polls=True)
-    Context().run(client.core.waits, subscription, client.now, polls=False)  # another thread commits it
-    client.finish(transaction)
-    client.confirm_all()
-    client.core.waits(subscription, client.now, polls=False)
-
-
-def test_a_task_that_waits_for_its_own_transaction_gets_an_error():
-    async def main(url):
-        async with stomp.connect_async(url) as client:
-            await client.send_many([("/queue/a", b"1"), ("/queue/a", b"2")])
-            subscription = client.subscribe("/queue/a", ack="client-individual", prefetch=1)
-            async with client.transaction() as transaction:
-                await transaction.ack(await subscription.get(patience(10)))
-                assert await subscription.get(0) is None
-                with pytest.raises(LocalProtocolError, match="prefetch of 1"):
-                    await subscription.get(patience(10))
-            return (await subscription.get(patience(10))).body
-
-    with BrokerThread(dialect="artemis") as broker:
-        assert asyncio.run(main(broker.url)) == b"2"

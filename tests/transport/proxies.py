@@ -4,44 +4,37 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import socketserver
 import threading
 
 
-class ScriptedProxy:
+class ScriptedProxy(socketserver.ThreadingTCPServer):
     """Answers each CONNECT with `answer`, written in these pieces; a 200 opens a tunnel. `heads` has what was asked."""
 
+    daemon_threads = True
+
     def __init__(self, answer=(b"HTTP/1.1 200 Connection established\r\n\r\n",), *, context=None):
-        self.answer = answer
-        self.context = context
-        self.heads = []
-        self.listener = socket.create_server(("127.0.0.1", 0))
-        self.port = self.listener.getsockname()[1]
-        self._sockets = []
-        self._thread = threading.Thread(target=self._run, daemon=True)
+        super().__init__(("127.0.0.1", 0), None)
+        self.answer, self.context, self.port = answer, context, self.server_address[1]
+        self.heads, self._sockets = [], []
 
     def __enter__(self):
-        self._thread.start()
+        threading.Thread(target=self.serve_forever, args=(0.01,), daemon=True).start()
         return self
 
     def __exit__(self, *_):
-        for each in (self.listener, *self._sockets):
+        self.shutdown()
+        for each in self._sockets:
             with contextlib.suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)
             each.close()
-        self._thread.join(30)
+        self.server_close()
 
-    def _run(self):
-        with contextlib.suppress(OSError):
-            while True:
-                accepted, _ = self.listener.accept()
-                self._sockets.append(accepted)
-                threading.Thread(target=self._serve, args=(accepted,), daemon=True).start()
-
-    def _serve(self, near):
+    def finish_request(self, near, _):
         with contextlib.suppress(OSError):
             if self.context is not None:
                 near = self.context.wrap_socket(near, server_side=True)
-                self._sockets.append(near)
+            self._sockets.append(near)
             head = b""
             while b"\r\n\r\n" not in head:
                 octets = near.recv(4096)
@@ -51,14 +44,12 @@ class ScriptedProxy:
             self.heads.append(head.decode())
             for piece in self.answer:
                 near.sendall(piece)
-            if not b"".join(self.answer).startswith(b"HTTP/1.1 200"):
-                near.close()
-                return
-            host, _, port = head.split()[1].decode().rpartition(":")
-            far = socket.create_connection((host, int(port)))
-            self._sockets.append(far)
-            threading.Thread(target=_copy, args=(far, near), daemon=True).start()
-            _copy(near, far)
+            if b"".join(self.answer).startswith(b"HTTP/1.1 200"):
+                host, _, port = head.split()[1].decode().rpartition(":")
+                far = socket.create_connection((host, int(port)))
+                self._sockets.append(far)
+                threading.Thread(target=_copy, args=(far, near), daemon=True).start()
+                _copy(near, far)
 
 
 def _copy(source, target):

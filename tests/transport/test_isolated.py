@@ -29,17 +29,17 @@ def run(*arguments):
 @pytest.mark.parametrize(
     ("module", "absent"),
     [
-        ("stompcodec.transport", "asyncio ssl socket websockets"),
-        ("stompcodec.transport.sync", "asyncio ssl websockets"),
-        ("stompcodec.transport.aio", "websockets uvloop"),
-        ("stompcodec.transport.tls", "asyncio websockets"),
-        ("stompcodec.transport.websocket", "asyncio ssl websockets.asyncio websockets.legacy"),
+        ("", "asyncio ssl socket websockets"),
+        (".sync", "asyncio ssl websockets"),
+        (".aio", "websockets uvloop"),
+        (".tls", "asyncio websockets"),
+        (".websocket", "asyncio ssl websockets.asyncio websockets.legacy"),
     ],
 )
 def test_what_is_not_needed_is_not_imported(module, absent):
-    if module.endswith("websocket"):
+    if module == ".websocket":
         pytest.importorskip("websockets")
-    code = f"import sys, {module}; print(*sorted(set({absent.split()!r}) & set(sys.modules)))"
+    code = f"import sys, stompcodec.transport{module}; print(*sorted(set({absent.split()!r}) & set(sys.modules)))"
     assert run("-c", code).split() == []
 
 
@@ -48,22 +48,19 @@ def test_without_the_library_websocket_names_the_extra():
     code = """
 import asyncio, sys
 sys.modules["websockets"] = None
-from stompcodec.transport import aio, sync
 from stompcodec import errors
-async def main():
-    try:
-        await aio.listen("127.0.0.1", 0, None, websocket=True)
-    except errors.MissingExtraError as error:
-        print(error)
-    listener = await aio.listen("127.0.0.1", 0, None)
-    listener.close()
-asyncio.run(main())
+from stompcodec.transport import aio, sync
+try:
+    asyncio.run(aio.listen("127.0.0.1", 0, None, websocket=True))
+except errors.MissingExtraError as error:
+    print(error)
+asyncio.run(aio.listen("127.0.0.1", 0, None))
 """
     assert run("-c", code) == "this needs the package websockets: pip install 'stompcodec[ws]'\n"
 
 
 IDLE = """
-import asyncio, gc, sys
+import asyncio, gc, importlib, sys
 from transport.wires import Raw
 from stompcodec.transport import aio
 class Owner:
@@ -80,25 +77,19 @@ def resident():
         return int(source.read().split()[1]) * 4096, sys.getallocatedblocks()
 async def main(count):
     listener = await aio.listen("127.0.0.1", 0, Owner)
-    raws = []  # bare sockets: what is measured is the server's side
-    for number in range(200 + count):
+    opened = [Raw.to(listener.port) for number in range(200 + count)]  # bare sockets: the server's side is measured
+    for number, each in enumerate(opened):
         if number == 200:
             before = resident()
-        opened = Raw.to(listener.port)
-        raw = await opened.__aenter__()
+        raw = await each.__aenter__()
         await raw.send(b"hello")
         assert await raw.some() == b"hello"
-        raws.append((opened, raw))
-    after = resident()
-    print(*((late - early) // count for late, early in zip(after, before)))
-    for opened, _ in raws:
-        await opened.__aexit__(None, None, None)
+    print(*((late - early) // count for late, early in zip(resident(), before)))
+    for each in opened:
+        await each.__aexit__(None, None, None)
     listener.close()
     await asyncio.sleep(0.1)
-new_loop = asyncio.new_event_loop
-if sys.argv[1] == "uvloop":
-    from uvloop import new_event_loop as new_loop
-new_loop().run_until_complete(main(1000))
+importlib.import_module(sys.argv[1]).new_event_loop().run_until_complete(main(1000))
 """
 
 
@@ -115,18 +106,16 @@ def test_an_idle_connection_is_small(loop):
 
 
 @pytest.mark.skipif(not find_spec("trustme"), reason="certificates for TLS are made by trustme")
-def test_nothing_is_left_open():
+def test_nothing_is_left_open(tmp_path):
     """A program that connects, closes and ends at once, over all transports, has nothing to warn of."""
     code = """
-import asyncio, pathlib, tempfile, trustme
+import asyncio, sys, trustme
 from transport.wires import KINDS, Server
 from stompcodec.transport import tls
-authority = trustme.CA()
-file = pathlib.Path(tempfile.mkdtemp()) / "server.pem"
-authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(file)
+trustme.CA().issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(sys.argv[1])
 client = tls.client_context(verify=False)
 async def main(kind):
-    async with Server(kind, context=tls.server_context(file), echo=True) as server:
+    async with Server(kind, context=tls.server_context(sys.argv[1]), echo=True) as server:
         peer = await server.connect(client)
         peer.wire.write([b"hello"])
         await peer.has(5)
@@ -134,6 +123,5 @@ async def main(kind):
         await peer.gone()
 for kind in KINDS:
     asyncio.run(main(kind))
-file.unlink(); file.parent.rmdir()
 """
-    assert run("-X", "dev", "-W", "error", "-c", code) == ""
+    assert run("-X", "dev", "-W", "error", "-c", code, tmp_path / "server.pem") == ""

@@ -1,25 +1,36 @@
-"""WebSocket: the layer by itself, cut in every way, and hostile peers on real sockets."""
+"""WebSocket: the layer by itself, its shares of many tiny frames, and hostile peers on real sockets."""
 
+from __future__ import annotations
+
+import asyncio
+import contextlib
 import logging
+import socket
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from transport.messages import BINARY, CLOSE, CONT, KEY, PING, PONG, TEXT, accept_of, answered, frame, frames, request
+from transport.wires import Raw, Server, on_loops, shaken
+from websockets.protocol import Protocol
 
-from stompcodec.transport.owner import CloseCodeError
+from stompcodec.transport import websocket
+from stompcodec.transport.owner import CloseCodeError, Over
 from stompcodec.transport.websocket import MAX_HANDSHAKE, client_layer, server_layer
 
 pytestmark = pytest.mark.usefixtures("road")
+opcodes = pytest.mark.parametrize("opcode", [TEXT, BINARY])
 
 
-def opened_server(**options):
+def opened_server(bound=None, **options):
     """A server's layer behind its handshake."""
     layer = server_layer(**options)
     layer.start()
     assert layer.receive(request()) == []
     assert layer.opened
     layer.take_output()
+    if bound is not None:
+        layer.bound(bound)
     return layer
 
 
@@ -46,6 +57,21 @@ def cut(octets, places):
     return [octets[start:end] for start, end in zip([0, *ends], ends)]
 
 
+def in_frames(opcode, fragments, between=b""):
+    """A message in frames, and something behind each of them."""
+    last = len(fragments) - 1
+    return b"".join(
+        frame(CONT if at else opcode, fragment, fin=at == last) + between for at, fragment in enumerate(fragments)
+    )
+
+
+def code_of(layer):
+    """The code of the close that a layer sends last."""
+    last = frames(joined(layer.take_output()))[-1]
+    assert last.opcode == CLOSE
+    return int.from_bytes(last.payload[:2], "big")
+
+
 # ---- handshake ----
 
 
@@ -64,12 +90,10 @@ def cut(octets, places):
 def test_the_best_version_offered_is_chosen(offered, chosen):
     layer = server_layer()
     layer.receive(request(Sec_WebSocket_Protocol=offered))
-    status, headers, rest = answered(b"".join(layer.take_output()))
+    status, headers, rest = answered(joined(layer.take_output()))
     assert (status, headers.get("sec-websocket-protocol"), rest) == (101, chosen, b"")
     assert headers["sec-websocket-accept"] == accept_of(KEY)
-    assert layer.opened
-    assert layer.error is None
-    assert layer.subprotocol == chosen
+    assert (layer.opened, layer.error, layer.subprotocol) == (True, None, chosen)
 
 
 @pytest.mark.parametrize(
@@ -93,24 +117,20 @@ def test_the_best_version_offered_is_chosen(offered, chosen):
 def test_what_is_no_handshake_is_refused_in_words(wire, status):
     """With an answer of HTTP, whatever came, and however it came. Older libraries know fewer codes."""
     for size in (len(wire), 1000):
-        layer = server_layer()
-        said = b""
+        layer, said = server_layer(), b""
         for at in range(0, len(wire), size):
             assert layer.receive(wire[at : at + size]) == []
-            said += b"".join(layer.take_output())
+            said += joined(layer.take_output())
         assert answered(said)[0] in (status, 400)
         assert isinstance(layer.error, ConnectionError)
-        assert not layer.opened
-        assert layer.receive(request()) == []
-        assert layer.take_output() == []
+        assert (layer.opened, layer.receive(request()), layer.take_output()) == (False, [], [])
 
 
 def test_one_path_may_be_the_only_one():
     for path, status in (("/ws", 101), ("/ws?token=x", 101), ("/", 404), ("/ws/x", 404)):
         layer = server_layer(path="/ws")
         layer.receive(request(path))
-        assert answered(b"".join(layer.take_output()))[0] == status
-        assert layer.opened is (status == 101)
+        assert (answered(joined(layer.take_output()))[0], layer.opened) == (status, status == 101)
 
 
 @pytest.mark.parametrize(
@@ -160,16 +180,14 @@ def conversations(draw):
 @given(conversations(), st.lists(st.integers(1, 400), max_size=20))
 def test_messages_are_octets_however_they_are_cut(conversation, sizes):
     stream, wire, pings = conversation
-    layer = opened_server()
-    received, at = b"", 0
+    layer, received, at = opened_server(), b"", 0
     for size in [*sizes, len(wire)]:
         received += joined(layer.receive(memoryview(wire)[at : at + size]))
         at += size
     assert received == stream
-    answers = frames(b"".join(layer.take_output()))
+    answers = frames(joined(layer.take_output()))
     assert [(read.opcode, read.payload, read.masked) for read in answers] == [(PONG, ping, False) for ping in pings]
-    assert layer.error is None
-    assert not layer.ended
+    assert (layer.error, layer.ended) == (None, False)
 
 
 def test_text_that_is_no_utf8_is_taken():
@@ -187,14 +205,7 @@ def test_our_close_says_1000_once():
         layer.close()
         layer.close()
         layer.send([b"dropped"])
-        assert [(read.opcode, read.payload) for read in frames(b"".join(layer.take_output()))] == [(CLOSE, b"\x03\xe8")]
-
-
-def code_of(layer):
-    """The code of the close that a layer sends last."""
-    last = frames(b"".join(layer.take_output()))[-1]
-    assert last.opcode == CLOSE
-    return int.from_bytes(last.payload[:2], "big")
+        assert [(read.opcode, read.payload) for read in frames(joined(layer.take_output()))] == [(CLOSE, b"\x03\xe8")]
 
 
 @pytest.mark.parametrize(
@@ -212,7 +223,7 @@ def code_of(layer):
         (frame(CLOSE, b"\x03\xed"), 1002),
         (frame(CLOSE, b"\x03\xe8\xff"), 1007),
         (frame(BINARY, b"x" * 1001), 1009),
-        (frame(BINARY, b"x" * 600, fin=False) + frame(CONT, b"x" * 401), 1009),
+        (in_frames(BINARY, [b"x" * 600, b"x" * 401]), 1009),
         (b"\x82\xff" + b"\x7f" + b"\xff" * 7, 1009),
     ],
 )
@@ -224,8 +235,23 @@ def test_broken_messages_end_it_with_the_right_code(wire, code):
     assert b"unread" not in joined(pieces)
     assert isinstance(layer.error, ConnectionError)
     assert code_of(layer) == code
-    assert layer.receive(frame(TEXT, b"unread")) == []
-    assert layer.take_output() == []
+    assert (layer.receive(frame(TEXT, b"unread")), layer.take_output()) == ([], [])
+
+
+GOOD = "SEND\ndestination:/queue/caf\xe9\n\n\u20ac\U0001f600\0".encode()
+
+
+@pytest.mark.parametrize(
+    "bad", [b"\xff", b"CONNECT\n\n\xc3\0", b"\xed\xa0\x80", b"\xc0\x80", b"\xf4\x90\x80\x80", b"caf\xc3"]
+)
+@pytest.mark.parametrize("step", [1, 2, 3, 100])
+def test_a_text_message_that_is_not_utf8_ends_it_with_1007(bad, step):
+    """In one frame or in many, with pings in between, and cut within a character; what was good before it counts."""
+    layer = opened_server()
+    wire = in_frames(TEXT, cut(bad, range(step, len(bad), step)), between=frame(PING))
+    assert joined(layer.receive(frame(TEXT, GOOD) + wire + frame(TEXT, b"unread"))).startswith(GOOD)
+    assert isinstance(layer.error, ConnectionError)
+    assert code_of(layer) == 1007
 
 
 @pytest.mark.parametrize("size", [100, 1000])
@@ -233,47 +259,41 @@ def test_broken_messages_end_it_with_the_right_code(wire, code):
 def test_the_limit_of_a_message_is_exact(size, cut):
     """Its head does not count, nor does how it comes."""
     for octets, broken in ((size, False), (size + 1, True)):
-        layer = opened_server(max_message=size)
-        wire = frame(BINARY, b"x" * octets)
+        layer, wire = opened_server(max_message=size), frame(BINARY, b"x" * octets)
         received = b"".join(joined(layer.receive(wire[at : at + cut])) for at in range(0, len(wire), cut))
         assert (layer.error is not None) is broken
         assert received == (b"" if broken else b"x" * octets)
 
 
-def test_what_waits_for_the_rest_of_its_message_is_bounded():
+@pytest.mark.parametrize("raised", [False, True])
+def test_what_waits_for_the_rest_of_its_message_is_bounded(raised):
     """The bound holds for what has come, not for what was announced; raised, it holds for the frame that is on."""
-    announced = frame(BINARY, b"x" * 50_000)
-    for raised in (False, True):
-        layer = opened_server()
-        layer.bound(1000)
-        assert layer.receive(announced[:900]) == []
-        assert layer.error is None
-        if raised:
-            layer.bound(100_000)
-        received = joined(layer.receive(announced[900:1100]))
-        assert (layer.error is None) is raised
-        received += joined(layer.receive(announced[1100:]))
-        assert received == (b"x" * 50_000 if raised else b"")
-        assert raised or code_of(layer) == 1009
+    layer, announced = opened_server(bound=1000), frame(BINARY, b"x" * 50_000)
+    assert (layer.receive(announced[:900]), layer.error) == ([], None)
+    if raised:
+        layer.bound(100_000)
+    received = joined(layer.receive(announced[900:1100]))
+    assert (layer.error is None) is raised
+    received += joined(layer.receive(announced[1100:]))
+    assert received == (b"x" * 50_000 if raised else b"")
+    assert raised or code_of(layer) == 1009
 
 
 @pytest.mark.req("ART-WSK-02")
-@pytest.mark.parametrize("opcode", [TEXT, BINARY])
-def test_the_bound_of_a_frame_holds_however_it_comes(opcode):
+@opcodes
+@pytest.mark.parametrize(("octets", "broken"), [(65536, False), (65537, True)])
+def test_the_bound_of_a_frame_holds_however_it_comes(opcode, octets, broken):
     """Also for one that comes at once, and in a message of many frames; their sum may be larger."""
-    for octets, broken in ((65536, False), (65537, True)):
-        layer = opened_server()
-        layer.bound(65536)
-        received = joined(layer.receive(frame(opcode, b"x" * octets) + frame(opcode, b"y")))
-        assert (layer.error is not None) is broken
-        assert received == (b"" if broken else b"x" * octets + b"y")
-        layer = opened_server()
-        layer.bound(65536)
-        layer.receive(frame(opcode, b"x" * 60_000, fin=False) + frame(CONT, b"x" * 60_000, fin=False))
-        assert layer.error is None
-        layer.receive(frame(CONT, b"x" * octets))
-        assert (layer.error is not None) is broken
-        assert not broken or code_of(layer) == 1009
+    layer = opened_server(bound=65536)
+    received = joined(layer.receive(frame(opcode, b"x" * octets) + frame(opcode, b"y")))
+    assert (layer.error is not None) is broken
+    assert received == (b"" if broken else b"x" * octets + b"y")
+    layer = opened_server(bound=65536)
+    layer.receive(in_frames(opcode, [b"x" * 60_000, b"x" * 60_000, b""])[: -len(frame(CONT))])
+    assert layer.error is None
+    layer.receive(frame(CONT, b"x" * octets))
+    assert (layer.error is not None) is broken
+    assert not broken or code_of(layer) == 1009
 
 
 def test_nothing_that_is_read_or_written_is_logged(caplog):
@@ -289,27 +309,229 @@ def test_a_close_code_of_the_server_is_the_error_behind_messages_that_came_with_
     client, server = opened_client(), opened_server()
     server.send([b"hello"])
     server._protocol.send_close(code, "token expired\n")
-    assert joined(client.receive(b"".join(server.take_output()))) == b"hello"
+    assert joined(client.receive(joined(server.take_output()))) == b"hello"
     assert isinstance(client.error, CloseCodeError)
     assert client.error.code == code
     assert str(client.error) == f"the server closed the WebSocket: {code} token expired"
 
 
-# ---- text that is not UTF-8 ----
+# ---- many tiny frames: a layer handles a share of them, and others are served before it goes on ----
 
-GOOD = "SEND\ndestination:/queue/caf\xe9\n\n\u20ac\U0001f600\0".encode()
-BAD = [b"\xff", b"CONNECT\n\n\xc3\0", b"\xed\xa0\x80", b"\xc0\x80", b"\xf4\x90\x80\x80", b"caf\xc3"]
+MANY = 5000
+FLOODS = {
+    "fragments of one byte": in_frames(TEXT, [b"x"] * (MANY - 1) + [b""]),
+    "messages of one byte": frame(BINARY, b"x") * MANY,
+    "empty messages": frame(TEXT) * MANY,
+    "empty fragments": in_frames(BINARY, [b""] * MANY),
+    "pings": frame(PING) * MANY,
+    "pongs": frame(PONG, b"x") * MANY,
+    "pings between fragments": in_frames(TEXT, [b"x"] * (MANY // 2) + [b""], between=frame(PING)),
+}
 
 
-@pytest.mark.parametrize("bad", BAD)
-@pytest.mark.parametrize("step", [1, 2, 3, 100])
-def test_a_text_message_that_is_not_utf8_ends_it_with_1007(bad, step):
-    """In one frame or in many, with pings in between, and cut within a character; what was good before it counts."""
+@pytest.fixture
+def counting(monkeypatch):
+    """Gives the frames that layers have read since the last call, and what they are of a share."""
+    counts, handle, read = {"library": 0, "quick": 0}, Protocol.recv_frame, websocket.read_websocket
+
+    def counted_handle(protocol, frame):
+        counts["library"] += 1
+        handle(protocol, frame)
+
+    def counted_read(*args, **options):
+        found = read(*args, **options)
+        counts["quick"] += found[2]
+        return found
+
+    def take():
+        library, quick = counts.values()
+        counts.update(library=0, quick=0)
+        return library + quick, library + quick / websocket.RUN
+
+    monkeypatch.setattr(Protocol, "recv_frame", counted_handle)
+    monkeypatch.setattr(websocket, "read_websocket", counted_read)
+    return take
+
+
+def drained(layer, take, wire):
+    """What a layer hands over; how many frames it read, and what they were of each share."""
+    take()
+    received, counts = joined(layer.receive(wire)), [take()]
+    while layer.waiting:
+        assert (layer.error, layer.ended) == (None, False)
+        received += joined(layer.receive(b""))
+        counts.append(take())
+    frames, shares = zip(*counts)
+    return received, sum(frames), shares
+
+
+@pytest.mark.parametrize("flood", FLOODS.values(), ids=FLOODS)
+def test_a_share_at_a_time(flood, counting):
+    received, count, shares = drained(opened_server(), counting, flood + frame(BINARY, b"end"))
+    assert received.strip(b"x") == b"end"
+    assert count in (MANY + 1, MANY + 3)
+    assert shares[0] <= websocket.FIRST_SHARE
+    assert max(shares) <= websocket.SHARE
+    assert len(shares) < 2 * MANY / websocket.SHARE
+
+
+def test_a_share_is_about_frames_not_bytes():
+    """One large message is no reason to wait, nor are many small ones that came one by one."""
     layer = opened_server()
-    fragments = [bad[at : at + step] for at in range(0, len(bad), step)]
-    wire = frame(TEXT, GOOD)
-    for number, fragment in enumerate(fragments):
-        wire += frame(CONT if number else TEXT, fragment, fin=number == len(fragments) - 1) + frame(PING)
-    assert joined(layer.receive(wire + frame(TEXT, b"unread"))).startswith(GOOD)
-    assert isinstance(layer.error, ConnectionError)
-    assert code_of(layer) == 1007
+    for body in [b"x" * 1_000_000] + [b"y"] * MANY:
+        assert joined(layer.receive(frame(BINARY, body))) == body
+        assert not layer.waiting
+
+
+@pytest.mark.parametrize("end", ["close", "noise"])
+def test_frames_in_small_records_of_tls_have_one_share_together(contexts, end, counting):
+    """Neither the records nor the frames in them are a way around it; the end of TLS comes behind all frames."""
+
+    def records(pieces):
+        """Each piece in a record of its own."""
+        return b"".join([client.send([piece]) or joined(client.take_output()) for piece in pieces])
+
+    client, lower = shaken(contexts)
+    layer = Over(lower, server_layer())
+    assert layer.receive(records([request()])) == []
+    assert layer.opened
+    wire = records([frame(BINARY, b"x") * size for size in [1] * 1000 + [500] * 8])
+    if end == "close":
+        client.close()
+        wire += joined(client.take_output())
+    else:
+        wire += b"\x17\x03\x03\x00\x20" + bytes(32)
+    received, _, shares = drained(layer, counting, wire)
+    assert received == b"x" * 5000
+    assert max(shares) <= websocket.SHARE
+    assert (layer.ended, layer.error is None) == ((True, True) if end == "close" else (False, False))
+
+
+# ---- wires ----
+
+
+def fragments(count):
+    """A message in frames of one byte, which no quick road reads."""
+    return in_frames(BINARY, [b"x"] * count)
+
+
+@contextlib.asynccontextmanager
+async def opened(**options):
+    """A raw socket behind a handshake of WebSocket, and the owner at its server."""
+    async with Server("ws", **options) as server, Raw.to(server.port) as raw:
+        await raw.send(request())
+        await raw.until(b"\r\n\r\n")
+        yield raw, await server.first()
+
+
+@on_loops
+@pytest.mark.parametrize("end", ["end of stream", "reset", "close"])
+async def test_what_was_read_is_received_though_the_peer_is_gone(end):
+    """In its turns, as if the peer was still there; then the owner learns of the end, once."""
+    async with opened() as (raw, peer):
+        await raw.send(fragments(3000) + (frame(CLOSE) if end == "close" else b""))
+        await peer.has(1)
+        if end == "reset" and peer.wire._held:
+            peer.wire._transport.abort()  # as a failed write does it
+        elif end == "end of stream":
+            raw.sock.shutdown(socket.SHUT_WR)
+        with contextlib.suppress(ConnectionError):
+            await raw.rest()
+        raw.sock.close()
+        await peer.gone()
+        assert bytes(peer.data) == b"x" * 3000
+
+
+@on_loops
+@pytest.mark.parametrize("way", ["close", "abort"])
+@pytest.mark.parametrize("lost", [False, True])
+async def test_an_owner_may_end_it_while_more_waits(way, lost):
+    """`close` and `abort` drop what waits, also when the transport is lost already."""
+    async with opened() as (raw, peer):
+        await raw.send(fragments(10_000))
+        await peer.has(1)
+        assert peer.wire._held
+        if lost:
+            peer.wire._transport.abort()
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            assert not peer.is_lost
+        getattr(peer.wire, way)()
+        raw.sock.close()
+        seen = len(peer.data)
+        await peer.gone()
+        assert len(peer.data) == seen < 10_000
+
+
+@on_loops
+async def test_an_owner_that_pauses_is_not_read_when_the_share_is_over():
+    """`resume_reading` waits until the layer is done; `pause_reading` holds longer than the layer."""
+    async with opened() as (raw, peer):
+        await raw.send(fragments(5000))
+        await peer.has(1)
+        wire = peer.wire
+        assert wire._held
+        wire.pause_reading()
+        wire.resume_reading()
+        assert not wire._transport.is_reading()
+        wire.pause_reading()
+        await peer.until(lambda: not wire._held)
+        assert not wire._transport.is_reading()
+        wire.resume_reading()
+        assert wire._transport.is_reading()
+        assert await peer.has(5000) == b"x" * 5000
+
+
+def test_a_pace_is_kept():
+    """A listener with a pace goes on when it is told to, and hands over each share in one piece."""
+    waiting = []
+
+    async def main():
+        async with opened(pace=waiting.append) as (raw, peer):
+            pieces, received = [], peer.received
+            peer.received = lambda data: (pieces.append(len(data)), received(data))
+            await raw.send(fragments(2000))
+            await peer.has(1)
+            for _ in range(5):
+                await asyncio.sleep(0)
+            seen = len(peer.data)
+            while seen < 2000:
+                assert waiting == [peer]
+                waiting.pop().wire.go_on()
+                assert seen < len(peer.data) <= seen + websocket.SHARE
+                seen = len(peer.data)
+                await asyncio.sleep(0)
+            assert max(pieces) <= websocket.SHARE
+            assert len(pieces) < 10
+
+    asyncio.run(main())
+
+
+@on_loops
+async def test_a_slow_reader_may_ping():
+    """While much waits for it, a few pongs are no flood."""
+    async with Server("ws") as server:
+        client = await server.connect()
+        peer = await server.first()
+        client.wire.pause_reading()
+        peer.wire.write([b"m" * 10_000_000])
+        for _ in range(100):
+            client.wire._transport.write(frame(PING, b"p" * 100))
+        client.wire.write([b"hello"])
+        await peer.has(5)
+        client.wire.resume_reading()
+        await client.has(10_000_000)
+        client.wire.close()
+        assert await peer.gone() is None
+
+
+@on_loops
+async def test_a_wire_passes_its_bound_on():
+    async with opened() as (raw, peer):
+        peer.wire.bound(1000)
+        await raw.send(frame(TEXT, b"s" * 900))
+        await peer.has(900)
+        await raw.send(frame(TEXT, b"s" * 2000)[:-1])
+        assert b"\x03\xf1" in await raw.rest()
+        raw.sock.close()
+        assert isinstance(await peer.gone(), ConnectionAbortedError)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 import tracemalloc
-from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import example, given
@@ -17,18 +16,8 @@ from stompcodec.transport import websocket
 MOST = 300
 
 
-class Outcome(NamedTuple):
-    """What can be seen of a layer that has read a stream."""
-
-    received: bytes
-    said: list[tuple[int, bytes]]
-    ended: bool
-    error: str
-    buffered: int
-
-
 @st.composite
-def streams(draw: st.DrawFn) -> tuple[bool, bytes]:
+def streams(draw):
     """A side, and frames for it: good ones of all kinds, broken ones, and noise."""
     server = draw(st.booleans())
     wire = b""
@@ -51,11 +40,11 @@ def streams(draw: st.DrawFn) -> tuple[bool, bytes]:
     return server, wire
 
 
-def outcome(server: bool, wire: bytes, sizes: list[int], bounds: list[int], quick: bool) -> Outcome:
-    """Read a stream in pieces; the bound changes on the way."""
+def outcome(server, wire, sizes, bounds, quick):
+    """What can be seen of a layer that reads a stream in pieces; the bound changes on the way."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(websocket, "_QUICK", quick)
-        layer: Any = opened_server(max_message=MOST) if server else opened_client()
+        layer = opened_server(max_message=MOST) if server else opened_client()
         layer.take_output()
         layer.bound(MOST)
         received, at = b"", 0
@@ -68,7 +57,7 @@ def outcome(server: bool, wire: bytes, sizes: list[int], bounds: list[int], quic
                 received += joined(layer.receive(b""))
         buffered = 0 if layer.error is not None or layer.ended else layer.buffered
         said = [(read.opcode, read.payload) for read in frames(b"".join(layer.take_output()))]
-        return Outcome(received, said, layer.ended, type(layer.error).__name__ + str(layer.error), buffered)
+        return received, said, layer.ended, type(layer.error).__name__ + str(layer.error), buffered
 
 
 @given(streams(), st.lists(st.integers(1, 300), max_size=12), st.lists(st.integers(0, 2 * MOST), max_size=2))
@@ -76,20 +65,20 @@ def outcome(server: bool, wire: bytes, sizes: list[int], bounds: list[int], quic
 @example((True, frame(TEXT, b"\xc3") + frame(TEXT, b"\xa9")), [3], [])
 @example((False, b"\x81\x7f" + b"\xff" * 8), [], [])
 @example((False, frame(TEXT, b"x" * 20)), [16, 1], [1, 0])  # the bound falls below what is there
-def test_both_roads_read_the_same(stream: tuple[bool, bytes], sizes: list[int], bounds: list[int]) -> None:
+def test_both_roads_read_the_same(stream, sizes, bounds):
     server, wire = stream
     assert outcome(server, wire, sizes, bounds, True) == outcome(server, wire, sizes, bounds, False)
 
 
 @given(st.lists(st.one_of(st.binary(max_size=300), st.text(max_size=200).map(str.encode)), max_size=6), st.booleans())
 @example([b"x" * 125, b"x" * 126, b"\xff" * 65_535, b"x" * 65_536], True)
-def test_both_roads_write_the_same(chunks: list[bytes], server: bool) -> None:
+def test_both_roads_write_the_same(chunks, server):
     """But for random masks. A ping that came between is answered in its place."""
     written = []
     for quick in (True, False):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(websocket, "_QUICK", quick)
-            layer: Any = opened_server() if server else opened_client()
+            layer = opened_server() if server else opened_client()
             layer.take_output()
             layer.send(chunks)
             layer.receive(frame(PING, b"?", mask=b"abcd" if server else None))
@@ -99,7 +88,7 @@ def test_both_roads_write_the_same(chunks: list[bytes], server: bool) -> None:
     assert written[0] == written[1]
 
 
-def test_masks_are_random(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_masks_are_random(monkeypatch):
     """Each frame of a client has a mask of its own, from the operating system."""
     octets = secrets.token_bytes(12)
     layer = opened_client()
@@ -113,7 +102,7 @@ def test_masks_are_random(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.no_asan
 @pytest.mark.parametrize("length", [2**40, 2**63 - 1, 2**63, 2**64 - 1])
 @pytest.mark.parametrize("first", [0x81, 0x82, 0x01])
-def test_an_announced_length_allocates_nothing(first: int, length: int) -> None:
+def test_an_announced_length_allocates_nothing(first, length):
     layer = opened_server(max_message=2**50)
     layer.bound(2**50)
     tracemalloc.start()
@@ -126,12 +115,12 @@ def test_an_announced_length_allocates_nothing(first: int, length: int) -> None:
     assert (layer.error is None) is (length < 2**50)
 
 
-def test_a_large_frame_in_small_reads_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_frame_in_small_reads_is_read_once(monkeypatch):
     """The bytes of a frame that is not whole are not looked at again with each read."""
     looks = []
     read = websocket.read_websocket
 
-    def counted(data: Any, at: int, **options: Any) -> Any:
+    def counted(data, at, **options):
         looks.append(len(data) - at)
         return read(data, at, **options)
 

@@ -1,103 +1,50 @@
-"""Octets by both shells, on real sockets, over TCP, TLS, WebSocket and both: what a wire promises its owner."""
+"""Bytes by both shells, on real sockets, over TCP, TLS, WebSocket and both: what a wire promises its owner."""
 
-import asyncio
 import contextlib
 import random
+import select
+import selectors
 import socket
 import struct
 import threading
 import time
 
 import pytest
+from hypothesis import HealthCheck, Phase, event, given, settings
+from hypothesis import strategies as st
 from patience import patience
+from transport.endpoints import Endpoint
 from transport.messages import PING, frame
-from transport.wires import KINDS, Peer, Place, in_thread
+from transport.wires import KINDS, Peer, Place, Server, Sync, in_thread, on_loops
 
+from stompcodec.testing import FaultProxy, Rules
 from stompcodec.transport import aio, sync
+from stompcodec.transport.owner import BIG, Over, gather, name_of
 
 kinds = pytest.mark.parametrize("kind", KINDS)
-
-
-class Sync:
-    """The blocking shell, moved by the thread of the test."""
-
-    def __init__(self):
-        self.waker = sync.Waker()
-
-    def connect(self, where, peer, **options):
-        sync.connect(where, peer, waker=self.waker, **options)
-
-    def call(self, what):
-        return what()
-
-    def until(self, peer, done):
-        deadline = time.monotonic() + patience(30)
-        while not done():
-            assert time.monotonic() < deadline
-            assert peer.wire.poll(1.0) or done()
-
-    def gone(self, peer):
-        self.until(peer, lambda: peer.is_lost)
-        assert peer.wire.poll(0) is False
-        return peer.error
-
-    def close(self):
-        self.waker.close()
-
-
-class Loop:
-    """A loop in a thread. What it would only log is an error."""
-
-    def __init__(self, new_loop):
-        self.loop, self.wrongs = new_loop(), []
-        self.loop.set_exception_handler(lambda _, context: self.wrongs.append(context))
-        self.thread = threading.Thread(target=self.loop.run_forever)
-        self.thread.start()
-
-    def run(self, work):
-        return asyncio.run_coroutine_threadsafe(work, self.loop).result(patience(40))
-
-    def connect(self, where, peer, **options):
-        self.run(aio.connect(where, peer, **options))
-
-    def call(self, what):
-        async def call():
-            return what()
-
-        return self.run(call())
-
-    def until(self, peer, done):
-        self.run(peer.until(done))
-
-    def gone(self, peer):
-        return self.run(peer.gone())
-
-    def close(self):
-        self.loop.call_soon_threadsafe(self.loop.stop)
-        self.thread.join()
-        self.loop.close()
-        assert self.wrongs == []
-
-
-@pytest.fixture(params=["asyncio", "uvloop", "sync"])
-def shell(request):
-    if request.param == "sync":
-        made = Sync()
-    elif request.param == "uvloop":
-        made = Loop(pytest.importorskip("uvloop").new_event_loop)
-    else:
-        made = Loop(asyncio.new_event_loop)
-    yield made
-    made.close()
 
 
 def sock_of(wire):
     return wire._socket if isinstance(wire, sync.SyncWire) else wire._transport.get_extra_info("socket")
 
 
+def reset(wire):
+    """End it with a RST."""
+    sock_of(wire).setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    wire.abort()
+
+
+@contextlib.contextmanager
+def ending(shell, peer):
+    yield
+    shell.call(peer.wire.abort)
+    if not peer.is_lost:
+        shell.gone(peer)
+
+
 @contextlib.contextmanager
 def served(shell, kind, contexts_of, peer=None, echo=False, **options):
-    """A client and its peer at a server of our own, which is called by `server.run`."""
+    """A client and its peer at a server of our own, whose wire is used by `server.do`."""
     context, peer = contexts_of(kind), peer or Peer()
     with in_thread(kind, context.server, echo=echo) as server:
         shell.connect(server.place, peer, ssl=context.client, **options)
@@ -107,37 +54,32 @@ def served(shell, kind, contexts_of, peer=None, echo=False, **options):
             return what(there.wire)
 
         server.do = lambda what: server.run(do(what))
-        yield peer, there, server
-        shell.call(peer.wire.abort)
-        if not peer.is_lost:
-            shell.gone(peer)
+        with ending(shell, peer):
+            yield peer, there, server
 
 
 @contextlib.contextmanager
-def pair(shell, peer=None, buffer=None):
-    """A client, and the other end as a plain socket. buffer: octets of both buffers, to be full soon."""
+def pair(shell, buffer=None):
+    """A client, and the other end as a plain socket. buffer: bytes of both buffers, to be full soon."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         if buffer is not None:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
-        peer = peer or Peer()
+        peer = Peer()
         shell.connect(Place("127.0.0.1", listener.getsockname()[1]), peer)
         if buffer is not None:
             sock_of(peer.wire).setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, buffer // 2)
         other, _ = listener.accept()
-        with other:
+        with other, ending(shell, peer):
             yield peer, other
-        shell.call(peer.wire.abort)
-        if not peer.is_lost:
-            shell.gone(peer)
 
 
 @contextlib.contextmanager
-def reading(other, pause=0.0):
+def reading(other, pause):
     """Read all that comes in a thread, until the end of the stream; the sizes of what came."""
     got = []
 
     def read():
-        while piece := other.recv(2048 if pause else 65536):
+        while piece := other.recv(2048):
             got.append(len(piece))
             time.sleep(pause)
         other.close()
@@ -168,15 +110,13 @@ def test_octets_arrive_as_they_were_sent_and_what_a_wire_says_of_itself(kind, sh
         assert wire.peer == f"127.0.0.1:{server.port}"
         assert there.wire.peer == f"127.0.0.1:{sock_of(wire).getsockname()[1]}"
         for each in (wire, there.wire):
-            assert each.secure is (kind in ("tls", "wss"))
-            assert each.whole_frames is (kind in ("ws", "wss"))
+            assert (each.secure, each.whole_frames) == (kind in ("tls", "wss"), kind in ("ws", "wss"))
             assert sock_of(each).getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
             assert sock_of(each).getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
         assert (wire.buffered, "closing" in repr(wire)) == (0, False)
         shell.call(wire.close)
         assert "closing" in repr(wire)
-        assert shell.gone(peer) is None
-        assert server.run(there.gone()) is None
+        assert shell.gone(peer) is server.run(there.gone()) is None
         assert peer.log == ["opened", ("lost", None)] or peer.log.count("opened") == 1
 
 
@@ -240,26 +180,9 @@ def test_a_peer_that_reads_slowly_gets_everything(shell):
     assert sum(got) == 600_000
 
 
-class Answers(Peer):
-    """Writes at the end of the turn of the loop, if there is one, as a broker does."""
-
-    def received(self, data):
-        super().received(data)
-        soon = (lambda call, *given: call(*given)) if isinstance(self.wire, sync.SyncWire) else self.soon
-        soon(self.wire.write, [b"answer" * 100_000])
-
-    def soon(self, call, *given):
-        asyncio.get_running_loop().call_soon(call, *given)
-
-
 @kinds
 def test_a_reset_is_an_error(kind, shell, contexts_of):
     with served(shell, kind, contexts_of) as (peer, _, server):
-
-        def reset(wire):
-            sock_of(wire).setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-            wire.abort()
-
         server.do(reset)
         assert isinstance(shell.gone(peer), ConnectionError)
         shell.call(lambda: (peer.wire.write([b"nobody is there"]), peer.wire.close()))
@@ -268,8 +191,7 @@ def test_a_reset_is_an_error(kind, shell, contexts_of):
 def test_abort_drops_what_waits(shell):
     with pair(shell) as (peer, _):
         shell.call(lambda: (peer.wire.write([b"z" * 20_000_000]), peer.wire.abort()))
-        assert shell.gone(peer) is None
-        assert peer.wire.buffered == 0
+        assert (shell.gone(peer), peer.wire.buffered) == (None, 0)
 
 
 @pytest.mark.parametrize("way", ["close", "abort"])
@@ -295,3 +217,272 @@ def test_a_peer_that_asks_for_pongs_and_reads_none_is_cut_off(shell, contexts_of
         server.do(lambda wire: (wire.pause_reading(), wire._put([flood])))
         assert isinstance(shell.gone(peer), ConnectionAbortedError)
         assert peer.wire.buffered < 1_000_000
+
+
+# ---- blocking sockets, moved by one thread ----
+
+
+@pytest.fixture
+def blocking():
+    with Sync() as shell:
+        yield shell
+
+
+@pytest.mark.parametrize("size", [1, sync.AHEAD, sync.AHEAD + 1, 2 * sync.AHEAD])
+@pytest.mark.parametrize("ended", [False, True])
+def test_what_was_read_ahead_and_what_is_behind_it_are_one_read(blocking, size, ended):
+    octets, reads = bytes(number % 251 for number in range(size)), []
+    with pair(blocking) as (peer, other):
+        peer.received = lambda data: reads.append(bytes(data))
+        other.sendall(octets)
+        while len(peer.wire._socket.recv(size, socket.MSG_PEEK)) < size:
+            select.select([peer.wire._socket], [], [], patience(10))
+        assert peer.wire.read_ahead() == octets[: sync.AHEAD]
+        if ended:
+            other.shutdown(socket.SHUT_WR)
+        assert peer.wire.handle(0)
+        assert reads == [octets]
+        assert not peer.wire.ahead
+
+
+def test_what_is_read_after_a_failed_write_is_bounded_by_the_receive_buffer(blocking, monkeypatch):
+    """A write may fail though the connection lives, and the peer goes on sending."""
+    buffer = memoryview(bytearray(1000))
+    monkeypatch.setattr(sync, "read_buffer", lambda: buffer)
+    with pair(blocking) as (peer, other):
+        peer.wire._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        most = peer.wire._socket.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
+        peer.wire._break_off(OSError("a write failed"))
+        other.sendall(bytes(1000))
+        while peer.wire.poll(0):
+            other.sendall(bytes(1000))
+        assert most <= len(peer.data) < most + 1000
+        assert str(peer.error) == "a write failed"
+
+
+def test_a_wire_is_woken_from_another_thread(blocking):
+    with pair(blocking) as (peer, _):
+        thread, start = threading.Timer(0.05, blocking.waker.wake), time.monotonic()
+        thread.start()
+        assert peer.wire.poll(patience(30))
+        assert time.monotonic() - start < patience(30)
+        thread.join()
+
+
+class Racing:
+    """A socket of a waker; another thread wakes whenever it is read."""
+
+    def __init__(self, waker):
+        self.waker, self.inner = waker, waker._here
+
+    def recv(self, size):
+        self.waker.wake()
+        return self.inner.recv(size)
+
+
+def test_no_wake_is_lost(blocking):
+    waker = blocking.waker
+    assert waker.wait(0) is False
+    waker.wake()
+    waker.wake()
+    assert [waker.wait(None), waker.wait(0)] == [True, False]
+    for _ in range(5):
+        waker.wake()
+    assert waker._here.recv(100) == b"\0"  # many wakes cost one call of the kernel
+    waker.clear()
+    inner, waker._here = waker._here, Racing(waker)
+    waker.wake()
+    waker.clear()  # another thread wakes meanwhile
+    waker._here = inner
+    waker.wake()
+    assert waker.wait(0)
+    waker.close()
+    waker.wake()
+
+
+# ---- the deadline of a wire is a time of the clock or None, on each transport and in each state ----
+
+#: Steps of our own, by name. Others: "burst" is more than a layer handles in one turn.
+OURS = {
+    "poll": lambda wire, borrower: wire.poll(0.02),
+    "lend": lambda wire, borrower: wire.lend(borrower),
+    "read_ahead": lambda wire, borrower: wire.is_lent and wire.read_ahead(),
+    "read_now": lambda wire, borrower: wire.read_now(),
+    "take_back": lambda wire, borrower: wire.lend(None),
+    "write": lambda wire, borrower: wire.write([b"hello"] * 3),
+    "pause": lambda wire, borrower: (wire.pause_reading(), wire.watch()),
+    "resume": lambda wire, borrower: (wire.resume_reading(), wire.watch()),
+    "close": lambda wire, borrower: wire.close(0.01),
+    "abort": lambda wire, borrower: wire.abort(),
+}
+few = settings(
+    deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate], suppress_health_check=[*HealthCheck]
+)
+
+
+@contextlib.contextmanager
+def other_ends(kind, contexts_of):
+    """A wire, and what does a step at its other end."""
+    with contextlib.ExitStack() as stack:
+        shell = stack.enter_context(Sync())
+        if kind == "sockjs":
+            listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+            endpoint = stack.enter_context(Endpoint(listener.getsockname()[1]))
+            wire = shell.connect(Place("127.0.0.1", endpoint.port, websocket=True, sockjs=True), Peer())
+            behind = stack.enter_context(listener.accept()[0])
+
+            def there(step):
+                with contextlib.suppress(OSError):  # the endpoint may be gone
+                    behind.sendall(bytes(30_000)) if step == "burst" else behind.shutdown(socket.SHUT_WR)
+
+        else:
+            context = contexts_of(kind)
+            server = stack.enter_context(in_thread(kind, context.server, echo=False))
+            wire = shell.connect(server.place, Peer(), ssl=context.client)
+            steps = {"burst": lambda wire: [wire.write([b"x"]) for _ in range(1500)], "end": lambda wire: wire.close()}
+
+            async def do(step):
+                with contextlib.suppress(OSError):
+                    steps.get(step, reset)((await server.first()).wire)
+
+            def there(step):
+                server.run(do(step))
+
+        yield wire, there
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "sockjs"])
+def test_a_deadline_is_a_time(kind, contexts_of):
+    """It is as it was, or not before the last look."""
+
+    @settings(few, max_examples=6 if kind == "sockjs" else 12)
+    @given(st.lists(st.sampled_from((*OURS, "poll", "burst", "burst", "end", "reset")), max_size=12))
+    def check(steps):
+        at, known = time.monotonic(), None
+
+        def look():
+            nonlocal at, known
+            due = wire.deadline
+            assert due is None or due == known or due >= at, f"{due} is no time: the clock was at {at}"
+            if wire._deadline is not None or due is None:
+                known = wire._deadline
+            at = time.monotonic()
+
+        with other_ends(kind, contexts_of) as (wire, there), selectors.DefaultSelector() as borrower:
+            try:
+                for step in ["burst", "poll", "poll", *steps, "resume", "take_back", "end"]:
+                    if step not in OURS:
+                        there(step)
+                    elif not wire._dead:
+                        OURS[step](wire, borrower)
+                    look()
+                    if wire._is_held() or wire.ahead or wire._broken:
+                        event("there is something to do at once")
+                until = time.monotonic() + patience(2)
+                while wire.poll(0.05):
+                    look()
+                    assert time.monotonic() < until
+                look()
+            finally:
+                wire.abort()
+
+    check()
+
+
+# ---- the small parts that both shells stand on ----
+
+
+@given(st.lists(st.one_of(st.binary(max_size=20), st.sampled_from([bytes(BIG - 1), bytes(BIG), bytes(BIG + 1)]))))
+def test_chunks_are_joined_unless_they_are_big(chunks):
+    pieces = gather(chunks)
+    assert b"".join(pieces) == b"".join(chunks)
+    big = [chunk for chunk in chunks if len(chunk) >= BIG]
+    assert [id(piece) for piece in pieces if any(piece is chunk for chunk in big)] == [id(chunk) for chunk in big]
+    assert len(pieces) <= 2 * len(big) + 1
+
+
+def test_names_of_peers():
+    addresses = [("127.0.0.1", 80), ("::1", 80, 0, 0), "", None, "/run/stomp"]
+    assert [name_of(each) for each in addresses] == ["127.0.0.1:80", "[::1]:80", "?", "?", "/run/stomp"]
+
+
+class Reversed:
+    """A layer whose handshake is one letter each, and that turns bytes around."""
+
+    def __init__(self, letter):
+        self.letter = letter
+        self.opened = self.ended = self.waiting = False
+        self.error = None
+        self.output = []
+
+    def start(self):
+        self.output.append(self.letter)
+
+    def receive(self, data):
+        data = bytes(data)
+        if not self.opened:
+            assert data[:1] == self.letter
+            self.opened, data = True, data[1:]
+        self.ended = data.endswith(b".")
+        return [data[::-1]] if data else []
+
+    def send(self, chunks):
+        self.output += [chunk[::-1] for chunk in chunks]
+
+    def take_output(self):
+        output, self.output = self.output, []
+        return output
+
+    def close(self):
+        self.output.append(b"bye")
+
+    def bound(self, octets):
+        self.most = octets
+
+    def discard(self):
+        self.output = [b"discarded"]
+
+
+def test_two_layers_are_one():
+    """The upper one starts when the lower one is opened, and all it says goes through the lower one."""
+    layer = Over(Reversed(b"l"), Reversed(b"u"))
+    layer.start()
+    assert layer.take_output() == [b"l"]
+    assert layer.receive(b"l") == []
+    assert (layer.opened, layer.take_output()) == (False, [b"u"])
+    assert layer.receive(b"ba" + b"u") == [b"ba"]
+    assert layer.opened
+    layer.send([b"abc"])
+    assert layer.take_output() == [b"abc"]
+    layer.bound(5)
+    assert layer.upper.most == 5
+    layer.discard()
+    assert layer.upper.output == layer.lower.output == [b"discarded"]
+    layer.upper.output, layer.lower.output = [], []
+    layer.close()
+    assert layer.take_output() == [b"eyb", b"bye"]
+    assert layer.receive(b".") == [b"."]
+    assert layer.ended
+
+
+# ---- the proxy of faults does what its rules say, exactly; tests of clients and brokers rest on it ----
+
+
+@on_loops
+@pytest.mark.parametrize("octets", [0, 1, 1000, 70_000, 200_000])
+@pytest.mark.parametrize("name", ["up", "down"])
+@pytest.mark.parametrize("reset", [True, False])
+async def test_a_cut_comes_after_exactly_so_many_octets(name, octets, reset):
+    sent = random.Random(2).randbytes(1_000_000)
+    async with Server() as server, FaultProxy(("127.0.0.1", server.port)) as proxy:
+        proxy.rules = Rules(reset=reset)
+        getattr(proxy.rules, name).cut_after = octets
+        client = Peer()
+        await aio.connect(Place("127.0.0.1", proxy.port), client)
+        there = await server.first()
+        sender, other = (client, there) if name == "up" else (there, client)
+        sender.wire.write([sent])
+        await client.gone()
+        await there.gone()
+        assert (bytes(other.data) == sent[:octets], proxy.cuts) == (True, 1)
+        assert not reset or isinstance(other.error, ConnectionError)

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import socket
 import threading
+import time
 from typing import Any, NamedTuple
 
+import pytest
 from patience import patience
 
-from stompcodec.transport import aio
+from stompcodec.transport import aio, sync
+from stompcodec.transport.tls import TlsLayer
 
+#: Runs a test that is a coroutine on both loops.
+on_loops = pytest.mark.usefixtures("run")
 KINDS = ("tcp", "tls", "ws", "wss")
 
 
@@ -141,28 +147,94 @@ class Server:
         return peer
 
 
+class Loop:
+    """A loop in a thread. What it would only log, or a task that is left, is an error."""
+
+    def __init__(self, kind: str = "asyncio") -> None:
+        new_loop = pytest.importorskip("uvloop").new_event_loop if kind == "uvloop" else asyncio.new_event_loop
+        self.loop, self.wrongs = new_loop(), []
+        self.loop.set_exception_handler(lambda _, context: self.wrongs.append(context))
+        self.thread = threading.Thread(target=self.loop.run_forever)
+        self.thread.start()
+
+    def __enter__(self) -> Loop:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.run(asyncio.sleep(0))
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self.thread.join()
+        left = asyncio.all_tasks(self.loop)
+        self.loop.close()
+        gc.collect()
+        assert (self.wrongs, left) == ([], set())
+
+    def run(self, work: Any) -> Any:
+        return asyncio.run_coroutine_threadsafe(work, self.loop).result(patience(40))
+
+    def connect(self, where: Any, peer: Any, **options: Any) -> None:
+        self.run(aio.connect(where, peer, **options))
+
+    def call(self, what: Any) -> Any:
+        async def call() -> Any:
+            return what()
+
+        return self.run(call())
+
+    def until(self, peer: Peer, done: Any) -> None:
+        self.run(peer.until(done))
+
+    def gone(self, peer: Peer) -> BaseException | None:
+        return self.run(peer.gone())
+
+
+def finish(kind: str, work: Any) -> Any:
+    with Loop(kind) as loop:
+        return loop.run(work)
+
+
+class Sync:
+    """The blocking shell, moved by the thread of the test."""
+
+    def __enter__(self) -> Sync:
+        self.waker = sync.Waker()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.waker.close()
+
+    def connect(self, where: Any, peer: Any, **options: Any) -> Any:
+        return sync.connect(where, peer, waker=self.waker, **options)
+
+    def call(self, what: Any) -> Any:
+        return what()
+
+    def until(self, peer: Peer, done: Any) -> None:
+        deadline = time.monotonic() + patience(30)
+        while not done():
+            assert time.monotonic() < deadline
+            assert peer.wire.poll(1.0) or done()
+
+    def gone(self, peer: Peer) -> BaseException | None:
+        self.until(peer, lambda: peer.is_lost)
+        assert peer.wire.poll(0) is False
+        return peer.error
+
+
 @contextlib.contextmanager
 def in_thread(kind: str, context: Any = None, *, echo: bool = True, **options: Any) -> Any:
     """A server in a loop in a thread, for clients that block; a test reads its peers once they are lost."""
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever)
-    thread.start()
-
-    def run(work: Any) -> Any:
-        return asyncio.run_coroutine_threadsafe(work, loop).result(patience(30))
 
     async def start() -> Server:
         return await Server(kind, context=context, echo=echo, **options).__aenter__()
 
-    server = run(start())
-    server.run = run
-    try:
-        yield server
-    finally:
-        run(server.__aexit__())
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join()
-        loop.close()
+    with Loop() as loop:
+        server: Any = loop.run(start())
+        server.run = loop.run
+        try:
+            yield server
+        finally:
+            loop.run(server.__aexit__())
 
 
 class Raw:
@@ -173,11 +245,8 @@ class Raw:
 
     @classmethod
     @contextlib.asynccontextmanager
-    async def to(cls, port: int, buffer: int | None = None) -> Any:
-        """Connect. buffer: octets of the receive buffer, to be full soon."""
+    async def to(cls, port: int) -> Any:
         with socket.socket() as sock:
-            if buffer is not None:
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
             sock.setblocking(False)
             await asyncio.get_running_loop().sock_connect(sock, ("127.0.0.1", port))
             yield cls(sock)
@@ -203,3 +272,14 @@ class Raw:
             assert piece, data
             data += piece
         return data
+
+
+def shaken(contexts: Any) -> tuple[TlsLayer, TlsLayer]:
+    """A client's and a server's layer that have shaken hands."""
+    client, server = TlsLayer(contexts.client, server_hostname="localhost"), TlsLayer(contexts.server)
+    client.start()
+    while not (client.opened and server.opened):
+        for here, there in ((client, server), (server, client)):
+            for data in here.take_output():
+                assert there.receive(data) == []
+    return client, server
