@@ -13,8 +13,6 @@ from pathlib import Path
 from crash.process import BrokerProcess
 from patience import patience
 
-__all__ = ["Crowd", "Member", "Probe", "connect_frame", "highest", "masked"]
-
 #: Rounds in which nobody can send anything more, after which all are stuck.
 _STUCK = 30
 

@@ -11,8 +11,6 @@ from broker.large import pattern, settle
 
 from stompcodec.broker.storage.sqlite import SqliteStore
 
-__all__ = ["OURS", "bodies_of", "put_file", "start", "stop", "tree", "use"]
-
 OURS = "0123456789abcdef-17"
 
 

@@ -12,8 +12,6 @@ from patience import patience
 
 from stompcodec.broker.storage.sqlite import SqliteStore
 
-__all__ = ["LARGE", "QUEUE", "Slow", "assert_empty", "bench_of", "files", "pattern", "settle", "stored_bench"]
-
 LARGE = 1000
 QUEUE = "/queue/a"
 

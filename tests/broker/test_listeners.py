@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 from broker.crowd import connect_frame, masked
-from broker.sessions.test_websocket_turns import browser
-from broker.sockets import CONFIG, Client, run, send, subscribe
+from broker.sockets import CONFIG, Client, browser, run, send, subscribe
 from crash.process import BrokerProcess
 from patience import patience
 

@@ -9,8 +9,7 @@ import pytest
 from broker.audit import difference
 from broker.crowd import masked
 from broker.harness import FaultyStore
-from broker.sessions.test_websocket_turns import browser
-from broker.sockets import CONFIG, Client, run, send, until
+from broker.sockets import CONFIG, Client, browser, run, send, until
 from transport.messages import BINARY, frame
 
 from stompcodec.broker.memory import below_cost
