@@ -1,48 +1,38 @@
 """Listeners: several of plain STOMP, how long a frame of WebSocket may be, and large messages over real sockets."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import socket
 import time
 import zlib
-from pathlib import Path
 
 import pytest
 from broker.crowd import connect_frame, masked
-from broker.sockets import CONFIG, Client, browser, run, send, subscribe
+from broker.sockets import Client, browser, send, served, subscribe
 from crash.process import BrokerProcess
 from patience import patience
 
 from stompcodec.broker.config import Config
-from stompcodec.broker.server import Server
 
 MIB = 2**20
 
 
 @pytest.mark.req("ART-ACC-01")
-def test_stomp_on_several_ports() -> None:
+@served(ports=(0, 0))
+async def test_stomp_on_several_ports(server):
     """As 61613 and 61616; a queue is the same on all. By default there is one."""
     assert Config().ports == ()
-
-    async def main(server: Server) -> None:
-        assert len({server.port, *server.ports}) == 3
-        assert server.address["ports"] == server.ports
-        consumer = await Client.connect(server)
-        await consumer.ask(subscribe("/queue/a"))
-        for port in server.ports:
-            server.port = port  # where `connect` goes
-            sender = await Client.connect(server)
-            sender.send(send("/queue/a", str(port)))
-            assert (await consumer.frame()).body == str(port).encode()
-            await sender.close()
-        await consumer.close()
-
-    run(main, CONFIG.replace(ports=(0, 0)))
+    assert len({server.port, *server.ports}) == 3
+    assert server.address["ports"] == server.ports
+    consumer = await Client.connect(server)
+    await consumer.ask(subscribe("/queue/a"))
+    for port in server.ports:
+        server.port = port  # where `connect` goes
+        (await Client.connect(server)).send(send("/queue/a", str(port)))
+        assert (await consumer.frame()).body == str(port).encode()
 
 
-def frame_of(size: int) -> bytes:
+def frame_of(size):
     """A SEND of so many octets, its receipt is r."""
     head = b"SEND\ndestination:/queue/a\nreceipt:r\n\n"
     return head + b"x" * (size - len(head) - 1) + b"\0"
@@ -50,11 +40,12 @@ def frame_of(size: int) -> bytes:
 
 @pytest.mark.req("ART-WSK-01", "ART-WSK-02")
 @pytest.mark.parametrize("limit", [None, 65536])
-def test_frames_of_websocket_up_to_the_limit_are_accepted(limit: int | None) -> None:
+def test_frames_of_websocket_up_to_the_limit_are_accepted(limit):
     """By default, what browsers send in one frame. A frame of STOMP may be larger."""
     pytest.importorskip("websockets")
 
-    async def main(server: Server) -> None:
+    @served(ws_port=0, **({} if limit is None else {"ws_frame": limit}))
+    async def main(server):
         async with browser(server) as raw:
             await raw.send(masked(frame_of(limit or 3 * MIB)))
             await raw.until(b"RECEIPT")
@@ -66,14 +57,14 @@ def test_frames_of_websocket_up_to_the_limit_are_accepted(limit: int | None) -> 
                 await raw.send(masked(frame_of(limit + 1)))
                 assert b"RECEIPT" not in await raw.rest()
 
-    run(main, CONFIG.replace(ws_port=0, **({} if limit is None else {"ws_frame": limit})))
+    main()
 
 
 @pytest.mark.long
 @pytest.mark.no_asan
 @pytest.mark.req("ART-LRG-01", "ART-LRG-02")
 @pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="no /proc here")
-def test_a_message_larger_than_the_memory_of_the_broker(tmp_path: Path) -> None:
+def test_a_message_larger_than_the_memory_of_the_broker(tmp_path):
     """64 MiB to a consumer that takes a piece now and then: the broker grows by a few MiB, and others are served."""
     pytest.importorskip("click")
     piece, count = (b"".join(b"%08d\0\xff" % number for number in range(MIB // 10 + 1)))[:MIB], 64
