@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
-import socket
-import ssl
-from pathlib import Path
-from typing import Any, NamedTuple
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from broker.management.managing import FIELDS, check
@@ -29,37 +26,12 @@ USERS = {name: User(name, HASH) for name in ("ada", "eve")}
 RULES = (Rule("ada", "manage"), Rule("*", "*"))
 
 
-class Secured(NamedTuple):
-    """A certificate of a broker, and the settings of a client that trusts it."""
-
-    path: str
-    client: ssl.SSLContext
-
-
-@pytest.fixture(scope="module")
-def secured(tmp_path_factory: pytest.TempPathFactory) -> Secured:
-    trustme = pytest.importorskip("trustme", reason="certificates for TLS are made by trustme")
-    path: Path = tmp_path_factory.mktemp("tls") / "certificate.pem"
-    authority = trustme.CA()
-    authority.issue_cert("127.0.0.1", *own_address()).private_key_and_cert_chain_pem.write_to_path(path)
-    client = ssl.create_default_context()
-    authority.configure_trust(client)
-    return Secured(str(path), client)
-
-
-def own_address() -> list[str]:
-    """An address of this machine that is not loopback, if it has one."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock, contextlib.suppress(OSError):
-        sock.connect(("192.0.2.1", 9))  # sends nothing
-        address = str(sock.getsockname()[0])
-        return [] if address.startswith("127.") else [address]
-    return []
-
-
-def connected(server: Server, listener: str, secured: Secured, login: str | None = None) -> stomp.AsyncClient:
+def connected(
+    server: Server, listener: str, certificate: SimpleNamespace, login: str | None = None
+) -> stomp.AsyncClient:
     """A client by a listener."""
     port = {"stomp": server.port, "tls": server.tls_port, "ws": server.ws_port}[listener]
-    scheme, tls = ("stomp+ssl", secured.client) if listener == "tls" else (listener, None)
+    scheme, tls = ("stomp+ssl", certificate.trusting) if listener == "tls" else (listener, None)
     given: dict[str, Any] = {} if login is None else {"login": login, "passcode": "x"}
     return stomp.connect_async(f"{scheme}://{server.config.host}:{port}", ssl=tls, reconnect=None, **given)
 
@@ -87,19 +59,19 @@ async def refused(server: Server, client: stomp.AsyncClient) -> dict[str, str]:
     return found
 
 
-def config_of(secured: Secured, **changes: Any) -> Config:
-    return Config(port=0, ws_port=0, tls_port=0, tls_cert=secured.path).replace(**changes)
+def config_of(certificate: SimpleNamespace, **changes: Any) -> Config:
+    return Config(port=0, ws_port=0, tls_port=0, tls_cert=certificate.both).replace(**changes)
 
 
 @pytest.mark.parametrize("listener", LISTENERS)
 @pytest.mark.parametrize("who", ["ada", "eve", None])
-def test_each_request_by_each_listener(secured: Secured, listener: str, who: str | None) -> None:
+def test_each_request_by_each_listener(certificate: SimpleNamespace, listener: str, who: str | None) -> None:
     """With users, one that may manage and one that may not; without, one of this machine."""
 
     async def main(server: Server) -> None:
         async with (
-            connected(server, "stomp", secured, "victim"),
-            connected(server, listener, secured, who) as client,
+            connected(server, "stomp", certificate, "victim"),
+            connected(server, listener, certificate, who) as client,
         ):
             found = await refused(server, client)
             assert found == dict.fromkeys(REQUESTS, "destination" if who == "eve" else "")
@@ -110,22 +82,23 @@ def test_each_request_by_each_listener(secured: Secured, listener: str, who: str
             assert own.listener == listener
 
     users: dict[str, Any] = {} if who is None else {"users": {**USERS, "victim": User("victim", HASH)}, "rules": RULES}
-    run(main, config_of(secured, **users))
+    run(main, config_of(certificate, **users))
 
 
 @pytest.mark.parametrize("listener", LISTENERS)
-def test_without_users_other_machines_may_not(secured: Secured, listener: str) -> None:
+def test_without_users_other_machines_may_not(
+    certificate: SimpleNamespace, own_addresses: list[str], listener: str
+) -> None:
     """A client from an address that is not loopback."""
-    addresses = own_address()
-    if not addresses:
+    if not own_addresses:
         pytest.skip("this machine has no other address than loopback")
 
     async def main(server: Server) -> None:
         async with (
-            connected(server, "stomp", secured, "victim"),
-            connected(server, listener, secured, "anyone") as client,
+            connected(server, "stomp", certificate, "victim"),
+            connected(server, listener, certificate, "anyone") as client,
         ):
             assert await refused(server, client) == dict.fromkeys(REQUESTS, "destination")
             assert len(server.peers) == 2
 
-    run(main, config_of(secured, host=addresses[0]))
+    run(main, config_of(certificate, host=own_addresses[0]))
