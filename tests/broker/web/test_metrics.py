@@ -1,9 +1,13 @@
 """The metrics, as Prometheus's own parser reads them."""
 
+import contextlib
 import re
+import sqlite3
 from pathlib import Path
 
 import pytest
+from broker.folders import stop
+from broker.large import settle
 from broker.management.managing import Managed
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,6 +16,7 @@ parser = pytest.importorskip("prometheus_client.parser")
 
 from prometheus_client import CollectorRegistry, generate_latest
 
+from stompcodec.broker.storage.sqlite import SqliteStore
 from stompcodec.broker.web import metrics as module
 from stompcodec.broker.web.metrics import OTHER, Metrics
 
@@ -30,8 +35,8 @@ def at_end(steps):
 class Scraped(Managed):
     """A broker with metrics."""
 
-    def __init__(self, **config):
-        super().__init__(web_metrics=True, ws_port=0, **config)
+    def __init__(self, store=None, **config):
+        super().__init__(store, web_metrics=True, ws_port=0, **config)
         self.metrics = Metrics(self.management)
 
     def text(self):
@@ -255,6 +260,87 @@ def test_many_queues_are_told_in_turns(count, labelled):
     text = bench.text()
     assert text.count(f"\n{READY}{{") == most + 1
     assert f'\nstompcodec_broker_destinations{{kind="queue",virtual_host="/"}} {float(count)}\n' in text
+
+
+# ---- after a restart, all say of each queue what is in the store, paged queues included ----
+
+#: By column of management: the metric of a destination.
+COLUMNS = {
+    **{"ready": "ready_messages", "scheduled": "scheduled_messages", "paged": "paged_messages"},
+    **{"bytes": "memory_bytes", "dead_letters": "dead_letter_messages_total", "received": "received_messages_total"},
+    **{"unacknowledged": "unacknowledged_messages", "oldest": "oldest_message_age_seconds"},
+}
+WINDOW = 4
+
+
+def rows(bench):
+    """The queues and durable subscriptions, as management and metrics say; both say the same."""
+    settle(bench)
+    found = {row["destination"]: row for row in bench.result("destinations", kind="queue")}
+    found |= {row["name"]: row for row in bench.result("durables")}
+    metrics = {
+        (name, labels[1]): value
+        for name, values in bench.told().items()
+        for labels, value in values.items()
+        if len(labels) == 3 and labels[2] != "topic"
+    }
+    for name, row in found.items():
+        for column, metric in COLUMNS.items():
+            assert metrics[f"stompcodec_broker_destination_{metric}", name] == pytest.approx(row[column] or 0), name
+    return found
+
+
+def fill(bench):
+    """A long queue, dead letters, delayed and transient messages, and a durable subscription."""
+    peer, kept = bench.client(client_id="desk"), {"persistent": "true"}
+    peer.subscribe("/topic/t", id="t", durable_subscription_name="all")
+    peer.subscribe("/queue/bad", id="b", ack="client-individual")
+    for number in range(3):
+        peer.put("/queue/bad", str(number), **kept)
+        peer.nack(peer.next("MESSAGE"), requeue="false")
+    peer.lose()
+    peer = bench.peer()
+    for number in range(20):
+        peer.put("/queue/a", b"x" * (100 + number), **kept)
+        peer.put("/topic/t", b"y" * number, **kept)
+    peer.put("/queue/a", b"later", delay="600000", **kept)
+    peer.put("/queue/a", b"transient")
+    peer.subscribe("/queue/a", ack="client-individual", prefetch_count="2")
+    settle(bench)
+    assert peer.next("MESSAGE")
+    peer.lose()
+
+
+def test_what_is_told_after_a_restart_is_what_is_stored(tmp_path):
+    bench = Scraped(SqliteStore(tmp_path), data=str(tmp_path), window_messages=WINDOW)
+    fill(bench)
+    before = rows(bench)
+    assert before["/queue/bad"]["dead_letters"] == before["/queue/DLQ.bad"]["ready"] == 3
+    stop(bench)
+    with contextlib.closing(sqlite3.connect(tmp_path / "messages.sqlite")) as connection:
+        query = "SELECT name, count(*) FROM queue JOIN message ON queue.id = key >> 45 GROUP BY name"
+        kept = {name.partition("\0")[2]: count for name, count in connection.execute(query)}
+    assert kept == {"/queue/DLQ.bad": 3, "\0ddesk.all": 20, "/queue/a": 21}
+    again = Scraped(SqliteStore(tmp_path), data=str(tmp_path), window_messages=WINDOW)
+    again.date = bench.date
+    again.later(30.0)
+    after = rows(again)
+    long, letters, durable = (after[name] for name in ("/queue/a", "/queue/DLQ.bad", "desk.all"))
+    assert (long["ready"], long["scheduled"], long["unacknowledged"]) == (kept["/queue/a"] - 1, 1, 0)
+    assert 0 < long["ready"] - WINDOW <= long["paged"] <= long["ready"]
+    assert letters["ready"] == 3
+    assert letters["bytes"] == before["/queue/DLQ.bad"]["bytes"] > 0
+    assert (durable["ready"], durable["paged"], durable["bytes"]) == (20, 20, 0)  # none of them is in memory
+    for row in (long, letters, durable):
+        assert row["received"] == row["dead_letters"] == 0  # totals are those since the start
+        assert 30.0 <= row["oldest"] <= 31.0
+    peer = again.peer()
+    peer.subscribe("/queue/a")
+    settle(again, lambda: len(peer.inbox) == 20)
+    assert sorted(map(len, peer.bodies())) == [100 + number for number in range(20)]
+    emptied = rows(again)["/queue/a"]
+    assert (emptied["ready"], emptied["paged"], emptied["oldest"]) == (0, 0, None)
+    stop(again)
 
 
 def test_the_page_names_all_metrics():
