@@ -1,7 +1,5 @@
 """Users and rules: who gets in, who may do what, and what a login costs."""
 
-from __future__ import annotations
-
 import re
 import time
 

@@ -243,30 +243,12 @@ def test_a_request_gets_an_answer_whatever_it_says(target, headers, address):
 # ---- the configuration ----
 
 
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [
-        *(("origins", '["*"]'), ("origins", '["null"]'), ("origins", '["localhost"]'), ("origins", '["https://a/"]')),
-        *(("origins", '["https://caf\xe9.example"]'), ("origins", '"https://a"'), ("origins", '["https://*.example"]')),
-        *(("hosts", '["broker.example:80"]'), ("hosts", '["http://a"]'), ("hosts", '["*"]'), ("hosts", '"a"')),
-        *(("hosts", '[""]'), ("hosts", '["a b"]'), ("origins", "[1]")),
-    ],
-)
-def test_a_wrong_list_is_said_at_start(key, value):
-    with pytest.raises(ConfigError, match=rf"line 2: websocket.{key}: "):
-        parse_config(f"[websocket]\n{key} = {value}\n")
-
-
-def test_the_keys_are_read_and_what_the_dataclass_is_given_is_checked():
-    config = parse_config('[websocket]\norigins = ["https://app.example", "http://localhost:*"]\nhosts = ["[::2]"]\n')
-    assert config.ws_origins == ("https://app.example", "http://localhost:*")
-    assert config.ws_hosts == ("[::2]",)
-    assert parse_config("[websocket]\norigins = []\n").ws_origins == ()
+def test_what_the_dataclass_is_given_is_checked():
     assert Config().ws_origins is None
-    with pytest.raises(ConfigError, match="ws_origins"):
-        Config(ws_origins=("*",))
-    with pytest.raises(ConfigError, match="ws_hosts"):
-        Config(ws_hosts=("a:1",))
+    assert parse_config("[websocket]\norigins = []\n").ws_origins == ()
+    for name, value in (("ws_origins", "*"), ("ws_hosts", "a:1")):
+        with pytest.raises(ConfigError, match=name):
+            Config(**{name: (value,)})
 
 
 def test_the_address_to_listen_on_may_be_a_name():

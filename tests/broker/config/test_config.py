@@ -1,7 +1,5 @@
 """The configuration: every key, what it may be, and errors that say where and what to do."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import re
@@ -126,6 +124,11 @@ BAD = {
     "queues.dead_letter": ['""', '"{queue}"', '"/queue/{name"', "3"],
     "topics.slow_consumer": ['"wait"'],
     "access.virtual_hosts": ["[]", '"/"', "[1]"],
+    "websocket.origins": [
+        *('["*"]', '["null"]', '["localhost"]', '["https://a/"]', '["https://caf\xe9.example"]', '"https://a"'),
+        *('["https://*.example"]', "[1]"),
+    ],
+    "websocket.hosts": ['["broker.example:80"]', '["http://a"]', '["*"]', '"a"', '[""]', '["a b"]'],
     "users": ["3", "[]"],
     "rules": ["3", "{}", "[1]"],
 }
@@ -136,7 +139,7 @@ def test_a_bad_value_is_refused_with_its_place(name, text):
     error = error_of(f"# a comment\n{name} = {text}\n")
     assert (error.file, error.line, error.key) == ("b.toml", 2, name)
     assert str(error).startswith(f"b.toml, line 2: {name}: ")
-    assert re.search("must be|is written", str(error))
+    assert re.search("must be|is written|is not an? (host|origin)", str(error))
 
 
 @pytest.mark.parametrize(

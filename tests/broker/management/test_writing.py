@@ -1,7 +1,5 @@
 """Answers over STOMP are written without dicts for rows: the bytes are those that `json` writes of the answer."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Generator
 from typing import Any

@@ -1,7 +1,5 @@
 """The plain road in C does not trust what it saw before it called Python. Each case runs in a process of its own."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -79,9 +77,11 @@ CASES: dict[str, tuple[str, str]] = {
 
 
 def run(code, selector="{}"):
+    """Run code behind BEGIN, or alone."""
+    begin = "" if selector is None else BEGIN.replace("SELECTOR", selector)
     paths = [ROOT, str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])]
     done = subprocess.run(
-        [sys.executable, "-c", BEGIN.replace("SELECTOR", selector) + code],
+        [sys.executable, "-c", begin + code],
         env={**os.environ, "STOMPCODEC_PURE": "0", "PYTHONPATH": os.pathsep.join(paths)},
         capture_output=True,
         text=True,
@@ -100,7 +100,7 @@ def test_a_field_that_goes(name: str) -> None:
 
 
 def meddle(first, count):
-    return run(f"import sys, meddle; sys.argv = ['meddle', '{first}', '{count}']; meddle.main()")
+    return run(f"import sys, meddle; sys.argv = ['meddle', '{first}', '{count}']; meddle.main()", None)
 
 
 def test_fields_that_change_at_any_time() -> None:

@@ -1,7 +1,5 @@
 """The page of the broker in headless Chromium: what it shows, what its orders do, and what cannot get into it."""
 
-from __future__ import annotations
-
 import json
 import re
 from typing import Any
