@@ -24,21 +24,20 @@ MIB = 2**20
 
 
 class CountingStore(MemoryStore):
-    """Counts commits, and fails or waits on demand."""
+    """Counts commits, and waits on demand."""
 
     def __init__(self, later=0.0):
         super().__init__()
-        self.commits, self.fails, self.later, self.closed = [], False, later, False
+        self.commits, self.later, self.closed = [], later, False
 
     def commit_later(self, done, call_soon):
         """At once, or `later` seconds from now."""
         self.commits.append(self.pending)
         self.commit()
-        error = StoreError("the disk is full") if self.fails else None
         if self.later:
-            asyncio.get_running_loop().call_later(self.later, done, error)
+            asyncio.get_running_loop().call_later(self.later, done, None)
         else:
-            done(error)
+            done(None)
 
     def close(self):
         self.closed = True
@@ -64,25 +63,6 @@ async def test_memory_is_given_back_for_what_the_journal_lets_go_too(server, mon
     server.turn()
     server._tick(True)
     assert (server._heap._most, seen) == (77, [77])
-
-
-def test_no_receipt_without_the_disk():
-    store = CountingStore()
-
-    async def main(server):
-        store.fails = True
-        client, other = await clients(server)
-        answer = await client.ask(send("/queue/a", "x", "persistent:true", "receipt:r"))
-        assert answer.command == "ERROR"
-        assert answer.get("receipt-id") in (None, "r")
-        assert await client.rest() == []
-        assert await received(other, "/queue/b", "x", "persistent:false", "receipt:r")
-        store.fails = False
-        assert await received(other, "/queue/b", "x", "persistent:true", "receipt:r2") == "r2"
-        assert (await other.ask(subscribe("/queue/a"))).command == "RECEIPT"
-        assert (await other.ask(send("/queue/a", "second"))).body == b"second"
-
-    run(main, store=store)
 
 
 @served(max_queue_messages=500)

@@ -69,14 +69,6 @@ def test_the_first_frame_tells(octets, legacy):
     assert is_legacy(octets) is legacy
 
 
-@given(st.binary(max_size=60))
-def test_no_longer_look_changes_what_was_told(octets):
-    told = [is_legacy(octets[:length]) for length in range(len(octets) + 1)]
-    known = [each for each in told if each is not None]
-    assert len(set(known)) <= 1
-    assert told[len(told) - len(known) :] == known
-
-
 def heard(octets, size):
     """What a server makes of a stream that comes in pieces: frames, version, and what was wrong."""
     server = Connection(Role.SERVER, versions=(*VERSIONS, "legacy"))
