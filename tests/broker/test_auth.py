@@ -140,9 +140,6 @@ def test_what_is_remembered_is_bounded():
     assert len(door._buckets) <= auth._MOST_ADDRESSES
 
 
-# ---- rules ----
-
-
 @pytest.mark.parametrize(
     ("who", "vhost", "action", "destination", "may"),
     [
@@ -179,9 +176,6 @@ def test_patterns_are_not_slow():
     start = time.process_time()
     assert not matches("*a" * 30 + "b", "a" * 60_000)
     assert time.process_time() - start < 5
-
-
-# ---- hashes ----
 
 
 @given(st.text(max_size=30), st.text(max_size=30))

@@ -354,9 +354,6 @@ def test_a_composite_of_as_many_parts_as_there_may_be():
     assert refusal(peer) == "too many destinations"
 
 
-# ---- names that stand for others, and rules ----
-
-
 @pytest.mark.parametrize("command", ["SEND", "SUBSCRIBE"])
 @pytest.mark.parametrize("name", ["/queue/secret", "secret"])
 def test_no_other_name_leads_around_the_rules(command, name):
@@ -385,9 +382,6 @@ def test_dead_letters_go_nowhere_where_their_sender_may_not(command, queue, allo
     peer.send(command, destination="/queue/a", id="1", **dead)
     assert peer.closed is not allowed
     assert allowed or refusal(peer) == "not allowed to send there"
-
-
-# ---- numbers ----
 
 
 def test_credit_does_not_grow_beyond_what_there_can_be():

@@ -96,8 +96,6 @@ def test_what_is_listed_is_all_there_is():
     assert asked(Gate(["chrome-extension://abcdef"], [], local=False), ("Origin", "chrome-extension://abcdef"))
 
 
-# ---- names of the broker ----
-
 HOSTS = {
     True: (
         *("localhost", "localhost:15674", "LOCALHOST.:1", "localhost:", "127.0.0.1:80", "127.9.9.9", "[::1]:15674"),
@@ -145,9 +143,6 @@ def test_a_header_that_comes_twice_and_a_whole_url_are_refused():
         assert not asked(LOCAL, (name, "http://localhost"), ("Origin", "http://localhost"))
     for target in ("http://evil.example/", "http://localhost/", "localhost/", "*", ""):
         assert LOCAL.refusal(target, [("Host", "localhost")]) is not None
-
-
-# ---- proxies ----
 
 
 @pytest.mark.parametrize(
@@ -238,9 +233,6 @@ def test_a_request_gets_an_answer_whatever_it_says(target, headers, address):
     for gate in (LOCAL, OPEN, LISTED):
         reason = gate.refusal(target, headers, address)
         assert reason is None or (reason.isascii() and reason.isprintable() and len(reason) < 1000)
-
-
-# ---- the configuration ----
 
 
 def test_what_the_dataclass_is_given_is_checked():
@@ -336,9 +328,6 @@ def test_a_broker_open_to_the_network_without_users_warns(caplog, warned, config
     with caplog.at_level(logging.WARNING, logger="stompcodec.broker.server"):
         run(lambda server: asyncio.sleep(0), CONFIG.replace(**config))
     assert warned is any("without users" in record.getMessage() for record in caplog.records)
-
-
-# ---- what cannot be guessed ----
 
 
 @served()

@@ -123,9 +123,6 @@ def test_a_slow_disk_holds_up_those_who_store_only():
     assert sum(store.commits) == 50_004
 
 
-# ---- start and stop ----
-
-
 def test_stop_waits_for_the_disk():
     """What was on its way to the disk when the broker was told to stop gets there, and its receipt to the sender."""
     store = CountingStore(later=0.2)

@@ -68,8 +68,6 @@ class BrokerMachine(RuleBasedStateMachine):
         if plain.EXTENSION is not None:
             plain.EXTENSION.switch(True)
 
-    # ---- help ----
-
     def pick(self, data, condition=lambda pair: True):
         pairs = [pair for pair in self.pairs if condition(pair)]
         return data.draw(st.sampled_from(pairs)) if pairs else None
@@ -117,8 +115,6 @@ class BrokerMachine(RuleBasedStateMachine):
         else:
             self.model.end(pair.twin)
         self.look()
-
-    # ---- steps ----
 
     @precondition(lambda self: len(self.pairs) < 5)
     @rule(version=st.sampled_from(["1.0", "1.1", "1.2", "1.2"]), whole_frames=st.booleans())

@@ -165,9 +165,6 @@ def test_messages_in_the_store_only_are_found(window, consumers):
     assert (bench.count("delete", "/queue/b"), kept(bench)) == (18, [])
 
 
-# ---- the disk, and turns ----
-
-
 @pytest.mark.parametrize(("order", "fields"), [("purge", {}), ("move", {"to": "/queue/b"})])
 def test_after_a_failed_commit_nothing_has_changed(order, fields):
     bench, peer = filled(6, FaultyStore(background=False))
@@ -223,9 +220,6 @@ def test_a_long_purge_leaves_the_loop_to_others(stays):
     else:  # the order goes on
         peer.lose()
     assert bench.row("/queue/a")["ready"] == 0
-
-
-# ---- delete, pause, close ----
 
 
 def test_delete():

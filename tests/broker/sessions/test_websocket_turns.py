@@ -54,9 +54,6 @@ def test_a_process_answers_others_between_tiny_frames(tmp_path):
     assert answers > 25
 
 
-# ---- frames of STOMP in many messages ----
-
-
 @pytest.fixture
 def sends(monkeypatch):
     """A share is over after eight frames. Counts, once it is called, the SENDs of each turn of the loop."""

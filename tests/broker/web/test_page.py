@@ -176,9 +176,6 @@ def test_messages_are_shown_in_three_shapes(broker: StompBroker, client: stomp.C
     assert ready(client, "/queue/a") == 4
 
 
-# ---- what cannot get in ----
-
-
 def test_names_headers_and_bodies_are_text(broker: StompBroker, client: stomp.Client, opened: Any) -> None:
     name = "/queue/" + EVIL.replace("/", "_")
     for body in (EVIL, json.dumps({EVIL: EVIL}), f"<a>{EVIL}</a>"):
@@ -385,9 +382,6 @@ def test_a_hidden_page_asks_nothing(broker: StompBroker, opened: Any) -> None:
     page.get("new Promise((done) => setTimeout(done, 2 * EVERY))")
     assert page.get("app.client.number") == asked
     says(page, "Frozen", "#state")
-
-
-# ---- windows, colours and keys ----
 
 
 @pytest.mark.parametrize("width", [320, 390, 800])

@@ -97,9 +97,6 @@ async def test_health_is_told_when_memory_has_run_out(server):
     assert [reply.status for reply in replies] == [200, 503, 503]
 
 
-# ---- orders of pages ----
-
-
 async def order(server, **headers):
     """The field that the answer of a purge over WebSocket names: "" if it was carried out."""
     from websockets.asyncio.client import connect
