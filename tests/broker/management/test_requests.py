@@ -106,77 +106,51 @@ def asked():
     return bench, other, client(bench, LOCAL)
 
 
+A, T, NONE = ({"destination": name} for name in ("/queue/a", "/topic/t", "/queue/none"))
+STARS = "*a" * 17
 #: Request -> the field that the error names -> bodies.
 BAD = {
-    "none": {"ask": [b"{}"]},
-    "": {"ask": [b"{}"]},
-    "x" * 9000: {"ask": [b"{}"]},
+    **{name: {"ask": [{}]} for name in ("none", "", "x" * 9000)},
     "broker": {
         "body": [
-            b"{",
-            b"[]",
-            b'"x"',
-            b"\xff",
-            b'{"limit": NaN}',
-            b"[" * 50_000,
+            *(b"{", b"[]", b'"x"', b"\xff", b'{"limit": NaN}', b"[" * 50_000, b" " * 65_537),
             b'{"x": ' + b"9" * 5000 + b"}",
-            b" " * 65_537,
         ],
-        "limit": [b'{"limit": 1}'],
+        "limit": [{"limit": 1}],
     },
     "sessions": {
-        "limit": [b'{"limit": 0}', b'{"limit": 1001}', b'{"limit": 1.0}', b'{"limit": true}', b'{"limit": "1"}'],
-        "page": [b'{"page": 1}', b'{"page": ""}', b'{"page": "x"}', b'{"page": "WyIiXQ"}'],
+        "limit": [{"limit": limit} for limit in (0, 1001, 1.0, True, "1")],
+        "page": [{"page": page} for page in (1, "", "x", "WyIiXQ")],
     },
     "destinations": {
-        "page": [b'{"page": "Wzdd"}', b'{"page": "W1tbW1tbW1tbW1tb"}'],
-        "sort": [b'{"sort": "name"}', b'{"sort": []}'],
-        "kind": [b'{"kind": "stack"}'],
-        "match": [b'{"match": {}}', b'{"match": "' + b"*a" * 17 + b'"}'],
+        "page": [{"page": page} for page in ("Wzdd", "W1tbW1tbW1tbW1tb")],
+        "sort": [{"sort": "name"}, {"sort": []}],
+        "kind": [{"kind": "stack"}],
+        "match": [{"match": {}}, {"match": STARS}],
     },
-    "durables": {"match": [b'{"match": "' + b"*a" * 17 + b'"}']},
-    "subscriptions": {"session": [b'{"session": "1-x"}']},
+    "durables": {"match": [{"match": STARS}]},
+    "subscriptions": {"session": [{"session": "1-x"}]},
     "messages": {
-        "destination": [b"{}", b'{"destination": "/queue/none"}', b'{"destination": "/topic/t"}'],
-        "body": [b'{"destination": "/queue/a", "body": 65537}', b'{"destination": "/queue/a", "body": -1}'],
-        "selector": [b'{"destination": "/queue/a", "selector": "= 1"}'],
-        "page": [b'{"destination": "/queue/a", "page": "WyIiXQ"}'],
+        "destination": [{}, NONE, T],
+        "body": [{**A, "body": 65537}, {**A, "body": -1}],
+        "selector": [{**A, "selector": "= 1"}],
+        "page": [{**A, "page": "WyIiXQ"}],
     },
     "purge": {
-        "destination": [
-            b"{}",
-            b'{"destination": "/queue/none"}',
-            b'{"destination": "/topic/t"}',
-            b'{"destination": 7}',
-            b'{"destination": "' + b"x" * 8193 + b'"}',
-        ],
-        "limit": [b'{"destination": "/queue/a", "limit": 0}'],
-        "message_id": [
-            b'{"destination": "/queue/a", "message_id": "x"}',
-            b'{"destination": "/queue/a", "message_id": "e-99"}',
-        ],
-        "to": [b'{"destination": "/queue/a", "to": "/queue/b"}'],
+        "destination": [{}, NONE, T, {"destination": 7}, {"destination": "x" * 8193}],
+        "limit": [{**A, "limit": 0}],
+        "message_id": [{**A, "message_id": "x"}, {**A, "message_id": "e-99"}],
+        "to": [{**A, "to": "/queue/b"}],
     },
     "move": {
-        "to": [
-            b'{"destination": "/queue/a", "to": "/queue/a"}',
-            b'{"destination": "/queue/a", "to": "/topic/none"}',
-            b'{"destination": "/queue/a", "to": "/temp-queue/none"}',
-            b'{"destination": "/queue/a", "to": "/management/broker"}',
-        ],
-        "destination": [b'{"destination": "/queue/none", "to": "/queue/b"}'],
+        "to": [{**A, "to": to} for to in ("/queue/a", "/topic/none", "/temp-queue/none", "/management/broker")],
+        "destination": [{**NONE, "to": "/queue/b"}],
     },
-    "delete": {
-        "destination": [
-            b'{"destination": "/queue/none"}',
-            b'{"destination": "/queue/busy"}',
-            b'{"destination": "/topic/t"}',
-        ]
-    },
-    "close": {"session": [b"{}", b'{"session": "none"}']},
-    "pause": {"destination": [b'{"destination": "/topic/t"}']},
-    "resume": {"destination": [b'{"destination": "/queue/none"}']},
-    "log-level": {"level": [b'{"level": "loud"}', b'{"level": "WARNING"}', b"{}"]},
+    "delete": {"destination": [NONE, {"destination": "/queue/busy"}, T]},
+    "close": {"session": [{}, {"session": "none"}]},
+    "pause": {"destination": [T]},
+    "resume": {"destination": [NONE]},
+    "log-level": {"level": [{"level": "loud"}, {"level": "WARNING"}, {}]},
 }
 
 
@@ -184,8 +158,8 @@ BAD = {
 def test_a_bad_request_gets_an_error_that_names_the_field(asked, name):
     bench, other, peer = asked
     for field, body in ((field, body) for field, bodies in BAD[name].items() for body in bodies):
-        answer = over_stomp(peer, name, body)
-        assert answer["error"]["field"] == field, (body[:80], answer)
+        answer = over_stomp(peer, name, body if isinstance(body, bytes) else json.dumps(body).encode())
+        assert answer["error"]["field"] == field, (body, answer)
         assert answer["error"]["message"]
         assert (other.take(), other.closed, peer.closed, bench.queue().total) == ([], False, False, 1)
 
