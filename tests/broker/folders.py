@@ -40,15 +40,6 @@ def tree(folder: Path) -> dict[str, bytes | str]:
     return found
 
 
-def bodies_of(bench: Bench) -> list[bytes]:
-    peer = bench.peer()
-    peer.subscribe("/queue/a", ack="client-individual")
-    settle(bench)
-    found = peer.bodies()
-    peer.lose()
-    return found
-
-
 def use(data: Path) -> None:
     """Start a broker, store messages of all kinds, and stop it."""
     bench = start(data)

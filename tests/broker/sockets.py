@@ -30,14 +30,14 @@ class Client:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader
         self.writer = writer
-        self.parser = stompcodec.Parser("1.2", heartbeats=True)
+        self.parser = stompcodec.Parser("1.2")
         self.frames: list[Frame] = []
-        self.beats = 0
         self.session_id = ""
         _CLIENTS.append(self)
 
     @classmethod
-    async def open(cls, server: Server) -> Client:
+    async def open(cls, server: Any) -> Client:
+        """A connection to a server, or to a process."""
         return cls(*await asyncio.open_connection("127.0.0.1", server.port, limit=2**16))
 
     @classmethod
@@ -54,11 +54,7 @@ class Client:
 
     async def read(self) -> bool:
         data = await asyncio.wait_for(self.reader.read(65536), patience(20))
-        for each in self.parser.feed(data):
-            if each is stompcodec.HEARTBEAT:
-                self.beats += 1
-            else:
-                self.frames.append(each)
+        self.frames += self.parser.feed(data)
         return bool(data)
 
     async def frame(self) -> Frame:
