@@ -39,7 +39,7 @@ BROKER = {
     "bodies/": "convert xml_json",
     "queues/": "faults queue",
     "routing/": "durable rabbitmq retained topics",
-    "sessions/": "acknowledge connecting legacy transactions turns websocket_turns wishlist",
+    "sessions/": "acknowledge connecting legacy turns websocket_turns wishlist",
     "storage/": "large store",
 }
 CORES = [

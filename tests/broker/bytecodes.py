@@ -7,8 +7,6 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["bytecodes"]
-
 
 def bytecodes(do: Callable[[], object]) -> int:
     """Count the bytecode instructions that a call executes, in functions that C calls, too. The garbage collector

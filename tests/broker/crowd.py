@@ -6,14 +6,13 @@ import socket
 import ssl
 import struct
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from crash.process import BrokerProcess
 from patience import patience
-
-__all__ = ["Crowd", "Member", "Probe", "connect_frame", "highest", "masked"]
 
 #: Rounds in which nobody can send anything more, after which all are stuck.
 _STUCK = 30
@@ -156,15 +155,7 @@ class Crowd:
         self.members: list[Member] = []
         self.probe = Probe(broker.port)
 
-    def join(
-        self,
-        script: Iterator[bytes],
-        *,
-        version: str = "1.2",
-        reads: bool = False,
-        wrap: str = "",
-        headers: tuple[str, ...] = (),
-    ) -> Member:
+    def join(self, script: Iterator[bytes], *headers: str, version="1.2", reads=False, wrap="") -> Member:
         """A new member."""
         port = {"ws": self.broker.ws_port, "tls": self.broker.address["tls_port"], "": self.broker.port}[wrap]
         if version == "legacy":
@@ -172,6 +163,11 @@ class Crowd:
         member = Member(("127.0.0.1", port), connect_frame(version, *headers), script, reads, wrap)
         self.members.append(member)
         return member
+
+    def join_all(self, count: int, script: Callable[[int], Iterator[bytes]], **options: Any) -> None:
+        """Many of them, each with the script of its number."""
+        for number in range(count):
+            self.join(script(number), **options)
 
     def run(self) -> None:
         """Go on until everybody is at an end, or nobody can send any more."""

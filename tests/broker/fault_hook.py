@@ -9,8 +9,6 @@ from unittest.mock import patch
 
 from stompcodec.broker.queues.consumer import Consumer
 
-__all__ = ["FaultHook", "Planted"]
-
 
 class Planted(Exception):
     """The fault. Nothing in the broker expects it."""

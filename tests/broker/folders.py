@@ -11,8 +11,6 @@ from broker.large import pattern, settle
 
 from stompcodec.broker.storage.sqlite import SqliteStore
 
-__all__ = ["OURS", "bodies_of", "put_file", "start", "stop", "tree", "use"]
-
 OURS = "0123456789abcdef-17"
 
 
@@ -39,15 +37,6 @@ def tree(folder: Path) -> dict[str, bytes | str]:
             found[name] = f"to {os.readlink(path)}"
         else:
             found[name] = path.read_bytes() if path.is_file() else "folder"
-    return found
-
-
-def bodies_of(bench: Bench) -> list[bytes]:
-    peer = bench.peer()
-    peer.subscribe("/queue/a", ack="client-individual")
-    settle(bench)
-    found = peer.bodies()
-    peer.lose()
     return found
 
 

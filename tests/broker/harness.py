@@ -11,12 +11,18 @@ from broker.audit import audit, difference
 from stompcodec import Frame, Limits, Parser, serialize
 from stompcodec.broker.config import Config
 from stompcodec.broker.core import Broker
+from stompcodec.broker.queues.queue import Queue
+from stompcodec.broker.sessions import plain
 from stompcodec.broker.sessions.session import Session
 from stompcodec.broker.settings import Pauses
 from stompcodec.broker.storage.store import MemoryStore
 from stompcodec.errors import StoreError
 
-__all__ = ["AtOnce", "Bench", "FaultyStore", "Peer", "bench_with_two"]
+
+def switch(on: bool) -> None:
+    """Take the road in C, or not, until the end of the test."""
+    if plain.EXTENSION is not None:
+        plain.EXTENSION.switch(on)
 
 
 class Bench:
@@ -46,25 +52,49 @@ class Bench:
             peer.connect()
         return peer
 
+    def client(self, version: str = "1.2", address: str = "", **headers: str) -> Peer:
+        """A peer that has connected with headers of its own."""
+        peer = self.peer(version, connect=False, peer=address)
+        peer.connect(**headers)
+        return peer
+
+    def queue(self, name: str = "/queue/a") -> Queue:
+        return self.broker.queues["/", name]
+
+    def ready(self, name: str = "/queue/a") -> list[bytes]:
+        """The bodies of the READY messages of a queue that are in memory."""
+        queue = self.broker.queues.get(("/", name))
+        return [] if queue is None else [message.tail[:-1].partition(b"\n\n")[2] for message in queue.messages]
+
+    def left(self, name: str = "/queue/a") -> list[bytes]:
+        """The bodies that a queue still has, which a new peer takes."""
+        peer = self.peer()
+        peer.subscribe(name)
+        return peer.bodies()
+
     def _wake(self) -> None:
         self.woken = True
 
     def turn(self) -> None:
         """Turns until nobody wants another one."""
         for _ in range(10_000):
-            while self.soon:
-                self.soon.pop(0)()
-            self.woken = False
-            for session in self.broker.turn(self.now):
-                peer = self.peers.get(session)
-                if peer is not None and peer.reading:
-                    peer.flush()
+            self.step()
             waiting = self.broker.dirty or self.broker._resumable or self.broker._opened or self.broker.quota.waiting
             if not (waiting or self.soon):
                 assert not self.woken
                 self.audit()
                 return
         raise AssertionError("the broker never rests")
+
+    def step(self) -> None:
+        """One turn of the loop."""
+        while self.soon:
+            self.soon.pop(0)()
+        self.woken = False
+        for session in self.broker.turn(self.now):
+            peer = self.peers.get(session)
+            if peer is not None and peer.reading:
+                peer.flush()
 
     @property
     def octets(self) -> int:
@@ -93,6 +123,11 @@ class Bench:
             self.broker.tick(self.now)
             self.turn()
         self.now = until
+
+    def later(self, seconds: float) -> None:
+        """Let time pass, by the calendar as well."""
+        self.date += seconds
+        self.wait(seconds)
 
 
 class Peer:

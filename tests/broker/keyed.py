@@ -7,8 +7,6 @@ from broker.large import settle
 
 from stompcodec.broker.storage.sqlite import SqliteStore
 
-__all__ = ["QUEUE", "held", "raw_send", "receipts", "send"]
-
 QUEUE = "/queue/a"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,6 @@ from broker.harness import Bench, Peer
 from patience import patience
 
 from stompcodec.broker.storage.sqlite import SqliteStore
-
-__all__ = ["LARGE", "QUEUE", "Slow", "assert_empty", "bench_of", "files", "pattern", "settle", "stored_bench"]
 
 LARGE = 1000
 QUEUE = "/queue/a"
@@ -55,11 +54,11 @@ class Slow(Peer):
         self.bench.turn()
 
 
-def settle(bench: Bench) -> None:
-    """Wait for the thread of the store."""
+def settle(bench: Bench, done: Callable[[], bool] = lambda: True) -> None:
+    """Wait for the threads of the store, and for what they have to bring."""
     bench.turn()
     give_up = time.monotonic() + patience(30)
-    while bench.broker.journal.busy is not None or bench.broker.journal.open:
+    while bench.broker.journal.busy is not None or bench.broker.journal.open or not done():
         assert time.monotonic() < give_up
         time.sleep(0.001)
         bench.turn()

@@ -9,8 +9,6 @@ from broker.harness import Bench, FaultyStore
 
 from stompcodec.broker.loop_quota import AT_ONCE
 
-__all__ = ["MOST", "QUEUE", "Counting", "Loop"]
-
 #: What one turn may do, in operations of the store or messages: some shares, whatever there is.
 MOST = 3 * AT_ONCE
 QUEUE = "/queue/a"

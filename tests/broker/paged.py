@@ -8,8 +8,6 @@ from broker.harness import Bench, Peer
 
 from stompcodec.broker.queues.queue import Queue
 
-__all__ = ["QUEUE", "filled", "numbers", "queue_of"]
-
 QUEUE = "/queue/a"
 
 

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
+import inspect
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 from patience import patience
+from transport.messages import TEXT, frame, request
+from transport.wires import Raw
 
 import stompcodec
 from stompcodec import Frame
@@ -16,29 +20,31 @@ from stompcodec.broker.config import Config
 from stompcodec.broker.server import Server, serve
 
 CONFIG = Config(port=0)
+CONNECT = b"CONNECT\naccept-version:1.2\nhost:/\nlogin:guest\npasscode:guest\n\n\0"
+_CLIENTS: list[Client] = []
 
 
 class Client:
-    """A client with no sense: it sends octets and takes frames."""
+    """A client with no sense: it sends octets and takes frames. `run` closes it at the end."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader
         self.writer = writer
-        self.parser = stompcodec.Parser("1.2", heartbeats=True)
+        self.parser = stompcodec.Parser("1.2")
         self.frames: list[Frame] = []
-        self.beats = 0
         self.session_id = ""
+        _CLIENTS.append(self)
 
     @classmethod
-    async def open(cls, server: Server) -> Client:
+    async def open(cls, server: Any) -> Client:
+        """A connection to a server, or to a process."""
         return cls(*await asyncio.open_connection("127.0.0.1", server.port, limit=2**16))
 
     @classmethod
     async def connect(cls, server: Server, *headers: str) -> Client:
         client = await cls.open(server)
         lines = ["CONNECT", "accept-version:1.2", "host:/", "login:guest", "passcode:guest", *headers, "", "\0"]
-        client.send("\n".join(lines))
-        answer = await client.frame()
+        answer = await client.ask("\n".join(lines))
         assert answer.command == "CONNECTED"
         client.session_id = answer.headers["session"]
         return client
@@ -48,11 +54,7 @@ class Client:
 
     async def read(self) -> bool:
         data = await asyncio.wait_for(self.reader.read(65536), patience(20))
-        for frame in self.parser.feed(data):
-            if frame is stompcodec.HEARTBEAT:
-                self.beats += 1
-            else:
-                self.frames.append(frame)
+        self.frames += self.parser.feed(data)
         return bool(data)
 
     async def frame(self) -> Frame:
@@ -85,14 +87,47 @@ def subscribe(destination: str, *headers: str) -> str:
     return "\n".join(["SUBSCRIBE", "id:0", f"destination:{destination}", "receipt:s", *headers, "", "\0"])
 
 
+@contextlib.asynccontextmanager
+async def browser(server: Server) -> AsyncIterator[Raw]:
+    """A WebSocket that is connected, by hand."""
+    assert server.ws_port is not None
+    async with Raw.to(server.ws_port) as raw:
+        await raw.send(request())
+        await raw.until(b"\r\n\r\n")
+        await raw.send(frame(TEXT, CONNECT))
+        await raw.until(b"\0")
+        yield raw
+
+
 def run(main: Callable[[Server], Awaitable[Any]], config: Config = CONFIG, **options: Any) -> Any:
-    """Run a test with a server, and end that."""
+    """Run a test with a server, close its clients, and end the server."""
 
     async def body() -> Any:
         async with serve(config, **options) as server:
-            return await asyncio.wait_for(main(server), patience(60))
+            found = await asyncio.wait_for(main(server), patience(60))
+            while _CLIENTS:
+                await _CLIENTS.pop().close()
+            return found
 
+    _CLIENTS.clear()
     return asyncio.run(body())
+
+
+def served(config: Config = CONFIG, **changes: Any) -> Callable[[Callable[..., Awaitable[None]]], Callable[..., None]]:
+    """Make a test of a coroutine function, whose first argument is a server with this configuration."""
+
+    def decorate(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
+        @functools.wraps(test)
+        def served_test(**arguments: Any) -> None:
+            run(lambda server: test(server, **arguments), config.replace(**changes))
+
+        signature = inspect.signature(test)
+        served_test.__signature__ = signature.replace(  # type: ignore[attr-defined]
+            parameters=list(signature.parameters.values())[1:]
+        )
+        return served_test
+
+    return decorate
 
 
 async def until(condition: Callable[[], bool]) -> None:

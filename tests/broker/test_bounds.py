@@ -12,43 +12,31 @@ from stompcodec.broker.routing.topic import LONGEST_NAME
 from stompcodec.connection import is_legacy
 
 
-def queue_of(bench, name="/queue/a"):
-    return bench.broker.queues["/", name]
-
-
 def destinations_of(bench):
     return bench.broker.virtual_host("/").destinations
 
 
-def later(bench, seconds):
-    bench.date += seconds
-    bench.wait(seconds)
+def refusal(peer):
+    return peer.error().headers["message"]
 
 
 # ---- sessions ----
 
 
 @pytest.mark.parametrize(
-    ("config", "do", "undo", "message"),
+    ("key", "do", "undo", "message"),
     [
-        ({"max_subscriptions": 3}, "SUBSCRIBE", "UNSUBSCRIBE", "too many subscriptions"),
-        ({"max_transactions": 3}, "BEGIN", "ABORT", "too many transactions"),
+        ("max_subscriptions", "SUBSCRIBE", "UNSUBSCRIBE", "too many subscriptions"),
+        ("max_transactions", "BEGIN", "ABORT", "too many transactions"),
     ],
 )
-def test_subscriptions_and_transactions(config, do, undo, message):
-    peer = Bench(**config).peer()
-
-    def send(command, name):
+def test_subscriptions_and_transactions(key, do, undo, message):
+    peer = Bench(**{key: 3}).peer()
+    for command, name in ((do, "0"), (do, "1"), (do, "2"), (undo, "1"), (do, "1"), (do, "3")):
+        assert not peer.closed
         names = {"id": name, "destination": f"/queue/{name}"} if "SUBSCRIBE" in command else {"transaction": name}
         peer.send(command, **names)
-
-    for name in "012":
-        send(do, name)
-    send(undo, "1")
-    send(do, "1")
-    assert not peer.closed
-    send(do, "3")
-    assert peer.error().headers["message"] == message
+    assert refusal(peer) == message
 
 
 @pytest.mark.parametrize("kind", ["sends", "acks"])
@@ -69,8 +57,8 @@ def test_operations_in_transactions(kind):
             peer.ack(messages[number], transaction=transaction)
         else:
             peer.raw(b"SEND\ndestination:/queue/b\ntransaction:%b\n\n\0" % transaction.encode())
-    assert peer.error().headers["message"] == "transactions too large"
-    assert queue_of(bench).count == 11
+    assert refusal(peer) == "transactions too large"
+    assert bench.queue().count == 11
 
 
 def test_unacknowledged_messages_of_a_session():
@@ -87,7 +75,25 @@ def test_unacknowledged_messages_of_a_session():
     peer.subscribe("/topic/x", "auto")
     assert not peer.closed
     peer.subscribe("/queue/a", "5", ack="client")
-    assert peer.error().headers["message"] == "too many unacknowledged messages"
+    assert refusal(peer) == "too many unacknowledged messages"
+
+
+@pytest.mark.parametrize("mode", ["client", "client-individual"])
+def test_received_messages_at_their_limit(mode):
+    bench = Bench(max_subscriptions=3)
+    peer = bench.peer()
+    receive = f"RECEIVE\nid:1\ndestination:/queue/a\nack:{mode}\n\n\0".encode()
+    for _ in range(4):
+        peer.put("/queue/a", "x")
+    peer.raw(receive * 3)
+    messages = peer.take()
+    assert [frame.command for frame in messages] == ["MESSAGE"] * 3
+    peer.ack(messages[0])
+    peer.raw(receive)
+    assert peer.next("MESSAGE")
+    peer.raw(receive)
+    assert refusal(peer) == "too many unacknowledged RECEIVEs"
+    assert len(bench.queue().messages) == 3
 
 
 @pytest.mark.parametrize("kind", ["queue", "topic"])
@@ -103,7 +109,7 @@ def test_destinations(kind):
         sender.subscribe("/topic/3")
     else:
         sender.put("/queue/3")
-    assert sender.error().headers["message"] == "too many destinations"
+    assert refusal(sender) == "too many destinations"
     peer.send("UNSUBSCRIBE", id="2")
     sender = bench.peer()
     sender.subscribe(f"/{kind}/3")  # an idle one makes room
@@ -122,13 +128,22 @@ def test_destinations_that_a_session_remembers():
 @pytest.mark.parametrize(("first", "kind"), [("SUBSCRIBE", "queue"), ("SUBSCRIBE", "topic"), ("SEND", "queue")])
 def test_the_length_of_a_name(first, kind, over):
     bench = Bench()
-    peer, name = bench.peer(), f"/{kind}/".ljust(4096 + over, "a")
-    peer.send(first, destination=name, id="1")
+    peer = bench.peer()
+    peer.send(first, destination=f"/{kind}/".ljust(4096 + over, "a"), id="1")
+    assert peer.closed is bool(over)
     if over:
-        assert peer.error().headers["message"] == "destination too long"
+        assert refusal(peer) == "destination too long"
         assert bench.broker.queues == {}
-    else:
-        assert not peer.closed
+
+
+@pytest.mark.parametrize(("size", "legacy"), [(8192, None), (8193, False)])
+def test_a_first_frame_that_never_ends(size, legacy):
+    head = b"CONNECT\nusername:"
+    assert is_legacy(head + b"a" * (size - len(head))) is legacy
+    if legacy is False:
+        peer = Bench(detect_legacy=True).peer(connect=False)
+        peer.raw(head + b"a" * 10_000)
+        assert refusal(peer)
 
 
 # ---- peers that misbehave ----
@@ -160,10 +175,7 @@ def test_a_consumer_of_a_long_queue_gets_a_little_each_turn(size, count, least):
         sender.put("/queue/a", b"x" * size)
     consumer.session.receive(b"SUBSCRIBE\nid:1\ndestination:/queue/a\n\n\0", 0.0)
     turns = 0
-    while True:
-        sessions = list(bench.broker.turn(0.0))
-        if not sessions and bench.broker.next_deadline() != 0.0:
-            break
+    while (sessions := list(bench.broker.turn(0.0))) or bench.broker.next_deadline() == 0.0:
         for session in sessions:
             output = session.take_output()
             assert octets_of(output) < 10_000 + 3 * size
@@ -183,9 +195,7 @@ def test_a_consumer_that_never_acknowledges():
     assert sent == len(greedy.take()) == 51
     greedy.lose()
     assert sender.session.paused
-    other = bench.peer()
-    other.subscribe("/queue/a")
-    assert len(other.bodies()) == 51
+    assert len(bench.left()) == 51
     assert not sender.session.paused
 
 
@@ -194,12 +204,10 @@ def test_a_sender_that_never_reads_its_receipts():
     peer.session.writable(False, 0.0)
     peer.reading = False
     frame = b"SEND\ndestination:/topic/a\nreceipt:" + b"x" * 1000 + b"\n\n\0"
-    for _ in range(1000):
-        peer.raw(frame)
-    assert not peer.session.paused
-    for _ in range(100):
-        peer.raw(frame)
-    assert peer.session.paused
+    for count, paused in ((1000, False), (100, True)):
+        for _ in range(count):
+            peer.raw(frame)
+        assert peer.session.paused is paused
     assert octets_of(peer.session.connection.output) < 2**20 + 200_000
     peer.reading = True
     peer.flush()
@@ -207,7 +215,7 @@ def test_a_sender_that_never_reads_its_receipts():
     assert not peer.session.paused
 
 
-# ---- delayed messages ----
+# ---- delayed and retained messages ----
 
 
 @pytest.mark.parametrize("end", ["lose", "unsubscribe"])
@@ -226,13 +234,12 @@ def test_delayed_messages_go_with_their_queue(end):
         parts = [getattr(part, "tail", part) for entry in bench.broker.delayed._heap for part in entry]
         assert "x" * 1000 not in repr(parts)
     peer = bench.peer()
-    for _ in range(3):
+    for _ in range(4):
+        assert not peer.closed
         peer.put("/queue/b", "later", delay="1000")
-    assert not peer.closed
-    peer.put("/queue/b", "later", delay="1000")
-    assert peer.error().headers["message"] == "too many delayed messages"
-    later(bench, 2)
-    assert queue_of(bench, "/queue/b").count == 3
+    assert refusal(peer) == "too many delayed messages"
+    bench.later(2)
+    assert bench.queue("/queue/b").count == 3
 
 
 @pytest.mark.parametrize("before", [0, 1])
@@ -248,12 +255,9 @@ def test_delayed_messages_of_a_transaction_count(before, past):
         peer.put("/queue/a", "x", delay="5000", transaction="t")
     peer.send("COMMIT", transaction="t")
     if past:
-        assert peer.error().headers["message"] == "too many delayed messages"
+        assert refusal(peer) == "too many delayed messages"
     assert len(bench.broker.delayed) == (before if past else 3)
-    assert len(queue_of(bench).messages) == 1 - past
-
-
-# ---- retained messages ----
+    assert len(bench.queue().messages) == 1 - past
 
 
 @pytest.mark.parametrize("way", ["transaction", "delay", "stored"])
@@ -261,16 +265,15 @@ def test_retained_messages_that_take_effect_later_are_bounded(way):
     """There was room when they were sent. Those that it is too late for are delivered, and not retained."""
     bench, listener, sender = bench_with_two(max_destinations=8, retain=True)
     listener.subscribe("/topic/9")
+    headers = {"delay": "10"} if way == "delay" else {"transaction": "t"}
+    headers |= {"persistent": "true"} if way == "stored" else {}
     if way != "delay":
         sender.send("BEGIN", transaction="t")
     for number in range(10):
-        headers = {"delay": "10"} if way == "delay" else {"transaction": "t"}
-        if way == "stored":
-            headers["persistent"] = "true"
         sender.put(f"/topic/{number}", str(number), retain="set", **headers)
     if way != "delay":
         sender.send("COMMIT", transaction="t")
-    later(bench, 1)
+    bench.later(1)
     assert not sender.closed
     assert listener.bodies() == [b"9"]
     assert list(destinations_of(bench).retained.queues) == [f"/topic/{number}" for number in range(8)]
@@ -278,7 +281,7 @@ def test_retained_messages_that_take_effect_later_are_bounded(way):
     sender.put("/topic/7", "again", retain="set")
     assert not sender.closed
     sender.put("/topic/9", "new", retain="set")
-    assert sender.error().headers["message"] == "too many retained messages"
+    assert refusal(sender) == "too many retained messages"
 
 
 def test_octets_of_retained_messages_that_take_effect_later_are_bounded():
@@ -287,18 +290,13 @@ def test_octets_of_retained_messages_that_take_effect_later_are_bounded():
     for number in range(20):
         sender.put("/topic/a", "x" * 100, retain="set", delay="10")
         sender.put(f"/topic/{number}", "x" * 400, retain="set", delay="10")
-    later(bench, 1)
+    bench.later(1)
     retained = destinations_of(bench).retained.queues
     assert sum(queue.octets for queue in retained.values()) < 1000 + 500
     assert len(retained) == 3
 
 
-# ---- durable subscriptions ----
-
-
-def durable(peer, name, **headers):
-    peer.subscribe("/topic/a", durable_subscription_name=name, **headers)
-    peer.send("UNSUBSCRIBE", id="1")
+# ---- durable and composite subscriptions ----
 
 
 def test_names_and_selectors_of_durable_subscriptions(monkeypatch):
@@ -306,23 +304,20 @@ def test_names_and_selectors_of_durable_subscriptions(monkeypatch):
     pytest.importorskip("lark")
     monkeypatch.setattr(durables, "_MOST_SELECTED", 30)
     bench = Bench()
-    peer = bench.peer(connect=False)
-    peer.connect(client_id="me")
-    durable(peer, "n" * (LONGEST_NAME - 3))
+
+    def durable(peer, name, **headers):
+        peer.subscribe("/topic/a", durable_subscription_name=name, **headers)
+        peer.send("UNSUBSCRIBE", id="1")
+        return [frame.headers["message"] for frame in peer.take()]
+
+    peer = bench.client(client_id="me")
+    assert durable(peer, "n" * (LONGEST_NAME - 3)) == []
     for number in range(3):
-        durable(peer, f"n{number}", selector="color = 'r'")  # the same one is kept once
-    durable(peer, "m", selector="size > " + "1" * 12)
-    assert peer.take() == []
-    durable(peer, "past", selector="n > 12")
-    assert peer.take()[0].headers["message"] == "too many selectors"
-    peer = bench.peer(connect=False)
-    peer.connect(client_id="me")
-    durable(peer, "n" * (LONGEST_NAME - 2))
-    assert "too long" in peer.take()[0].headers["message"]
+        assert durable(peer, f"n{number}", selector="color = 'r'") == []  # the same one is kept once
+    assert durable(peer, "m", selector="size > " + "1" * 12) == []
+    assert durable(peer, "past", selector="n > 12") == ["too many selectors"]
+    assert "too long" in durable(bench.client(client_id="me"), "n" * (LONGEST_NAME - 2))[0]
     assert len(destinations_of(bench).durables.by_name) == 5
-
-
-# ---- composite destinations ----
 
 
 @pytest.mark.parametrize(
@@ -337,8 +332,7 @@ def test_names_and_selectors_of_durable_subscriptions(monkeypatch):
 )
 def test_a_composite_subscription_of_which_a_part_is_refused(destination, headers, config):
     bench = Bench(composite=True, **config)
-    peer = bench.peer(connect=False)
-    peer.connect(client_id="me")
+    peer = bench.client(client_id="me")
     bench.peer().put("/queue/a", "kept")
     peer.subscribe(destination, **headers)
     assert peer.error()
@@ -346,22 +340,18 @@ def test_a_composite_subscription_of_which_a_part_is_refused(destination, header
     assert destinations_of(bench).durables.by_name == {}
     assert list(bench.store.subscriptions()) == []
     assert not peer.session.consumers
-    assert queue_of(bench).consumers == []
-    other = bench.peer()
-    other.subscribe("/queue/a")
-    assert other.bodies() == [b"kept"]
+    assert bench.queue().consumers == []
+    assert bench.left() == [b"kept"]
 
 
 def test_a_composite_of_as_many_parts_as_there_may_be():
     peer = Bench(composite=True).peer()
-    peer.put(",".join(f"/queue/{number}" for number in range(16)), "x")
-    peer.subscribe(",".join(f"/queue/{number}" for number in range(16)))
+    most = ",".join(f"/queue/{number}" for number in range(16))
+    peer.put(most, "x")
+    peer.subscribe(most)
     assert peer.bodies() == [b"x"] * 16
-    peer.subscribe(",".join(f"/queue/{number}" for number in range(17)), "2")
-    assert peer.error().headers["message"] == "too many destinations"
-
-
-# ---- names that stand for others, and rules ----
+    peer.subscribe(f"{most},/queue/16", "2")
+    assert refusal(peer) == "too many destinations"
 
 
 @pytest.mark.parametrize("command", ["SEND", "SUBSCRIBE"])
@@ -372,7 +362,7 @@ def test_no_other_name_leads_around_the_rules(command, name):
     queue = destinations_of(bench).queue(name)
     peer = bench.peer()
     peer.send(command, destination=f"/amq/queue/{name}", id="1")
-    assert peer.error().headers["message"] in ("no such queue", f"not allowed to {command.lower()} there")
+    assert refusal(peer) in ("no such queue", f"not allowed to {command.lower()} there")
     assert (queue.count, queue.consumers) == (0, [])
 
 
@@ -381,21 +371,17 @@ def test_no_other_name_leads_to_a_temporary_queue_of_somebody_else():
     owner.subscribe("/temp-queue/mine")
     (name,) = destinations_of(bench).owners
     peer.subscribe(f"/amq/queue/{name}")
-    assert peer.error().headers["message"] == "no such queue"
+    assert refusal(peer) == "no such queue"
 
 
 @pytest.mark.parametrize("command", ["SEND", "SUBSCRIBE"])
 @pytest.mark.parametrize(("queue", "allowed"), [("secret", False), ("open", True)])
 def test_dead_letters_go_nowhere_where_their_sender_may_not(command, queue, allowed):
-    rules = (Rule(action="send", destination="/queue/secret", allow=False), Rule())
-    peer = Bench(rules=rules).peer()
+    peer = Bench(rules=(Rule(action="send", destination="/queue/secret", allow=False), Rule())).peer()
     dead = {"x_dead_letter_exchange": "", "x_dead_letter_routing_key": queue}
     peer.send(command, destination="/queue/a", id="1", **dead)
     assert peer.closed is not allowed
-    assert allowed or peer.error().headers["message"] == "not allowed to send there"
-
-
-# ---- numbers ----
+    assert allowed or refusal(peer) == "not allowed to send there"
 
 
 def test_credit_does_not_grow_beyond_what_there_can_be():
@@ -412,7 +398,7 @@ def test_credit_does_not_grow_beyond_what_there_can_be():
     assert consumer.flow._messages <= UNLIMITED
     assert consumer.flow._octets <= 2**62
     peer.subscribe("/queue/b", "2", ack="client", credit=str(UNLIMITED + 1))
-    assert peer.error().headers["message"].startswith("bad ")
+    assert refusal(peer).startswith("bad ")
 
 
 @pytest.mark.parametrize("name", ["x_message_ttl", "x_expires", "x_max_length", "x_max_length_bytes"])
@@ -421,39 +407,7 @@ def test_the_largest_queue_arguments(name):
     peer = bench.peer()
     peer.subscribe("/queue/a", **{name: "9" * 15})
     peer.put("/queue/a", "x")
-    later(bench, 5)
+    bench.later(5)
     assert peer.bodies() == [b"x"]
     peer.subscribe("/queue/b", "2", **{name: "9" * 16})
-    assert peer.error().headers["message"].startswith("bad x-")
-
-
-# ---- what is looked at ----
-
-
-@pytest.mark.parametrize(("size", "legacy"), [(8192, None), (8193, False)])
-def test_a_first_frame_that_never_ends(size, legacy):
-    head = b"CONNECT\nusername:"
-    assert is_legacy(head + b"a" * (size - len(head))) is legacy
-    if legacy is False:
-        peer = Bench(detect_legacy=True).peer(connect=False)
-        peer.raw(head + b"a" * 10_000)
-        assert peer.error().headers["message"]
-
-
-@pytest.mark.parametrize("mode", ["client", "client-individual"])
-def test_received_messages_at_their_limit(mode):
-    bench = Bench(max_subscriptions=3)
-    peer = bench.peer()
-    receive = f"RECEIVE\nid:1\ndestination:/queue/a\nack:{mode}\n\n\0".encode()
-    for _ in range(4):
-        peer.put("/queue/a", "x")
-    for _ in range(3):
-        peer.raw(receive)
-    messages = peer.take()
-    assert [frame.command for frame in messages] == ["MESSAGE"] * 3
-    peer.ack(messages[0])
-    peer.raw(receive)
-    assert peer.next("MESSAGE")
-    peer.raw(receive)
-    assert peer.error().headers["message"] == "too many unacknowledged RECEIVEs"
-    assert len(queue_of(bench).messages) == 3
+    assert refusal(peer).startswith("bad x-")

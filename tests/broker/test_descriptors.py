@@ -1,15 +1,11 @@
 """A broker process without file descriptors: who comes too late is told or closed, and all others are served."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re
 import socket
-import ssl
 import sys
 import time
-from collections.abc import Iterator
 
 import pytest
 from patience import patience
@@ -34,97 +30,54 @@ REQUEST = b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: Upgrade\r\nUpgrade:
 
 
 class Limited(BrokerProcess):
-    """One with few descriptors, which it cannot raise."""
+    """One with few descriptors, which it cannot raise. Its connections are closed after each test."""
 
-    def limit(self, number: int) -> None:
+    def reduce(self, number):
         import resource
 
-        assert self._process is not None
-        resource.prlimit(self._process.pid, resource.RLIMIT_NOFILE, (number, LIMIT))
+        resource.prlimit(self.pid, resource.RLIMIT_NOFILE, (number, LIMIT))
 
-    def descriptors(self) -> int:
-        assert self._process is not None
-        return len(os.listdir(f"/proc/{self._process.pid}/fd"))
-
-    def held(self) -> int:
-        """Descriptors of sockets and of messages; folders and spare ones are opened once and stay."""
-        assert self._process is not None
-        folder = f"/proc/{self._process.pid}/fd"
-        found = 0
+    def descriptors(self):
+        """What each descriptor is."""
+        folder, found = f"/proc/{self.pid}/fd", []
         for name in os.listdir(folder):
             with contextlib.suppress(FileNotFoundError):
-                target = os.readlink(f"{folder}/{name}")
-                found += target.startswith("socket:") or "/incoming/" in target or "/bodies/" in target
+                found.append(os.readlink(f"{folder}/{name}"))
         return found
+
+    def held(self):
+        """Descriptors of sockets and of messages; folders and spare ones are opened once and stay."""
+        return sum(any(each in name for each in ("socket:", "/incoming/", "/bodies/")) for name in self.descriptors())
+
+    def connect(self, kind="tcp"):
+        port = self.address[{"tcp": "port", "tls": "tls_port", "ws": "ws_port", "legacy": "legacy_port"}[kind]]
+        sock = socket.create_connection(("127.0.0.1", port), patience(30))
+        self.open.append(sock)
+        return sock
 
 
 @pytest.fixture(scope="module", params=["--no-uvloop", "--uvloop"])
-def broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Limited]:
+def process(request, tmp_path_factory, certificate):
     if request.param == "--uvloop":
         pytest.importorskip("uvloop")
-    trustme = pytest.importorskip("trustme")
-    folder = tmp_path_factory.mktemp("broker")
     config = '[listen]\nlegacy = 0\n[messages]\nlarge = "1 KiB"\n'
     fields = {"upload_timeout": 0.5, "max_uploads": 8, "user_uploads": 8}
-    trustme.CA().issue_cert("localhost").private_key_and_cert_chain_pem.write_to_path(folder / "server.pem")
-    flags = (request.param, "--tls-port", "0", "--tls-cert", str(folder / "server.pem"))
-    with Limited(folder, config=config, fields=fields, flags=flags) as process:
-        process.limit(LIMIT)
+    flags = (request.param, "--tls-port", "0", "--tls-cert", certificate.both)
+    with Limited(tmp_path_factory.mktemp("broker"), config=config, fields=fields, flags=flags) as process:
+        process.open = []
+        process.reduce(LIMIT)
         yield process
 
 
-PORTS = {"tcp": "port", "tls": "tls_port", "ws": "ws_port", "legacy": "legacy_port"}
-_open: list[socket.socket] = []
-
-
-@pytest.fixture(autouse=True)
-def closing(broker: Limited) -> Iterator[None]:
+@pytest.fixture
+def broker(process):
     """Afterwards all connections are closed, and the next one is served again."""
-    yield
-    while _open:
-        _open.pop().close()
-    wait_until_served(broker)
-
-
-def connect(broker: Limited, kind: str = "tcp") -> socket.socket:
-    sock = socket.create_connection(("127.0.0.1", broker.address[PORTS[kind]]), patience(30))
-    _open.append(sock)
-    return sock
-
-
-def told(sock: socket.socket) -> bytes:
-    """All that comes until the end, which has to come."""
-    found = b""
-    with contextlib.suppress(ConnectionError):
-        while data := sock.recv(65536):
-            found += data
-    return found
-
-
-def exchange(sock: socket.socket, parser: stompcodec.Parser, data: bytes) -> Frame:
-    sock.sendall(data)
-    while True:
-        for frame in parser.feed(sock.recv(65536)):
-            return frame
-
-
-def occupy(broker: Limited) -> list[socket.socket]:
-    """Connect until there are no descriptors; those who are served."""
-    served, refused = [], []
-    for _ in range(LIMIT):
-        sock = connect(broker)
-        sock.sendall(CONNECT)
-        first = sock.recv(5)
-        (served if first == b"CONNE" else refused).append(sock)
-    assert len(served) > 10
-    assert len(refused) > 10
-    return served
-
-
-def wait_until_served(broker: Limited) -> None:
+    yield process
+    while process.open:
+        process.open.pop().close()
     give_up = time.monotonic() + patience(30)
     while True:
-        with connect(broker) as sock:
+        with process.connect() as sock:
             sock.sendall(CONNECT)
             with contextlib.suppress(ConnectionError):
                 if sock.recv(9) == b"CONNECTED":
@@ -133,28 +86,52 @@ def wait_until_served(broker: Limited) -> None:
         time.sleep(0.02)
 
 
+def told(sock):
+    """All that comes until the end, which has to come."""
+    found = b""
+    with contextlib.suppress(ConnectionError):
+        while data := sock.recv(65536):
+            found += data
+    return found
+
+
+def exchange(sock, parser, data):
+    sock.sendall(data)
+    while True:
+        for frame in parser.feed(sock.recv(65536)):
+            return frame
+
+
+def occupy(broker):
+    """Connect until there are no descriptors; those who are served."""
+    answers = []
+    for _ in range(LIMIT):
+        sock = broker.connect()
+        sock.sendall(CONNECT)
+        answers.append((sock, sock.recv(5)))
+    served = [sock for sock, answer in answers if answer == b"CONNE"]
+    assert 10 < len(served) < LIMIT - 10
+    return served
+
+
 @pytest.mark.parametrize("kind", ["tcp", "tls", "ws", "legacy"])
-def test_who_comes_too_late_is_told_or_closed(broker: Limited, kind: str) -> None:
+def test_who_comes_too_late_is_told_or_closed(broker, kind):
     occupy(broker)
-    late = [connect(broker, kind) for _ in range(20)]
+    late = [broker.connect(kind) for _ in range(20)]
     request = {"tls": b"", "ws": REQUEST}.get(kind, CONNECT)
     for sock in late:
         with contextlib.suppress(ConnectionError):
             sock.sendall(request)
     answers = [told(sock) for sock in late]  # each comes to its end
-    words = {
-        "tcp": b"ERROR\nmessage:too many connections\n",
-        "legacy": b"ERROR\nmessage:too many connections\n",
-        "ws": b"HTTP/1.1 503 Service Unavailable\r\n",
-        "tls": b"",
-    }[kind]
+    error = b"ERROR\nmessage:too many connections\n"
+    words = {"ws": b"HTTP/1.1 503 Service Unavailable\r\n", "tls": b""}.get(kind, error)
     assert all(answer.startswith(words) or not answer for answer in answers)
     if words:
         assert sum(answer.startswith(words) for answer in answers) >= 10
         assert any(b"connect again later" in answer for answer in answers)
 
 
-def test_others_are_served_meanwhile_and_files_are_made(broker: Limited) -> None:
+def test_others_are_served_meanwhile_and_files_are_made(broker):
     """A stored message and a large one, with all connections taken."""
     served = occupy(broker)
     first, parser = served[0], stompcodec.Parser("1.2")
@@ -171,12 +148,12 @@ def test_others_are_served_meanwhile_and_files_are_made(broker: Limited) -> None
     assert [len(frame.body) for frame in found] == [10, 5000, 200_000]
 
 
-def test_the_log_stays_short(broker: Limited) -> None:
+def test_the_log_stays_short(broker):
     """A line a second at most, however many come; nothing of asyncio."""
     occupy(broker)
     before, began = broker.log.stat().st_size, time.monotonic()
     for _ in range(5):
-        late = [connect(broker) for _ in range(CLIENTS)]
+        late = [broker.connect() for _ in range(CLIENTS)]
         for sock in late:
             told(sock)
             sock.close()
@@ -189,26 +166,29 @@ def test_the_log_stays_short(broker: Limited) -> None:
     assert all(re.search(r"no more connections, with 64 file descriptors: \d+ refused \(raise", line) for line in lines)
 
 
-def test_without_a_single_descriptor(broker: Limited) -> None:
+def test_without_a_single_descriptor(broker):
     """Also the last ones, which are for files, are taken: the spare one is used to close who comes."""
     occupy(broker)
-    broker.limit(broker.descriptors() - 10)
+    broker.reduce(len(broker.descriptors()) - 10)
     try:
-        late = [connect(broker) for _ in range(20)]
+        late = [broker.connect() for _ in range(20)]
         answers = [told(sock) for sock in late]
         assert all(answer.startswith(b"ERROR\n") or not answer for answer in answers)
     finally:
-        broker.limit(LIMIT)
+        broker.reduce(LIMIT)
 
 
 @pytest.mark.parametrize("kind", ["tcp", "tls"])
-def test_half_sent_messages_end(broker: Limited, kind: str) -> None:
+def test_half_sent_messages_end(broker, kind, certificate):
     """Each of them is told, its file and its descriptors are free again; there are only so many at a time."""
     before = broker.held()
     wires = []
     for _ in range(12):
-        sock = connect(broker, kind)
-        wires.append(secured(sock) if kind == "tls" else sock)
+        sock = broker.connect(kind)
+        if kind == "tls":
+            sock = certificate.trusting.wrap_socket(sock, server_hostname="localhost")
+            broker.open.append(sock)
+        wires.append(sock)
         assert exchange(wires[-1], stompcodec.Parser("1.2"), CONNECT).command == "CONNECTED"
         wires[-1].sendall(b"SEND\ndestination:/queue/half\ncontent-length:50000\n\n" + bytes(20_000))
     answers = [told(wire) for wire in wires]
@@ -220,11 +200,3 @@ def test_half_sent_messages_end(broker: Limited, kind: str) -> None:
     while list((broker.folder / "data" / "incoming").iterdir()) or broker.held() > before:
         assert time.monotonic() < give_up
         time.sleep(0.01)
-
-
-def secured(sock: socket.socket) -> socket.socket:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    wire = context.wrap_socket(sock)
-    _open.append(wire)
-    return wire

@@ -1,22 +1,20 @@
 """What layers of the transport keep, as an unfinished frame of WebSocket, is in the memory account of its session."""
 
-from __future__ import annotations
-
 import itertools
-from typing import Any
 
 import pytest
 from broker.audit import difference
 from broker.crowd import masked
 from broker.harness import FaultyStore
-from broker.sessions.test_websocket_turns import browser
-from broker.sockets import CONFIG, Client, run, send, until
+from broker.sockets import CONFIG, Client, browser, run, send, served, until
 from transport.messages import BINARY, frame
 
 from stompcodec.broker.memory import below_cost
-from stompcodec.broker.server import Server, _Peer
+from stompcodec.broker.server import _Peer
 from stompcodec.broker.sessions.session import Session
 from stompcodec.spec import Limits
+
+pytest.importorskip("websockets")
 
 MIB = 2**20
 HEAD = 14  # bytes of a frame's own head, with a long length and a mask
@@ -27,62 +25,51 @@ SMALL = CONFIG.replace(
 )
 
 
-@pytest.fixture(autouse=True)
-def _library() -> None:
-    pytest.importorskip("websockets")
-
-
-def whole(size: int, *headers: str) -> bytes:
+def whole(size, *headers):
     """A SEND in one frame of WebSocket, which has so many bytes with its head; its length is written in 8 bytes."""
     text = send("/queue/a", "", *headers).encode()[:-1]
     return masked(text + b"x" * (size - HEAD - len(text) - 1) + b"\0")
 
 
-def held(server: Server) -> int:
+def held(server):
     """Bytes that sessions hold, by the account, which is right."""
     assert difference(server.broker) == {}
     return server.broker.account.held
 
 
-async def holds(server: Server, count: int) -> None:
+async def holds(server, count):
     """Wait until sessions hold just so much."""
     await until(lambda: server.broker.account.held == count)
     assert held(server) == count
 
 
-# ---- counted, and freed ----
-
-
 @pytest.mark.parametrize("size", [HEAD + 40, 20_000, 3 * MIB])
-def test_an_unfinished_frame_is_counted_until_it_is_whole(size: int) -> None:
+@served(CONFIG)
+async def test_an_unfinished_frame_is_counted_until_it_is_whole(server, size):
     octets = whole(size, "receipt:r")
-
-    async def main(server: Server) -> None:
-        async with browser(server) as raw:
-            assert held(server) == 0
-            for begin, end in itertools.pairwise([0, HEAD + 1, size // 2 + HEAD // 2, size - 1]):
-                await raw.send(octets[begin:end])
-                await holds(server, below_cost(end - HEAD))
-            await raw.send(octets[-1:])
-            await raw.until(b"receipt-id:r")
-            assert held(server) == 0
-            await raw.send(octets + octets[:-1])  # what stands behind a whole frame
-            await raw.until(b"receipt-id:r")
-            await holds(server, below_cost(size - 1 - HEAD))
-            (peer,) = server.peers.values()
-            layer: Any = peer.wire._layer
-        await until(lambda: not server.peers)
+    async with browser(server) as raw:
         assert held(server) == 0
-        assert layer.buffered == 0, "it would stay until the next garbage collection"
+        for begin, end in itertools.pairwise([0, HEAD + 1, size // 2 + HEAD // 2, size - 1]):
+            await raw.send(octets[begin:end])
+            await holds(server, below_cost(end - HEAD))
+        await raw.send(octets[-1:])
+        await raw.until(b"receipt-id:r")
+        assert held(server) == 0
+        await raw.send(octets + octets[:-1])  # what stands behind a whole frame
+        await raw.until(b"receipt-id:r")
+        await holds(server, below_cost(size - 1 - HEAD))
+        (peer,) = server.peers.values()
+        layer = peer.wire._layer
+    await until(lambda: not server.peers)
+    assert held(server) == 0
+    assert layer.buffered == 0, "it would stay until the next garbage collection"
 
-    run(main, CONFIG)
 
-
-def test_nothing_more_comes_in_while_an_error_waits_for_the_disk() -> None:
+def test_nothing_more_comes_in_while_an_error_waits_for_the_disk():
     """The ERROR goes out behind a receipt, and that behind a commit. The peer sends an endless frame meanwhile."""
     store = FaultyStore(background=True)
 
-    async def main(server: Server) -> None:
+    async def main(server):
         async with browser(server) as raw:
             (peer,) = server.peers.values()
             persistent = frame(BINARY, send("/queue/a", "", "persistent:true", "receipt:r").encode())
@@ -91,7 +78,7 @@ def test_nothing_more_comes_in_while_an_error_waits_for_the_disk() -> None:
             await until(lambda: peer.session.memory.below > 0)
             peer.session.fail("the test says so")
             assert (peer.session.ended, peer.session.closing) == (True, False)
-            layer: Any = peer.wire._layer
+            layer = peer.wire._layer
             assert layer.buffered == 0
             await raw.send(b"x" * 100_000)
             async with browser(server):  # when it is there, the loop has read what the others have sent
@@ -104,66 +91,49 @@ def test_nothing_more_comes_in_while_an_error_waits_for_the_disk() -> None:
     run(main, CONFIG, store=store)
 
 
-def test_what_waits_for_its_turn_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen = []
-
-    def wait(peer: _Peer) -> None:
-        original(peer)
-        layer: Any = peer.wire._layer
-        seen.append(layer.buffered)
-        assert peer.session.memory.below == layer.buffered
-        assert difference(peer.server.broker) == {}
-
+@served(CONFIG)
+async def test_what_waits_for_its_turn_is_counted(server, monkeypatch):
+    seen, told = [], []
     original, note = _Peer.wait, Session.note_below
+
+    def wait(peer):
+        original(peer)
+        seen.append(peer.wire._layer.buffered)
+        assert peer.session.memory.below == seen[-1]
+        assert difference(server.broker) == {}
+
     monkeypatch.setattr(_Peer, "wait", wait)
-    told = []
     monkeypatch.setattr(Session, "note_below", lambda session, octets: (told.append(octets), note(session, octets)))
-
-    async def main(server: Server) -> None:
-        async with browser(server) as raw:
-            await raw.send(frame(BINARY, b"\n") * 5000)
-            await raw.send(frame(BINARY, send("/queue/a", "x", "receipt:last").encode()))
-            await raw.until(b"receipt-id:last")
-            assert max(seen) > 5000
-            assert told[-1] == 0
-            assert held(server) == 0
-
-    run(main, CONFIG)
+    async with browser(server) as raw:
+        await raw.send(frame(BINARY, b"\n") * 5000)
+        await raw.send(frame(BINARY, send("/queue/a", "x", "receipt:last").encode()))
+        await raw.until(b"receipt-id:last")
+        assert max(seen) > 5000
+        assert told[-1] == 0
+        assert held(server) == 0
 
 
-# ---- who has to go ----
+@served(SMALL)
+async def test_the_session_that_holds_most_is_ended_and_others_go_on(server):
+    async with browser(server) as small, browser(server) as large, browser(server) as late:
+        client = await Client.connect(server)
+        octets = whole(MIB, "receipt:small")
+        await small.send(octets[: MIB // 2])
+        await large.send(whole(4 * MIB)[: 2 * MIB])
+        await holds(server, below_cost(MIB // 2 + 2 * MIB - 2 * HEAD))
+        await late.send(whole(4 * MIB)[: MIB - 1])  # too much, together
+        assert b"message:the broker is short of memory" in await large.rest()
+        await holds(server, below_cost(MIB // 2 + MIB - 1 - 2 * HEAD))
+        await small.send(octets[MIB // 2 :])
+        await small.until(b"receipt-id:small")
+        assert (await client.ask(send("/queue/a", "x", "receipt:tcp"))).headers["receipt-id"] == "tcp"
 
 
-def test_the_session_that_holds_most_is_ended_and_others_go_on() -> None:
-    async def main(server: Server) -> None:
-        async with browser(server) as small, browser(server) as large, browser(server) as late:
-            client = await Client.connect(server)
-            octets = whole(MIB, "receipt:small")
-            await small.send(octets[: MIB // 2])
-            await large.send(whole(4 * MIB)[: 2 * MIB])
-            await holds(server, below_cost(MIB // 2 + 2 * MIB - 2 * HEAD))
-            await late.send(whole(4 * MIB)[: MIB - 1])  # too much, together
-            answer = await large.rest()
-            assert b"message:the broker is short of memory" in answer
-            await holds(server, below_cost(MIB // 2 + MIB - 1 - 2 * HEAD))
-            await small.send(octets[MIB // 2 :])
-            await small.until(b"receipt-id:small")
-            client.send(send("/queue/a", "x", "receipt:tcp"))
-            assert (await client.frame()).headers["receipt-id"] == "tcp"
-            await client.close()
-
-    run(main, SMALL)
-
-
-def test_a_frame_that_comes_to_its_end_is_not_counted_twice() -> None:
+@served(SMALL)
+async def test_a_frame_that_comes_to_its_end_is_not_counted_twice(server):
     """It fits as long as it is unfinished; then it is with the session, and no more with the layer."""
-    size = 3 * MIB
-
-    async def main(server: Server) -> None:
-        async with browser(server) as raw:
-            head = send("/queue/a", "", "receipt:r").encode()[:-1]
-            await raw.send(masked(head + b"x" * size))  # of a body that goes on in the next frame
-            await raw.send(masked(b"\0"))
-            await raw.until(b"receipt-id:r")
-
-    run(main, SMALL)
+    async with browser(server) as raw:
+        head = send("/queue/a", "", "receipt:r").encode()[:-1]
+        await raw.send(masked(head + b"x" * 3 * MIB))  # of a body that goes on in the next frame
+        await raw.send(masked(b"\0"))
+        await raw.until(b"receipt-id:r")

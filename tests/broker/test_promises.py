@@ -1,7 +1,5 @@
 """The page of promises names keys, tests and commands that exist."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The session scenarios against our broker, over TCP and WebSocket. `make scenarios`: those of FOLDER."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -1,208 +1,153 @@
-"""The broker over real sockets: turns, receipts that follow the disk, back-pressure, deadlines, and a tidy end."""
-
-from __future__ import annotations
+"""The broker over real sockets: turns, receipts that follow the disk, listeners, large messages, and a tidy end."""
 
 import asyncio
+import contextlib
 import json
 import os
+import socket
 import ssl
 import time
-from pathlib import Path
-from typing import Any
+import zlib
 
 import pytest
-from broker.sockets import CONFIG, Client, run, send, subscribe, until
+from broker.crowd import connect_frame, masked
+from broker.sockets import CONFIG, Client, browser, run, send, served, subscribe, until
+from crash.process import BrokerProcess
 from patience import patience
 
-from stompcodec import Frame
-from stompcodec.broker.server import Server, serve
+from stompcodec.broker.config import Config
+from stompcodec.broker.server import serve
 from stompcodec.broker.storage.store import MemoryStore
 from stompcodec.errors import StoreError
 
+MIB = 2**20
+
 
 class CountingStore(MemoryStore):
-    """Counts commits, and fails or waits on demand."""
+    """Counts commits, and waits on demand."""
 
-    def __init__(self) -> None:
+    def __init__(self, later=0.0):
         super().__init__()
-        self.commits: list[int] = []
-        self.fails = False
-        self.later = 0.0
-        self.closed = False
+        self.commits, self.later, self.closed = [], later, False
 
-    def commit_later(self, done: Any, call_soon: Any) -> None:
+    def commit_later(self, done, call_soon):
         """At once, or `later` seconds from now."""
         self.commits.append(self.pending)
         self.commit()
-        error = StoreError("the disk is full") if self.fails else None
         if self.later:
-            asyncio.get_running_loop().call_later(self.later, done, error)
+            asyncio.get_running_loop().call_later(self.later, done, None)
         else:
-            done(error)
+            done(None)
 
-    def close(self) -> None:
+    def close(self):
         self.closed = True
         super().close()
 
 
-class Spy:
-    """A wire whose writes are counted."""
-
-    def __init__(self, wire: Any, writes: list[int]) -> None:
-        self.wire = wire
-        self.writes = writes
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.wire, name)
-
-    def write(self, chunks: list[bytes]) -> None:
-        self.writes.append(len(chunks))
-        self.wire.write(chunks)
+async def clients(server, count=2):
+    return [await Client.connect(server) for _ in range(count)]
 
 
-# ---- turns ----
+async def received(client, *frame):
+    """The receipt of a SEND."""
+    answer = await client.ask(send(*frame))
+    assert answer.command == "RECEIPT", answer
+    return answer.headers["receipt-id"]
 
 
-def test_memory_is_given_back_for_what_the_journal_lets_go_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def main(server: Server) -> None:
-        seen: list[int] = []
-        monkeypatch.setattr(server._heap, "look", seen.append)
-        server.broker.journal.charge(server.broker.journal.batch, 77)
-        server.turn()
-        server._tick(True)
-        assert (server._heap._most, seen) == (77, [77])
-
-    run(main)
+@served()
+async def test_memory_is_given_back_for_what_the_journal_lets_go_too(server, monkeypatch):
+    seen = []
+    monkeypatch.setattr(server._heap, "look", seen.append)
+    server.broker.journal.charge(server.broker.journal.batch, 77)
+    server.turn()
+    server._tick(True)
+    assert (server._heap._most, seen) == (77, [77])
 
 
-def test_no_receipt_without_the_disk() -> None:
-    store = CountingStore()
-
-    async def main(server: Server) -> None:
-        store.fails = True
-        client, other = await Client.connect(server), await Client.connect(server)
-        answer = await client.ask(send("/queue/a", "x", "persistent:true", "receipt:r"))
-        assert answer.command == "ERROR"
-        assert answer.get("receipt-id") in (None, "r")
-        assert await client.rest() == []
-        assert (await other.ask(send("/queue/b", "x", "persistent:false", "receipt:r"))).command == "RECEIPT"
-        store.fails = False
-        assert (await other.ask(send("/queue/b", "x", "persistent:true", "receipt:r2"))).headers["receipt-id"] == "r2"
-        assert (await other.ask(subscribe("/queue/a"))).command == "RECEIPT"
-        assert (await other.ask(send("/queue/a", "second"))).body == b"second"
-        for each in (client, other):
-            await each.close()
-
-    run(main, store=store)
+@served(max_queue_messages=500)
+async def test_a_full_queue_stops_its_producer_only(server):
+    producer, other = await clients(server)
+    producer.send(send("/queue/full", "x" * 1000) * 40_000)
+    flooding = asyncio.ensure_future(producer.writer.drain())
+    await until(lambda: any(peer.paused for peer in server.peers.values()))
+    assert await received(other, "/queue/b", "x", "receipt:r")
+    assert not flooding.done()
+    await other.ask(subscribe("/queue/full"))
+    for _ in range(40_000):
+        assert (await other.frame()).body == b"x" * 1000
+    await flooding
+    await until(lambda: not any(peer.paused for peer in server.peers.values()))
 
 
-def test_a_full_queue_stops_its_producer_only() -> None:
-    async def main(server: Server) -> None:
-        producer, other = await Client.connect(server), await Client.connect(server)
-        producer.send(send("/queue/full", "x" * 1000) * 40_000)
-        flooding = asyncio.ensure_future(producer.writer.drain())
-        await until(lambda: any(peer.paused for peer in server.peers.values()))
-        assert (await other.ask(send("/queue/b", "x", "receipt:r"))).command == "RECEIPT"
-        assert not flooding.done()
-        await other.ask(subscribe("/queue/full"))
-        for _ in range(40_000):
-            assert (await other.frame()).body == b"x" * 1000
-        await flooding
-        await until(lambda: not any(peer.paused for peer in server.peers.values()))
-        for client in (producer, other):
-            await client.close()
-
-    run(main, CONFIG.replace(max_queue_messages=500))
-
-
-def test_tls(tmp_path: Path) -> None:
+def test_tls(certificate):
     """Its own port, with the certificate of the config; a client that does not trust it gets nothing."""
-    trustme = pytest.importorskip("trustme")
-    authority = trustme.CA()
-    issued = authority.issue_cert("127.0.0.1")
-    cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
-    issued.cert_chain_pems[0].write_to_path(cert)
-    issued.private_key_pem.write_to_path(key)
-    trusting = ssl.create_default_context()
-    authority.configure_trust(trusting)
 
-    async def main(server: Server) -> None:
+    @served(tls_port=0, tls_cert=certificate.cert, tls_key=certificate.key)
+    async def main(server):
         assert server.tls_port not in (None, server.port)
-        client = Client(*await asyncio.open_connection("127.0.0.1", server.tls_port, ssl=trusting))
+        client = Client(*await asyncio.open_connection("127.0.0.1", server.tls_port, ssl=certificate.trusting))
         assert (await client.ask("CONNECT\naccept-version:1.2\nhost:/\n\n\0")).command == "CONNECTED"
         assert [peer.listener for peer in server.peers.values()] == ["tls"]
         body = "x" * 1_000_000
         await client.ask(subscribe("/queue/a"))
         assert (await client.ask(send("/queue/a", body))).body == body.encode()
-        await client.close()
         with pytest.raises(ssl.SSLError):
             await asyncio.open_connection("127.0.0.1", server.tls_port, ssl=ssl.create_default_context())
 
-    run(main, CONFIG.replace(tls_port=0, tls_cert=str(cert), tls_key=str(key)))
+    main()
 
 
-def test_a_slow_disk_holds_up_those_who_store_only() -> None:
+def test_a_slow_disk_holds_up_those_who_store_only():
     """Their receipts follow the commit, in the background; others are answered meanwhile; memory stays bounded."""
-    store = CountingStore()
-    store.later = 0.2
+    store = CountingStore(later=0.2)
 
-    async def main(server: Server) -> None:
-        durable, transient = await Client.connect(server), await Client.connect(server)
+    async def main(server):
+        durable, transient = await clients(server)
         began = time.monotonic()
         for number in range(3):  # three batches, unless the first two are one
             durable.send(send("/queue/a", "x", "persistent:true", f"receipt:{number}"))
             for _ in range(20):
-                assert (
-                    await transient.ask(send("/queue/b", "x", "persistent:false", "receipt:r"))
-                ).command == "RECEIPT"
+                assert await received(transient, "/queue/b", "x", "persistent:false", "receipt:r")
         assert not durable.frames
         assert [(await durable.frame()).headers["receipt-id"] for _ in range(3)] == ["0", "1", "2"]
         assert time.monotonic() - began >= 0.2
         assert len(store.commits) in (2, 3)
-        durable.send("".join(send("/queue/a", "x", "persistent:true") for _ in range(50_000)))
+        durable.send(send("/queue/a", "x", "persistent:true") * 50_000)
         await until(lambda: any(peer.paused for peer in server.peers.values()))
-        assert (await transient.ask(send("/queue/b", "x", "persistent:false", "receipt:r"))).command == "RECEIPT"
+        assert await received(transient, "/queue/b", "x", "persistent:false", "receipt:r")
         store.later = 0.0
-        durable.send(send("/queue/a", "x", "persistent:true", "receipt:last"))
-        assert (await durable.frame()).headers["receipt-id"] == "last"
-        for client in (durable, transient):
-            await client.close()
+        assert await received(durable, "/queue/a", "x", "persistent:true", "receipt:last") == "last"
 
     run(main, store=store)
     assert sum(store.commits) == 50_004
 
 
-def test_stop_waits_for_the_disk() -> None:
+def test_stop_waits_for_the_disk():
     """What was on its way to the disk when the broker was told to stop gets there, and its receipt to the sender."""
-    store = CountingStore()
-    store.later = 0.2
+    store = CountingStore(later=0.2)
 
-    async def main() -> list[Frame]:
+    async def main():
         async with serve(CONFIG, store=store) as server:
             client = await Client.connect(server)
             client.send(send("/queue/a", "x", "persistent:true", "receipt:r"))
             await until(lambda: bool(store.commits))
         assert store.closed
-        frames = await client.rest()
+        assert [frame.command for frame in await client.rest()] == ["RECEIPT", "ERROR"]
         await client.close()
-        return frames
 
-    assert [frame.command for frame in asyncio.run(main())] == ["RECEIPT", "ERROR"]
-
-
-# ---- start and stop ----
+    asyncio.run(main())
 
 
-def test_stop_does_not_wait_for_who_does_not_read() -> None:
+def test_stop_does_not_wait_for_who_does_not_read():
     """A peer with megabytes in front of it, that reads nothing, is cut off after the time to drain."""
 
-    async def main() -> float:
+    async def main():
         async with serve(CONFIG.replace(drain_timeout=0.3)) as server:
-            deaf = await Client.connect(server)
+            deaf, producer = await clients(server)
             await deaf.ask(subscribe("/queue/a"))
             deaf.writer.transport.pause_reading()
-            producer = await Client.connect(server)
-            await producer.ask(send("/queue/a", "x" * 20_000_000, "receipt:r"))
+            await received(producer, "/queue/a", "x" * 20_000_000, "receipt:r")
             began = time.monotonic()
         took = time.monotonic() - began
         assert not server.peers
@@ -213,35 +158,25 @@ def test_stop_does_not_wait_for_who_does_not_read() -> None:
     assert asyncio.run(main()) < patience(5)
 
 
-def test_the_ready_file(tmp_path: Path) -> None:
+def test_the_ready_file(tmp_path):
+    pytest.importorskip("websockets")
     file = tmp_path / "ready"
     file.write_text("of an earlier broker")
-    seen = []
 
-    async def main(server: Server) -> None:
-        seen.append(json.loads(file.read_text()))
-        seen.append((server.port, server.ws_port))
+    async def main(server):
+        assert server.port != server.ws_port
+        address = {"host": "127.0.0.1", "port": server.port, "ws_port": server.ws_port}
+        assert json.loads(file.read_text()) == {"pid": os.getpid(), **address, "tls_port": None, "legacy_port": None}
         assert [path.name for path in tmp_path.iterdir()] == ["ready"]
 
-    pytest.importorskip("websockets")
     run(main, CONFIG.replace(ws_port=0), ready=file)
-    (port, ws_port) = seen[1]
-    assert seen[0] == {
-        "pid": os.getpid(),
-        "host": "127.0.0.1",
-        "port": port,
-        "ws_port": ws_port,
-        "tls_port": None,
-        "legacy_port": None,
-    }
-    assert port != ws_port
 
 
-def test_a_port_in_use_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_a_port_in_use_leaves_nothing_behind(tmp_path):
     """Neither an open listener nor a locked store nor a ready file."""
     config = CONFIG.replace(data=str(tmp_path / "data"))
 
-    async def main(server: Server) -> None:
+    async def main(server):
         taken = config.replace(port=server.port)
         for _ in range(2):
             with pytest.raises(OSError, match=str(server.port)):
@@ -252,3 +187,92 @@ def test_a_port_in_use_leaves_nothing_behind(tmp_path: Path) -> None:
                 await serve(config).start()
 
     run(main)
+
+
+# ---- listeners ----
+
+
+@pytest.mark.req("ART-ACC-01")
+@served(ports=(0, 0))
+async def test_stomp_on_several_ports(server):
+    """As 61613 and 61616; a queue is the same on all. By default there is one."""
+    assert Config().ports == ()
+    assert len({server.port, *server.ports}) == 3
+    assert server.address["ports"] == server.ports
+    consumer = await Client.connect(server)
+    await consumer.ask(subscribe("/queue/a"))
+    for port in server.ports:
+        server.port = port  # where `connect` goes
+        (await Client.connect(server)).send(send("/queue/a", str(port)))
+        assert (await consumer.frame()).body == str(port).encode()
+
+
+def frame_of(size):
+    """A SEND of so many octets, its receipt is r."""
+    head = b"SEND\ndestination:/queue/a\nreceipt:r\n\n"
+    return head + b"x" * (size - len(head) - 1) + b"\0"
+
+
+@pytest.mark.req("ART-WSK-01", "ART-WSK-02")
+@pytest.mark.parametrize("limit", [None, 65536])
+def test_frames_of_websocket_up_to_the_limit_are_accepted(limit):
+    """By default, what browsers send in one frame. A frame of STOMP may be larger."""
+    pytest.importorskip("websockets")
+
+    @served(ws_port=0, **({} if limit is None else {"ws_frame": limit}))
+    async def main(server):
+        async with browser(server) as raw:
+            await raw.send(masked(frame_of(limit or 3 * MIB)))
+            await raw.until(b"RECEIPT")
+            octets = frame_of(200_000)
+            for at in range(0, len(octets), 65536):
+                await raw.send(masked(octets[at : at + 65536], final=at + 65536 >= len(octets), opcode=0 if at else 2))
+            await raw.until(b"RECEIPT")
+            if limit is not None:
+                await raw.send(masked(frame_of(limit + 1)))
+                assert b"RECEIPT" not in await raw.rest()
+
+    main()
+
+
+@pytest.mark.long
+@pytest.mark.no_asan
+@pytest.mark.req("ART-LRG-01", "ART-LRG-02")
+@pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="no /proc here")
+def test_a_message_larger_than_the_memory_of_the_broker(tmp_path):
+    """64 MiB to a consumer that takes a piece now and then: the broker grows by a few MiB, and others are served."""
+    pytest.importorskip("click")
+    piece, count = (b"".join(b"%08d\0\xff" % number for number in range(MIB // 10 + 1)))[:MIB], 64
+    size = len(piece) * count
+    with BrokerProcess(tmp_path, memory=True) as broker, contextlib.ExitStack() as stack:
+        wires = [stack.enter_context(socket.create_connection(("127.0.0.1", broker.port))) for _ in range(3)]
+        for wire in wires:
+            wire.settimeout(patience(30))
+            wire.sendall(connect_frame())
+            assert wire.recv(65536).startswith(b"CONNECTED")
+        sender, consumer, other = wires
+        before = most = broker.rss()
+        sender.sendall(b"SEND\ndestination:/queue/a\nreceipt:r\ncontent-length:%d\n\n" % size)
+        for _ in range(count):
+            sender.sendall(piece)
+            most = max(most, broker.rss())
+        sender.sendall(b"\0")
+        assert sender.recv(65536).startswith(b"RECEIPT")
+        consumer.sendall(b"SUBSCRIBE\nid:0\ndestination:/queue/a\n\n\0")
+        head = b""
+        while b"\n\n" not in head:
+            head += consumer.recv(65536)
+        rest = head.partition(b"\n\n")[2]
+        crc, got = zlib.crc32(rest), len(rest)
+        for turn in range(20):
+            start = time.monotonic()
+            other.sendall(b"BEGIN\ntransaction:%d\nreceipt:%d\n\n\0" % (turn, turn))
+            assert other.recv(65536).startswith(b"RECEIPT")
+            assert time.monotonic() - start < patience(5)
+        while got < size + 2:
+            octets = consumer.recv(MIB)
+            assert octets
+            crc, got = zlib.crc32(octets, crc), got + len(octets)
+            most = max(most, broker.rss())
+        assert crc == zlib.crc32(b"\0\n", zlib.crc32(piece * count))
+    assert most - before < 16 * MIB

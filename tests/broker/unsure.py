@@ -5,8 +5,6 @@ from __future__ import annotations
 import sqlite3
 from typing import Any
 
-__all__ = ["Unsure"]
-
 
 class Unsure:
     """A connection whose COMMIT succeeds and reports a failure, as when the last fsync fails."""

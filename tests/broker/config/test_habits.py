@@ -72,9 +72,6 @@ def test_version_1_0_has_no_heart_beats(dialect, offered):
     assert connected.headers["heart-beat"] == "0,0"
 
 
-# ---- windows ----
-
-
 @pytest.mark.long
 @pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize("mode", ["auto", "client", "client-individual"])

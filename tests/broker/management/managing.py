@@ -33,9 +33,7 @@ class Managed(Bench):
 
     def ask(self, request: str, /, **fields: Any) -> dict[str, Any]:
         """The answer to this process, after as many turns as it takes."""
-        answers: list[dict[str, Any]] = []
-        asker = Asker(self.broker.virtual_host("/"), "a test")
-        self.management.begin(request, fields, asker, answers.append)
+        answers = self.begun(request, **fields)
         self.turn()
         assert len(answers) == 1
         check(answers[0])
@@ -60,6 +58,21 @@ class Managed(Bench):
         field = answer["error"]["field"]
         assert isinstance(field, str)
         return field
+
+    def bodies(self, destination: str = "/queue/a") -> list[str]:
+        return [row["body"] for row in self.result("messages", destination=destination)]
+
+    def count(self, order: str, destination: str = "/queue/a", **fields: Any) -> int:
+        """Give an order, and return how many messages it has taken."""
+        found = self.result(order, destination=destination, **fields)["messages"]
+        assert isinstance(found, int)
+        return found
+
+    def begun(self, request: str, **fields: Any) -> list[dict[str, Any]]:
+        """Begin a request that takes some turns; its answers, once they are there."""
+        answers: list[dict[str, Any]] = []
+        self.management.begin(request, fields, Asker(self.broker.virtual_host("/"), "a test"), answers.append)
+        return answers
 
     def row(self, destination: str) -> dict[str, Any]:
         (found,) = [row for row in self.result("destinations") if row["destination"] == destination]

@@ -4,25 +4,20 @@ import json
 from types import SimpleNamespace
 
 import pytest
-from broker.harness import FaultyStore
+from broker.harness import FaultyStore, switch
 from broker.management.managing import LOCAL, Managed
 
 from stompcodec.broker.management.management import Management
 from stompcodec.broker.management.schema import Asker
-from stompcodec.broker.sessions import plain
 
 
-def filled(count=6, store=None, destination="/queue/a", **config):
+def filled(count=6, store=None, **config):
     """A queue with messages, every second one persistent; and the sender."""
     bench = Managed(store, **config)
     peer = bench.peer(peer=LOCAL)
     for number in range(count):
-        peer.put(destination, f"m{number}", persistent="true" if number % 2 else "false", n=str(number))
+        peer.put("/queue/a", f"m{number}", persistent="true" if number % 2 else "false", n=str(number))
     return bench, peer
-
-
-def bodies(bench, destination="/queue/a"):
-    return [row["body"] for row in bench.result("messages", destination=destination)]
 
 
 def kept(bench):
@@ -31,55 +26,43 @@ def kept(bench):
     return sorted((one.queue.partition("\0")[2], one.tail[:-1].rpartition(b"\n\n")[2]) for one in stored)
 
 
+def durable(bench, **headers):
+    """A durable subscription, and its client."""
+    peer = bench.client(client_id="desk")
+    peer.subscribe("/topic/t", durable_subscription_name="all", **headers)
+    return peer
+
+
 # ---- purge and move ----
 
 
 def test_a_purge_may_be_limited_and_selective():
     bench, _ = filled()
-    assert bench.result("purge", destination="/queue/a", limit=2)["messages"] == 2
-    assert bodies(bench) == ["m2", "m3", "m4", "m5"]
-    assert bench.result("purge", destination="/queue/a", selector="n > 3")["messages"] == 2
-    assert bodies(bench) == ["m2", "m3"]
+    assert (bench.count("purge", limit=2), bench.bodies()) == (2, ["m2", "m3", "m4", "m5"])
+    assert (bench.count("purge", selector="n > 3"), bench.bodies()) == (2, ["m2", "m3"])
     (row, _) = bench.result("messages", destination="/queue/a")
-    assert bench.result("purge", destination="/queue/a", message_id=row["message_id"])["messages"] == 1
-    assert bodies(bench) == ["m3"]
-    assert bench.result("purge", destination="/queue/a")["messages"] == 1
-    assert bench.row("/queue/a")["ready"] == 0
-    assert kept(bench) == []
+    assert (bench.count("purge", message_id=row["message_id"]), bench.bodies()) == (1, ["m3"])
+    assert (bench.count("purge"), bench.row("/queue/a")["ready"], kept(bench)) == (1, 0, [])
 
 
 def test_a_move_to_a_topic_and_to_a_durable_subscription():
     bench, _ = filled(4)
-    consumer = bench.peer(connect=False)
-    consumer.connect(client_id="desk")
-    consumer.subscribe("/topic/t", durable_subscription_name="all")
-    consumer.lose()
-    assert bench.result("move", destination="/queue/a", to="/topic/t", limit=2)["messages"] == 2
-    assert bodies(bench, "desk.all") == ["m0", "m1"]
-    assert bench.result("move", destination="/queue/a", to="desk.all")["messages"] == 2
-    assert bodies(bench, "desk.all") == ["m0", "m1", "m2", "m3"]
+    durable(bench).lose()
+    assert (bench.count("move", to="/topic/t", limit=2), bench.bodies("desk.all")) == (2, ["m0", "m1"])
+    assert (bench.count("move", to="desk.all"), bench.bodies("desk.all")) == (2, ["m0", "m1", "m2", "m3"])
     assert {row["destination"] for row in bench.result("messages", destination="desk.all")} == {"/topic/t"}
     assert [body for _, body in kept(bench)] == [b"m1", b"m3"]
-    assert bench.result("purge", destination="desk.all")["messages"] == 4
-    assert kept(bench) == []
+    assert (bench.count("purge", "desk.all"), kept(bench)) == (4, [])
 
 
 def test_a_move_stops_at_a_full_queue():
-    bench, _ = filled(10, max_queue_messages=12)
-    other = bench.peer()
+    bench, peer = filled(10, max_queue_messages=12)
     for number in range(10):
-        other.put("/queue/b", f"b{number}")
+        peer.put("/queue/b", f"b{number}")
     result = bench.result("move", destination="/queue/a", to="/queue/b")
     assert result["messages"] == 2
     assert "full" in result["stopped"]
-    assert len(bodies(bench)) + len(bodies(bench, "/queue/b")) == 20
-
-
-def begun(bench, request, **fields):
-    """Begin a request that takes some turns; its answers, once they are there."""
-    answers = []
-    bench.management.begin(request, fields, Asker(bench.broker.virtual_host("/"), "a test"), answers.append)
-    return answers
+    assert len(bench.bodies()) + len(bench.bodies("/queue/b")) == 20
 
 
 @pytest.mark.parametrize("persistent", ["true", "false"])
@@ -89,33 +72,33 @@ def test_a_move_ends_when_its_target_is_deleted(persistent):
     peer = bench.peer()
     for number in range(300):
         peer.put("/queue/a", f"m{number}", persistent=persistent)
-    answers = begun(bench, "move", destination="/queue/a", to="/queue/b")
-    begun(bench, "delete", destination="/queue/b")
+    answers = bench.begun("move", destination="/queue/a", to="/queue/b")
+    bench.begun("delete", destination="/queue/b")
     assert not answers
     bench.turn()
     (result,) = (answer["result"] for answer in answers)
     assert result["stopped"] == "/queue/b was deleted"
     assert 0 < result["messages"] < 300
-    assert len(bodies(bench)) == 300 - result["messages"]
-    assert len(kept(bench)) == (len(bodies(bench)) if persistent == "true" else 0)
+    assert len(bench.bodies()) == 300 - result["messages"]
+    assert len(kept(bench)) == (len(bench.bodies()) if persistent == "true" else 0)
 
 
 def test_a_move_ends_when_the_last_subscription_to_its_topic_does():
     bench, _ = filled(300)
     consumer = bench.peer()
     consumer.subscribe("/topic/t")
-    answers = begun(bench, "move", destination="/queue/a", to="/topic/t")
+    answers = bench.begun("move", destination="/queue/a", to="/topic/t")
     assert not answers
     consumer.lose()
     bench.turn()
     (result,) = (answer["result"] for answer in answers)
     assert result["stopped"] == "/topic/t has no subscriptions any more"
-    assert len(bodies(bench)) == 300 - result["messages"] > 0
+    assert len(bench.bodies()) == 300 - result["messages"] > 0
 
 
 def test_a_move_to_a_topic_goes_on_when_its_subscribers_have_read():
-    bench = Managed(topic_backlog=3, slow_consumer="block")
-    consumer, peer = bench.peer(), bench.peer()
+    bench, peer = filled(0, topic_backlog=3, slow_consumer="block")
+    consumer = bench.peer()
     consumer.subscribe("/topic/t", ack="client-individual", prefetch_count="1")
     for number in range(200):
         peer.put("/queue/a", f"m{number}")
@@ -123,9 +106,9 @@ def test_a_move_to_a_topic_goes_on_when_its_subscribers_have_read():
         result = bench.result("move", destination="/queue/a", to="/topic/t")
         assert result["stopped"] == "/topic/t is full"
     assert result["messages"] == 0
-    for message in iter(lambda: next(iter(consumer.take()), None), None):
-        consumer.ack(message)
-    assert bench.result("move", destination="/queue/a", to="/topic/t")["messages"] > 0
+    while messages := consumer.take():
+        consumer.ack(messages[0])
+    assert bench.count("move", to="/topic/t") > 0
 
 
 def test_dead_letters_are_sent_again():
@@ -138,11 +121,10 @@ def test_dead_letters_are_sent_again():
     (first, *_) = bench.result("messages", destination="/queue/DLQ.a")
     assert dict(first["headers"])["dead-letter-reason"] == "rejected"
     assert bench.row("/queue/a")["dead_letters"] == 4
-    result = bench.result("move", destination="/queue/DLQ.a", message_id=first["message_id"])
-    assert (result["messages"], result["skipped"]) == (1, 0)
-    result = bench.result("move", destination="/queue/DLQ.a")
-    assert (result["messages"], result["skipped"]) == (3, 1)
-    assert bodies(bench) == ["m0", "m1", "m2", "m3"]
+    for fields, counts in (({"message_id": first["message_id"]}, (1, 0)), ({}, (3, 1))):
+        result = bench.result("move", destination="/queue/DLQ.a", **fields)
+        assert (result["messages"], result["skipped"]) == counts
+    assert bench.bodies() == ["m0", "m1", "m2", "m3"]
     for row in bench.result("messages", destination="/queue/a"):
         names = {name for name, _ in row["headers"]}
         assert not names & {"dead-letter-reason", "original-destination", "dead-letter-attempts"}
@@ -152,59 +134,46 @@ def test_dead_letters_are_sent_again():
 
 def test_dead_letters_of_a_durable_subscription_go_back_to_it():
     bench = Managed()
-    peer = bench.peer(connect=False)
-    peer.connect(client_id="desk")
-    peer.subscribe("/topic/t", id="1", ack="client-individual", durable_subscription_name="all")
-    other = bench.peer()
+    peer, other = durable(bench, ack="client-individual"), bench.peer()
     other.subscribe("/topic/t")
     other.put("/topic/t", "x", persistent="true")
     other.take()
     peer.nack(peer.next("MESSAGE"), requeue="false")
-    assert bodies(bench, "/queue/DLQ.desk.all") == ["x"]
-    assert bench.result("move", destination="/queue/DLQ.desk.all")["messages"] == 1
+    assert bench.bodies("/queue/DLQ.desk.all") == ["x"]
+    assert bench.count("move", "/queue/DLQ.desk.all") == 1
     message = peer.next("MESSAGE")
     assert (message.headers["destination"], message.get("dead-letter-reason")) == ("/topic/t", None)
     assert not other.take()
-
-
-# ---- queues that are longer than memory ----
 
 
 @pytest.mark.parametrize("window", [1, 3, 1000])
 @pytest.mark.parametrize("consumers", [False, True])
 def test_messages_in_the_store_only_are_found(window, consumers):
     bench, peer = filled(0, window_messages=window)
-    for number in range(30):
-        peer.put("/queue/a", f"m{number:02}", persistent="true", n=str(number))
-    if consumers:
-        other = bench.peer()
-        other.subscribe("/queue/a", id="1", ack="client", selector="n > 100")
-        other.subscribe("/queue/a", id="2", browser="true", browser_end="false")
     wanted = [f"m{number:02}" for number in range(30)]
-    assert bodies(bench) == wanted
+    for number, body in enumerate(wanted):
+        peer.put("/queue/a", body, persistent="true", n=str(number))
+    if consumers:
+        peer.subscribe("/queue/a", id="1", ack="client", selector="n > 100")
+        peer.subscribe("/queue/a", id="2", browser="true", browser_end="false")
+    assert bench.bodies() == wanted
     assert [row["body"] for row in bench.result("messages", destination="/queue/a", limit=7)] == wanted
-    assert bench.result("move", destination="/queue/a", to="/queue/b", selector="n < 10 AND n > 4")["messages"] == 5
-    assert bodies(bench, "/queue/b") == wanted[5:10]
-    assert bench.result("purge", destination="/queue/a", limit=12)["messages"] == 12
-    assert bodies(bench) == wanted[17:]
-    assert bench.result("move", destination="/queue/a", to="/queue/b")["messages"] == 13
-    assert bench.result("delete", destination="/queue/b")["messages"] == 18
-    assert kept(bench) == []
+    assert bench.count("move", to="/queue/b", selector="n < 10 AND n > 4") == 5
+    assert bench.bodies("/queue/b") == wanted[5:10]
+    assert (bench.count("purge", limit=12), bench.bodies()) == (12, wanted[17:])
+    assert bench.count("move", to="/queue/b") == 13
+    assert (bench.count("delete", "/queue/b"), kept(bench)) == (18, [])
 
 
-# ---- the disk ----
-
-
-@pytest.mark.parametrize("order", ["purge", "move"])
-def test_after_a_failed_commit_nothing_has_changed(order):
+@pytest.mark.parametrize(("order", "fields"), [("purge", {}), ("move", {"to": "/queue/b"})])
+def test_after_a_failed_commit_nothing_has_changed(order, fields):
     bench, peer = filled(6, FaultyStore(background=False))
     before = kept(bench)
     bench.store.faulty = True
-    fields = {"to": "/queue/b"} if order == "move" else {}
     assert bench.fault(order, destination="/queue/a", **fields) == "destination"
     bench.store.faulty = False
     bench.wait(3.0)
-    assert bodies(bench) == [f"m{number}" for number in range(6)]
+    assert bench.bodies() == [f"m{number}" for number in range(6)]
     assert kept(bench) == before
     assert not peer.closed
     assert all(row["attempts"] == 0 for row in bench.result("messages", destination="/queue/a"))
@@ -228,13 +197,9 @@ def test_the_answer_comes_after_the_commit(order):
         assert kept(bench) == before
         bench.store.finish()
         bench.turn()
-    after = [("/queue/b", body) for _, body in before] if order == "move" else []
-    assert kept(bench) == after
+    assert kept(bench) == ([("/queue/b", body) for _, body in before] if order == "move" else [])
     (answer,) = peer.take()
     assert "error" not in json.loads(answer.body)
-
-
-# ---- turns ----
 
 
 @pytest.mark.parametrize("stays", [True, False])
@@ -242,17 +207,13 @@ def test_a_long_purge_leaves_the_loop_to_others(stays):
     bench, peer = filled(3000)
     peer.subscribe("/temp-queue/answers")
     other = bench.peer()
-    octets = peer.octets_of(
-        "SEND", b'{"destination": "/queue/a"}', destination="/management/purge", reply_to="/temp-queue/answers"
-    )
-    peer.session.receive(octets, bench.now)
-    before = bench.broker.queues["/", "/queue/a"].count
-    assert before > 2900
+    headers = {"destination": "/management/purge", "reply_to": "/temp-queue/answers"}
+    peer.session.receive(peer.octets_of("SEND", b'{"destination": "/queue/a"}', **headers), bench.now)
+    assert bench.queue().count > 2900
     other.session.receive(other.octets_of("SEND", b"x", destination="/queue/b", receipt="r"), bench.now)
-    for session in bench.broker.turn(bench.now):
-        bench.peers[session].flush()
+    bench.step()
     assert other.next().command == "RECEIPT"
-    assert bench.broker.queues["/", "/queue/a"].count > 2800
+    assert bench.queue().count > 2800
     if stays:
         bench.turn()
         assert json.loads(peer.next("MESSAGE").body)["result"]["messages"] == 3000
@@ -261,45 +222,37 @@ def test_a_long_purge_leaves_the_loop_to_others(stays):
     assert bench.row("/queue/a")["ready"] == 0
 
 
-# ---- delete, pause, close ----
-
-
 def test_delete():
     bench, peer = filled()
-    assert bench.result("delete", destination="/queue/a")["messages"] == 6
+    assert bench.count("delete") == 6
     assert ("/", "/queue/a") not in bench.broker.queues
     assert kept(bench) == []
     peer.put("/queue/a", "again")
-    assert bodies(bench) == ["again"]
+    assert bench.bodies() == ["again"]
     peer.subscribe("/temp-queue/mine", id="1")
     peer.send("UNSUBSCRIBE", id="1")
-    name = f"/temp-queue/{peer.session.id}-mine"
-    assert bench.fault("delete", destination=name) == "destination"
+    assert bench.fault("delete", destination=f"/temp-queue/{peer.session.id}-mine") == "destination"
 
 
 def test_delete_a_topic_and_a_durable_subscription():
     bench = Managed()
-    peer = bench.peer(connect=False)
-    peer.connect(client_id="desk")
-    peer.subscribe("/topic/t", id="1", durable_subscription_name="all")
+    peer = durable(bench)
     assert bench.fault("delete", destination="desk.all") == "destination"
     assert bench.fault("delete", destination="/topic/t") == "destination"
     peer.lose()
     bench.peer().put("/topic/t", "x", persistent="true")
     (row,) = bench.result("durables")
     assert (row["name"], row["destination"], row["ready"]) == ("desk.all", "/topic/t", 1)
-    assert bench.result("delete", destination="desk.all")["messages"] == 1
-    assert bench.result("durables") == []
+    assert (bench.count("delete", "desk.all"), bench.result("durables")) == (1, [])
     assert kept(bench) == list(bench.store.subscriptions()) == []
-    assert bench.result("delete", destination="/topic/t")["messages"] == 0
+    assert bench.count("delete", "/topic/t") == 0
 
 
 def test_a_paused_queue_delivers_nothing_until_it_is_resumed():
     bench = Managed()
     consumer, sender = bench.peer(), bench.peer()
     consumer.subscribe("/queue/a", id="1", ack="client-individual")
-    assert bench.result("pause", destination="/queue/a")["changed"]
-    assert not bench.result("pause", destination="/queue/a")["changed"]
+    assert [bench.result("pause", destination="/queue/a")["changed"] for _ in range(2)] == [True, False]
     for number in range(3):
         sender.put("/queue/a", f"m{number}", persistent="true")
     consumer.session.receive(b"RECEIVE\ndestination:/queue/a\nid:r\n\n\0", bench.now)
@@ -307,10 +260,9 @@ def test_a_paused_queue_delivers_nothing_until_it_is_resumed():
     bench.wait(40.0)
     assert not consumer.take()
     assert bench.row("/queue/a")["paused"]
-    assert bench.result("move", destination="/queue/a", to="/queue/b", limit=1)["messages"] == 1
-    assert bench.result("resume", destination="/queue/a")["changed"]
+    assert bench.count("move", to="/queue/b", limit=1) == 1
+    assert [bench.result("resume", destination="/queue/a")["changed"] for _ in range(2)] == [True, False]
     assert consumer.bodies() == [b"m1", b"m2"]
-    assert not bench.result("resume", destination="/queue/a")["changed"]
     assert not bench.row("/queue/a")["paused"]
     bench.result("pause", destination="/queue/b")
     bench.result("purge", destination="/queue/b")
@@ -318,7 +270,7 @@ def test_a_paused_queue_delivers_nothing_until_it_is_resumed():
     assert bench.row("/queue/b")["paused"]  # though it is empty
 
 
-# ---- what is computed ----
+# ---- what is told ----
 
 
 def test_what_is_looked_at_and_not_shown_takes_turns_too():
@@ -348,10 +300,9 @@ def test_what_is_looked_at_and_not_shown_takes_turns_too():
 def test_destinations_are_in_the_order_of_their_names_and_kinds():
     bench = Managed(max_destinations=100_000)
     peer = bench.peer()
-    destinations = bench.broker.virtual_host("/").destinations
-    asker = Asker(bench.broker.virtual_host("/"), "a test")
     for number in range(6000):
-        destinations.queue(f"/queue/{number * 7919 % 6000:04}")
+        bench.broker.virtual_host("/").destinations.queue(f"/queue/{number * 7919 % 6000:04}")
+    asker = Asker(bench.broker.virtual_host("/"), "a test")
     assert sum(1 for _ in bench.management.answering("destinations", {}, asker)) == 1
     for name in ("/queue/0001!", "/queue/0001\x01", "/topic/0001", "both"):
         peer.subscribe(name, id=name)
@@ -369,8 +320,7 @@ def test_bodies_are_shown_as_text_or_in_base64():
     bench.wait(5.0)
     rows = bench.result("messages", destination="/queue/a", body=41)
     assert all(5.0 <= row["age"] <= 6.5 for row in rows)
-    shown = [(row["body"], row["encoding"], row["size"], row["truncated"]) for row in rows]
-    assert shown == [
+    assert [(row["body"], row["encoding"], row["size"], row["truncated"]) for row in rows] == [
         ("hello", "utf-8", 5, False),
         ("ä" * 20, "utf-8", 80, True),
         ("/wA=", "base64", 2, False),
@@ -392,29 +342,25 @@ def test_a_page_of_messages_has_at_most_a_mebibyte_of_bodies():
 
 @pytest.mark.parametrize("road", [True, False], ids=["c", "python"])
 def test_counts_agree_in_c_and_in_python(road):
-    if plain.EXTENSION is not None:
-        plain.EXTENSION.switch(road)
+    switch(road)
     bench = Managed()
     sender, consumer = bench.peer(), bench.peer()
     sender.put("/queue/a", "0")
     consumer.subscribe("/queue/a", id="1", ack="client-individual")
     consumer.subscribe("/queue/b", id="2")
-    for name in ("/queue/a", "/queue/a", "/queue/b", "/queue/b", "/queue/c", "/queue/c"):
-        sender.put(name, "x")
-    first, *_ = consumer.take()
-    consumer.nack(first)
+    for name in "aabbcc":
+        sender.put(f"/queue/{name}", "x")
+    consumer.nack(consumer.take()[0])
     consumer.subscribe("/queue/c", id="3")
-    rows = bench.result("destinations")
-    found = [(row["received"], row["delivered"], row["redelivered"]) for row in rows]
+    found = [(row["received"], row["delivered"], row["redelivered"]) for row in bench.result("destinations")]
     assert found == [(3, 4, 1), (2, 2, 0), (2, 2, 0)]
 
 
 def test_the_store_and_memory_are_told_to_this_process_too():
     bench, _ = filled(4)
-    store = bench.result("store")
+    store, memory = bench.result("store"), bench.result("memory")
     assert store["kind"] == "memory"
     assert store["commits"] >= 2
-    memory = bench.result("memory")
     assert memory["largest_queues"][0]["destination"] == "/queue/a"
     assert memory["used"] == bench.broker.account.used
     assert Management(bench.broker).ask("broker")["result"]["queues"] == 1
@@ -431,6 +377,5 @@ def test_messages_of_a_transaction_are_counted(waits):
         for number in range(3):
             sender.put("/queue/a", str(number), transaction=name, persistent="true")
         sender.send("COMMIT", transaction=name)
-        bench.turn()
     row = bench.row("/queue/a")
     assert (row["received"], row["ready"], row["delivered"]) == (6, 6 * waits, 6 * (not waits))

@@ -22,35 +22,22 @@ RULES = (
 
 def fields_of(bench, name):
     if name == "close":
-        peer = bench.peer(peer=LOCAL, connect=False)
-        peer.connect(login="eve", passcode="x")
-        return {"session": peer.session.id}
+        return {"session": bench.client(address=LOCAL, login="eve", passcode="x").session.id}
     return FIELDS.get(name, {})
 
 
-def client(bench, address, login=None):
+def client(bench, address, login="x"):
     """A client at an address, with a queue for answers."""
-    peer = bench.peer(peer=address, connect=False)
-    peer.connect(**({} if login is None else {"login": login, "passcode": "x"}))
+    peer = bench.client(address=address, login=login, passcode="x")
     peer.subscribe("/temp-queue/answers")
     return peer
 
 
-def without_users():
-    bench = Managed()
-    bench.peer(peer=LOCAL).put("/queue/a", "hello")
+def managed(**config):
+    """A broker with a message."""
+    bench = Managed(**config)
+    bench.client(address=LOCAL, login="eve", passcode="x").put("/queue/a", "hello")
     return bench
-
-
-def with_users():
-    bench = Managed(users=USERS, rules=RULES)
-    sender = bench.peer(connect=False)
-    sender.connect(login="eve", passcode="x")
-    sender.put("/queue/a", "hello")
-    return bench
-
-
-ADDRESSES = {LOCAL: True, "[::1]:9": True, ELSEWHERE: False, "[2001:db8::1]:9": False, "": False, "pipe": False}
 
 
 def judged(bench, peer, name, allowed):
@@ -60,20 +47,20 @@ def judged(bench, peer, name, allowed):
         assert "error" not in answer, answer
     else:
         assert answer["error"]["field"] == "destination"
-        assert bench.broker.queues["/", "/queue/a"].total == 1
+        assert bench.queue().total == 1
 
 
 @pytest.mark.parametrize("name", REQUESTS)
-@pytest.mark.parametrize("address", [LOCAL, ELSEWHERE])
-def test_without_users_this_machine_may(name, address):
-    bench = without_users()
-    judged(bench, client(bench, address), name, ADDRESSES[address])
+@pytest.mark.parametrize(("address", "may"), [(LOCAL, True), (ELSEWHERE, False)])
+def test_without_users_this_machine_may(name, address, may):
+    bench = managed()
+    judged(bench, client(bench, address), name, may)
 
 
 @pytest.mark.parametrize("name", REQUESTS)
 @pytest.mark.parametrize(("login", "may"), [("ada", set(REQUESTS)), ("bob", {"broker"}), ("eve", set())])
 def test_with_users_a_rule_has_to_allow_it(name, login, may):
-    bench = with_users()
+    bench = managed(users=USERS, rules=RULES)
     judged(bench, client(bench, LOCAL if login == "eve" else ELSEWHERE, login), name, name in may)
 
 
@@ -86,7 +73,7 @@ def test_no_rule_means_no_right(rules):
 
 @pytest.mark.parametrize("name", [request.name for request in ORDERS])
 def test_an_order_is_logged_with_who_gave_it(name, caplog):
-    bench = with_users()
+    bench = managed(users=USERS, rules=RULES)
     over_stomp(client(bench, ELSEWHERE, "eve"), name, None, **fields_of(bench, name))
     assert not caplog.records  # what is not allowed does not fill the log
     over_stomp(client(bench, ELSEWHERE, "ada"), name, None, **fields_of(bench, name))
@@ -112,92 +99,73 @@ def test_orders_are_logged_at_any_level(caplog):
 @pytest.fixture(scope="module")
 def asked():
     """A broker with a subscriber, and a peer that asks."""
-    bench = without_users()
+    bench = managed()
     other = bench.peer(peer=LOCAL)
     other.subscribe("/topic/t", id="1")
     other.subscribe("/queue/busy", id="2")
     return bench, other, client(bench, LOCAL)
 
 
-@pytest.mark.parametrize(
-    ("name", "body", "field"),
-    [
-        ("none", b"{}", "ask"),
-        ("", b"{}", "ask"),
-        ("x" * 9000, b"{}", "ask"),
-        ("broker", b"{", "body"),
-        ("broker", b"[]", "body"),
-        ("broker", b'"x"', "body"),
-        ("broker", b"\xff", "body"),
-        ("broker", b'{"limit": NaN}', "body"),
-        ("broker", b"[" * 50_000, "body"),
-        ("broker", b'{"x": ' + b"9" * 5000 + b"}", "body"),
-        ("broker", b" " * 65_537, "body"),
-        ("broker", b'{"limit": 1}', "limit"),
-        ("sessions", b'{"limit": 0}', "limit"),
-        ("sessions", b'{"limit": 1001}', "limit"),
-        ("sessions", b'{"limit": 1.0}', "limit"),
-        ("sessions", b'{"limit": true}', "limit"),
-        ("sessions", b'{"limit": "1"}', "limit"),
-        ("sessions", b'{"page": 1}', "page"),
-        ("sessions", b'{"page": ""}', "page"),
-        ("sessions", b'{"page": "x"}', "page"),
-        ("sessions", b'{"page": "WyIiXQ"}', "page"),
-        ("destinations", b'{"page": "Wzdd"}', "page"),
-        ("destinations", b'{"page": "W1tbW1tbW1tbW1tb"}', "page"),
-        ("destinations", b'{"sort": "name"}', "sort"),
-        ("destinations", b'{"sort": []}', "sort"),
-        ("destinations", b'{"kind": "stack"}', "kind"),
-        ("destinations", b'{"match": {}}', "match"),
-        ("destinations", b'{"match": "' + b"*a" * 17 + b'"}', "match"),
-        ("durables", b'{"match": "' + b"*a" * 17 + b'"}', "match"),
-        ("subscriptions", b'{"session": "1-x"}', "session"),
-        ("messages", b"{}", "destination"),
-        ("messages", b'{"destination": "/queue/none"}', "destination"),
-        ("messages", b'{"destination": "/topic/t"}', "destination"),
-        ("messages", b'{"destination": "/queue/a", "body": 65537}', "body"),
-        ("messages", b'{"destination": "/queue/a", "body": -1}', "body"),
-        ("messages", b'{"destination": "/queue/a", "selector": "= 1"}', "selector"),
-        ("messages", b'{"destination": "/queue/a", "page": "WyIiXQ"}', "page"),
-        ("purge", b"{}", "destination"),
-        ("purge", b'{"destination": "/queue/none"}', "destination"),
-        ("purge", b'{"destination": "/topic/t"}', "destination"),
-        ("purge", b'{"destination": 7}', "destination"),
-        ("purge", b'{"destination": "' + b"x" * 8193 + b'"}', "destination"),
-        ("purge", b'{"destination": "/queue/a", "limit": 0}', "limit"),
-        ("purge", b'{"destination": "/queue/a", "message_id": "x"}', "message_id"),
-        ("purge", b'{"destination": "/queue/a", "message_id": "e-99"}', "message_id"),
-        ("purge", b'{"destination": "/queue/a", "to": "/queue/b"}', "to"),
-        ("move", b'{"destination": "/queue/a", "to": "/queue/a"}', "to"),
-        ("move", b'{"destination": "/queue/a", "to": "/topic/none"}', "to"),
-        ("move", b'{"destination": "/queue/a", "to": "/temp-queue/none"}', "to"),
-        ("move", b'{"destination": "/queue/a", "to": "/management/broker"}', "to"),
-        ("move", b'{"destination": "/queue/none", "to": "/queue/b"}', "destination"),
-        ("delete", b'{"destination": "/queue/none"}', "destination"),
-        ("delete", b'{"destination": "/queue/busy"}', "destination"),
-        ("delete", b'{"destination": "/topic/t"}', "destination"),
-        ("close", b"{}", "session"),
-        ("close", b'{"session": "none"}', "session"),
-        ("pause", b'{"destination": "/topic/t"}', "destination"),
-        ("resume", b'{"destination": "/queue/none"}', "destination"),
-        ("log-level", b'{"level": "loud"}', "level"),
-        ("log-level", b'{"level": "WARNING"}', "level"),
-        ("log-level", b"{}", "level"),
-    ],
-)
-def test_a_bad_request_gets_an_error_that_names_the_field(asked, name, body, field):
+A, T, NONE = ({"destination": name} for name in ("/queue/a", "/topic/t", "/queue/none"))
+STARS = "*a" * 17
+#: Request -> the field that the error names -> bodies.
+BAD = {
+    **{name: {"ask": [{}]} for name in ("none", "", "x" * 9000)},
+    "broker": {
+        "body": [
+            *(b"{", b"[]", b'"x"', b"\xff", b'{"limit": NaN}', b"[" * 50_000, b" " * 65_537),
+            b'{"x": ' + b"9" * 5000 + b"}",
+        ],
+        "limit": [{"limit": 1}],
+    },
+    "sessions": {
+        "limit": [{"limit": limit} for limit in (0, 1001, 1.0, True, "1")],
+        "page": [{"page": page} for page in (1, "", "x", "WyIiXQ")],
+    },
+    "destinations": {
+        "page": [{"page": page} for page in ("Wzdd", "W1tbW1tbW1tbW1tb")],
+        "sort": [{"sort": "name"}, {"sort": []}],
+        "kind": [{"kind": "stack"}],
+        "match": [{"match": {}}, {"match": STARS}],
+    },
+    "durables": {"match": [{"match": STARS}]},
+    "subscriptions": {"session": [{"session": "1-x"}]},
+    "messages": {
+        "destination": [{}, NONE, T],
+        "body": [{**A, "body": 65537}, {**A, "body": -1}],
+        "selector": [{**A, "selector": "= 1"}],
+        "page": [{**A, "page": "WyIiXQ"}],
+    },
+    "purge": {
+        "destination": [{}, NONE, T, {"destination": 7}, {"destination": "x" * 8193}],
+        "limit": [{**A, "limit": 0}],
+        "message_id": [{**A, "message_id": "x"}, {**A, "message_id": "e-99"}],
+        "to": [{**A, "to": "/queue/b"}],
+    },
+    "move": {
+        "to": [{**A, "to": to} for to in ("/queue/a", "/topic/none", "/temp-queue/none", "/management/broker")],
+        "destination": [{**NONE, "to": "/queue/b"}],
+    },
+    "delete": {"destination": [NONE, {"destination": "/queue/busy"}, T]},
+    "close": {"session": [{}, {"session": "none"}]},
+    "pause": {"destination": [T]},
+    "resume": {"destination": [NONE]},
+    "log-level": {"level": [{"level": "loud"}, {"level": "WARNING"}, {}]},
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_bad_request_gets_an_error_that_names_the_field(asked, name):
     bench, other, peer = asked
-    answer = over_stomp(peer, name, body)
-    assert answer["error"]["field"] == field, answer
-    assert answer["error"]["message"]
-    assert not other.take()
-    assert not other.closed
-    assert not peer.closed
-    assert bench.broker.queues["/", "/queue/a"].total == 1
+    for field, body in ((field, body) for field, bodies in BAD[name].items() for body in bodies):
+        answer = over_stomp(peer, name, body if isinstance(body, bytes) else json.dumps(body).encode())
+        assert answer["error"]["field"] == field, (body, answer)
+        assert answer["error"]["message"]
+        assert (other.take(), other.closed, peer.closed, bench.queue().total) == ([], False, False, 1)
 
 
 def test_the_most_rows_are_allowed_and_the_session_that_asks_stays():
-    peer = client(without_users(), LOCAL)
+    peer = client(managed(), LOCAL)
     assert "rows" in over_stomp(peer, "sessions", None, limit=MOST_ROWS)
     assert "rows" in over_stomp(peer, "sessions", b'{"limit": 1}' + b" " * 65_000)
     assert over_stomp(peer, "close", None, session=peer.session.id)["error"]["field"] == "session"
@@ -205,7 +173,7 @@ def test_the_most_rows_are_allowed_and_the_session_that_asks_stays():
 
 
 def test_a_request_is_not_in_a_transaction():
-    peer = client(without_users(), LOCAL)
+    peer = client(managed(), LOCAL)
     peer.send("BEGIN", transaction="t")
     peer.put("/management/broker", reply_to="/temp-queue/answers", transaction="t")
     assert json.loads(peer.next("MESSAGE").body)["error"]["field"] == "transaction"
@@ -215,12 +183,12 @@ def test_a_request_is_not_in_a_transaction():
 
 @pytest.mark.parametrize("name", ["delay", "AMQ_SCHEDULED_DELAY", "x-delay"])
 def test_an_order_is_not_carried_out_at_once_that_asks_for_a_delay(name):
-    bench = without_users()
+    bench = managed()
     peer = client(bench, LOCAL)
     head = b"SEND\ndestination:/management/purge\nreply-to:/temp-queue/answers\n%b:60000\n\n" % name.encode()
     peer.raw(head + b'{"destination": "/queue/a"}\0')
     assert json.loads(peer.next("MESSAGE").body)["error"]["field"] == name
-    assert bench.broker.queues["/", "/queue/a"].total == 1
+    assert bench.queue().total == 1
 
 
 #: Names by which a client may try to read requests and answers. Wildcards are those of all dialects.
@@ -236,8 +204,8 @@ def test_nobody_reads_requests_and_answers_of_others(dialect, how):
     bench = Managed(dialect=dialect, users=USERS, rules=RULES)
     readers = {}
     for number, destination in enumerate(READERS):
-        readers[destination] = reader = bench.peer(peer=ELSEWHERE, connect=False)
-        reader.connect(login="eve", passcode="x", client_id=f"eve{number}")
+        reader = bench.client(address=ELSEWHERE, login="eve", passcode="x", client_id=f"eve{number}")
+        readers[destination] = reader
         reader.subscribe(destination, id="9", **how)
     assert "result" in over_stomp(client(bench, ELSEWHERE, "ada"), "broker")
     for destination, reader in readers.items():
@@ -261,13 +229,13 @@ def test_a_large_body_is_dropped():
 
 
 def test_without_reply_to_only_the_sender_gets_an_error():
-    bench = without_users()
+    bench = managed()
     peer, other = client(bench, LOCAL), client(bench, LOCAL)
     peer.put("/management/purge", b'{"destination": "/queue/a"}')
     assert "reply-to" in peer.error().headers["message"]
     assert not other.take()
     assert not other.closed
-    assert bench.broker.queues["/", "/queue/a"].total == 1
+    assert bench.queue().total == 1
 
 
 def test_the_answer_goes_only_where_its_asker_may_send():
@@ -277,14 +245,14 @@ def test_the_answer_goes_only_where_its_asker_may_send():
     peer = client(bench, LOCAL, "ada")
     assert "result" in over_stomp(peer, "broker")  # its own temporary queue needs no right
     peer.put("/management/broker", reply_to="/queue/mine")
-    assert bench.broker.queues["/", "/queue/mine"].total == 1
+    assert bench.queue("/queue/mine").total == 1
     peer.put("/management/purge", b'{"destination": "/queue/a"}', reply_to="/queue/others")
     assert "not allowed" in peer.error().headers["message"]
 
 
 @pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
 def test_every_version_may_ask_and_a_plain_queue_takes_answers(version):
-    bench = without_users()
+    bench = managed()
     peer = bench.peer(version, peer=LOCAL)
     peer.put("/management/broker", reply_to="/queue/answers", receipt="1")
     assert peer.next().command == "RECEIPT"
@@ -295,8 +263,7 @@ def test_every_version_may_ask_and_a_plain_queue_takes_answers(version):
 
 def test_a_manager_sees_its_own_virtual_host_only():
     bench = Managed(virtual_hosts=("/", "b"))
-    here, there = client(bench, LOCAL), bench.peer(peer=LOCAL, connect=False)
-    there.connect(host="b")
+    here, there = client(bench, LOCAL), bench.client(address=LOCAL, host="b")
     there.put("/queue/there", "hello")
     there.subscribe("/queue/there", ack="client")
     assert [row["session"] for row in over_stomp(here, "sessions")["rows"]] == [here.session.id]

@@ -1,11 +1,16 @@
-"""CONNECT and its answer: versions, virtual hosts, who may come in, and what they may do."""
+"""CONNECT and its answer: versions, virtual hosts, logins, rules, the connection TTL, names, and the frame log."""
 
+import json
 import logging
 
 import pytest
 from broker.harness import Bench, Peer
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from profiles import examples
 
 from stompcodec.broker.auth import Rule, User, hash_passcode
+from stompcodec.spec import VERSIONS
 
 
 @pytest.mark.req(
@@ -14,12 +19,11 @@ from stompcodec.broker.auth import Rule, User, hash_passcode
 @pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
 def test_connected_has_version_session_server_and_heart_beat(version):
     bench = Bench()
-    one, two = Peer(bench, version), Peer(bench, version)
-    answers = [one.connect(), two.connect()]
-    assert [answer.get("version") for answer in answers] == [version] * 2
-    assert answers[0].headers["session"] != answers[1].headers["session"]
-    assert answers[0].headers["server"].startswith("stompcodec/")
-    assert answers[0].get("heart-beat") is not None
+    one, two = (Peer(bench, version).connect() for _ in range(2))
+    assert one.get("version") == two.get("version") == version
+    assert one.headers["session"] != two.headers["session"]
+    assert one.headers["server"].startswith("stompcodec/")
+    assert one.get("heart-beat") is not None
 
 
 def test_everything_in_one_chunk_cut_anywhere():
@@ -32,22 +36,19 @@ def test_everything_in_one_chunk_cut_anywhere():
         peer.raw(octets[:cut])
         peer.raw(octets[cut:])
         _, message, receipt = peer.take()
-        assert (message.headers["subscription"], message.body) == ("a:b", b"hi")
-        assert receipt.headers["receipt-id"] == "bye"
+        assert (message.headers["subscription"], message.body, receipt.headers["receipt-id"]) == ("a:b", b"hi", "bye")
         assert peer.closed
 
 
 @pytest.mark.req("S12-CON-10", "S11-CON-11", "WISH-VHO-01")
 def test_virtual_hosts_are_apart():
     bench = Bench(virtual_hosts=("first", "second"))
-    one, two, default = Peer(bench), Peer(bench), Peer(bench, "1.0")
-    one.connect(host="first")
-    two.connect(host="second")
+    one, two, default = bench.client(host="first"), bench.client(host="second"), Peer(bench, "1.0")
     default.raw(b"CONNECT\n\n\0")
     default.next("CONNECTED")
     any_host = Bench()
     for host in ("a", "b"):  # without virtual hosts
-        Peer(any_host).connect(host=host)
+        any_host.client(host=host)
     assert set(any_host.broker._virtual_hosts) == {"/"}
     for peer in (one, two, default):
         peer.subscribe("/queue/a")
@@ -62,6 +63,8 @@ def test_virtual_hosts_are_apart():
     nowhere.send("CONNECT", accept_version="1.2", host="third")
     assert nowhere.error().headers["message"] == "unknown virtual host"
 
+
+# ---- logins and rules ----
 
 USERS = {name: User(name, hash_passcode(name, n=16)) for name in ("guest", "ada")}
 RULES = (
@@ -79,16 +82,13 @@ def test_a_wrong_passcode(passcode, caplog):
     peer = Peer(Bench(users=USERS))
     peer.send("CONNECT", accept_version="1.2", host="/", login="guest", passcode=passcode or "x7secret", receipt="no")
     error = peer.error()
-    assert error.headers["message"] == "login refused"
-    assert error.get("receipt-id") is None
+    assert (error.headers["message"], error.get("receipt-id")) == ("login refused", None)
     assert "x7secret" not in caplog.text + repr(error) + error.body.decode()
 
 
 def test_rules():
     bench = Bench(users=USERS, rules=RULES)
-    ada, guest = Peer(bench), Peer(bench)
-    ada.connect(login="ada", passcode="ada")
-    guest.connect()
+    ada, guest, other = bench.client(login="ada", passcode="ada"), bench.peer(), bench.peer()
     for _ in range(2):  # the second time, the answer is remembered
         ada.put("/queue/ada.1", "x")
         guest.put("/queue/in", "y")
@@ -97,27 +97,26 @@ def test_rules():
     guest.put("/queue/ada.1", "x", receipt="r")
     error = guest.error()
     assert (error.headers["message"], error.headers["receipt-id"]) == ("not allowed to send there", "r")
-    other = bench.peer()
     other.subscribe("/queue/ada.1")
     assert other.error().headers["message"] == "not allowed to subscribe there"
-    assert bench.broker.queues["/", "/queue/ada.1"].count == 2
+    assert bench.queue("/queue/ada.1").count == 2
     guest = bench.peer()
     guest.send("BEGIN", transaction="t")
     guest.put("/queue/other", transaction="t")
     assert guest.error().headers["message"] == "not allowed to send there"
 
 
-# ---- blanks behind the colons of CONNECT, as the examples of the older specifications write them ----
-
+#: Users of the tests of blanks behind the colons of CONNECT, as examples of the older specifications write them.
 PASSCODES = {"ada": "lovelace", " eve": " apple"}
 BLANKS = {name: User(name, passcode=hash_passcode(passcode, n=2)) for name, passcode in PASSCODES.items()}
 
 
-def answer(lines: str, **config):
-    """Send a CONNECT of these lines; the answer."""
+def answer(lines, **config):
+    """Send a CONNECT of these lines; the answer's command, version and message."""
     peer = Bench(users=BLANKS, **config).peer(connect=False)
     peer.raw(f"CONNECT\n{lines}\n\0".encode())
-    return peer.take()[-1]
+    frame = peer.take()[-1]
+    return frame.command, frame.get("version"), frame.get("message")
 
 
 @pytest.mark.req("WISH-NEG-01", "WISH-NEG-02")
@@ -135,8 +134,7 @@ def answer(lines: str, **config):
     ],
 )
 def test_a_client_of_1_0_may_write_one_blank(lines, config, version):
-    connected = answer(lines, **config)
-    assert (connected.command, connected.get("version")) == ("CONNECTED", version)
+    assert answer(lines, **config) == ("CONNECTED", version, None)
 
 
 @pytest.mark.parametrize(
@@ -150,12 +148,163 @@ def test_a_client_of_1_0_may_write_one_blank(lines, config, version):
     ],
 )
 def test_nothing_else_is_taken_for_a_login(lines):
-    refused = answer(lines)
-    assert (refused.command, refused.get("message")) == ("ERROR", "login refused")
+    command, _version, message = answer(lines)
+    assert (command, message) == ("ERROR", "login refused")
 
 
 @pytest.mark.parametrize("blank", ["", " ", "\t", "  "])
 def test_values_of_the_protocol_are_read_without_blanks_around(blank):
     login = "login:ada\npasscode:lovelace\nhost:/\n"
-    connected = answer(f"{login}accept-version:{blank}1.1{blank}\nheart-beat:{blank}1000,2000{blank}\n")
-    assert (connected.command, connected.get("version")) == ("CONNECTED", "1.1")
+    beats = f"accept-version:{blank}1.1{blank}\nheart-beat:{blank}1000,2000{blank}\n"
+    assert answer(login + beats) == ("CONNECTED", "1.1", None)
+
+
+# ---- the connection TTL of Artemis: what CONNECTED says, and after how much silence a client is dead ----
+
+BOUNDS = {"ttl": 60_000, "ttl_min": 1000, "ttl_max": 30_000}
+
+
+def connected(version="1.2", heart_beat=None, **config):
+    """A peer, and the heart-beat header of its CONNECTED."""
+    peer = Bench(**config).peer(version, connect=False)
+    return peer, peer.connect(**({} if heart_beat is None else {"heart-beat": heart_beat})).get("heart-beat")
+
+
+def given_up(peer):
+    """Let time pass until the broker gives the peer up: after how many seconds of silence, and its ERROR."""
+    bench, start = peer.bench, peer.bench.now
+    while not peer.closed:
+        bench.now = max(bench.now, bench.broker._deadlines._times[peer.session.id])  # past the sweeps, which are many
+        bench.broker.tick(bench.now)
+        bench.turn()
+    error = peer.error()
+    assert error.headers["message"] == "heart-beats are missing"
+    return bench.now - start, error
+
+
+@pytest.mark.req("ART-TTL-02", "ART-TTL-03", "ART-TTL-04", "ART-TTL-05", "ART-TTL-06", "ART-TTL-07", "ART-TTL-08")
+@pytest.mark.parametrize(
+    ("version", "heart_beat", "config", "said", "seconds"),
+    [
+        *[("1.2", offer, {"ttl": 60_000}, "0,0", 60.0) for offer in (None, "0,0")],
+        ("1.1", "0,700", {"ttl": 60_000}, "700,0", 60.0),
+        ("1.2", None, {"ttl": 5000, "ttl_override": 7000}, "0,0", 5.0),
+        ("1.2", None, {"ttl_override": 7000}, "0,0", 7.0),
+        *[("1.0", offer, {"ttl": 9000}, "0,0", 9.0) for offer in ("100,100", "x", "")],
+        ("1.2", "2000,0", {"ttl": 60_000}, "0,2000", 4.0),
+        ("1.2", "2000,0", {"ttl": 60_000, "ttl_modifier": 3.0}, "0,2000", 6.0),
+        *[("1.2", f"{offer},0", BOUNDS, "0,500", 1.0) for offer in (100, 500)],
+        *[("1.2", f"{offer},0", BOUNDS, "0,15000", 30.0) for offer in (20_000, 15_000)],
+        ("1.2", "50000000,0", {"ttl": 60_000}, "0,50000000", 100_000.0),
+    ],
+)
+def test_how_long_a_silent_client_lives(version, heart_beat, config, said, seconds):
+    """CONNECTED says it: the TTL without heart-beats, and always in 1.0; else so many intervals, within the bounds."""
+    peer, told = connected(version, heart_beat, **config)
+    assert (told, given_up(peer)[0]) == (said, pytest.approx(seconds))
+
+
+@pytest.mark.req("ART-TTL-05", "ART-TTL-06", "ART-TTL-07", "ART-TTL-08")
+@given(st.integers(1, 10**6), st.integers(1, 10**5), st.integers(0, 10**6), st.floats(0.1, 10))
+@settings(max_examples=examples(60))
+def test_a_client_that_does_what_connected_says_lives(interval, least, span, modifier):
+    """As long as it keeps to the larger of its own interval and the one that it is told, as STOMP has it, it is fine;
+    unless the settings leave less than one interval."""
+    config = {"ttl": 60_000, "ttl_min": least, "ttl_max": least + span, "ttl_modifier": modifier}
+    peer, said = connected(heart_beat=f"{interval},0", **config)
+    wanted = min(max(int(interval * modifier), least), least + span)
+    assert given_up(peer)[0] * 1000 == pytest.approx(wanted, abs=2)
+    assert int(said.split(",")[1]) == (interval if int(interval * modifier) == wanted else int(wanted / modifier))
+
+
+@pytest.mark.parametrize(
+    ("version", "heart_beat", "words"),
+    [
+        ("1.2", None, ["60 s", "no heart-beats", "heart-beat:10000,10000", "sessions.ttl"]),
+        ("1.1", "0,500", ["60 s", "no heart-beats", "heart-beat:10000,10000", "sessions.ttl"]),
+        ("1.0", "100,100", ["60 s", "STOMP 1.1", "heart-beat:10000,10000", "sessions.ttl"]),
+        ("1.2", "2000,0", ["4 s", "agreed", "factor of"]),
+    ],
+)
+def test_who_is_cut_off_is_told_what_to_configure(version, heart_beat, words):
+    _seconds, error = given_up(connected(version, heart_beat, ttl=60_000)[0])
+    assert all(word in error.body.decode() for word in words)
+
+
+# ---- RECEIVE with `browser:names` lists destinations, and only those that its user may subscribe to ----
+
+
+def names(peer):
+    """The rows of the answer: name, kind, READY and all messages."""
+    peer.raw(b"RECEIVE\ndestination:*\nid:1\nbrowser:names\n\n\0")
+    message = peer.next("MESSAGE")
+    assert (message.get("browser"), message.get("content-type")) == ("names", "application/json")
+    page = json.loads(message.body)
+    assert page["next"] is None
+    return [(row["destination"], row["kind"], row["ready"], row["messages"]) for row in page["destinations"]]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_names_and_counts(version):
+    peer = Bench().peer(version)
+    for name in ("/queue/b", "/queue/a", "/queue/a", "plain"):
+        peer.put(name, "x")
+    peer.subscribe("/topic/t")
+    assert names(peer) == [
+        ("/queue/a", "queue", 2, 2),
+        ("/queue/b", "queue", 1, 1),
+        ("/topic/t", "topic", 0, 0),
+        ("plain", "queue", 1, 1),
+    ]
+
+
+def test_paged_messages_are_counted():
+    peer = Bench(window_messages=3).peer()
+    for number in range(10):
+        peer.put("/queue/a", str(number), persistent="true")
+    assert names(peer) == [("/queue/a", "queue", 10, 10)]
+    peer.subscribe("/queue/a", ack="client-individual", prefetch_count="4")
+    assert len(peer.bodies()) == 4
+    assert names(peer) == [("/queue/a", "queue", 6, 10)]
+
+
+def test_temporary_ones_and_those_of_others_are_not_named():
+    users = {name: User(name, hash_passcode("x", n=16)) for name in ("ann", "bob")}
+    bench = Bench(users=users, rules=(Rule("ann", "*", "*"), Rule("bob", "*", "/queue/b")))
+    ann, bob = (bench.client(login=name, passcode="x") for name in users)
+    for name in ("/queue/a", "/queue/b"):
+        ann.put(name, "x")
+    ann.subscribe("/temp-queue/x")
+    assert [row[0] for row in names(ann)] == ["/queue/a", "/queue/b"]
+    assert [row[0] for row in names(bob)] == ["/queue/b"]
+
+
+# ---- the frame log: who sent what to whom, without secrets ----
+
+LOGGER = "stompcodec.broker.frames"
+
+
+@pytest.mark.req("ART-LOG-01")
+@pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
+def test_every_frame_of_both_sides_with_address_and_connection_id(caplog, version):
+    caplog.set_level(logging.INFO, LOGGER)
+    peer = Bench(log_frames="all").peer(version, peer="10.1.2.3:4711")
+    peer.subscribe("/queue/a", ack="client")
+    peer.put("/queue/a", "the body", color="red")
+    peer.ack(peer.next("MESSAGE"), receipt="r")
+    assert peer.next("RECEIPT")
+    found = [record.getMessage().split(" ", 3) for record in caplog.records if record.name == LOGGER]
+    assert {(ident, address) for ident, address, *_ in found} == {(peer.session.id, "10.1.2.3:4711")}
+    shown = " ".join(direction + frame.split(" ")[1].rstrip(">") for _, _, direction, frame in found)
+    assert shown == "<CONNECT >CONNECTED <SUBSCRIBE <SEND >MESSAGE <ACK >RECEIPT"
+    assert "body=8 bytes b'the body'" in found[4][3]
+    assert "color='red'" in found[4][3]
+
+
+@pytest.mark.parametrize("kind", ["heads", "all"])
+def test_no_secret_is_logged(caplog, kind):
+    caplog.set_level(logging.INFO, LOGGER)
+    peer = Bench(log_frames=kind).client(login="ann", passcode="s3cr3t")
+    peer.put("/queue/a", "x", auth_token="s3cr3t")
+    assert "login='ann'" in caplog.text
+    assert "s3cr3t" not in caplog.text

@@ -1,4 +1,4 @@
-"""The older worker dialect: by a listener of its own, by detection, and with our client."""
+"""The older worker dialect: by a listener of its own, by detection, and with our client; it folds names of headers."""
 
 import pytest
 from broker.harness import Bench, Peer
@@ -6,13 +6,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stompcodec import Frame, Parser
+from stompcodec.broker import message
 from stompcodec.broker.auth import User, hash_passcode
+from stompcodec.broker.config import DIALECTS
+from stompcodec.broker.selectors import _ALIASES
+from stompcodec.broker.sessions import commands
+from stompcodec.broker.sessions.session import NAMES
 from stompcodec.codec import serialize
 from stompcodec.connection import Connection, FirstFrame, Role, is_legacy
 from stompcodec.errors import LocalProtocolError, RemoteProtocolError
 from stompcodec.spec import VERSIONS
 
 CONNECT = b"connect\nUsername: fred\nPasscode: xyzzy\n\n\0"
+SUBSCRIBE = b"subscribe\ndestination:/queue/a\n\n\0"
 
 
 class Worker(Peer):
@@ -28,8 +34,7 @@ class Worker(Peer):
 
 
 def worker(bench=None, connect=CONNECT, **options):
-    bench = Bench(detect_legacy=True) if bench is None else bench
-    peer = Worker(bench, **options)
+    peer = Worker(Bench(detect_legacy=True) if bench is None else bench, **options)
     peer.raw(connect)
     return peer
 
@@ -42,7 +47,7 @@ def worker(bench=None, connect=CONNECT, **options):
     ("octets", "legacy"),
     [
         (b"connect\n", True),
-        (b"\n\r\n Connect"[:3] + b"Connect \n", True),
+        (b"\n\r\nConnect \n", True),
         (b"CONNECT \nhost:a\n\n\0", True),
         (b"CONNECT\nusername: fred\npasscode:x\n\n\0", True),
         (b"CONNECT\r\nUSERNAME:fred\r\n\r\n\0", True),
@@ -57,23 +62,11 @@ def worker(bench=None, connect=CONNECT, **options):
         (b"GET / HTTP/1.1\r\n", False),
         (b"CONNECT\n" + b"x" * 9000, False),
         (b"conn\n", False),
-        (b"", None),
-        (b"\n\n", None),
-        (b"CON", None),
-        (b"connect", None),
-        (b"CONNECT\nusername: fred\n", None),
+        *((octets, None) for octets in (b"", b"\n\n", b"CON", b"connect", b"CONNECT\nusername: fred\n")),
     ],
 )
 def test_the_first_frame_tells(octets, legacy):
     assert is_legacy(octets) is legacy
-
-
-@given(st.binary(max_size=60))
-def test_no_longer_look_changes_what_was_told(octets):
-    told = [is_legacy(octets[:length]) for length in range(len(octets) + 1)]
-    known = [each for each in told if each is not None]
-    assert len(set(known)) <= 1
-    assert told[len(told) - len(known) :] == known
 
 
 def heard(octets, size):
@@ -110,8 +103,7 @@ def test_what_is_heard_does_not_hang_on_the_cuts(octets, size):
 @pytest.mark.parametrize("size", [1, 7, 1000])
 def test_any_case_and_padded_values_on_the_normal_port_however_it_is_cut(size):
     octets = CONNECT + b"\nsubscribe\r\nDestination: /queue/a \n\n\0Send\nDESTINATION: /queue/a\nReceipt: r1\n\nhi\0"
-    bench = Bench(detect_legacy=True)
-    peer = Worker(bench)
+    peer = worker(connect=b"")
     for at in range(0, len(octets), size):
         peer.raw(octets[at : at + size])
     connected, message, receipt = peer.take()
@@ -160,22 +152,16 @@ def test_username_and_passcode_are_checked(passcode, let_in):
 
 @pytest.mark.req("LEG-HDR-02", "LEG-HDR-04", "LEG-HDR-05", "LEG-HDR-06", "LEG-CL-02", "LEG-UTF-02")
 def test_what_a_worker_gets_follows_its_rules():
-    bench = Bench(detect_legacy=True)
-    peer = worker(bench)
-    peer.raw(b"subscribe\ndestination:/queue/a\n\n\0")
-    sender = bench.peer()
-    sender.send(
+    peer = worker(connect=CONNECT + SUBSCRIBE)
+    peer.bench.peer().send(
         *("SEND", "caf\u00e9\0".encode()),
         **{"destination": "/queue/a", "Foo": "a:b", "tab": "a\tb", "line": "a\nb", "x:y": "z", "y": "in between"},
         **{"before": " v", "behind": "v ", "spaces": "  "},  # its readers strip them
     )
     peer.take()
     octets = peer.octets[peer.octets.index(b"MESSAGE") :]
-    assert b"\nfoo:a:b\n" in octets
-    assert b"content-length:6\n" in octets
-    assert b"\ny:in between\n" in octets
-    for name in (b"tab", b"line", b"x:y", b"before", b"behind", b"spaces"):
-        assert name not in octets
+    assert all(line in octets for line in (b"\nfoo:a:b\n", b"content-length:6\n", b"\ny:in between\n"))
+    assert not any(name in octets for name in (b"tab", b"line", b"x:y", b"before", b"behind", b"spaces"))
     assert octets.endswith("\n\ncaf\u00e9\0\0\n".encode())
 
 
@@ -186,19 +172,15 @@ def test_every_message_can_be_read_by_a_worker(headers, body):
         octets = serialize(Frame("SEND", {"destination": "/queue/a", **names}, body), "1.2")
     except ValueError:
         return
-    bench = Bench(detect_legacy=True)
-    peer = worker(bench)
-    peer.raw(b"subscribe\ndestination:/queue/a\n\n\0")
+    peer = worker(connect=CONNECT + SUBSCRIBE)
     peer.take()
-    bench.peer().raw(octets)
-    (message,) = peer.take()
-    assert message.body == body
+    peer.bench.peer().raw(octets)
+    assert peer.bodies() == [body]
 
 
 @pytest.mark.req("LEG-CMD-04", "LEG-SND-01")
 def test_acks_and_transactions_follow_1_0():
-    peer = worker()
-    peer.raw(b"subscribe\ndestination:/queue/a\nack:client\n\n\0")
+    peer = worker(connect=CONNECT + b"subscribe\ndestination:/queue/a\nack:client\n\n\0")
     peer.raw(
         b"begin\ntransaction: t\n\n\0send\ndestination:/queue/a\ntransaction: t\n\nhi\0commit\nTransaction: t\n\n\0"
     )
@@ -207,7 +189,7 @@ def test_acks_and_transactions_follow_1_0():
     assert peer.session.consumers
     peer.raw(b"Ack\nMessage-Id: %b\nreceipt: a\n\n\0" % message.headers["message-id"].encode())
     assert peer.next("RECEIPT").headers["receipt-id"] == "a"
-    assert peer.bench.broker.queues["/", "/queue/a"].count == 0
+    assert peer.bench.queue().count == 0
     peer.raw(b"nack\nmessage-id:1\n\n\0")
     assert "unknown-command" in peer.error().headers["message"]
 
@@ -220,12 +202,8 @@ def test_every_frame_but_connect_can_have_a_receipt():
         b"abort\ntransaction:t\nreceipt:3\n\n\0send\ndestination:/topic/t\nreceipt:4\n\n\0"
         b"unsubscribe\ndestination:/queue/a\nreceipt:5\n\n\0disconnect\nreceipt:6\n\n\0"
     )
-    frames = peer.take()
-    assert [frame.get("receipt-id") for frame in frames] == [None, "1", "2", "3", "4", "5", "6"]
+    assert [frame.get("receipt-id") for frame in peer.take()] == [None, "1", "2", "3", "4", "5", "6"]
     assert peer.closed
-
-
-# ---- our client's connection ----
 
 
 @pytest.mark.req("LEG-CON-01", "LEG-CON-02", "LEG-CON-03", "LEG-SND-02")
@@ -239,7 +217,218 @@ def test_a_client_asks_as_the_dialect_wants():
     assert client.take_output() == [b"CONNECT\nusername:fred\npasscode:x\n\n\0"]
     server = b"Connected\nSession: 1\n\n\0\nreceipt\nReceipt-Id: 7\n\n\0"
     assert [frame.command for frame in client.receive(server, 0.0)] == ["CONNECTED", "RECEIPT"]
-    assert client.version == "legacy"
-    assert client.heartbeat == (0, 0)
+    assert (client.version, client.heartbeat) == ("legacy", (0, 0))
     client.send(Frame("SEND", {"destination": "/queue/a"}))
     assert client.take_output() == [b"SEND\ndestination:/queue/a\ncontent-length:0\n\n\0"]
+
+
+# ---- header names with capitals: every dialect of the broker hears each ----
+
+
+def named(bench, door="legacy"):
+    """A legacy session with a client-id, by a port of its own or told by its first frame."""
+    peer = worker(bench, b"connect\nUsername: guest\nPasscode: guest\nClient-Id: me\n\n\0", listener=door)
+    assert peer.next("CONNECTED") is not None
+    return peer
+
+
+def send(peer, *lines, body="x", destination="/queue/a"):
+    peer.raw("\n".join(["SEND", f"destination:{destination}", *lines, "", f"{body}\0"]).encode())
+
+
+def subscribe(peer, *lines, id="1", ack="client", destination="/queue/a"):
+    head = ["SUBSCRIBE", f"destination:{destination}", f"id:{id}", f"ack:{ack}"]
+    peer.raw("\n".join([*head, *lines, "", "\0"]).encode())
+
+
+def groups(bench, peer, name):
+    """Messages of a group go to one consumer."""
+    for id in ("1", "2"):
+        subscribe(peer, id=id)
+    for _ in range(6):
+        send(peer, f"{name}:g")
+    assert len({frame.headers["subscription"] for frame in peer.take()}) == 1
+
+
+def closes_group(bench, peer, name):
+    """Behind the last message of a group, another consumer may get the next ones."""
+    subscribe(peer, ack="client-individual")
+    send(peer, "message_group:g", f"{name}:-1")
+    (consumer,) = peer.session.consumers.values()
+    assert [message.closes_group for message in consumer.unacked.values()] == [True]
+
+
+def delays(bench, peer, name):
+    """A message waits."""
+    subscribe(peer)
+    send(peer, f"{name}:5000")
+    assert peer.take() == []
+    bench.later(5.0)
+    assert peer.bodies() == [b"x"]
+
+
+def is_sent_once(bench, peer, name):
+    """A second SEND with the key is not stored."""
+    subscribe(peer)
+    for _ in range(2):
+        send(peer, f"{name}:k")
+    assert peer.bodies() == [b"x"]
+
+
+def bounds(bench, peer, name):
+    """The prefetch of a subscription: a number of messages or, in the dialect artemis, of bytes."""
+    subscribe(peer, f"{name}:1")
+    for _ in range(3):
+        send(peer)
+    assert peer.bodies() == [b"x"]
+
+
+def names_a_durable(bench, peer, name):
+    """A durable subscription gets what was sent while its client was away."""
+    topic = {"artemis": "q"}.get(bench.config.dialect, "/topic/q")
+    subscribe(peer, f"{name}:mine", destination=topic)
+    peer.lose()
+    send(bench.peer(), destination=topic)
+    again = named(bench)
+    subscribe(again, f"{name}:mine", destination=topic)
+    assert again.bodies() == [b"x"]
+
+
+def pauses(bench, peer, name):
+    """The subscription asks for a pause after a NACK, which this version does not have."""
+    subscribe(peer, f"{name}:5000")
+    assert [consumer.request.redelivery_delay for consumer in peer.session.consumers.values()] == [5000]
+
+
+#: Name -> what shows that it is heard.
+EFFECTS = {
+    "JMSXGroupID": groups,
+    "JMSXGroupSeq": closes_group,
+    "AMQ_SCHEDULED_DELAY": delays,
+    "_AMQ_DUPL_ID": is_sent_once,
+    "activemq.prefetchSize": bounds,
+    "activemq.subscriptionName": names_a_durable,
+    "activemq.redeliveryDelay": pauses,
+}
+
+
+def test_each_name_has_an_effect_that_is_tested():
+    assert set(EFFECTS) == set(NAMES)
+    assert {header for headers in _ALIASES.values() for header in headers if header != header.lower()} <= set(NAMES)
+
+
+@pytest.mark.req("LEG-HDR-05")
+@pytest.mark.parametrize("door", ["legacy", "tcp"])
+@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize("name", NAMES)
+def test_a_name_is_heard(name, dialect, door):
+    bench = Bench(dialect=dialect, detect_legacy=door == "tcp")
+    EFFECTS[name](bench, named(bench, door), name)
+
+
+class Heard:
+    """A frame that notes which headers it was asked for."""
+
+    def __init__(self, frame, asked):
+        self.frame, self.asked = frame, asked
+
+    def __getattr__(self, name):
+        return getattr(self.frame, name)
+
+    def get(self, name, *default):
+        self.asked.add(name)
+        return self.frame.get(name, *default)
+
+    def has_any(self, *names):
+        self.asked.update(names)
+        return self.frame.has_any(*names)
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_no_other_name_with_a_capital_is_asked_for(dialect, monkeypatch):
+    asked, receive = set(), Connection.receive
+
+    def heard(connection, data, now):
+        for frame in receive(connection, data, now):
+            yield Heard(frame, asked) if frame.body is not None else frame
+
+    def real(function):
+        return lambda frame, *values, **named: function(getattr(frame, "frame", frame), *values, **named)
+
+    monkeypatch.setattr(Connection, "receive", heard)
+    for module in (commands, message):
+        monkeypatch.setattr(module, "serialize_tail", real(module.serialize_tail))
+    peer = Bench(dialect=dialect, transactional_acks=True).peer(connect=False)
+    peer.parser = Parser(None, commands=("PONG", "EMPTY"))
+    peer.connect(client_id="me")
+    for ack in ("auto", "client", "client-individual"):
+        subscribe(peer, id=ack, ack=ack)
+    topic = {"artemis": "q"}.get(dialect, "/topic/q")
+    subscribe(peer, "durable-subscription-name:d", id="d", destination=topic)
+    send(peer)
+    send(peer, *("message_group:g", "delay:1", "priority:5", "expires:0", "persistent:true", "idempotency-key:k"))
+    send(peer, "reply-to:/temp-queue/a", "transformation:jms-map-json")
+    peer.raw(b"BEGIN\ntransaction:t\n\n\0")
+    send(peer, "transaction:t")
+    for frame in [frame for frame in peer.take() if frame.get("ack")]:
+        peer.raw(b"ACK\nid:%b\ntransaction:t\n\n\0" % frame.headers["ack"].encode())
+    peer.raw(b"COMMIT\ntransaction:t\n\n\0RECEIVE\ndestination:/queue/a\n\n\0PING\n\n\0")
+    peer.raw(b"UNSUBSCRIBE\nid:auto\n\n\0UNSUBSCRIBE\nid:d\n\n\0DISCONNECT\nreceipt:1\n\n\0")
+    assert peer.take()[-1].get("receipt-id") == "1"
+    assert asked > {"destination", "receipt", "heart-beat", "transaction", "id"}
+    assert {name for name in asked if name != name.lower()} == set(NAMES)
+
+
+def test_other_versions_and_selectors_see_the_usual_spelling():
+    bench = Bench()
+    reader, sender = bench.peer(), named(bench)
+    subscribe(reader, "selector:JMSXGroupID = 'g'", ack="auto")
+    send(sender, "JmsXGroupId:g", "Colour:red")
+    (got,) = reader.take()
+    assert (got.headers["JMSXGroupID"], got.headers["colour"]) == ("g", "red")
+    send(sender, "JMSXGROUPID:other")
+    subscribe(sender)
+    assert b"\njmsxgroupid:other\n" in sender.octets
+
+
+def test_other_versions_are_left_alone():
+    bench = Bench()
+    early = b"CONNECT\naccept-version:1.2\nhost:/\n\n\0SEND\ndestination:/queue/a\namq_scheduled_delay:5000\n\nx\0"
+    bench.peer(connect=False).raw(early)
+    peer = bench.peer()
+    subscribe(peer)
+    send(peer, "amq_scheduled_delay:5000")
+    assert peer.bodies() == [b"x", b"x"]
+
+
+def test_behind_connect_in_one_read_and_in_a_transaction():
+    bench = Bench()
+    inside = b"send\ndestination:/queue/a\ntransaction:t\n_AMQ_DUPL_ID:k\n\nx\0"
+    once = b"send\ndestination:/queue/a\n_AMQ_DUPL_ID:l\n\nx\0"
+    peer = worker(bench, CONNECT + once * 2 + b"begin\ntransaction:t\n\n\0" + inside * 2, listener="legacy")
+    assert bench.queue().count == 1
+    peer.raw(b"commit\ntransaction:t\n\n\0")
+    assert bench.queue().count == 2
+
+
+def test_a_large_message():
+    """Its SEND comes ahead of its body."""
+    bench = Bench(large=10)
+    peer = named(bench)
+    subscribe(peer)
+    for _ in range(2):
+        send(peer, "content-length:20", "_AMQ_DUPL_ID:k", "AMQ_SCHEDULED_DELAY:5000", body="x" * 20)
+    assert peer.take() == []
+    bench.later(5.0)
+    assert len(peer.take()) == 1
+
+
+def test_a_message_that_waits_still_waits_after_a_restart():
+    bench = Bench(dialect="stompcodec")
+    send(named(bench), "AMQ_SCHEDULED_DELAY:5000", "JMSXGroupID:g", "persistent:true")
+    again = Bench(bench.store)
+    delayed = again.peer()
+    subscribe(delayed)
+    assert delayed.take() == []
+    again.later(5.0)
+    assert delayed.bodies() == [b"x"]

@@ -3,14 +3,11 @@
 With it, without it, and switched at random, clients and books are the same, byte for byte. What it takes, it takes.
 """
 
-from __future__ import annotations
-
 import gc
-from collections.abc import Iterator
-from typing import Any
+from types import SimpleNamespace
 
 import pytest
-from broker.harness import Bench, FaultyStore, Peer, bench_with_two
+from broker.harness import Bench, FaultyStore, bench_with_two, switch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from profiles import examples
@@ -25,17 +22,20 @@ from stompcodec.broker.sessions import commit, plain
 
 pytestmark = pytest.mark.skipif(plain.EXTENSION is None, reason="the plain road is not built, or switched off")
 
-QUEUE = b"/queue/a"
 SELECTOR = "x IS NULL OR x = 'y'"
 
 
-def switch(on: bool) -> None:
-    assert plain.EXTENSION is not None
-    plain.EXTENSION.switch(on)
-
-
-def frame(command: bytes, *lines: bytes, body: bytes = b"", end: bytes = b"\n") -> bytes:
+def frame(command, *lines, body=b"", end=b"\n"):
     return command + b"\n" + b"".join(line + end for line in lines) + b"\n" + body + b"\0"
+
+
+def two(*, ack=None, config=None, **headers):
+    """A broker, a sender that knows /queue/a, where there is a message, and a consumer, with a subscription to it."""
+    bench, sender, consumer = bench_with_two(**(config or {}))
+    if ack is not None:
+        consumer.subscribe("/queue/a", ack=ack, **headers)
+    sender.put("/queue/a")
+    return bench, sender, consumer
 
 
 # ---- random conversations ----
@@ -48,14 +48,8 @@ HEADERS = [
     *(b"priority:9", b"expires:1", b"delay:5", b"JMSXGroupID:g", b"reply-to:/queue/b", b"retain:true"),
     *(b"a\\cb:1", b"x:a\rb", b"c\rd:1", b"receipt:12:30", b"receipt:\\\\", b"receipt:\r", b"x:\\c:\\\\:\r", b"x::"),
     *(b"x:\\r", b"time:" + b":" * 999, "ö:12:30".encode(), b"destination:/queue/a:1", b"destination:/queue/a\\c1"),
-    *(
-        b"persistent:true:",
-        b"destination:/queue/b",
-        b"destination-type:MULTICAST",
-        b"y" * 31 + b":1",
-        b"y" * 32 + b":1",
-    ),
-    b"ttl:%d",
+    *(b"persistent:true:", b"destination:/queue/b", b"destination-type:MULTICAST", b"y" * 31 + b":1"),
+    *(b"y" * 32 + b":1", b"ttl:%d"),
 ]
 DESTINATIONS = [
     *(b"/queue/a", b"/queue/a", b"/queue/a", b"/queue/b", b"/topic/t"),
@@ -160,7 +154,7 @@ VERSIONS = (("1.2", False), ("1.2", True), ("1.1", False))
 class World:
     """A broker with three peers. The clock goes on with each look if it is told to."""
 
-    def __init__(self, config: dict[str, Any], ticks: bool, subscribers: Any) -> None:
+    def __init__(self, config, ticks, subscribers):
         self.bench = Bench(FaultyStore(), **config)
         self.bench.broker._entropy = bytes  # the ids of sessions are the same each time
         self.peers = [self.bench.peer(version, whole_frames=ws) for version, ws in VERSIONS]
@@ -173,69 +167,65 @@ class World:
         if ticks:
             self.bench.broker.quota.clock = self._clock
 
-    def _clock(self) -> float:
+    def _clock(self):
         self.bench.now += 1
         return self.bench.now
 
-    def step(self, number: int, what: Any, turns: bool) -> None:
-        peer, bench = self.peers[number], self.bench
-        if what == "turn":
-            bench.turn()
-        elif what in ("shut", "open"):
+    def step(self, number, what, turns):
+        peer, bench, account = self.peers[number], self.bench, self.bench.broker.account
+        if what in ("shut", "open"):
             peer.session.writable(what == "open", bench.now)
         elif what in ("short", "enough"):
-            account = bench.broker.account
             account.first = account.used + 2000 if what == "short" else account.second
         elif what == "heard":
             bench.broker.quota.heard = bench.now
         elif what == "lose":
             peer.lose()
             self.peers[number] = bench.peer("1.2", whole_frames=peer.whole_frames)
-        else:
+        elif what != "turn":
             peer.session.receive(b"".join(self._octets(peer, each) for each in what), bench.now)
-        if turns:
+        if turns or what == "turn":
             bench.turn()
 
-    def _octets(self, peer: Peer, what: Any) -> bytes:
+    def _octets(self, peer, what):
         if isinstance(what, bytes):
             return what
         command, at, lines = what
         given = [each.headers["ack"] for each in peer.inbox if each.command == "MESSAGE" and each.get("ack")]
         return frame(command, b"id:" + (given[-1 - at % len(given)] if given else "1-1").encode(), *lines)
 
-    def seen(self) -> Any:
+    def seen(self):
         """What clients see, and what the books say."""
-        broker = self.bench.broker
-        sessions = [(peer.octets, peer.closed, peer.session.paused, peer.session.ended) for peer in self.peers]
-        outboxes = [peer.session.outbox for peer in self.peers]
+        broker, peers = self.bench.broker, self.peers
+        sessions = [(peer.octets, peer.closed, peer.session.paused, peer.session.ended) for peer in peers]
+        outboxes = [peer.session.outbox for peer in peers]
         pending = [(b"".join(each.chunks), each.send_budget, each.starved) for each in outboxes]
         queues = {name: _books(queue) for name, queue in broker.queues.items()}
         consumers = [
             (each.credit, each.last, each.in_ring, {tag: _fields(m) for tag, m in each.unacked.items()})
-            for peer in self.peers
+            for peer in peers
             for each in peer.session.consumers.values()
         ]
+        names = ("weight", "octets", "stores", "_mixed")
         transactions = [
-            (
-                name,
-                each.weight,
-                each.octets,
-                each.stores,
-                each._mixed,
-                [_fields(entry.message) for entry in each.operations],
-            )
-            for peer in self.peers
+            (name, [getattr(each, field) for field in names], [_fields(entry.message) for entry in each.operations])
+            for peer in peers
             for name, each in peer.session.transactions.items()
             if not each.settles
         ]
         return sessions, pending, queues, consumers, transactions, broker.seq, broker.account.used, broker.account.held
 
+    def stored(self):
+        queues = self.bench.broker.queues.items()
+        paged = [(name, queue.paging and queue.paging.count, queue.newest) for name, queue in queues]
+        return paged, [(each.queue, each.seq, each.tail) for each in self.bench.store.load()]
 
-def _fields(message: Any) -> Any:
+
+def _fields(message):
     return [(type(value), value) for value in (getattr(message, name) for name in type(message).__slots__)]
 
 
-def _books(queue: Queue) -> Any:
+def _books(queue):
     ring = [(consumer.key, consumer.session.id) for consumer in queue.ring]
     parked = None if queue.parked is None else [(consumer.key, consumer.session.id) for consumer in queue.parked]
     return queue.count, queue.octets, [_fields(message) for message in queue.messages], ring, parked
@@ -243,7 +233,7 @@ def _books(queue: Queue) -> Any:
 
 @given(configs, st.booleans(), subscribers, steps)
 @settings(max_examples=examples(400))
-def test_it_is_the_same_with_and_without(config: dict[str, Any], ticks: bool, subscribers: Any, steps: Any) -> None:
+def test_it_is_the_same_with_and_without(config, ticks, subscribers, steps):
     worlds = [World(config, ticks, subscribers) for _ in range(3)]
     for number, what, turns, mixed in steps:
         seen = []
@@ -253,26 +243,24 @@ def test_it_is_the_same_with_and_without(config: dict[str, Any], ticks: bool, su
             seen.append(world.seen())
         assert seen[0] == seen[1]
         assert seen[2] == seen[1]
-    assert _stored(worlds[0]) == _stored(worlds[1]) == _stored(worlds[2])
+    assert worlds[0].stored() == worlds[1].stored() == worlds[2].stored()
 
 
 # ---- that it is taken ----
 
 
-class Counted:
-    """Counts the frames that are made, and so were not taken."""
+def counted(peer, monkeypatch):
+    """Count, as `made`, the frames that are made, and so were not taken."""
+    count, connection = SimpleNamespace(made=0), peer.session.connection
+    receive = connection.receive
 
-    def __init__(self, peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.made = 0
-        connection = peer.session.connection
-        receive = connection.receive
+    def frames(_connection, data, now):
+        for each in receive(data, now):
+            count.made += 1
+            yield each
 
-        def counted(frames: Any) -> Iterator[Any]:
-            for each in frames:
-                self.made += 1
-                yield each
-
-        monkeypatch.setattr(type(connection), "receive", lambda me, data, now: counted(receive(data, now)))
+    monkeypatch.setattr(type(connection), "receive", frames)
+    return count
 
 
 SEND = frame(b"SEND", b"destination:/queue/a", b"content-type:text/plain", b"content-length:2", body=b"hi")
@@ -299,26 +287,26 @@ TAKEN = {
 
 @pytest.mark.parametrize("octets", [*TAKEN.values(), *LEFT.values()], ids=[*TAKEN, *LEFT])
 @pytest.mark.parametrize(("ack", "whole_frames"), [("auto", False), ("auto", True), ("client-individual", False)])
-def test_what_it_takes(octets: bytes, ack: str, whole_frames: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_it_takes(octets, ack, whole_frames, monkeypatch):
     bench = Bench()
     sender, consumer = bench.peer(whole_frames=whole_frames), bench.peer(whole_frames=whole_frames)
     consumer.subscribe("/queue/a", ack=ack)
     consumer.subscribe("/topic/t", id="2")
     sender.put("/queue/a")
     sender.put("/topic/t")
-    count = Counted(sender, monkeypatch)
+    count = counted(sender, monkeypatch)
     sender.raw(octets * 3)
     assert count.made == (0 if octets in TAKEN.values() else 3)
 
 
 @pytest.mark.parametrize("past", [0, 1])
-def test_a_transaction_may_hold_so_much(past: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_transaction_may_hold_so_much(past, monkeypatch):
     tail = len(b"destination:/queue/a\ncontent-length:2\n\nhi\0")
     bench = Bench(max_transaction_octets=3 * (OPERATION + tail) - past)
     sender = bench.peer()
     sender.put("/queue/a")
     sender.raw(frame(b"BEGIN", b"transaction:t"))
-    count = Counted(sender, monkeypatch)
+    count = counted(sender, monkeypatch)
     sender.raw(frame(b"SEND", b"destination:/queue/a", b"transaction:t", body=b"hi") * 3)
     assert count.made == past
     assert sender.session.ended is bool(past)
@@ -326,9 +314,7 @@ def test_a_transaction_may_hold_so_much(past: int, monkeypatch: pytest.MonkeyPat
 
 @given(configs, st.booleans(), subscribers, steps, st.booleans())
 @settings(max_examples=examples(200))
-def test_a_plain_transaction_takes_fewer_steps_with_the_same_end(
-    config: dict[str, Any], ticks: bool, subscribers: Any, steps: Any, background: bool
-) -> None:
+def test_a_plain_transaction_takes_fewer_steps_with_the_same_end(config, ticks, subscribers, steps, background):
     """`_send_all` does what the longer way of COMMIT does, with commits at once and later, and with failed ones."""
     short, long = (World(config, ticks, subscribers) for _ in range(2))
     for number, what, turns, faulty in steps:
@@ -342,19 +328,12 @@ def test_a_plain_transaction_takes_fewer_steps_with_the_same_end(
                 store.finish()
                 world.bench.turn()
         assert short.seen() == long.seen()
-        assert _stored(short) == _stored(long)
+        assert short.stored() == long.stored()
 
 
-def _stored(world: World) -> Any:
-    queues = world.bench.broker.queues.items()
-    paged = [(name, queue.paging and queue.paging.count, queue.newest) for name, queue in queues]
-    return paged, [(each.queue, each.seq, each.tail) for each in world.bench.store.load()]
-
-
-def test_a_transaction_that_is_stored_later_gets_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_transaction_that_is_stored_later_gets_its_place(monkeypatch):
     """It takes effect after its commit, and comes before what was sent meanwhile."""
-    store = FaultyStore(background=True)
-    bench = Bench(store)
+    bench = Bench(FaultyStore(background=True))
     sender, other = bench.peer(), bench.peer()
     sender.put("/queue/a")
     send = frame(b"SEND", b"destination:/queue/a", b"transaction:t", b"persistent:true", body=b"hi")
@@ -363,7 +342,7 @@ def test_a_transaction_that_is_stored_later_gets_its_place(monkeypatch: pytest.M
     (queue,) = bench.broker.queues.values()
     monkeypatch.setattr(type(queue), "put", None)  # they are put together
     assert len(queue.messages) == 2
-    store.finish()
+    bench.store.finish()
     bench.turn()
     found = [(message.seq, message.persistent) for message in queue.messages]
     first = found[0][0]
@@ -371,11 +350,9 @@ def test_a_transaction_that_is_stored_later_gets_its_place(monkeypatch: pytest.M
     assert queue.newest == first + 2
 
 
-def test_header_lines_are_written_anew() -> None:
+def test_header_lines_are_written_anew():
     """In MESSAGE, a raw colon or CR is an escape, as the Python road writes it."""
-    _bench, sender, consumer = bench_with_two()
-    consumer.subscribe("/queue/a")
-    sender.put("/queue/a")
+    _bench, sender, consumer = two(ack="auto")
     start = len(consumer.octets)
     sender.raw(
         frame(b"SEND", b"destination:/queue/a", b"time:12:30\r:\\c", b"a\\nb:c", b"receipt:1:2", body=b"x", end=b"\r\n")
@@ -387,11 +364,9 @@ def test_header_lines_are_written_anew() -> None:
 
 
 @pytest.mark.parametrize("past", [0, 1])
-def test_a_head_with_lines_to_write_anew_may_be_so_long(past: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    _bench, sender, consumer = bench_with_two()
-    consumer.subscribe("/queue/a")
-    sender.put("/queue/a")
-    count = Counted(sender, monkeypatch)
+def test_a_head_with_lines_to_write_anew_may_be_so_long(past, monkeypatch):
+    _bench, sender, consumer = two(ack="auto")
+    count = counted(sender, monkeypatch)
     whole = 2048 + past
     colons = whole - len(frame(b"SEND", b"destination:/queue/a", b"x:")) + 1  # the head is all but the NUL
     octets = frame(b"SEND", b"destination:/queue/a", b"x:" + b":" * colons)
@@ -401,22 +376,13 @@ def test_a_head_with_lines_to_write_anew_may_be_so_long(past: int, monkeypatch: 
     assert consumer.take()[-1].headers["x"] == ":" * colons
 
 
-ACKS = {
-    "": True,
-    "receipt:1": True,
-    "receipt:a b": True,
-    "transaction:t": False,
-    "credit:1": False,
-    "x:a\\cb": True,
-    "x:12:30": True,
-    "receipt:1:2\r": True,
-    "receipt:a\\cb": False,
-}
+ACKS = dict.fromkeys(["", "receipt:1", "receipt:a b", "x:a\\cb", "x:12:30", "receipt:1:2\r"], True)
+ACKS |= dict.fromkeys(["transaction:t", "credit:1", "receipt:a\\cb"], False)
 
 
 @pytest.mark.parametrize("persistent", ["true", "false"])
 @pytest.mark.parametrize("line", ACKS)
-def test_which_acks_it_takes(line: str, persistent: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_which_acks_it_takes(line, persistent, monkeypatch):
     bench = Bench(FaultyStore())
     sender, consumer = bench.peer(), bench.peer()
     consumer.subscribe("/queue/a", ack="client-individual", prefetch_count="2")
@@ -426,17 +392,17 @@ def test_which_acks_it_takes(line: str, persistent: str, monkeypatch: pytest.Mon
     for _ in range(3):
         ids = [each.headers["ack"].encode() for each in consumer.take() if each.command == "MESSAGE"]
         assert len(ids) == 2
-        count = Counted(consumer, monkeypatch)
+        count = counted(consumer, monkeypatch)
         lines = [line.encode()] if line else []
         consumer.raw(b"".join(frame(b"ACK", b"id:" + each, *lines) for each in ids))
         assert count.made == (0 if ACKS[line] else 2)
         if line == "transaction:t":
             return  # they count when it is committed
-    assert bench.broker.queues["/", "/queue/a"].total == 0
+    assert bench.queue().total == 0
     assert bench.store.bodies == []
 
 
-def test_an_ack_is_for_the_first_id_and_its_own_subscription() -> None:
+def test_an_ack_is_for_the_first_id_and_its_own_subscription():
     bench, sender, consumer = bench_with_two()
     for number in range(1, 13):
         consumer.subscribe(f"/queue/{number}", id=str(number), ack="client-individual")
@@ -447,11 +413,9 @@ def test_an_ack_is_for_the_first_id_and_its_own_subscription() -> None:
     assert counts == [1, *[2] * 9, 1, 1]
 
 
-def test_an_ack_after_the_queue_was_closed_counts_nothing() -> None:
-    bench, sender, consumer = bench_with_two()
-    consumer.subscribe("/queue/a", ack="client-individual")
-    sender.put("/queue/a")
-    queue = bench.broker.queues["/", "/queue/a"]
+def test_an_ack_after_the_queue_was_closed_counts_nothing():
+    bench, _sender, consumer = two(ack="client-individual")
+    queue = bench.queue()
     queue.close()
     used = bench.broker.account.used
     consumer.ack(consumer.take()[-1])
@@ -459,10 +423,8 @@ def test_an_ack_after_the_queue_was_closed_counts_nothing() -> None:
 
 
 @pytest.mark.parametrize("mode", ["client", "client-individual"])
-def test_a_sender_that_waits_goes_on_after_acks(mode: str) -> None:
-    _bench, sender, consumer = bench_with_two(max_queue_messages=4)
-    consumer.subscribe("/queue/a", ack=mode, prefetch_count="100")
-    sender.put("/queue/a")
+def test_a_sender_that_waits_goes_on_after_acks(mode):
+    _bench, sender, consumer = two(ack=mode, prefetch_count="100", config={"max_queue_messages": 4})
     sender.raw(SEND * 4)
     assert sender.session.paused
     waits = []
@@ -473,18 +435,16 @@ def test_a_sender_that_waits_goes_on_after_acks(mode: str) -> None:
 
 
 @pytest.mark.parametrize("lines", [64, 65])
-def test_it_takes_so_many_header_lines(lines: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    _bench, sender, consumer = bench_with_two()
-    consumer.subscribe("/queue/a")
-    sender.put("/queue/a")
-    count = Counted(sender, monkeypatch)
+def test_it_takes_so_many_header_lines(lines, monkeypatch):
+    _bench, sender, consumer = two(ack="auto")
+    count = counted(sender, monkeypatch)
     sender.raw(frame(b"SEND", b"destination:/queue/a", *(b"x%d:%d" % (n, n) for n in range(lines - 1))))
     assert count.made == (lines > 64)
     assert len(consumer.take()[-1].headers.pairs()) == lines + 2  # with subscription and message-id
 
 
 @pytest.mark.parametrize("length", [100, 900, 1100, 3000])
-def test_a_long_head_of_the_consumer(length: int) -> None:
+def test_a_long_head_of_the_consumer(length):
     """The part of MESSAGE that is the consumer's may be larger than what C has room for."""
     for ack in ("auto", "client-individual"):
         _bench, sender, consumer = bench_with_two()
@@ -496,35 +456,31 @@ def test_a_long_head_of_the_consumer(length: int) -> None:
         assert {message.headers["subscription"] for message in messages} == {ack + "%" * length}
 
 
-def test_rules_hold() -> None:
+def test_rules_hold():
     """A destination that is not allowed is not cached, so the road never takes a SEND to it."""
-    user = User("u", hash_passcode("p", n=16))
-    bench = Bench(users={"u": user}, rules=(Rule("u", "send", "/queue/a"),))
-    peer = bench.peer(connect=False)
-    peer.connect(login="u", passcode="p")
+    bench = Bench(users={"u": User("u", hash_passcode("p", n=16))}, rules=(Rule("u", "send", "/queue/a"),))
+    peer = bench.client(login="u", passcode="p")
     peer.raw(SEND * 2 + SEND.replace(b"/queue/a", b"/queue/b") + SEND)
     assert peer.error().headers["message"] == "not allowed to send there"
     assert set(bench.broker.queues) == {("/", "/queue/a")}
-    assert bench.broker.queues["/", "/queue/a"].count == 2
+    assert bench.queue().count == 2
 
 
 @pytest.mark.parametrize("past", [0, 1])
 @pytest.mark.parametrize(
-    "subscription", [None, {"ack": "client-individual", "prefetch_count": "100"}, {"selector": "color = 'red'"}]
+    "subscription",
+    [{}, {"ack": "client-individual", "prefetch_count": "100"}, {"ack": "auto", "selector": "color = 'red'"}],
 )
-def test_the_bound_of_a_queue(past: int, subscription: dict[str, str] | None) -> None:
+def test_the_bound_of_a_queue(past, subscription):
     """Also one without consumers, and one whose messages match nothing."""
-    bench, sender, consumer = bench_with_two(max_queue_messages=5)
-    if subscription is not None:
-        consumer.subscribe("/queue/a", **subscription)
-    sender.put("/queue/a")
+    bench, sender, consumer = two(**subscription, config={"max_queue_messages": 5})
     sender.raw(SEND * (4 + past))
-    assert len(consumer.take()) == (5 + past if subscription and "ack" in subscription else 0)
+    assert len(consumer.take()) == (5 + past if "prefetch_count" in subscription else 0)
     assert sender.session.paused is bool(past)
-    assert bench.broker.queues["/", "/queue/a"].cost == MESSAGE * (5 + past) + bench.octets
+    assert bench.queue().cost == MESSAGE * (5 + past) + bench.octets
 
 
-def test_a_session_that_ends_takes_the_road_with_it() -> None:
+def test_a_session_that_ends_takes_the_road_with_it():
     bench = Bench()
     peer = bench.peer()
     road = peer.session.road
@@ -533,20 +489,19 @@ def test_a_session_that_ends_takes_the_road_with_it() -> None:
     peer.raw(SEND + frame(b"DISCONNECT") + SEND)
     assert peer.session.road is None
     assert peer.session not in gc.get_referents(road)
-    assert len(bench.broker.queues["/", "/queue/a"].messages) == 1
+    assert len(bench.queue().messages) == 1
     assert bench.peer("1.0").session.road is None
     assert bench.peer("1.1").session.road is not None
 
 
-def test_constants_and_classes_are_compared() -> None:
-    extension = plain.EXTENSION
-    assert extension is not None
-    with pytest.raises(TypeError, match="class Session is missing"):
-        extension.prepare({}, (), (), (None,) * 8, None, 8, MESSAGE, OPERATION)
-    with pytest.raises(ValueError, match="other constants"):
-        extension.prepare({}, (), (), (None,) * 8, None, 9, MESSAGE, OPERATION)
-    with pytest.raises(ValueError, match="other constants"):
-        extension.prepare({}, (), (), (None,) * 8, None, 8, MESSAGE + 1, OPERATION)
+def test_constants_and_classes_are_compared():
+    for error, message, each, cost in (
+        (TypeError, "class Session is missing", 8, MESSAGE),
+        (ValueError, "other constants", 9, MESSAGE),
+        (ValueError, "other constants", 8, MESSAGE + 1),
+    ):
+        with pytest.raises(error, match=message):
+            plain.EXTENSION.prepare({}, (), (), (None,) * 8, None, each, cost, OPERATION)
 
 
 # ---- READY messages ----
@@ -555,31 +510,29 @@ def test_constants_and_classes_are_compared() -> None:
 class Calls:
     """Counts calls of methods, together."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, *methods: tuple[type, str]) -> None:
+    def __init__(self, monkeypatch, *methods):
         self.count = 0
         for kind, name in methods:
-            self._watch(monkeypatch, kind, name)
+            monkeypatch.setattr(kind, name, self._counted(getattr(kind, name), name == "deliver"))
 
-    def _watch(self, monkeypatch: pytest.MonkeyPatch, kind: type, name: str) -> None:
-        done = getattr(kind, name)
-
-        def counted(*arguments: Any) -> Any:
+    def _counted(self, done, delivers):
+        def call(*arguments):
             found = done(*arguments)
-            self.count += name != "deliver" or found is not None
+            self.count += not delivers or found is not None
             return found
 
-        monkeypatch.setattr(kind, name, counted)
+        return call
 
 
 PUT, DELIVER = (Queue, "put_plain"), (Queue, "deliver")
 
 
-def numbered(first: int, last: int) -> bytes:
+def numbered(first, last):
     return b"".join(b"SEND\ndestination:/queue/a\n\n%d\0" % number for number in range(first, last))
 
 
 @pytest.mark.parametrize("whole_frames", [False, True])
-def test_messages_become_ready_and_are_delivered_in_c(whole_frames: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_messages_become_ready_and_are_delivered_in_c(whole_frames, monkeypatch):
     bench = Bench()
     sender, consumer = bench.peer(), bench.peer(whole_frames=whole_frames)
     consumer.subscribe("/queue/a", ack="client-individual", prefetch_count="2")
@@ -596,41 +549,37 @@ def test_messages_become_ready_and_are_delivered_in_c(whole_frames: bool, monkey
             consumer.ack(message)
             (subscription,) = consumer.session.consumers.values()
             assert len(subscription.unacked) <= 2
-            assert bench.broker.queues["/", "/queue/a"].ring.count(subscription) == subscription.in_ring
+            assert bench.queue().ring.count(subscription) == subscription.in_ring
     assert got == [b"%d" % number for number in range(9)]
     assert calls.count == 0
-    assert bench.broker.queues["/", "/queue/a"].cost == 0
+    assert bench.queue().cost == 0
     assert bench.broker.account.used == used
 
 
 @pytest.mark.parametrize("past", [0, 1])
 @pytest.mark.parametrize("transient", ["stop", "spool"])
-def test_ready_messages_leave_the_window_only_to_be_spooled(
-    past: int, transient: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ready_messages_leave_the_window_only_to_be_spooled(past, transient, monkeypatch):
     bench = Bench(FaultyStore(), window_messages=5, transient=transient)
     sender = bench.peer()
     sender.put("/queue/a", "0")
     calls = Calls(monkeypatch, PUT)
     sender.raw(numbered(1, 5 + past))
-    queue = bench.broker.queues["/", "/queue/a"]
+    queue = bench.queue()
     spooled = past if transient == "spool" else 0
     assert (queue.count, queue.total) == (5 + past - spooled, 5 + past)
     assert calls.count == spooled
 
 
 @pytest.mark.parametrize("past", [0, 1])
-def test_ready_messages_leave_a_window_of_bytes_only_to_be_spooled(past: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ready_messages_leave_a_window_of_bytes_only_to_be_spooled(past, monkeypatch):
     bench = Bench(FaultyStore(), transient="spool")
     sender = bench.peer()
     sender.put("/queue/a", "0")
-    queue = bench.broker.queues["/", "/queue/a"]
+    queue = bench.queue()
     assert queue.window is not None
     sender.raw(numbered(1, 2))
     each = queue.octets - len(queue.messages.line[0].tail)
-    queue.window.octets = (
-        queue.octets + each + 1 - past
-    )  # the next one fits, and the one behind it if nothing is `past`
+    queue.window.octets = queue.octets + each + 1 - past  # the next one fits; the one behind it if nothing is `past`
     calls = Calls(monkeypatch, PUT)
     sender.raw(numbered(2, 4))
     assert (queue.count, queue.total) == (4 - past, 4)
@@ -642,14 +591,12 @@ def test_ready_messages_leave_a_window_of_bytes_only_to_be_spooled(past: int, mo
 PYTHON = (PUT, (Dispatcher, "give_plain"), (Dispatcher, "give"))
 
 
-def colored(*colors: str) -> bytes:
+def colored(*colors):
     return b"".join(f"SEND\ndestination:/queue/a\ncolor:{color}\n\n{color}\0".encode() for color in colors)
 
 
 @pytest.mark.parametrize("whole_frames", [False, True])
-def test_a_selector_is_asked_once_and_python_only_for_what_it_refuses(
-    whole_frames: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_selector_is_asked_once_and_python_only_for_what_it_refuses(whole_frames, monkeypatch):
     bench = Bench()
     sender, consumer = bench.peer(), bench.peer(whole_frames=whole_frames)
     consumer.subscribe("/queue/a", selector="color = 'red'")

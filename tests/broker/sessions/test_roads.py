@@ -1,12 +1,10 @@
 """SENDs and ACKs take shorter roads, in C and in Python: clients, books and store are the same as without them."""
 
-from __future__ import annotations
-
 import re
-from typing import Any
 
 import pytest
-from broker.harness import Bench, FaultyStore, Peer
+from broker.harness import Bench, FaultyStore, switch
+from broker.sessions.test_legacy import Heard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from profiles import examples
@@ -15,7 +13,6 @@ from stompcodec import Frame
 from stompcodec.broker import message
 from stompcodec.broker.config import DIALECTS, Config
 from stompcodec.broker.queues.paging import Paging
-from stompcodec.broker.queues.queue import Queue
 from stompcodec.broker.sessions import commands, plain
 from stompcodec.broker.sessions import commit as acknowledge
 from stompcodec.broker.storage import journal
@@ -24,12 +21,7 @@ from stompcodec.codec import serialize_tail
 ROADS = ["slow", "python", "c"] if plain.EXTENSION is not None else ["slow", "python"]
 
 
-def switch(on: bool) -> None:
-    if plain.EXTENSION is not None:
-        plain.EXTENSION.switch(on)
-
-
-def frame(command: str, *lines: str, body: str = "") -> bytes:
+def frame(command, *lines, body=""):
     return "\n".join([command, *lines, "", body]).encode() + b"\0"
 
 
@@ -43,7 +35,7 @@ destinations = st.sampled_from(["/queue/a", "/queue/a", "/queue/a", "/queue/b", 
 bodies = st.sampled_from(["hi", "", "x" * 900])
 
 
-def sends(lines: st.SearchStrategy[list[str]]) -> st.SearchStrategy[bytes]:
+def sends(lines):
     return st.builds(
         lambda destination, lines, body: frame("SEND", f"destination:{destination}", *lines, body=body),
         *(destinations, lines, bodies),
@@ -91,7 +83,7 @@ configs = st.fixed_dictionaries(
 class World:
     """A broker with a sender and a consumer. On the slow road, no frame takes a shorter one."""
 
-    def __init__(self, config: dict[str, Any], road: str, background: bool) -> None:
+    def __init__(self, road, background=False, **config):
         self.road = road
         self.store = FaultyStore(background)
         self.bench = Bench(self.store, **config)
@@ -101,7 +93,7 @@ class World:
             self.bench.broker.handlers = {**commands.HANDLERS, **slow}
         self.begin()
 
-    def begin(self) -> None:
+    def begin(self):
         """Let a new sender and a new consumer connect. The destinations of the sender are cached from now on."""
         self.sender, self.consumer = self.bench.peer(), self.bench.peer()
         self.sender.subscribe("/temp-queue/q", ack="client-individual")
@@ -110,18 +102,15 @@ class World:
         self.sender.take()
         self.sender.raw(frame("BEGIN", "transaction:t") + frame("BEGIN", "transaction:u"))
 
-    def step(self, what: Any, turns: bool) -> None:
+    def step(self, what, turns):
         switch(self.road == "c")
         bench, account = self.bench, self.bench.broker.account
         if isinstance(what, list):
-            octets = b"".join(self._octets(each) for each in what)
             peer = self.consumer if what and isinstance(what[0], tuple) else self.sender
-            peer.session.receive(octets, bench.now)
+            peer.session.receive(b"".join(map(self._octets, what)), bench.now)
         elif isinstance(what, tuple):
-            mode, window = what
-            self.consumer.subscribe("/queue/a", id=f"s{len(self.consumer.session.consumers)}", ack=mode, **{
-                "prefetch-count": window
-            })  # fmt: skip
+            id = f"s{len(self.consumer.session.consumers)}"
+            self.consumer.subscribe("/queue/a", id, what[0], prefetch_count=what[1])
         elif what == "written":
             if self.store.job is not None:
                 self.store.finish()
@@ -139,21 +128,19 @@ class World:
         if self.sender.closed or self.consumer.closed:
             self.begin()
 
-    def _octets(self, what: Any) -> bytes:
+    def _octets(self, what):
         if isinstance(what, bytes):
             return what
         command, at, receipt = what
         given = [each.headers["ack"] for each in self.consumer.inbox if each.get("ack")]
-        id = given[-1 - at % len(given)] if given else "1-1"
-        return frame(command, f"id:{id}", *([receipt] if receipt else []))
+        return frame(command, f"id:{given[-1 - at % len(given)] if given else '1-1'}", *filter(None, [receipt]))
 
-    def seen(self) -> Any:
+    def seen(self):
         """What clients see, what the books say, and what is stored or waits for that."""
-        broker, peers = self.bench.broker, (self.sender, self.consumer)
-        journal, account = broker.journal, broker.account
+        broker, journal, account = self.bench.broker, self.bench.broker.journal, self.bench.broker.account
         clients = [
-            (each.octets, each.closed, session.paused, session.plain, session.memory.transactions)
-            for each, session in ((each, each.session) for each in peers)
+            (each.octets, each.closed, each.session.paused, each.session.plain, each.session.memory.transactions)
+            for each in (self.sender, self.consumer)
         ]
         queues = {name: _books(queue) for name, queue in broker.queues.items()}
         batches = [_changes(batch) for batch in (journal.batch, journal.busy) if batch is not None]
@@ -161,7 +148,7 @@ class World:
         return clients, queues, batches, stored, broker.seq, account.used, account.held, journal.failures
 
 
-def _books(queue: Queue) -> Any:
+def _books(queue):
     paging = queue.paging
     paged = None if paging is None else (paging.count, [(span.cursor, span.last) for span in paging._spans.values()])
     unwritten = None if paging is None else [first for _batch, first in paging._unwritten]
@@ -170,7 +157,7 @@ def _books(queue: Queue) -> Any:
     return queue.count, queue.octets, queue.newest, ready, unacked, paged, unwritten
 
 
-def _changes(batch: Any) -> Any:
+def _changes(batch):
     moves = [[(queue.key, message.id) for queue, message in pairs] for pairs in (batch.put, batch.settled)]
     gone = [(key, message.id) for key, message in batch.gone]
     return moves, gone, batch.cost, batch.first, [waiter.receipts[:] for waiter in batch.waiters]
@@ -178,8 +165,8 @@ def _changes(batch: Any) -> Any:
 
 @given(configs, st.booleans(), steps)
 @settings(max_examples=examples(150))
-def test_all_roads_are_the_same(config: dict[str, Any], background: bool, steps: Any) -> None:
-    worlds = [World(config, road, background) for road in ROADS]
+def test_all_roads_are_the_same(config, background, steps):
+    worlds = [World(road, background, **config) for road in ROADS]
     for what, turns in steps:
         seen = []
         for world in worlds:
@@ -193,15 +180,7 @@ def test_all_roads_are_the_same(config: dict[str, Any], background: bool, steps:
 SENT = frame("SEND", "destination:/queue/a", "persistent:true", "receipt:7", body="hi")
 
 
-def counted(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str) -> list[Any]:
-    """Return a list of the calls of a method from now on."""
-    calls: list[Any] = []
-    method = getattr(owner, name)
-    monkeypatch.setattr(owner, name, lambda *what: (calls.append(what), method(*what))[1])
-    return calls
-
-
-def test_a_message_of_another_rank_is_recorded_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_message_of_another_rank_is_recorded_once(monkeypatch):
     bench = Bench(FaultyStore(background=True), window_messages=2)
     sender = bench.peer()
     sender.put("/queue/a", "first")
@@ -210,53 +189,48 @@ def test_a_message_of_another_rank_is_recorded_once(monkeypatch: pytest.MonkeyPa
     (queue,) = bench.broker.queues.values()
     assert (queue.count, queue.total) == (3, 5)
     switch(False)
-    calls = counted(monkeypatch, Paging, "take_new")
+    calls, take_new = [], Paging.take_new
+    monkeypatch.setattr(Paging, "take_new", lambda *what: (calls.append(what), take_new(*what))[1])
     sender.raw(SENT)
     assert len(calls) == 1
     recorded = [message.seq for _queue, message in bench.broker.journal.batch.put]
     assert sorted(set(recorded)) == recorded
 
 
-@pytest.mark.parametrize("road", ROADS)
-def test_receipts_wait_for_their_own_commit(road: str) -> None:
-    """Also those of frames that come while an earlier batch, for which the session waits, is being written."""
-    world = World({}, road, True)
+@pytest.fixture(params=ROADS)
+def world(request):
+    """A broker that stores in the background, and a consumer that acknowledges."""
+    world = World(request.param, background=True)
     world.consumer.subscribe("/queue/a", ack="client-individual")
+    return world
+
+
+def test_receipts_wait_for_their_own_commit(world):
+    """Also those of frames that come while an earlier batch, for which the session waits, is being written."""
     world.step([SENT], True)
     world.step([SENT.replace(b"receipt:7", b"receipt:8")], True)
     assert world.sender.take() == []
-    world.step("written", True)
-    assert [each.headers["receipt-id"] for each in world.sender.take()] == ["7"]
-    world.step("written", True)
-    assert [each.headers["receipt-id"] for each in world.sender.take()] == ["8"]
+    for receipt in "78":
+        world.step("written", True)
+        assert [each.headers["receipt-id"] for each in world.sender.take()] == [receipt]
     assert world.store.bodies == ["hi"] * 2
 
 
-@pytest.mark.parametrize("road", ROADS)
-def test_receipts_of_acks_wait_for_their_own_commit(road: str) -> None:
-    world = World({}, road, True)
-    world.consumer.subscribe("/queue/a", ack="client-individual")
+def test_receipts_of_acks_wait_for_their_own_commit(world):
     world.step([SENT * 4], True)
     world.step("written", True)
     world.step([("ACK", 0, "receipt:1"), ("ACK", 1, "receipt:2")], True)
     world.step([("ACK", 2, "receipt:3"), ("ACK", 3, "receipt:4")], True)
     assert b"RECEIPT" not in world.consumer.octets
-    world.step("written", True)
-    assert re.findall(rb"receipt-id:(.)", world.consumer.octets) == [b"1", b"2"]
-    assert len(world.store.bodies) == 2
-    world.step("written", True)
-    assert re.findall(rb"receipt-id:(.)", world.consumer.octets) == [b"1", b"2", b"3", b"4"]
-    assert world.store.bodies == []
+    for receipts, left in (([b"1", b"2"], 2), ([b"1", b"2", b"3", b"4"], 0)):
+        world.step("written", True)
+        assert re.findall(rb"receipt-id:(.)", world.consumer.octets) == receipts
+        assert len(world.store.bodies) == left
 
 
-@pytest.mark.parametrize("road", ROADS)
 @pytest.mark.parametrize("pending", [3, 4])
 @pytest.mark.parametrize("who", ["sender", "consumer"])
-def test_whoever_stores_waits_while_the_disk_is_slower(
-    road: str, pending: int, who: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    world = World({}, road, True)
-    world.consumer.subscribe("/queue/a", ack="client-individual")
+def test_whoever_stores_waits_while_the_disk_is_slower(world, pending, who, monkeypatch):
     world.step([SENT] * 4, True)
     world.step("written", True)
     monkeypatch.setattr(journal, "_MOST_PENDING", 2)
@@ -269,29 +243,12 @@ def test_whoever_stores_waits_while_the_disk_is_slower(
 
 
 def test_a_header_that_only_the_slow_road_reads_keeps_a_send_off_the_quick_one(monkeypatch):
-    class Spy:
-        """A frame that notes which headers are asked for."""
-
-        def __init__(self, frame):
-            self.frame, self.asked = frame, set()
-
-        def get(self, name, default=None):
-            self.asked.add(name)
-            return self.frame.get(name, default)
-
-        def has_any(self, *names):
-            self.asked.update(names)
-            return self.frame.has_any(*names)
-
-        def __getattr__(self, name):
-            return getattr(self.frame, name)
-
     bench = Bench()
     peer = bench.peer()
     peer.put("/queue/a", "where this goes is known now")
     session = peer.session
     monkeypatch.setattr(message, "serialize_tail", lambda spy, *args, **how: serialize_tail(spy.frame, *args, **how))
-    spy = Spy(Frame("SEND", {"destination": "/queue/a"}, b"hello"))
+    spy = Heard(Frame("SEND", {"destination": "/queue/a"}, b"hello"), set())
     commands._send_any(session, spy)
     assert len(bench.broker.queues["/", "/queue/a"].messages) == 2
     quick = {"destination", "persistent", "receipt", *session.virtual_host.destinations.routing_headers}
@@ -301,7 +258,7 @@ def test_a_header_that_only_the_slow_road_reads_keeps_a_send_off_the_quick_one(m
 # ---- which messages are stored: those to queues unless they say persistent:false, on each road and in each way ----
 
 #: Headers by which a SEND goes one of several ways through the broker.
-WAYS: dict[str, dict[str, str]] = {
+WAYS = {
     "plain": {},
     "receipt": {"receipt": "r"},
     "transaction": {"transaction": "t"},
@@ -313,13 +270,12 @@ WAYS: dict[str, dict[str, str]] = {
 PLACES = ("/queue/a", "/temp-queue/mine", "/topic/t", "/queue/a,/topic/t")
 
 
-def sender_on(road: str, bench: Bench) -> Peer:
+def sender_on(road, bench):
     """A peer of a broker whose SENDs go that road, with a durable subscription to the topic and a temporary queue."""
     switch(road == "c")
     if road == "slow":
         bench.broker.handlers = {**commands.HANDLERS, "SEND": commands._send_any}
-    keeper = bench.peer(connect=False)
-    keeper.connect(client_id="keeper")
+    keeper = bench.client(client_id="keeper")
     keeper.subscribe("/topic/t", durable_subscription_name="all")
     keeper.lose()
     sender = bench.peer()
@@ -332,7 +288,7 @@ def sender_on(road: str, bench: Bench) -> Peer:
 
 @pytest.mark.parametrize("road", ROADS)
 @pytest.mark.parametrize("durable", ["all", "persistent", "none"])
-def test_a_message_to_a_queue_is_stored_unless_it_says_otherwise(road: str, durable: str) -> None:
+def test_a_message_to_a_queue_is_stored_unless_it_says_otherwise(road, durable):
     """A temporary queue is never stored, and a topic stores what says persistent:true, for its durable subscription."""
     for way, headers in WAYS.items():
         for said in (None, "true", "false"):
@@ -365,9 +321,7 @@ def test_a_message_to_a_queue_is_stored_unless_it_says_otherwise(road: str, dura
         ("/topic/t", None, False),
     ],
 )
-def test_a_receipt_waits_for_the_disk_only_where_the_message_is_stored(
-    road: str, place: str, said: str | None, waits: bool
-) -> None:
+def test_a_receipt_waits_for_the_disk_only_where_the_message_is_stored(road, place, said, waits):
     bench = Bench(FaultyStore(background=True), durable="all")
     sender = sender_on(road, bench)
     sender.take()
@@ -377,7 +331,7 @@ def test_a_receipt_waits_for_the_disk_only_where_the_message_is_stored(
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_other_dialects_store_what_says_persistent(dialect: str) -> None:
+def test_other_dialects_store_what_says_persistent(dialect):
     """So do their brokers. A value that is given wins."""
     assert Config(dialect=dialect).durable == ("all" if dialect == "stompcodec" else "persistent")
     bench = Bench(FaultyStore(), dialect=dialect, durable=Config(dialect=dialect).durable)
@@ -390,7 +344,7 @@ def test_other_dialects_store_what_says_persistent(dialect: str) -> None:
 
 @pytest.mark.parametrize("road", ROADS)
 @pytest.mark.parametrize("headers", [{}, {"transaction": "t"}, {"reply_to": "/queue/b"}])
-def test_what_is_not_stored_is_taken_though_the_disk_is_full(road: str, headers: dict[str, str]) -> None:
+def test_what_is_not_stored_is_taken_though_the_disk_is_full(road, headers):
     bench = Bench(FaultyStore(), durable="all")
     sender = sender_on(road, bench)
     sender.send("BEGIN", transaction="t")
@@ -400,7 +354,4 @@ def test_what_is_not_stored_is_taken_though_the_disk_is_full(road: str, headers:
     assert [frame.command for frame in sender.take() if frame.command != "MESSAGE"] == ["RECEIPT"] * 3
     sender.put("/queue/a", "x", receipt="r", **headers)
     assert sender.error().headers["message"] == "the disk is full"
-    assert (bench.broker.queues["/", "/queue/a"].count, bench.store.bodies) == (
-        1 + (not headers.get("transaction")),
-        [],
-    )
+    assert (bench.queue().count, bench.store.bodies) == (1 + (not headers.get("transaction")), [])

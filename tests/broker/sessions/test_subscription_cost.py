@@ -1,13 +1,10 @@
 """To subscribe, to unsubscribe and to be lost costs the same however many others there are. Counted in bytecodes."""
 
-from __future__ import annotations
-
 import tracemalloc
-from collections.abc import Callable
 
 import pytest
 from broker.bytecodes import bytecodes
-from broker.harness import Bench, Peer
+from broker.harness import Bench
 
 pytestmark = pytest.mark.long
 
@@ -41,80 +38,72 @@ KINDS = {
 }
 
 
-def subscription(kind: str, number: int) -> dict[str, str]:
+def subscription(kind, number):
     """The headers of a SUBSCRIBE."""
     return {"id": str(number), **{name: value.format(number) for name, value in KINDS[kind].items()}}
 
 
 class Crowd:
-    """Many subscriptions: of one session, or of one session each."""
+    """Many subscriptions: of one session, or of one session each. Deeds are returned, to be called."""
 
-    def __init__(self, kind: str, alone: bool) -> None:
-        self.kind = kind
-        self.alone = alone
-        self.bench = Bench(
-            wildcards="activemq",
-            max_subscriptions=10**6,
-            max_destinations=10**6,
-            max_connections=10**6,
-            max_unacked=10**6,
-            large=10**6,
+    def __init__(self, kind, alone):
+        self.kind, self.alone, self.number, self.peers = kind, alone, 0, []
+        most = dict.fromkeys(
+            ("max_subscriptions", "max_destinations", "max_connections", "max_unacked", "large"), 10**6
         )
-        self.number = 0
-        self.peers: list[Peer] = []
+        self.bench = Bench(wildcards="activemq", **most)
         if alone:
-            self.peers.append(self.connected())
+            self.connect()
 
-    def connected(self) -> Peer:
-        peer = self.bench.peer(connect=False)
-        peer.session.receive(b"CONNECT\naccept-version:1.2\nhost:/\nclient-id:%d\n\n\0" % len(self.peers), 0.0)
-        return peer
+    def connect(self):
+        self.peers.append(peer := self.bench.peer(connect=False))
+        peer.session.receive(b"CONNECT\naccept-version:1.2\nhost:/\nclient-id:%d\n\n\0" % (len(self.peers) - 1), 0.0)
 
-    def join(self) -> Callable[[], object]:
-        """The next subscription, still to be made."""
-        if not self.alone:
-            self.peers.append(self.connected())
-        self.number += 1
-        peer = self.peers[-1]
-        octets = peer.octets_of("SUBSCRIBE", **subscription(self.kind, self.number))
+    def deed(self, peer, command, number, *names):
+        headers = {key: each for key, each in subscription(self.kind, number).items() if not names or key in names}
+        octets = peer.octets_of(command, **headers)
         return lambda: peer.session.receive(octets, 0.0)
 
-    def grow(self, count: int) -> None:
+    def join(self):
+        """The next subscription."""
+        if not self.alone:
+            self.connect()
+        self.number += 1
+        return self.deed(self.peers[-1], "SUBSCRIBE", self.number)
+
+    def grow(self, count):
         while self.number < count:
             self.join()()
         self.rest()
 
-    def rest(self) -> None:
+    def rest(self):
         self.bench.turn()
         assert not any(peer.closed for peer in self.peers)
 
-    def leave(self, number: int) -> Callable[[], object]:
+    def leave(self, number):
         """The end of a subscription, somewhere in the middle, by UNSUBSCRIBE."""
-        peer = self.peers[0 if self.alone else number - 1]
-        headers = {key: value for key, value in subscription(self.kind, number).items() if key in ("id", "destination")}
-        octets = peer.octets_of("UNSUBSCRIBE", **headers)
-        return lambda: peer.session.receive(octets, 0.0)
+        return self.deed(self.peers[0 if self.alone else number - 1], "UNSUBSCRIBE", number, "id", "destination")
 
-    def lose(self, number: int) -> Callable[[], object]:
-        peer = self.peers[number - 1]
-        return lambda: peer.session.lost(0.0)
+    def lose(self, number):
+        return lambda: self.peers[number - 1].session.lost(0.0)
 
 
-def usual(actions: list[Callable[[], object]]) -> int:
-    """What most of them cost: the median."""
-    return sorted(bytecodes(action) for action in actions)[len(actions) // 2]
-
-
-def costs(kind: str, alone: bool, size: int) -> dict[str, int]:
-    """The usual cost of each way to come and to go, beside so many others."""
+def costs(kind, alone, size):
+    """The usual cost of each way to come and to go, beside so many others: the median."""
     crowd = Crowd(kind, alone)
     crowd.grow(size)
     step = size // 2 // OPERATIONS  # from all over the place
-    found = {"joins": usual([crowd.join() for _ in range(OPERATIONS)])}
-    crowd.rest()
-    found["leaves"] = usual([crowd.leave(1 + number * step) for number in range(OPERATIONS)])
-    if not alone:
-        found["losses"] = usual([crowd.lose(size // 2 + 1 + number * step) for number in range(OPERATIONS)])
+    ways = {
+        "joins": lambda number: crowd.join(),
+        "leaves": lambda number: crowd.leave(1 + number * step),
+        "losses": lambda number: crowd.lose(size // 2 + 1 + number * step),
+    }
+    found = {}
+    for way in list(ways)[: 2 if alone else 3]:
+        actions = [ways[way](number) for number in range(OPERATIONS)]
+        found[way] = sorted(map(bytecodes, actions))[OPERATIONS // 2]
+        if way == "joins":
+            crowd.rest()
     crowd.bench.turn()
     return found
 
@@ -122,14 +111,14 @@ def costs(kind: str, alone: bool, size: int) -> dict[str, int]:
 @pytest.mark.parametrize(
     ("kind", "alone"), [*((kind, False) for kind in KINDS), *((kind, True) for kind in ("topics", "queue", "durable"))]
 )
-def test_the_last_one_costs_what_the_first_ones_did(kind: str, alone: bool) -> None:
+def test_the_last_one_costs_what_the_first_ones_did(kind, alone):
     """Of many sessions, or of one."""
     few, many = costs(kind, alone, FEW), costs(kind, alone, MANY)
     assert {way: many[way] <= 1.3 * few[way] for way in many} == dict.fromkeys(many, True), (few, many)
 
 
 @pytest.mark.parametrize("kind", ["topic", "queue", "selecting", "pattern"])
-def test_nothing_is_copied_that_grows_with_the_others(kind: str) -> None:
+def test_nothing_is_copied_that_grows_with_the_others(kind):
     """Bytecodes do not show what is copied in one go; memory does."""
     crowd = Crowd(kind, alone=False)
     crowd.grow(COPIED)
@@ -147,12 +136,10 @@ def test_nothing_is_copied_that_grows_with_the_others(kind: str) -> None:
     assert sorted(peaks)[len(peaks) * 9 // 10] < 8 * COPIED  # one pointer for each
 
 
-def test_a_slow_consumer_goes_in_the_middle_of_a_flush() -> None:
+def test_a_slow_consumer_goes_in_the_middle_of_a_flush():
     """Those behind it, and durable subscriptions, get the message all the same; and those that pick, too."""
     bench = Bench(topic_backlog=2, wildcards="activemq", write_high=100)
-    others = [bench.peer(connect=False) for _ in range(4)]
-    for number, peer in enumerate(others):
-        peer.connect(client_id=str(number))
+    others = [bench.client(client_id=str(number)) for number in range(4)]
     others[0].subscribe("/topic/a.b")
     slow = bench.peer()
     for number in range(3):

@@ -1,11 +1,7 @@
 """A long transaction that stores messages is committed a share at a time, in one commit of the store."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
-from broker.harness import Bench, FaultyStore, Peer
+from broker.harness import Bench, FaultyStore
 from broker.loop import QUEUE
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -19,67 +15,51 @@ SHARE = 5
 COUNT = 4 * SHARE + 2
 
 
-def begin(peer: Peer, count: int, destination: str = QUEUE, **headers: str) -> None:
+def begin(peer, count, destination=QUEUE, **headers):
     """BEGIN, and SENDs."""
     pairs = {"destination": destination, "transaction": "t", "persistent": "true", **headers}
-    frames = [serialize(Frame("SEND", pairs, b"%d" % number)) for number in range(count)]
-    peer.raw(peer.octets_of("BEGIN", transaction="t"))
-    for start in range(0, count, 1000):
-        peer.raw(b"".join(frames[start : start + 1000]))
+    sends = (serialize(Frame("SEND", pairs, b"%d" % number)) for number in range(count))
+    peer.raw(peer.octets_of("BEGIN", transaction="t") + b"".join(sends))
 
 
-def give(peer: Peer, command: str, body: bytes = b"", **headers: str) -> None:
+def give(peer, command, body=b"", **headers):
     """Have the broker read a frame, and no turn."""
     peer.session.receive(peer.octets_of(command, body, **headers), 0.0)
 
 
-def commit(peer: Peer) -> None:
-    give(peer, "COMMIT", transaction="t", receipt="c")
+def committed():
+    """A broker that has read a COMMIT of COUNT SENDs, and no turn; their sender, and another peer."""
+    bench = Bench(FaultyStore(background=True))
+    sender, other = bench.peer(), bench.peer()
+    begin(sender, COUNT)
+    give(sender, "COMMIT", transaction="t", receipt="c")
+    return bench, sender, other
 
 
-def one_turn(bench: Bench) -> None:
-    """One turn of the loop."""
-    while bench.soon:
-        bench.soon.pop(0)()
-    for session in bench.broker.turn(bench.now):
-        peer = bench.peers.get(session)
-        if peer is not None:
-            peer.flush()
-    bench.audit()
-
-
-def turns_with_disk(bench: Bench, count: int) -> None:
+def turns_with_disk(bench, count):
     """Turns of the loop, and each commit is written at once."""
     for _ in range(count):
-        one_turn(bench)
+        bench.step()
+        bench.audit()
         if bench.store.job is not None:
             bench.store.finish()
 
 
-def receipts(peer: Peer) -> list[str]:
+def receipts(peer):
     return [frame.headers["receipt-id"] for frame in peer.inbox if frame.command == "RECEIPT"]
 
 
-def ready(bench: Bench, name: str = QUEUE) -> list[bytes]:
-    queue = bench.broker.queues.get(("/", name))
-    return [] if queue is None else [message.tail[:-1].rpartition(b"\n")[2] for message in queue.messages]
-
-
-def numbers(count: int) -> list[bytes]:
-    return [b"%d" % number for number in range(count)]
+NUMBERS = [b"%d" % number for number in range(COUNT)]
 
 
 @pytest.fixture
-def small(monkeypatch: pytest.MonkeyPatch) -> None:
+def small(monkeypatch):
     monkeypatch.setattr(module, "AT_ONCE", SHARE)
 
 
 @pytest.mark.usefixtures("small")
-def test_commits_of_others_do_not_take_half_of_it() -> None:
-    bench = Bench(FaultyStore(background=True))
-    sender, other = bench.peer(), bench.peer()
-    begin(sender, COUNT)
-    commit(sender)
+def test_commits_of_others_do_not_take_half_of_it():
+    bench, sender, other = committed()
     for turn in range(40):
         give(other, "SEND", b"other", destination="/queue/b", persistent="true", receipt=str(turn))
         turns_with_disk(bench, 1)
@@ -90,7 +70,7 @@ def test_commits_of_others_do_not_take_half_of_it() -> None:
             break
     bench.turn()
     assert receipts(sender) == ["c"]
-    assert ready(bench) == numbers(COUNT)
+    assert bench.ready() == NUMBERS
     while bench.store.job is not None:
         bench.store.finish()
         bench.turn()
@@ -98,35 +78,34 @@ def test_commits_of_others_do_not_take_half_of_it() -> None:
 
 
 @pytest.mark.usefixtures("small")
-def test_who_waits_for_the_disk_alone_has_its_receipt_first() -> None:
-    bench = Bench(FaultyStore(background=True))
-    sender, other = bench.peer(), bench.peer()
-    begin(sender, COUNT)
-    commit(sender)
+def test_who_waits_for_the_disk_alone_has_its_receipt_first():
+    bench, sender, other = committed()
     while not bench.broker.journal.staging:
-        one_turn(bench)
+        bench.step()
     give(other, "SEND", b"x", destination="/queue/b", persistent="true", receipt="r")
     bench.turn()
     bench.store.finish()
-    one_turn(bench)
+    bench.step()
+    bench.audit()
     assert (receipts(other), receipts(sender)) == (["r"], [])
-    assert 0 < len(ready(bench)) < COUNT
+    assert 0 < len(bench.ready()) < COUNT
     assert bench.broker.journal.busy is not None
     bench.turn()
     assert receipts(sender) == ["c"]
 
 
 @pytest.mark.usefixtures("small")
-def test_two_of_them_go_one_after_the_other() -> None:
+def test_two_of_them_go_one_after_the_other():
     bench = Bench(FaultyStore(background=True))
     peers = [bench.peer() for _ in range(3)]
     for number, peer in enumerate(peers):
         begin(peer, COUNT, f"/queue/{number}")
     for peer in peers:
-        commit(peer)
+        give(peer, "COMMIT", transaction="t", receipt="c")
     commits = 0
     while not all(map(receipts, peers)):
-        one_turn(bench)
+        bench.step()
+        bench.audit()
         if bench.store.job is not None:
             assert len(bench.store.job[0]._puts) == COUNT
             commits += 1
@@ -134,77 +113,73 @@ def test_two_of_them_go_one_after_the_other() -> None:
         assert commits < 10
     bench.turn()
     assert commits == 3
-    assert all(ready(bench, f"/queue/{number}") == numbers(COUNT) for number in range(3))
+    assert all(bench.ready(f"/queue/{number}") == NUMBERS for number in range(3))
 
 
 @pytest.mark.parametrize("turns", range(0, 36, 3))
 @pytest.mark.usefixtures("small")
-def test_its_session_is_lost_in_the_middle(turns: int) -> None:
+def test_its_session_is_lost_in_the_middle(turns):
     """All of it happens, or nothing."""
     bench = Bench(FaultyStore(background=True))
     sender = bench.peer()
-    for number in range(COUNT):
-        bench.peers[sender.session].put("/queue/in", str(number), persistent="true")
+    for body in NUMBERS:
+        sender.put("/queue/in", body, persistent="true")
         bench.store.finish()
         bench.turn()
     sender.subscribe("/queue/in", ack="client")
     begin(sender, COUNT)
     last = [frame for frame in sender.take() if frame.command == "MESSAGE"][-1]
     give(sender, "ACK", id=last.headers["ack"], transaction="t")
-    commit(sender)
+    give(sender, "COMMIT", transaction="t", receipt="c")
     turns_with_disk(bench, turns)
     sender.session.lost(0.0)
     turns_with_disk(bench, 20)
     bench.turn()
     if turns > 12:
-        assert ready(bench) == numbers(COUNT)
-    assert (ready(bench), ready(bench, "/queue/in")) in ((numbers(COUNT), []), ([], numbers(COUNT)))
+        assert bench.ready() == NUMBERS
+    assert (bench.ready(), bench.ready("/queue/in")) in ((NUMBERS, []), ([], NUMBERS))
     assert sorted(bench.store.bodies, key=int) == sorted(map(str, range(COUNT)), key=int)
     assert all(queue.suspensions == 0 for queue in bench.broker.queues.values())
     assert bench.broker.journal.kept == 0
 
 
 @pytest.mark.usefixtures("small")
-def test_a_commit_that_fails_undoes_all_of_it() -> None:
+def test_a_commit_that_fails_undoes_all_of_it():
     bench = Bench(FaultyStore(background=True))
     used = bench.broker.account.used
     sender, again = bench.peer(), bench.peer()
     begin(sender, COUNT, idempotency_key="k")
     give(sender, "SEND", b"z", destination=QUEUE, persistent="true", transaction="t", idempotency_key="k")
-    commit(sender)
+    give(sender, "COMMIT", transaction="t", receipt="c")
     bench.turn()
     bench.store.faulty = True
     bench.store.finish()
     bench.turn()
     bench.store.faulty = False
     assert sender.error().headers["message"] == "the message could not be stored"
-    assert (ready(bench), bench.store.bodies, len(bench.broker.sent)) == ([], [], 0)
-    assert bench.broker.queues["/", QUEUE].suspensions == 0
+    assert (bench.ready(), bench.store.bodies, len(bench.broker.sent)) == ([], [], 0)
+    assert bench.queue().suspensions == 0
     sender.lose()
     begin(again, COUNT)
-    commit(again)
+    give(again, "COMMIT", transaction="t", receipt="c")
     bench.turn()
     bench.store.finish()
     bench.turn()
     assert receipts(again) == ["c"]
-    assert ready(bench) == numbers(COUNT)
+    assert bench.ready() == NUMBERS
     assert used < bench.broker.account.used
 
 
 @pytest.mark.parametrize("turns", range(0, 12, 2))
 @pytest.mark.usefixtures("small")
-def test_a_broker_that_stops_in_the_middle_stores_all_or_nothing(turns: int) -> None:
-    bench = Bench(FaultyStore(background=True))
-    sender = bench.peer()
-    begin(sender, COUNT)
-    commit(sender)
+def test_a_broker_that_stops_in_the_middle_stores_all_or_nothing(turns):
+    bench, sender, _other = committed()
     turns_with_disk(bench, turns)
     bench.broker.stop(0.0)
     journal = bench.broker.journal
     assert not journal.staging
     turns_with_disk(bench, 20)
-    assert not journal.open
-    assert journal.busy is None
+    assert (journal.open, journal.busy) == (False, None)
     assert len(bench.store.bodies) in (0, COUNT)
     assert receipts(sender) == [] or len(bench.store.bodies) == COUNT
 
@@ -229,15 +204,15 @@ steps = st.one_of(
 class Play:
     """A script, played by three sessions. All is done before the next step but what waits for the disk."""
 
-    def __init__(self, window: int) -> None:
+    def __init__(self, window):
         self.bench = Bench(FaultyStore(background=True), prefetch=4, max_attempts=3, window_messages=window)
         self.peers = [self.bench.peer() for _ in range(3)]
         #: What came, by session and command: a receipt need not wait for the deliveries of a commit.
-        self.got: dict[tuple[int, str], list[tuple[str, bytes]]] = {}
-        self.unacked: list[list[Frame]] = [[], [], []]
+        self.got = {}
+        self.unacked = [[], [], []]
         self.number = 0
 
-    def look(self) -> None:
+    def look(self):
         self.bench.turn()
         for who, peer in enumerate(self.peers):
             for frame in peer.take():
@@ -248,12 +223,12 @@ class Play:
             if peer.closed:
                 self.lose(who)
 
-    def lose(self, who: int) -> None:
+    def lose(self, who):
         self.peers[who].lose()
         self.peers[who] = self.bench.peer()
         self.unacked[who] = []
 
-    def disk(self, faulty: bool = False) -> None:
+    def disk(self, faulty=False):
         store = self.bench.store
         if store.job is not None:
             store.faulty = faulty
@@ -261,7 +236,7 @@ class Play:
             self.look()
             store.faulty = False
 
-    def operation(self, who: int, what: tuple[Any, ...], **headers: str) -> None:
+    def operation(self, who, what, **headers):
         peer = self.peers[who]
         self.number += 1
         if what[0] == "SEND":
@@ -273,14 +248,14 @@ class Play:
             frame = self.unacked[who].pop(what[1] % len(self.unacked[who]))
             give(peer, what[0], id=frame.headers["ack"], **headers)
 
-    def step(self, what: str, who: Any, rest: Any) -> None:
+    def step(self, what, who, rest):
         peer = None if what == "DISK" else self.peers[who]
         if what == "SEND" or what == "SETTLE":
             self.operation(who, rest, receipt="r")
-        elif what == "SUBSCRIBE" and not any(rest == each.destination for each in peer.session.consumers.values()):
-            give(peer, what, id=rest, destination=rest, ack="client-individual")
-        elif what == "UNSUBSCRIBE" and any(rest == each.destination for each in peer.session.consumers.values()):
-            give(peer, what, id=rest)
+        elif what in ("SUBSCRIBE", "UNSUBSCRIBE"):
+            if (what == "SUBSCRIBE") is any(rest == each.destination for each in peer.session.consumers.values()):
+                return
+            give(peer, what, id=rest, **({} if what[0] == "U" else {"destination": rest, "ack": "client-individual"}))
             self.unacked[who] = [frame for frame in self.unacked[who] if frame.headers["subscription"] != rest]
         elif what == "LOSE":
             self.lose(who)
@@ -298,7 +273,7 @@ class Play:
                 self.disk()  # a short one whose stored messages are all known does not wait for it
         self.look()
 
-    def end(self) -> Any:
+    def end(self):
         while self.bench.store.job is not None:
             self.disk()
         stored = [(kept.queue, kept.seq, kept.tail, kept.redelivered) for kept in self.bench.store.load()]
@@ -307,13 +282,13 @@ class Play:
             self.lose(who)
         while self.bench.store.job is not None:
             self.disk()
-        left = {name: ready(self.bench, name) for _vhost, name in self.bench.broker.queues}
+        left = {name: self.bench.ready(name) for _vhost, name in self.bench.broker.queues}
         keys = sorted((key.key, key.body) for key in self.bench.store.keys())
         assert self.bench.broker.journal.kept == 0
         return self.got, stored, used, left, keys
 
 
-def play(script: list[Any], share: int, window: int) -> Any:
+def play(script, share, window):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "AT_ONCE", share)
         play = Play(window)
@@ -325,5 +300,5 @@ def play(script: list[Any], share: int, window: int) -> Any:
 @pytest.mark.long
 @settings(max_examples=150, deadline=None)
 @given(st.lists(steps, max_size=20), st.sampled_from([1, 3, 100]))
-def test_what_happens_is_the_same_however_large_a_share_is(script: list[Any], window: int) -> None:
+def test_what_happens_is_the_same_however_large_a_share_is(script, window):
     assert play(script, 2, window) == play(script, 1000, window)

@@ -26,32 +26,23 @@ class Reply(NamedTuple):
     body: bytes
 
 
-def login(name: str, passcode: str = "x", scheme: str = "Basic") -> str:
-    """The value of Authorization."""
-    return f"{scheme} {base64.b64encode(f'{name}:{passcode}'.encode()).decode()}"
-
-
-async def raw(server: Server, octets: bytes) -> bytes:
-    """Everything that comes until the broker closes."""
-    assert server.ws_port is not None
-    reader, writer = await asyncio.open_connection("127.0.0.1", server.ws_port)
-    writer.write(octets)
-    try:
-        return await asyncio.wait_for(reader.read(), patience(30))
-    finally:
-        writer.close()
-
-
-def parsed(octets: bytes) -> Reply:
-    head, _, body = octets.partition(b"\r\n\r\n")
-    status, *lines = head.decode("ascii").split("\r\n")
-    headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines)}
-    assert int(headers["content-length"]) == len(body)
-    return Reply(int(status.split()[1]), headers, body)
+def login(name: str, passcode: str = "x", scheme: str = "Basic") -> dict[str, str]:
+    """The header Authorization."""
+    return {"Authorization": f"{scheme} {base64.b64encode(f'{name}:{passcode}'.encode()).decode()}"}
 
 
 async def get(server: Server, path: str, method: str = "GET", **headers: str) -> Reply:
-    """Send a request. Names of headers have underscores for hyphens."""
+    """Send a request, and read until the broker closes. Names of headers have underscores for hyphens."""
     pairs = {"Host": f"localhost:{server.ws_port}", **{name.replace("_", "-"): text for name, text in headers.items()}}
     lines = [f"{method} {path} HTTP/1.1", *(f"{name}: {value}" for name, value in pairs.items()), "", ""]
-    return parsed(await raw(server, "\r\n".join(lines).encode()))
+    assert server.ws_port is not None
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.ws_port)
+    writer.write("\r\n".join(lines).encode())
+    try:
+        head, _, body = (await asyncio.wait_for(reader.read(), patience(30))).partition(b"\r\n\r\n")
+    finally:
+        writer.close()
+    status, *lines = head.decode("ascii").split("\r\n")
+    found = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines)}
+    assert int(found["content-length"]) == len(body)
+    return Reply(int(status.split()[1]), found, body)

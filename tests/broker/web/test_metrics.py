@@ -1,13 +1,13 @@
 """The metrics, as Prometheus's own parser reads them."""
 
-from __future__ import annotations
-
+import contextlib
 import re
-from collections.abc import Generator
+import sqlite3
 from pathlib import Path
-from typing import Any
 
 import pytest
+from broker.folders import stop
+from broker.large import settle
 from broker.management.managing import Managed
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,13 +16,14 @@ parser = pytest.importorskip("prometheus_client.parser")
 
 from prometheus_client import CollectorRegistry, generate_latest
 
+from stompcodec.broker.storage.sqlite import SqliteStore
 from stompcodec.broker.web import metrics as module
 from stompcodec.broker.web.metrics import OTHER, Metrics
 
 LABELS = ["virtual_host", "destination", "kind", "holder", "version", "dialect"]
 
 
-def at_end(steps: Generator[Any, None, Any]) -> Any:
+def at_end(steps):
     """What a generator returns."""
     while True:
         try:
@@ -31,22 +32,30 @@ def at_end(steps: Generator[Any, None, Any]) -> Any:
             return end.value
 
 
-def written(metrics: Metrics) -> str:
-    """The text, after as many turns as it takes."""
-    octets, kind = at_end(metrics.text())
-    assert kind.startswith("text/plain")
-    text = octets.decode()
-    assert isinstance(text, str)
-    return text
+class Scraped(Managed):
+    """A broker with metrics."""
+
+    def __init__(self, store=None, **config):
+        super().__init__(store, web_metrics=True, ws_port=0, **config)
+        self.metrics = Metrics(self.management)
+
+    def text(self):
+        """The metrics, after as many turns as it takes."""
+        octets, kind = at_end(self.metrics.text())
+        assert kind.startswith("text/plain")
+        return octets.decode()
+
+    def told(self):
+        """The values by name and labels."""
+        return values_of(self.text())
+
+    def came(self):
+        """The messages that have come to `_other`."""
+        return self.told()[CAME]["", OTHER, OTHER]
 
 
-def told(bench: Managed, metrics: Metrics) -> dict[str, dict[tuple[str, ...], float]]:
-    """The values by name and labels."""
-    return values_of(written(metrics))
-
-
-def values_of(text: str) -> dict[str, dict[tuple[str, ...], float]]:
-    values: dict[str, dict[tuple[str, ...], float]] = {}
+def values_of(text):
+    values = {}
     for family in parser.text_string_to_metric_families(text):
         assert re.fullmatch("stompcodec_broker_[a-z_]+", family.name)
         assert family.documentation
@@ -58,35 +67,25 @@ def values_of(text: str) -> dict[str, dict[tuple[str, ...], float]]:
     return values
 
 
-def made(**config: Any) -> tuple[Managed, Metrics]:
-    bench = Managed(web_metrics=True, ws_port=0, **config)
-    return bench, Metrics(bench.management)
-
-
 READY, CAME = "stompcodec_broker_destination_ready_messages", "stompcodec_broker_destination_received_messages_total"
-
-
-def came(bench: Managed, metrics: Metrics) -> float:
-    """The messages that have come to `_other`."""
-    return told(bench, metrics)[CAME]["", OTHER, OTHER]
 
 
 def test_a_destination_that_gets_labels_stays_in_the_totals_of_the_others():
     """Totals never fall, with labels or without."""
-    bench, metrics = made(web_metrics_destinations=1)
+    bench = Scraped(web_metrics_destinations=1)
     peer = bench.peer()
-    for name in ("/queue/a", "/queue/b", "/queue/c"):
-        peer.put(name, "x")
-    assert told(bench, metrics)[CAME] == {("/", "/queue/a", "queue"): 1, ("", OTHER, OTHER): 2}
-    bench.result("delete", destination="/queue/a")
-    peer.put("/queue/b", "x")
-    peer.put("/queue/c", "x")
-    assert told(bench, metrics)[CAME] == {("/", "/queue/b", "queue"): 2, ("", OTHER, OTHER): 4}
-    peer.put("/queue/b", "x")
-    bench.result("delete", destination="/queue/c")
-    assert told(bench, metrics)[CAME] == {("/", "/queue/b", "queue"): 3, ("", OTHER, OTHER): 4}
-    peer.put("/queue/d", "x")
-    assert told(bench, metrics)[CAME] == {("/", "/queue/b", "queue"): 3, ("", OTHER, OTHER): 5}
+    for deleted, sent, labelled, expected, others in (
+        (None, "abc", "a", 1, 2),
+        ("a", "bc", "b", 2, 4),
+        (None, "b", "b", 3, 4),  # then the one without labels ends
+        ("c", "", "b", 3, 4),
+        (None, "d", "b", 3, 5),
+    ):
+        if deleted:
+            bench.result("delete", destination=f"/queue/{deleted}")
+        for name in sent:
+            peer.put(f"/queue/{name}", "x")
+        assert bench.told()[CAME] == {("/", f"/queue/{labelled}", "queue"): expected, ("", OTHER, OTHER): others}
 
 
 QUEUES = [f"/queue/{letter}" for letter in "abcd"]
@@ -100,10 +99,10 @@ START = [*(("send", name) for name in QUEUES), ("scrape", 0), ("step", 0)]
 @given(st.lists(DEEDS, min_size=15, max_size=40), st.sampled_from([0, 0, 2]))
 def test_each_message_counts_once_whatever_ends_during_which_scrape(deeds, most):
     """Scrapes go on in turns, also beside each other, while destinations end and others come."""
-    bench, metrics = made(web_metrics_destinations=most)
+    bench = Scraped(web_metrics_destinations=most)
     peer, sent, last, scrapes = bench.peer(), 0, 0.0, []
 
-    def finish(steps, begun) -> None:
+    def finish(steps, begun):
         """A scrape tells at least what had come when it began, and never less than was told before."""
         nonlocal last
         total = values_of(at_end(steps)[0].decode())[CAME]["", OTHER, OTHER]
@@ -120,24 +119,23 @@ def test_each_message_counts_once_whatever_ends_during_which_scrape(deeds, most)
                 if which in bench.broker.virtual_host("/").queues:
                     bench.result("delete", destination=which)
             elif deed == "scrape":
-                scrapes.append((metrics.text(), sent))
+                scrapes.append((bench.metrics.text(), sent))
             elif deed == "step" and scrapes:
                 steps, begun = scrapes.pop(which % len(scrapes))
                 if next(steps, None) is not None:
                     scrapes.append((steps, begun))
             elif scrapes:
                 finish(*scrapes.pop(which % len(scrapes)))
-        for steps, begun in (*scrapes, (metrics.text(), sent)):
+        for steps, begun in (*scrapes, (bench.metrics.text(), sent)):
             finish(steps, begun)
         assert last == sent or most
-        assert came(bench, metrics) == last
+        assert bench.came() == last
 
 
 def test_what_comes_and_ends_between_two_scrapes_counts():
-    bench, metrics = made(web_metrics_destinations=0)
-    sender, peer = bench.peer(), bench.peer(connect=False)
-    peer.connect(client_id="desk")
-    before = came(bench, metrics)
+    bench = Scraped(web_metrics_destinations=0)
+    sender, peer = bench.peer(), bench.client(client_id="desk")
+    before = bench.came()
     peer.subscribe("/temp-queue/a", id="0")
     peer.put("/temp-queue/a", "x")
     for durable in ({}, {"durable_subscription_name": "all"}):
@@ -147,23 +145,23 @@ def test_what_comes_and_ends_between_two_scrapes_counts():
         peer.send("UNSUBSCRIBE", id="1", **durable)
         bench.result("delete", destination="/topic/t")
     peer.lose()
-    assert came(bench, metrics) - before == came(bench, metrics) - before == 1 + 1 + 2
+    assert bench.came() - before == bench.came() - before == 1 + 1 + 2
 
 
 def test_destinations_of_one_session_have_no_labels():
-    bench, metrics = made(dialect="rabbitmq")
+    bench = Scraped(dialect="rabbitmq")
     peer = bench.peer()
     peer.subscribe("/temp-queue/x", id="1")
     peer.subscribe("/queue/mine", id="2", exclusive="true")
-    assert list(told(bench, metrics)[READY]) == [("", OTHER, OTHER)]
+    assert list(bench.told()[READY]) == [("", OTHER, OTHER)]
 
 
 FATES = ("redelivered", "expired", "dropped", "dead_letters")
 
 
-def fates(bench: Managed, metrics: Metrics, name: str = "/topic/t") -> list[int]:
+def fates(bench, name="/topic/t"):
     """What became of the messages of a topic: the metrics are what management says."""
-    values, row = told(bench, metrics), bench.row(name)
+    values, row = bench.told(), bench.row(name)
     names = [f"stompcodec_broker_destination_{each.removesuffix('s')}_messages_total" for each in FATES]
     found = [values[each]["/", name, "topic"] for each in names]
     assert found == [row[each] for each in FATES]
@@ -172,7 +170,7 @@ def fates(bench: Managed, metrics: Metrics, name: str = "/topic/t") -> list[int]
 
 def test_a_subscription_that_ends_during_a_scrape_counts_once(monkeypatch):
     monkeypatch.setattr(module, "_AT_ONCE", 2)
-    bench, metrics = made()
+    bench = Scraped()
     keeper, peer = bench.peer(), bench.peer()
     for number in range(5):
         peer.subscribe("/topic/t", id=str(number), ack="client-individual")
@@ -180,49 +178,49 @@ def test_a_subscription_that_ends_during_a_scrape_counts_once(monkeypatch):
     keeper.put("/topic/t", "x")
     for each in [peer.next("MESSAGE") for _ in range(5)]:
         peer.nack(each)
-    assert fates(bench, metrics)[0] == 5
-    steps = metrics.text()
+    assert fates(bench)[0] == 5
+    steps = bench.metrics.text()
     for _ in range(2):
         next(steps)
     peer.lose()
     values = values_of(at_end(steps)[0].decode())
     assert values["stompcodec_broker_destination_redelivered_messages_total"]["/", "/topic/t", "topic"] == 5
-    assert fates(bench, metrics)[0] == 5
+    assert fates(bench)[0] == 5
 
 
 def test_what_becomes_of_messages_of_a_pattern_is_of_no_single_topic():
     """Else one message counted for each topic that the pattern matches, now or later, and less once it has ended."""
-    bench, metrics = made(wildcards="activemq")
+    bench = Scraped(wildcards="activemq")
     peer = bench.peer()
     peer.subscribe("/topic/>", id="1", ack="client-individual")
     peer.put("/topic/t", "x")
     peer.put("/topic/u", "x")
     peer.nack(peer.next("MESSAGE"))
-    assert fates(bench, metrics) == fates(bench, metrics, "/topic/u") == [0, 0, 0, 0]
+    assert fates(bench) == fates(bench, "/topic/u") == [0, 0, 0, 0]
     assert bench.row("/topic/t")["consumers"] == 1
 
 
 def test_any_name_can_be_told():
-    bench, metrics = made()
+    bench = Scraped()
     names = {*map("/queue/".__add__, ['"', "\\", "\n", "\n\nx{", "\u2028\x85\x0c", "ä", "x" * 249])}
     for name in (*names, OTHER, "/queue/" + "x" * 250):
         bench.peer().put(name, "x")
-    assert {key[1] for key in told(bench, metrics)[READY]} == {OTHER, *names}
+    assert {key[1] for key in bench.told()[READY]} == {OTHER, *names}
 
 
 @pytest.mark.parametrize("most", [0, 2, 100])
 def test_the_text_is_as_the_library_writes_it(most):
     """The lines of destinations are written without the library. With whole numbers as floats, they are the same."""
-    bench, metrics = made(web_metrics_destinations=most)
+    bench = Scraped(web_metrics_destinations=most)
     peer = bench.peer()
     for name in ('/queue/"', "/queue/\\", "/queue/\n", "/queue/ä} 1", '/queue/a",b="{', "/topic/t"):
         peer.subscribe(name, id=name, ack="client", prefetch_count="1")
         peer.put(name, "x")
         peer.put(name, "y", persistent="true")
-    text = written(metrics)
+    text = bench.text()
 
     class Parsed:
-        def collect(self) -> Any:
+        def collect(self):
             return parser.text_string_to_metric_families(text)
 
     registry = CollectorRegistry(auto_describe=False)
@@ -231,12 +229,12 @@ def test_the_text_is_as_the_library_writes_it(most):
 
 
 def test_it_is_what_management_says():
-    bench, metrics = made()
+    bench = Scraped()
     peer = bench.peer()
     peer.subscribe("/queue/a", id="1", ack="client", prefetch_count="2")
     for body in "abcde":
         peer.put("/queue/a", body)
-    values, row = told(bench, metrics), bench.row("/queue/a")
+    values, row = bench.told(), bench.row("/queue/a")
     key = "/", "/queue/a", "queue"
     for column, name in {
         "ready": "ready_messages",
@@ -254,19 +252,100 @@ def test_it_is_what_management_says():
 @pytest.mark.parametrize("labelled", [False, True])
 def test_many_queues_are_told_in_turns(count, labelled):
     most = count if labelled else 100
-    bench, metrics = made(max_destinations=100_000, web_metrics_destinations=most)
+    bench = Scraped(max_destinations=100_000, web_metrics_destinations=most)
     destinations = bench.broker.virtual_host("/").destinations
     for number in range(count):
         destinations.queue(f"/queue/{number}")
-    assert sum(1 for _ in metrics.text()) >= count // 250 + 14 * most // 2500 - 1
-    text = written(metrics)
+    assert sum(1 for _ in bench.metrics.text()) >= count // 250 + 14 * most // 2500 - 1
+    text = bench.text()
     assert text.count(f"\n{READY}{{") == most + 1
     assert f'\nstompcodec_broker_destinations{{kind="queue",virtual_host="/"}} {float(count)}\n' in text
 
 
+# ---- after a restart, all say of each queue what is in the store, paged queues included ----
+
+#: By column of management: the metric of a destination.
+COLUMNS = {
+    **{"ready": "ready_messages", "scheduled": "scheduled_messages", "paged": "paged_messages"},
+    **{"bytes": "memory_bytes", "dead_letters": "dead_letter_messages_total", "received": "received_messages_total"},
+    **{"unacknowledged": "unacknowledged_messages", "oldest": "oldest_message_age_seconds"},
+}
+WINDOW = 4
+
+
+def rows(bench):
+    """The queues and durable subscriptions, as management and metrics say; both say the same."""
+    settle(bench)
+    found = {row["destination"]: row for row in bench.result("destinations", kind="queue")}
+    found |= {row["name"]: row for row in bench.result("durables")}
+    metrics = {
+        (name, labels[1]): value
+        for name, values in bench.told().items()
+        for labels, value in values.items()
+        if len(labels) == 3 and labels[2] != "topic"
+    }
+    for name, row in found.items():
+        for column, metric in COLUMNS.items():
+            assert metrics[f"stompcodec_broker_destination_{metric}", name] == pytest.approx(row[column] or 0), name
+    return found
+
+
+def fill(bench):
+    """A long queue, dead letters, delayed and transient messages, and a durable subscription."""
+    peer, kept = bench.client(client_id="desk"), {"persistent": "true"}
+    peer.subscribe("/topic/t", id="t", durable_subscription_name="all")
+    peer.subscribe("/queue/bad", id="b", ack="client-individual")
+    for number in range(3):
+        peer.put("/queue/bad", str(number), **kept)
+        peer.nack(peer.next("MESSAGE"), requeue="false")
+    peer.lose()
+    peer = bench.peer()
+    for number in range(20):
+        peer.put("/queue/a", b"x" * (100 + number), **kept)
+        peer.put("/topic/t", b"y" * number, **kept)
+    peer.put("/queue/a", b"later", delay="600000", **kept)
+    peer.put("/queue/a", b"transient")
+    peer.subscribe("/queue/a", ack="client-individual", prefetch_count="2")
+    settle(bench)
+    assert peer.next("MESSAGE")
+    peer.lose()
+
+
+def test_what_is_told_after_a_restart_is_what_is_stored(tmp_path):
+    bench = Scraped(SqliteStore(tmp_path), data=str(tmp_path), window_messages=WINDOW)
+    fill(bench)
+    before = rows(bench)
+    assert before["/queue/bad"]["dead_letters"] == before["/queue/DLQ.bad"]["ready"] == 3
+    stop(bench)
+    with contextlib.closing(sqlite3.connect(tmp_path / "messages.sqlite")) as connection:
+        query = "SELECT name, count(*) FROM queue JOIN message ON queue.id = key >> 45 GROUP BY name"
+        kept = {name.partition("\0")[2]: count for name, count in connection.execute(query)}
+    assert kept == {"/queue/DLQ.bad": 3, "\0ddesk.all": 20, "/queue/a": 21}
+    again = Scraped(SqliteStore(tmp_path), data=str(tmp_path), window_messages=WINDOW)
+    again.date = bench.date
+    again.later(30.0)
+    after = rows(again)
+    long, letters, durable = (after[name] for name in ("/queue/a", "/queue/DLQ.bad", "desk.all"))
+    assert (long["ready"], long["scheduled"], long["unacknowledged"]) == (kept["/queue/a"] - 1, 1, 0)
+    assert 0 < long["ready"] - WINDOW <= long["paged"] <= long["ready"]
+    assert letters["ready"] == 3
+    assert letters["bytes"] == before["/queue/DLQ.bad"]["bytes"] > 0
+    assert (durable["ready"], durable["paged"], durable["bytes"]) == (20, 20, 0)  # none of them is in memory
+    for row in (long, letters, durable):
+        assert row["received"] == row["dead_letters"] == 0  # totals are those since the start
+        assert 30.0 <= row["oldest"] <= 31.0
+    peer = again.peer()
+    peer.subscribe("/queue/a")
+    settle(again, lambda: len(peer.inbox) == 20)
+    assert sorted(map(len, peer.bodies())) == [100 + number for number in range(20)]
+    emptied = rows(again)["/queue/a"]
+    assert (emptied["ready"], emptied["paged"], emptied["oldest"]) == (0, 0, None)
+    stop(again)
+
+
 def test_the_page_names_all_metrics():
-    bench, metrics = made(web_metrics_destinations=2)
+    bench = Scraped(web_metrics_destinations=2)
     page = (Path(__file__).parents[3] / "docs" / "management.md").read_text(encoding="utf-8")
     bench.peer().put("/queue/a", "x", persistent="true")
-    for name in told(bench, metrics):
+    for name in bench.told():
         assert f"`{name.removeprefix('stompcodec_broker_')}`" in page, name

@@ -1,31 +1,29 @@
 """What the WebSocket port says to plain HTTP requests, and to whom."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 
 import pytest
-from broker.sockets import run, until
+from broker.sockets import served, until
 from broker.web.asking import CONFIG, WITH_USERS, get, login
 
-from stompcodec.broker.server import Server
 from stompcodec.broker.web import site as page_module
 
 pytest.importorskip("websockets")
 pytest.importorskip("prometheus_client")
 
 PATHS = ("/healthz", "/readyz", "/metrics", "/", "/none")
+#: Caller -> the headers, and what is answered to a request for metrics where there are users.
 CALLERS = {
-    "anonymous": {},
-    "user": {"Authorization": login("eve")},
-    "manager": {"Authorization": login("ada")},
-    "manager by token": {"Authorization": login("ada", scheme="Bearer")},
-    "wrong passcode": {"Authorization": login("ada", "y")},
-    "nonsense": {"Authorization": "Basic §"},
-    "other scheme": {"Authorization": login("ada", scheme="Digest")},
+    "anonymous": ({}, 401),
+    "user": (login("eve"), 403),
+    "manager": (login("ada"), 200),
+    "manager by token": (login("ada", scheme="Bearer"), 200),
+    "wrong passcode": (login("ada", "y"), 401),
+    "nonsense": ({"Authorization": "Basic §"}, 401),
+    "other scheme": (login("ada", scheme="Digest"), 401),
 }
-#: Headers with which a request is refused whoever sends it, and some with which it is not.
+#: Headers with which a request is refused whoever sends it.
 FOREIGN = {
     "foreign origin": {"Origin": "http://evil.example"},
     "no origin": {"Origin": "null"},
@@ -35,82 +33,75 @@ FOREIGN = {
 }
 
 
-def expected(path: str, caller: str, users: bool) -> int:
-    if path == "/none":
-        return 404
-    if path != "/metrics" or not users:  # without users, any login is accepted
-        return 200
-    return {"manager": 200, "manager by token": 200, "user": 403}.get(caller, 401)
-
-
 @pytest.mark.parametrize("users", [False, True])
 @pytest.mark.parametrize("path", PATHS)
-def test_who_may_see_what(path: str, users: bool) -> None:
-    async def main(server: Server) -> None:
+def test_who_may_see_what(path, users):
+    @served(WITH_USERS if users else CONFIG)
+    async def main(server):
         own = {"Origin": f"http://localhost:{server.ws_port}"}
-        for caller, headers in CALLERS.items():
+        for caller, (headers, metrics) in CALLERS.items():
             reply = await get(server, path, **headers)
-            wanted = expected(path, caller, users)
+            # without users, any login is accepted
+            wanted = 404 if path == "/none" else metrics if users and path == "/metrics" else 200
             assert reply.status == wanted, (path, caller)
             assert reply.headers["cache-control"] == "no-store"
             assert reply.headers.get("www-authenticate", "")[:6] == ("Basic " if reply.status == 401 else "")
             assert (await get(server, path, **headers, **own)).status == wanted, (path, caller)
         for how, more in FOREIGN.items():
             for caller in ("anonymous", "manager"):
-                assert (await get(server, path, **CALLERS[caller], **more)).status == 403, (path, caller, how)
+                assert (await get(server, path, **CALLERS[caller][0], **more)).status == 403, (path, caller, how)
 
-    run(main, WITH_USERS if users else CONFIG)
+    main()
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "HEAD", "OPTIONS", "TRACE"])
-def test_only_get_is_served(method: str) -> None:
-    async def main(server: Server) -> None:
-        for path in PATHS:
-            reply = await get(server, path, method, **({"Content_Length": "3"} if path == "/healthz" else {}))
-            assert (reply.status, reply.headers.get("allow")) == ((404, None) if path == "/none" else (405, "GET"))
-
-    run(main, CONFIG)
+@served(CONFIG)
+async def test_only_get_is_served(server, method):
+    for path in PATHS:
+        reply = await get(server, path, method, **({"Content_Length": "3"} if path == "/healthz" else {}))
+        assert (reply.status, reply.headers.get("allow")) == ((404, None) if path == "/none" else (405, "GET"))
 
 
-def test_the_page_lets_nothing_else_in() -> None:
-    async def main(server: Server) -> None:
-        reply = await get(server, "/")
-        assert reply.headers["content-type"] == "text/html; charset=utf-8"
-        assert reply.headers["content-security-policy"] == page_module.policy_of(reply.body.decode())
-        assert "default-src 'none'" in reply.headers["content-security-policy"]
-        assert reply.headers["x-frame-options"] == "DENY"
-
-    run(main, CONFIG)
+@served(CONFIG)
+async def test_the_page_lets_nothing_else_in(server):
+    reply = await get(server, "/")
+    assert reply.headers["content-type"] == "text/html; charset=utf-8"
+    assert reply.headers["content-security-policy"] == page_module.policy_of(reply.body.decode())
+    assert "default-src 'none'" in reply.headers["content-security-policy"]
+    assert reply.headers["x-frame-options"] == "DENY"
 
 
-# ---- memory ----
+@served(CONFIG)
+async def test_connections_count_until_they_are_closed(server):
+    account = server.broker.account
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.ws_port)
+    await until(lambda: account.used > 30_000)
+    fixed = account.fixed
+    writer.write(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    assert b"ok" in await reader.read()
+    assert account.fixed == fixed
+    writer.close()
+    await until(lambda: account.used == account.fixed == 0)
+    account.most_fixed = 1000
+    assert (await get(server, "/healthz")).status == 503
 
 
-def test_connections_count_until_they_are_closed() -> None:
-    async def main(server: Server) -> None:
-        assert server.ws_port is not None
-        account = server.broker.account
-        reader, writer = await asyncio.open_connection("127.0.0.1", server.ws_port)
-        await until(lambda: account.used > 30_000)
-        fixed = account.fixed
-        writer.write(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        assert b"ok" in await reader.read()
-        assert account.fixed == fixed
-        writer.close()
-        await until(lambda: account.used == account.fixed == 0)
-        account.most_fixed = 1000
-        assert (await get(server, "/healthz")).status == 503
-
-    run(main, CONFIG)
+@served(CONFIG)
+async def test_health_is_told_when_memory_has_run_out(server):
+    """A broker that is full is alive: it must not be restarted for that."""
+    account = server.broker.account
+    more = account.second - account.used + 1
+    account.used += more
+    replies = [await get(server, path) for path in ("/healthz", "/readyz", "/metrics")]
+    account.used -= more
+    assert [reply.status for reply in replies] == [200, 503, 503]
 
 
-# ---- orders of pages ----
-
-
-async def order(server: Server, **headers: str) -> str:
+async def order(server, **headers):
     """The field that the answer of a purge over WebSocket names: "" if it was carried out."""
     from websockets.asyncio.client import connect
 
+    server.broker.virtual_host("/").destinations.queue("/queue/a")
     origin = headers.pop("Origin", None)
     url = f"ws://localhost:{server.ws_port}/"
     async with connect(url, origin=origin, additional_headers=headers, subprotocols=["v12.stomp"]) as socket:
@@ -121,45 +112,26 @@ async def order(server: Server, **headers: str) -> str:
         await socket.send(f"SEND\ndestination:/management/purge\nreply-to:/temp-queue/a\n\n{body}\0")
         text = await socket.recv()
         octets = text.encode() if isinstance(text, str) else text
-        found = json.loads(octets.partition(b"\n\n")[2].rstrip(b"\0\n"))
-        return str(found.get("error", {}).get("field", ""))
+        return json.loads(octets.partition(b"\n\n")[2].rstrip(b"\0\n")).get("error", {}).get("field", "")
 
 
 @pytest.mark.parametrize("users", [False, True])
-def test_without_users_only_the_own_page_manages(users: bool) -> None:
+def test_without_users_only_the_own_page_manages(users):
     listed = "http://app.example"
 
-    async def main(server: Server) -> None:
-        server.broker.virtual_host("/").destinations.queue("/queue/a")
-        own, given = f"http://localhost:{server.ws_port}", {"Authorization": login("ada")}
+    @served(WITH_USERS if users else CONFIG, ws_origins=(listed,))
+    async def main(server):
         assert await order(server) == ""
-        for origin, allowed in ((own, True), (listed, users)):
+        for origin, allowed in ((f"http://localhost:{server.ws_port}", True), (listed, users)):
             assert await order(server, Origin=origin) == ("" if allowed else "destination")
-            assert (await get(server, "/metrics", Origin=origin, **given)).status == (200 if allowed else 403)
+            reply = await get(server, "/metrics", Origin=origin, **login("ada"))
+            assert reply.status == (200 if allowed else 403)
             assert (await get(server, "/healthz", Origin=origin)).status == 200
 
-    run(main, (WITH_USERS if users else CONFIG).replace(ws_origins=(listed,)))
+    main()
 
 
-def test_health_is_told_when_memory_has_run_out() -> None:
-    """A broker that is full is alive: it must not be restarted for that."""
-
-    async def main(server: Server) -> None:
-        account = server.broker.account
-        more = account.second - account.used + 1
-        account.used += more
-        replies = [await get(server, path) for path in ("/healthz", "/readyz", "/metrics")]
-        account.used -= more
-        assert [reply.status for reply in replies] == [200, 503, 503]
-
-    run(main, CONFIG)
-
-
-def test_what_a_proxy_passes_on_is_not_of_this_machine() -> None:
-    async def main(server: Server) -> None:
-        server.broker.virtual_host("/").destinations.queue("/queue/a")
-        assert await order(server, **{"X-Forwarded-For": "192.0.2.1"}) == "destination"
-        reply = await get(server, "/metrics", X_Forwarded_For="192.0.2.1")
-        assert reply.status == 403
-
-    run(main, CONFIG.replace(ws_hosts=("localhost",)))
+@served(CONFIG, ws_hosts=("localhost",))
+async def test_what_a_proxy_passes_on_is_not_of_this_machine(server):
+    assert await order(server, **{"X-Forwarded-For": "192.0.2.1"}) == "destination"
+    assert (await get(server, "/metrics", X_Forwarded_For="192.0.2.1")).status == 403
