@@ -1,11 +1,7 @@
 """Others beside a drain wait neither for its commits nor for its pages. Counted, not timed."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
-from broker.harness import AtOnce, Bench, FaultyStore, Peer
+from broker.harness import AtOnce, Bench, FaultyStore
 from broker.loop import QUEUE, Loop
 
 from stompcodec.broker.loop_quota import FEW
@@ -18,7 +14,7 @@ OTHER = "/queue/b"
 READ = "/queue/c"
 
 
-def fill(bench: Bench, count: int = MANY) -> None:
+def fill(bench, count=MANY):
     sender = bench.peer()
     for number in range(count):
         sender.put(QUEUE, str(number), persistent="true")
@@ -27,36 +23,36 @@ def fill(bench: Bench, count: int = MANY) -> None:
     bench.turn()
 
 
-def drain(bench: Bench) -> Peer:
+def drain(bench):
     """SUBSCRIBE, and no turn. From now on others are heard."""
     bench.broker.quota.heard = bench.now  # the shell says so
     return taker_of(bench, QUEUE)
 
 
-def taker_of(bench: Bench, destination: str) -> Peer:
+def taker_of(bench, destination):
     """Return a peer that has sent SUBSCRIBE, before a turn."""
     taker = bench.peer()
     taker.session.receive(taker.octets_of("SUBSCRIBE", destination=destination, id="1"), 0.0)
     return taker
 
 
-def send(peer: Peer, destination: str = OTHER) -> None:
+def send(peer, destination=OTHER):
     """SEND a stored message, and no turn."""
     peer.session.receive(peer.octets_of("SEND", destination=destination, persistent="true", receipt="s"), 0.0)
 
 
-def receipts(peer: Peer) -> int:
+def receipts(peer):
     return sum(frame.command == "RECEIPT" for frame in peer.take())
 
 
-def under_way(bench: Loop) -> tuple[int, int]:
+def under_way(bench):
     """Return the numbers of messages that the commit under way adds and removes."""
     batch = bench.store.job[0]
     return len(batch._puts), len(batch._removes)
 
 
 @pytest.fixture
-def draining(monkeypatch: pytest.MonkeyPatch) -> tuple[Loop, Peer]:
+def draining(monkeypatch):
     """A queue that is being drained, with removals that wait for the next commit, and a sender."""
     monkeypatch.setattr(journal, "_FEW_GONE", 3 * FEW)
     bench = Loop(background=True)
@@ -75,7 +71,7 @@ def draining(monkeypatch: pytest.MonkeyPatch) -> tuple[Loop, Peer]:
     return bench, sender
 
 
-def test_a_stored_message_does_not_wait_for_the_removals_of_others(draining: tuple[Loop, Peer]) -> None:
+def test_a_stored_message_does_not_wait_for_the_removals_of_others(draining):
     bench, sender = draining
     removed = bench.store.pending
     send(sender)
@@ -90,13 +86,13 @@ def test_a_stored_message_does_not_wait_for_the_removals_of_others(draining: tup
 
 
 @pytest.fixture(params=[True, False], ids=["c", "python"])
-def road(request: pytest.FixtureRequest) -> None:
+def road(request):
     """Frames are read in C, or in Python."""
     if plain.EXTENSION is not None:
         plain.EXTENSION.switch(request.param)
 
 
-def test_a_queue_that_fell_behind_catches_up_with_its_sender(road: None) -> None:
+def test_a_queue_that_fell_behind_catches_up_with_its_sender(road):
     """Its consumer can take all; but beside active sessions a turn delivers few messages, and its sender has more."""
     bench = Bench()
     sender, taker = bench.peer(), bench.peer()
@@ -121,7 +117,7 @@ def test_a_queue_that_fell_behind_catches_up_with_its_sender(road: None) -> None
 
 
 @pytest.mark.parametrize("end", ["slow", "lost", "suspended", "deleted"])
-def test_a_sender_waits_no_longer_than_its_queue_catches_up(road: None, end: str) -> None:
+def test_a_sender_waits_no_longer_than_its_queue_catches_up(road, end):
     bench = Bench()
     sender = bench.peer()
     message = sender.octets_of("SEND", destination=QUEUE, persistent="true")
@@ -150,6 +146,6 @@ class Counting(AtOnce):
 
     jobs = 0
 
-    def give(self, job: Any) -> None:
+    def give(self, job):
         self.jobs += 1
         super().give(job)

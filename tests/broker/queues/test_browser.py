@@ -251,8 +251,8 @@ class Reader:
 @settings(max_examples=examples(150))
 def test_nothing_is_missed_and_nothing_comes_twice(steps, window):
     bench, reader = Bench(FaultyStore(background=True), window_messages=window), Reader()
-    sent: list[str] = []
-    kept: set[str] = set()
+    sent = []
+    kept = set()
 
     def store():
         while bench.store.job is not None:

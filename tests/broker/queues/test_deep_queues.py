@@ -1,14 +1,9 @@
 """The cost of a frame and of a turn does not depend on the depth of a queue. Bytecode instructions are counted."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import pytest
 from broker.bytecodes import bytecodes
-from broker.harness import Peer
 from broker.loop import QUEUE, Loop
 
 from stompcodec import BACKEND, serialize
@@ -25,14 +20,14 @@ pytestmark = pytest.mark.skipif(BACKEND != "c", reason="counts the broker, not t
 class Line(Fifo):
     """A line that nobody may look through."""
 
-    def __iter__(self) -> Any:
+    def __iter__(self):
         raise AssertionError("all messages are looked at")
 
-    def copy(self) -> Any:
+    def copy(self):
         raise AssertionError("all messages are copied")
 
 
-def deepen(bench: Loop, count: int, line: Fifo) -> None:
+def deepen(bench, count, line):
     """Fill a queue with `count` messages, without a frame for each."""
     queue = bench.broker.virtual_host("/").destinations.queue(QUEUE)
     queue.messages.line = line
@@ -56,10 +51,10 @@ DEEDS = {
 
 @pytest.mark.long
 @pytest.mark.parametrize("deed", DEEDS)
-def test_the_first_of_its_kind_costs_the_same_however_deep_the_queue_is(deed: str) -> None:
+def test_the_first_of_its_kind_costs_the_same_however_deep_the_queue_is(deed):
     """Frames that change a queue from a plain line into one that can be searched."""
     command, headers = DEEDS[deed]
-    found: list[Any] = []
+    found = []
     for count in (1, 2 * AT_ONCE, 20 * AT_ONCE):  # the first time pays for caches
         bench = Loop()
         peer = bench.peer()
@@ -71,13 +66,13 @@ def test_the_first_of_its_kind_costs_the_same_however_deep_the_queue_is(deed: st
     assert found[2] <= 1.01 * found[1]
 
 
-def _deed(bench: Loop, peer: Peer, octets: bytes) -> None:
+def _deed(bench, peer, octets):
     peer.session.receive(octets, 0.0)
     bench.one_turn()
     assert not peer.session.ended
 
 
-def most_steps(bench: Loop) -> int:
+def most_steps(bench):
     """Let the broker go on until it rests, and return the instructions of the turn that took most."""
     most = bytecodes(bench.one_turn)
     while not bench.rests:
@@ -85,17 +80,17 @@ def most_steps(bench: Loop) -> int:
     return most
 
 
-def expire_all(bench: Loop) -> None:
+def expire_all(bench):
     """All have expired."""
     _expire(bench, 1)
 
 
-def expire_some(bench: Loop) -> None:
+def expire_some(bench):
     """Every second one has, also in the middle."""
     _expire(bench, 2)
 
 
-def _expire(bench: Loop, each: int) -> None:
+def _expire(bench, each):
     queue = bench.broker.queues["/", QUEUE]
     for message in list(queue.messages)[::each]:
         message.expires = bench.date - 1
@@ -104,13 +99,13 @@ def _expire(bench: Loop, each: int) -> None:
     bench.broker.tick(bench.now)
 
 
-def give_back(bench: Loop) -> None:
+def give_back(bench):
     """The first and the last message come back together."""
     queue = bench.broker.queues["/", QUEUE]
     queue.requeue([queue.messages.line.pop(), queue.messages.line.popleft()])
 
 
-def fail_to_store(bench: Loop) -> None:
+def fail_to_store(bench):
     """The newest message has to leave again."""
     peer = bench.peer()
     bench.store.faulty = True
@@ -118,7 +113,7 @@ def fail_to_store(bench: Loop) -> None:
 
 
 @pytest.mark.parametrize("do", [expire_all, expire_some, give_back, fail_to_store])
-def test_no_turn_costs_more_in_a_deeper_queue(monkeypatch: pytest.MonkeyPatch, do: Callable[[Loop], object]) -> None:
+def test_no_turn_costs_more_in_a_deeper_queue(monkeypatch, do):
     monkeypatch.setattr(ready_messages, "_SHORT", AT_ONCE)
     found = []
     for count in (2 * AT_ONCE, 4 * AT_ONCE):

@@ -187,9 +187,8 @@ def test_a_consumer_that_picked_alone_has_no_more_rights_than_others_when_that_c
     else:
         red.session.outbox.send_budget = 0
     colours(sender, "red red red red")
-    got = {
-        "another": ([b"red0", b"red2"], [b"red1", b"red3"]),
-        "slow": ([], []),
-    }.get(change, ([], [b"red0", b"red1", b"red2", b"red3"]))
+    got = {"another": ([b"red0", b"red2"], [b"red1", b"red3"]), "slow": ([], [])}.get(
+        change, ([], [b"red0", b"red1", b"red2", b"red3"])
+    )
     taken = red.bodies(), other.bodies()
     assert taken == got or (change == "another" and taken == got[::-1])

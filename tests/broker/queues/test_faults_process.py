@@ -15,10 +15,7 @@ from stompcodec import Parser
 
 pytestmark = pytest.mark.long
 
-CONNECTS = {
-    "1.0": "CONNECT\nlogin:guest\n\n\0",
-    "legacy": "CONNECT\nusername:guest\npasscode:guest\n\n\0\n",
-}
+CONNECTS = {"1.0": "CONNECT\nlogin:guest\n\n\0", "legacy": "CONNECT\nusername:guest\npasscode:guest\n\n\0\n"}
 
 
 @pytest.fixture(scope="module")

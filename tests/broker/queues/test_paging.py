@@ -1,15 +1,10 @@
 """Queues of which only a window is in memory: order, restarts, limits, browsers, expiry, purges and errors."""
 
-from __future__ import annotations
-
 import sqlite3
-from collections.abc import Callable
 from contextlib import closing
-from pathlib import Path
-from typing import Any
 
 import pytest
-from broker.harness import AtOnce, Bench, FaultyStore, Peer
+from broker.harness import AtOnce, Bench, FaultyStore
 from broker.large import settle
 from broker.paged import QUEUE, filled, numbers, queue_of
 
@@ -20,13 +15,13 @@ from stompcodec.broker.storage.store import MemoryStore
 from stompcodec.errors import StoreError
 
 #: Limits that go with little memory.
-SMALL: dict[str, Any] = {"limits": Limits(max_body=10_000, max_headers=100, max_header_line=1000), "large": 10_000}
+SMALL = {"limits": Limits(max_body=10_000, max_headers=100, max_header_line=1000), "large": 10_000}
 
 
 # ---- the window ----
 
 
-def test_only_the_window_is_in_memory_and_the_order_is_kept() -> None:
+def test_only_the_window_is_in_memory_and_the_order_is_kept():
     bench, _sender = filled(50)
     queue = queue_of(bench)
     assert (len(queue.messages), queue.count, queue.total) == (3, 3, 50)
@@ -44,10 +39,10 @@ def test_only_the_window_is_in_memory_and_the_order_is_kept() -> None:
     assert not list(bench.store.load())
 
 
-def test_what_comes_while_a_page_is_read_does_not_overtake_it() -> None:
+def test_what_comes_while_a_page_is_read_does_not_overtake_it():
     bench, sender = filled(20)
     taker = bench.peer()
-    asked: list[Any] = []
+    asked = []
     read = bench.store.read
     bench.store.read = lambda *args: asked.append(args)
     taker.subscribe(QUEUE)
@@ -65,7 +60,7 @@ def test_what_comes_while_a_page_is_read_does_not_overtake_it() -> None:
 # ---- limits ----
 
 
-def test_queues_are_paged_earlier_when_memory_is_short() -> None:
+def test_queues_are_paged_earlier_when_memory_is_short():
     bench = Bench(window_octets=2**20, memory=2**20, max_queue_octets=2**20, **SMALL)
     sender = bench.peer()
     for number in range(200):
@@ -78,7 +73,7 @@ def test_queues_are_paged_earlier_when_memory_is_short() -> None:
     assert numbers(taker) == list(range(200))
 
 
-def test_senders_wait_at_a_limit_of_messages_paged_ones_included() -> None:
+def test_senders_wait_at_a_limit_of_messages_paged_ones_included():
     bench, sender = filled(10, max_queue_messages=10)
     assert not sender.session.paused
     sender.put(QUEUE, "10", persistent="true")
@@ -91,7 +86,7 @@ def test_senders_wait_at_a_limit_of_messages_paged_ones_included() -> None:
 
 @pytest.mark.parametrize("argument", ["x-max-length", "x-max-length-bytes"])
 @pytest.mark.parametrize("overflow", ["drop-head", "reject-publish"])
-def test_a_queue_with_a_length_is_not_paged(argument: str, overflow: str) -> None:
+def test_a_queue_with_a_length_is_not_paged(argument, overflow):
     bench = Bench(window_messages=3)
     sender, taker = bench.peer(), bench.peer()
     taker.subscribe(QUEUE, **{argument: "1000" if "bytes" in argument else "15", "x-overflow": overflow})
@@ -124,7 +119,7 @@ class Unreadable(MemoryStore):
 
     broken = True
 
-    def read(self, *args: Any) -> None:
+    def read(self, *args):
         if self.broken:
             args[6](lambda: args[5](StoreError("the disk is gone")))
         else:
@@ -132,7 +127,7 @@ class Unreadable(MemoryStore):
 
 
 @pytest.mark.parametrize("browser", ["false", "true"])
-def test_a_page_that_cannot_be_read_is_read_again(browser: str) -> None:
+def test_a_page_that_cannot_be_read_is_read_again(browser):
     store = Unreadable()
     bench, sender = filled(10, store=store)
     taker = bench.peer()
@@ -152,20 +147,20 @@ def test_a_page_that_cannot_be_read_is_read_again(browser: str) -> None:
 class Slow(FaultyStore):
     """A store whose pages come when it is told to give them, and are counted."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.slow = False
-        self.asked: list[tuple[Any, ...]] = []
+        self.asked = []
         self.reads = 0
 
-    def read(self, *args: Any) -> None:
+    def read(self, *args):
         self.reads += 1
         if self.slow:
             self.asked.append(args)
         else:
             super().read(*args)
 
-    def answer(self, bench: Bench) -> None:
+    def answer(self, bench):
         self.slow = False
         asked, self.asked = self.asked, []
         for args in asked:
@@ -173,7 +168,7 @@ class Slow(FaultyStore):
         bench.turn()
 
 
-def under_way(store: Slow) -> tuple[Bench, Peer, Any]:
+def under_way(store):
     """A broker that waits for a page, and its consumer, which has a message."""
     bench, _sender = filled(20, store=store)
     taker = bench.peer()
@@ -187,7 +182,7 @@ def under_way(store: Slow) -> tuple[Bench, Peer, Any]:
 
 
 @pytest.mark.parametrize("kind", ["plain", "selecting", "browsing", "receiving"])
-def test_a_broker_that_stops_while_a_page_is_read(kind: str) -> None:
+def test_a_broker_that_stops_while_a_page_is_read(kind):
     store = Slow()
     bench, _sender = filled(20, store=store)
     taker = bench.peer()
@@ -214,7 +209,7 @@ def test_a_broker_that_stops_while_a_page_is_read(kind: str) -> None:
 
 @pytest.mark.parametrize("window", [1, 2, 3, 100])
 @pytest.mark.parametrize("looker", ["selector", "browser", "RECEIVE"])
-def test_pages_of_which_others_have_all_are_passed_over(looker: str, window: int) -> None:
+def test_pages_of_which_others_have_all_are_passed_over(looker, window):
     bench = Bench(window_messages=window)
     sender, holder, peer = bench.peer(), bench.peer(), bench.peer()
     for number in range(20):
@@ -242,7 +237,7 @@ def test_pages_of_which_others_have_all_are_passed_over(looker: str, window: int
 # ---- moved messages whose commit failed: they are written again, and read after that ----
 
 
-def due(bench: Bench, sender: Peer, name: str) -> None:
+def due(bench, sender, name):
     """Delayed messages are due before they are stored."""
     for number in (100, 101):
         sender.put(name, str(number), persistent="true", delay="1")
@@ -250,7 +245,7 @@ def due(bench: Bench, sender: Peer, name: str) -> None:
     bench.wait(0.1)
 
 
-def dead(bench: Bench, sender: Peer, name: str) -> None:
+def dead(bench, sender, name):
     """Messages become dead letters."""
     taker = bench.peer()
     taker.subscribe("/queue/a", ack="client-individual")
@@ -260,7 +255,7 @@ def dead(bench: Bench, sender: Peer, name: str) -> None:
 
 @pytest.mark.parametrize("window", [1, 3, 100])
 @pytest.mark.parametrize("move", [due, dead])
-def test_what_is_written_again_is_not_read_before(move: Callable[[Bench, Peer, str], None], window: int) -> None:
+def test_what_is_written_again_is_not_read_before(move, window):
     name, store = "/queue/DLQ.a", FaultyStore()
     bench = Bench(store, window_messages=window, max_attempts=1)
     sender = bench.peer()
@@ -303,16 +298,14 @@ DAMAGE = {
 }
 
 
-def opened(folder: Path) -> Bench:
+def opened(folder):
     store = SqliteStore(folder, helper=AtOnce(), page_helper=AtOnce())
     return Bench(store, window_messages=3, priority=True)
 
 
 @pytest.mark.parametrize("kind", DAMAGE)
 @pytest.mark.parametrize("restarted", [False, True])
-def test_damage_in_the_middle_is_logged_and_passed_over(
-    tmp_path: Path, kind: str, restarted: bool, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_damage_in_the_middle_is_logged_and_passed_over(tmp_path, kind, restarted, caplog):
     bench = opened(tmp_path)
     sender = bench.peer()
     for number in range(40):
@@ -346,7 +339,7 @@ def test_damage_in_the_middle_is_logged_and_passed_over(
 # ---- messages that take effect after their commit, behind later ones that are paged already ----
 
 
-def send_late(peer: Peer, kind: str, *bodies: str) -> None:
+def send_late(peer, kind, *bodies):
     """Send persistent messages that take effect when they are stored."""
     more = {} if kind == "key" else {"transaction": "t"}
     if more:
@@ -357,7 +350,7 @@ def send_late(peer: Peer, kind: str, *bodies: str) -> None:
         peer.send("COMMIT", transaction="t")
 
 
-def finish(bench: Bench, store: FaultyStore) -> None:
+def finish(bench, store):
     while store.job is not None:
         store.finish()
         bench.turn()
@@ -366,7 +359,7 @@ def finish(bench: Bench, store: FaultyStore) -> None:
 @pytest.mark.parametrize("transient", ["stop", "spool"])
 @pytest.mark.parametrize("window", [1, 2, 3, 100])
 @pytest.mark.parametrize("kind", ["key", "transaction"])
-def test_they_come_before_what_was_paged_meanwhile(kind: str, window: int, transient: str) -> None:
+def test_they_come_before_what_was_paged_meanwhile(kind, window, transient):
     store = FaultyStore(background=True)
     bench = Bench(store, window_messages=window, transient=transient)
     sender, other = bench.peer(), bench.peer()
@@ -386,7 +379,7 @@ def test_they_come_before_what_was_paged_meanwhile(kind: str, window: int, trans
 
 @pytest.mark.parametrize("kind", ["key", "transaction"])
 @pytest.mark.parametrize("settle", ["in a transaction", "at once"])
-def test_what_somebody_has_is_not_taken_for_paged(kind: str, settle: str) -> None:
+def test_what_somebody_has_is_not_taken_for_paged(kind, settle):
     store = FaultyStore(background=True)
     bench = Bench(store, window_messages=1)
     sender, other, holder = bench.peer(), bench.peer(), bench.peer()
@@ -421,7 +414,7 @@ def test_what_somebody_has_is_not_taken_for_paged(kind: str, settle: str) -> Non
 
 @pytest.mark.parametrize("name", [QUEUE, "/topic/t"])
 @pytest.mark.parametrize("window", [1, 3, 100])
-def test_what_comes_behind_a_transaction_is_read_after_its_own_commit(name: str, window: int) -> None:
+def test_what_comes_behind_a_transaction_is_read_after_its_own_commit(name, window):
     store = FaultyStore(background=True)
     bench = Bench(store, window_messages=window)
     sender, taker = bench.peer(), bench.peer("1.2", connect=False)

@@ -1,12 +1,9 @@
 """The pause between a NACK and the next delivery: a message waits for it, in its place, and nothing else does."""
 
-from __future__ import annotations
-
 import json
-from typing import Any
 
 import pytest
-from broker.harness import Bench, Peer
+from broker.harness import Bench
 
 from stompcodec.broker.config import parse_config
 from stompcodec.broker.settings import Pauses
@@ -15,7 +12,7 @@ from stompcodec.errors import ConfigError
 GROWING = Pauses(1.0, 2.0, 30.0)
 
 
-def consumer(bench: Bench, *bodies: str, **headers: str) -> Peer:
+def consumer(bench, *bodies, **headers):
     peer = bench.peer()
     for body in bodies:
         peer.put("/queue/a", body, **headers)
@@ -23,7 +20,7 @@ def consumer(bench: Bench, *bodies: str, **headers: str) -> Peer:
     return peer
 
 
-def times(bench: Bench, peer: Peer, **headers: str) -> list[float]:
+def times(bench, peer, **headers):
     """When a message comes that is refused each time, until it comes no more."""
     found = []
     for _ in range(400):
@@ -36,7 +33,7 @@ def times(bench: Bench, peer: Peer, **headers: str) -> list[float]:
 
 @pytest.mark.parametrize("version", ["1.1", "1.2"])
 @pytest.mark.parametrize("persistent", ["true", "false"])
-def test_the_pauses_of_one_message_grow(version: str, persistent: str) -> None:
+def test_the_pauses_of_one_message_grow(version, persistent):
     bench = Bench(redelivery_delay=GROWING)
     sender, peer = bench.peer(), bench.peer(version)
     sender.put("/queue/a", "x", persistent=persistent)
@@ -47,7 +44,7 @@ def test_the_pauses_of_one_message_grow(version: str, persistent: str) -> None:
     assert peer.next("MESSAGE").get("dead-letter-attempts") == "6"
 
 
-def test_others_are_delivered_meanwhile_and_it_comes_back_in_its_place() -> None:
+def test_others_are_delivered_meanwhile_and_it_comes_back_in_its_place():
     bench = Bench(redelivery_delay=GROWING, prefetch=1)
     peer = consumer(bench, "1", "2", "3")
     peer.nack(first := peer.next("MESSAGE"))
@@ -60,7 +57,7 @@ def test_others_are_delivered_meanwhile_and_it_comes_back_in_its_place() -> None
     assert back.get("redelivery-count") == "1"
 
 
-def test_waiting_messages_are_bounded_and_end_with_their_queue() -> None:
+def test_waiting_messages_are_bounded_and_end_with_their_queue():
     bench = Bench(redelivery_delay=GROWING, max_delayed=3)
     peer = consumer(bench, "1", "2", "3", "4")
     for frame in peer.take():
@@ -82,6 +79,6 @@ def test_waiting_messages_are_bounded_and_end_with_their_queue() -> None:
     "text",
     ["1s x0 up to 30s", "-1s", "366d", "5s x2 up to 1s", "5s x0.5 up to 9s", "5s x2", "1e3s", "inf", 5, "", True],
 )
-def test_other_texts_are_refused_with_the_name_of_the_key(text: Any) -> None:
+def test_other_texts_are_refused_with_the_name_of_the_key(text):
     with pytest.raises(ConfigError, match=r"queues\.redelivery_delay"):
         parse_config(f"[queues]\nredelivery_delay = {json.dumps(text)}\n")

@@ -1,9 +1,7 @@
 """No turn does more than a share of what there is to do: others are served in between. Counted, not timed."""
 
-from __future__ import annotations
-
 import pytest
-from broker.harness import Bench, Peer
+from broker.harness import Bench
 from broker.loop import MOST, QUEUE, Loop
 
 from stompcodec import serialize
@@ -17,7 +15,7 @@ TOPIC = "/topic/a"
 NAMED = "durable-subscription-name"
 
 
-def fill(bench: Loop, destination: str = QUEUE, count: int = MANY, *, persistent: bool = True, **headers: str) -> None:
+def fill(bench, destination=QUEUE, count=MANY, *, persistent=True, **headers):
     sender = bench.peer()
     pairs = {"destination": destination, **headers, **({"persistent": "true"} if persistent else {})}
     for start in range(0, count, AT_ONCE):
@@ -27,11 +25,11 @@ def fill(bench: Loop, destination: str = QUEUE, count: int = MANY, *, persistent
     sender.lose()
 
 
-def numbers(peer: Peer) -> list[int]:
+def numbers(peer):
     return [int(frame.body) for frame in peer.take() if frame.command == "MESSAGE"]
 
 
-def start(peer: Peer, destination: str = QUEUE, **headers: str) -> None:
+def start(peer, destination=QUEUE, **headers):
     """SUBSCRIBE, and no turn."""
     peer.session.receive(peer.octets_of("SUBSCRIBE", destination=destination, id="1", **headers), 0.0)
 
@@ -46,14 +44,14 @@ WAYS = {
 
 @pytest.mark.parametrize("window", [100, 100_000])
 @pytest.mark.parametrize("way", WAYS)
-def test_beside_active_sessions_a_turn_does_little(way: str, window: int) -> None:
+def test_beside_active_sessions_a_turn_does_little(way, window):
     """A receipt waits for few messages of the drain, and for a commit of few removals."""
     bench = Loop(window_messages=window)
     fill(bench, count=3 * AT_ONCE)
     peer, sender = bench.peer(), bench.peer()
     bench.broker.quota.heard = bench.now  # the shell says so
     start(peer, **WAYS[way])
-    got: list[int] = []
+    got = []
     while len(got) < 3 * AT_ONCE:
         bench.store.largest = 0
         sender.session.receive(sender.octets_of("SEND", destination="/queue/b", persistent="true", receipt="s"), 0.0)
@@ -66,7 +64,7 @@ def test_beside_active_sessions_a_turn_does_little(way: str, window: int) -> Non
     assert got == list(range(3 * AT_ONCE))
 
 
-def test_new_messages_do_not_overtake_what_waits_for_the_disk() -> None:
+def test_new_messages_do_not_overtake_what_waits_for_the_disk():
     bench = Loop()
     fill(bench)
     bench.store.background = True
@@ -93,7 +91,7 @@ def test_new_messages_do_not_overtake_what_waits_for_the_disk() -> None:
     ("persistent", "waiting"),
     [(True, "nobody"), (True, "an auto consumer"), (True, "one that picks"), (False, "nobody")],
 )
-def test_a_lost_session_gives_back_a_share_at_a_time(persistent: bool, waiting: str) -> None:
+def test_a_lost_session_gives_back_a_share_at_a_time(persistent, waiting):
     bench = Loop()
     fill(bench, persistent=persistent)
     loser = bench.peer()
@@ -114,7 +112,7 @@ def test_a_lost_session_gives_back_a_share_at_a_time(persistent: bool, waiting: 
     assert {frame.get("redelivered") for frame in frames[:-1]} == {"true"}
 
 
-def test_messages_that_come_back_from_two_at_once_keep_their_order() -> None:
+def test_messages_that_come_back_from_two_at_once_keep_their_order():
     bench = Loop(prefetch=MANY // 2)
     fill(bench)
     losers = [bench.peer() for _ in range(2)]
@@ -130,7 +128,7 @@ def test_messages_that_come_back_from_two_at_once_keep_their_order() -> None:
 
 
 @pytest.mark.parametrize("how", ["deleted", "lost"])
-def test_a_queue_that_ends_while_messages_come_back(how: str) -> None:
+def test_a_queue_that_ends_while_messages_come_back(how):
     """They go from the store, too."""
     bench = Loop()
     peer = bench.peer(connect=False)
@@ -151,7 +149,7 @@ def test_a_queue_that_ends_while_messages_come_back(how: str) -> None:
     bench.turn()
 
 
-def test_a_durable_subscription_ends_a_share_at_a_time() -> None:
+def test_a_durable_subscription_ends_a_share_at_a_time():
     """And what is left of it is not that of a new one of the same name, even if the broker is killed meanwhile."""
     bench = Loop()
     peer = bench.peer(connect=False)
@@ -176,7 +174,7 @@ def test_a_durable_subscription_ends_a_share_at_a_time() -> None:
     assert numbers(ghost) == [-1]
 
 
-def test_expired_messages_go_a_share_at_a_time() -> None:
+def test_expired_messages_go_a_share_at_a_time():
     bench = Loop(dead_letter_expired=True)
     fill(bench, expires=str(int((bench.date + 10) * 1000)))
     fill(bench, count=10)
@@ -192,7 +190,7 @@ def test_expired_messages_go_a_share_at_a_time() -> None:
     assert numbers(peer) == list(range(10))
 
 
-def test_delayed_messages_come_a_share_at_a_time() -> None:
+def test_delayed_messages_come_a_share_at_a_time():
     bench = Loop()
     fill(bench, delay="10000")
     bench.date += 20
@@ -209,7 +207,7 @@ def test_delayed_messages_come_a_share_at_a_time() -> None:
     assert numbers(peer) == list(range(MANY))
 
 
-def test_many_sessions_that_wait_go_on_a_share_at_a_time() -> None:
+def test_many_sessions_that_wait_go_on_a_share_at_a_time():
     bench = Loop(max_queue_messages=2, max_connections=10**5)
     senders = [bench.peer(connect=False) for _ in range(5 * AT_ONCE // 2)]
     for peer in senders:
@@ -230,7 +228,7 @@ def test_many_sessions_that_wait_go_on_a_share_at_a_time() -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize(("attempts", "other"), [(1, "auto"), (6, None), (6, "client")])
-def test_a_nack_of_very_many_is_done_a_share_at_a_time(attempts: int, other: str | None) -> None:
+def test_a_nack_of_very_many_is_done_a_share_at_a_time(attempts, other):
     bench = Loop(max_attempts=attempts)
     fill(bench)
     peer = bench.peer()
@@ -253,7 +251,7 @@ def test_a_nack_of_very_many_is_done_a_share_at_a_time(attempts: int, other: str
         assert others == sorted(others)
 
 
-def test_a_browser_takes_very_many_a_share_at_a_time() -> None:
+def test_a_browser_takes_very_many_a_share_at_a_time():
     bench = Loop()
     fill(bench)
     peer = bench.peer()
@@ -269,7 +267,7 @@ def test_a_browser_takes_very_many_a_share_at_a_time() -> None:
 
 
 @pytest.mark.parametrize("consuming", [True, False])
-def test_a_long_transaction_takes_effect_a_share_at_a_time(consuming: bool) -> None:
+def test_a_long_transaction_takes_effect_a_share_at_a_time(consuming):
     bench = Loop()
     peer, reader = bench.peer(), bench.peer()
     if consuming:
@@ -287,7 +285,7 @@ def test_a_long_transaction_takes_effect_a_share_at_a_time(consuming: bool) -> N
     assert numbers(reader) == list(range(MANY + 1))
 
 
-def test_a_long_transaction_that_cannot_be_is_not_at_all() -> None:
+def test_a_long_transaction_that_cannot_be_is_not_at_all():
     bench = Loop(max_destinations=8, prefetch=10, max_attempts=2)
     peer = bench.peer()
     peer.send("BEGIN", transaction="t")

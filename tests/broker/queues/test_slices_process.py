@@ -1,9 +1,6 @@
 """A broker process with a deep durable backlog: others are served while it drains, comes back, or goes."""
 
-from __future__ import annotations
-
 import asyncio
-from pathlib import Path
 
 import pytest
 from broker.sockets import Client, send
@@ -20,7 +17,7 @@ NAMED = "durable-subscription-name:n"
 MINE = "client-id:c"
 
 
-async def fill(place: BrokerProcess, destination: str) -> None:
+async def fill(place, destination):
     sender = await Client.connect(place)
     for start in range(0, COUNT, 1000):
         sender.send("".join(send(destination, str(n), "persistent:true") for n in range(start, start + 999)))
@@ -28,7 +25,7 @@ async def fill(place: BrokerProcess, destination: str) -> None:
     await sender.close()
 
 
-async def pings(place: BrokerProcess, done: asyncio.Event, running: asyncio.Event) -> int:
+async def pings(place, done, running):
     """Count the answers that another client gets until then."""
     other, count = await Client.connect(place), 0
     running.set()
@@ -39,7 +36,7 @@ async def pings(place: BrokerProcess, done: asyncio.Event, running: asyncio.Even
     return count
 
 
-async def subscribed(place: BrokerProcess, destination: str, *headers: str) -> Client:
+async def subscribed(place, destination, *headers):
     """Connect, as soon as an earlier session with that client-id is gone, and SUBSCRIBE."""
     for _ in range(1000):
         client = await Client.open(place)
@@ -52,10 +49,10 @@ async def subscribed(place: BrokerProcess, destination: str, *headers: str) -> C
 
 
 @pytest.mark.parametrize("way", ["queue", "durable subscription"])
-def test_others_are_served_while_a_deep_backlog_moves(tmp_path: Path, way: str) -> None:
+def test_others_are_served_while_a_deep_backlog_moves(tmp_path, way):
     destination, extra = ("/queue/a", ["selector:a IS NULL"]) if way == "queue" else ("/topic/a", [NAMED])
 
-    async def main(place: BrokerProcess) -> None:
+    async def main(place):
         client = await subscribed(place, destination, "receipt:s", *extra)
         assert (await client.frame()).command == "RECEIPT"
         await client.close()
@@ -75,8 +72,8 @@ def test_others_are_served_while_a_deep_backlog_moves(tmp_path: Path, way: str) 
         asyncio.run(asyncio.wait_for(main(place), patience(120)))
 
 
-def test_a_durable_subscription_ends_beside_others(tmp_path: Path) -> None:
-    async def main(place: BrokerProcess) -> None:
+def test_a_durable_subscription_ends_beside_others(tmp_path):
+    async def main(place):
         client = await subscribed(place, "/topic/a", "ack:client", "prefetch-count:1", "receipt:s", NAMED)
         assert (await client.frame()).command == "RECEIPT"
         await fill(place, "/topic/a")

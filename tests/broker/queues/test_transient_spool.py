@@ -1,20 +1,15 @@
 """Transient messages beyond the window, in the store: order, acknowledgements, restarts, a full disk."""
 
-from __future__ import annotations
-
 import gc
 import time
 from collections import Counter
-from pathlib import Path
-from typing import Any
 
 import pytest
-from broker.harness import AtOnce, Bench, FaultyStore, Peer
+from broker.harness import AtOnce, Bench, FaultyStore
 from broker.large import settle
 from patience import patience
 
 from stompcodec.broker.message import Message
-from stompcodec.broker.queues.queue import Queue
 from stompcodec.broker.storage.journal import Batch
 from stompcodec.broker.storage.salvage import check
 from stompcodec.broker.storage.sqlite import SqliteStore
@@ -22,7 +17,7 @@ from stompcodec.broker.storage.sqlite import SqliteStore
 QUEUE = "/queue/a"
 
 
-def spooled(count: int, store: Any = None, **config: Any) -> tuple[Bench, Peer]:
+def spooled(count, store=None, **config):
     """A broker with `count` messages, of which every third one is persistent."""
     bench = Bench(store, window_messages=3, transient="spool", **config)
     sender = bench.peer()
@@ -31,11 +26,11 @@ def spooled(count: int, store: Any = None, **config: Any) -> tuple[Bench, Peer]:
     return bench, sender
 
 
-def queue_of(bench: Bench, name: str = QUEUE) -> Queue:
+def queue_of(bench, name=QUEUE):
     return bench.broker.queues["/", name]
 
 
-def drain(peer: Peer, **headers: Any) -> list[int]:
+def drain(peer, **headers):
     peer.subscribe(QUEUE, ack="client-individual", prefetch_count="2", **headers)
     seen = []
     while frames := [frame for frame in peer.take() if frame.command == "MESSAGE"]:
@@ -45,7 +40,7 @@ def drain(peer: Peer, **headers: Any) -> list[int]:
     return seen
 
 
-def test_without_the_key_they_stay_in_memory() -> None:
+def test_without_the_key_they_stay_in_memory():
     bench = Bench(window_messages=3)
     sender = bench.peer()
     for number in range(30):
@@ -54,7 +49,7 @@ def test_without_the_key_they_stay_in_memory() -> None:
     assert not list(bench.store.load())
 
 
-def left_behind(folder: Path, killed: bool = True, **config: Any) -> None:
+def left_behind(folder, killed=True, **config):
     """A folder with 17 persistent and 34 transient messages, one of them large."""
     store = SqliteStore(folder)
     bench, sender = spooled(50, store, **config)
@@ -67,13 +62,13 @@ def left_behind(folder: Path, killed: bool = True, **config: Any) -> None:
         store.close()
 
 
-def started(folder: Path, **config: Any) -> Bench:
+def started(folder, **config):
     store = SqliteStore(folder, helper=AtOnce(), page_helper=AtOnce())
     store._writer._db.execute("PRAGMA synchronous = OFF")  # nobody cuts the power
     return Bench(store, window_messages=3, transient="spool", **config)
 
 
-def removed(bench: Bench) -> bool:
+def removed(bench):
     """Wait until the transient messages of the run before are gone."""
     give_up = time.monotonic() + patience(20)
     while bench.store._writer.leftovers.counts:
@@ -85,9 +80,7 @@ def removed(bench: Bench) -> bool:
 
 @pytest.mark.parametrize("waits", [False, True], ids=["at once", "later"])
 @pytest.mark.parametrize("killed", [False, True])
-def test_a_restart_drops_them_and_no_others(
-    tmp_path: Path, killed: bool, waits: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_restart_drops_them_and_no_others(tmp_path, killed, waits, monkeypatch):
     """Also before they are removed, they are not counted, browsed or delivered."""
     left_behind(tmp_path, killed)
     remove = SqliteStore._remove_leftovers
@@ -118,7 +111,7 @@ def test_a_restart_drops_them_and_no_others(
     assert check(tmp_path).record == {**check(tmp_path).record, "whole": True, "messages": 0}
 
 
-def test_a_disk_that_fails_stops_their_producers_and_loses_none() -> None:
+def test_a_disk_that_fails_stops_their_producers_and_loses_none():
     store = FaultyStore()
     bench, sender = spooled(0, store, max_queue_octets=200)
     for number in range(9):
@@ -140,7 +133,7 @@ def test_a_disk_that_fails_stops_their_producers_and_loses_none() -> None:
     assert sender.next("RECEIPT")
 
 
-def test_their_producers_wait_for_a_slow_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_their_producers_wait_for_a_slow_disk(monkeypatch):
     monkeypatch.setattr("stompcodec.broker.storage.journal._MOST_PENDING", 5)
     store = FaultyStore(background=True)
     bench, sender = spooled(0, store)
@@ -168,11 +161,11 @@ class SmallStore(FaultyStore):
 
     left = 10 * FREE
 
-    def room(self) -> int:
+    def room(self):
         return self.left
 
 
-def test_they_leave_space_on_the_disk_to_persistent_messages() -> None:
+def test_they_leave_space_on_the_disk_to_persistent_messages():
     """Their producers wait from twice `store_free` on. Persistent messages are taken until there is less than it."""
     store = SmallStore()
     bench, sender = spooled(50, store, max_queue_octets=200, store_free=FREE)
@@ -210,7 +203,7 @@ def test_they_leave_space_on_the_disk_to_persistent_messages() -> None:
 
 
 @pytest.mark.parametrize("persistent", ["true", "false"])
-def test_memory_does_not_grow_with_them(tmp_path: Path, persistent: str) -> None:
+def test_memory_does_not_grow_with_them(tmp_path, persistent):
     """After a commit for each message, and while some are delivered: objects, and bytes of the account."""
     bench = started(tmp_path)
     sender, account = bench.peer(), bench.broker.account

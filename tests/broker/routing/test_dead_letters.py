@@ -1,14 +1,10 @@
 """Dead letters: their headers, NACK that asks for no more attempts, and where they came from, by their message-id."""
 
-from __future__ import annotations
-
 import itertools
 import json
-from pathlib import Path
-from typing import Any
 
 import pytest
-from broker.harness import Bench, Peer
+from broker.harness import Bench
 from broker.management.managing import Managed
 from hypothesis import strategies as st
 from patience import patience
@@ -17,7 +13,6 @@ import stompcodec.client as stomp
 from stompcodec.broker.config import DIALECTS
 from stompcodec.broker.message import OF_DURABLE, RETURNS, STRAYS
 from stompcodec.broker.storage.salvage import salvage
-from stompcodec.codec import Frame
 from stompcodec.testing import StompBroker
 
 #: What an attacker writes to make a message look like a dead letter.
@@ -27,7 +22,7 @@ FORGED = {
 }
 
 
-def bury(peer: Peer, destination: str, **headers: str) -> list[Frame]:
+def bury(peer, destination, **headers):
     """Make dead letters of what waits there. Return what was refused."""
     peer.subscribe(destination, id="b", ack="client-individual", **headers)
     refused = [frame for frame in peer.take() if frame.command == "MESSAGE"]
@@ -38,12 +33,12 @@ def bury(peer: Peer, destination: str, **headers: str) -> list[Frame]:
     return refused
 
 
-def rows(bench: Managed, queue: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = bench.result("messages", destination=queue)
+def rows(bench, queue):
+    found = bench.result("messages", destination=queue)
     return found
 
 
-def lying(bench: Managed) -> dict[str, int]:
+def lying(bench):
     """How many messages each queue holds."""
     queues = bench.broker.virtual_host("/").queues.values()
     return {queue.name: queue.total for queue in queues if queue.total}
@@ -52,7 +47,7 @@ def lying(bench: Managed) -> dict[str, int]:
 # What senders write does not count
 
 
-def test_a_sender_cannot_make_a_letter_that_move_sends_to_a_queue_of_its_choice() -> None:
+def test_a_sender_cannot_make_a_letter_that_move_sends_to_a_queue_of_its_choice():
     bench = Managed()
     peer = bench.peer()
     peer.put("/queue/a", "good")
@@ -66,7 +61,7 @@ def test_a_sender_cannot_make_a_letter_that_move_sends_to_a_queue_of_its_choice(
     assert lying(bench) == {"/queue/DLQ.a": 1, "/queue/a": 1}
 
 
-WAYS: dict[str, dict[str, str]] = {
+WAYS = {
     **{"plain": {}, "transaction": {"transaction": "t"}, "receipt": {"receipt": "r"}, "large": {}},
     **{"key": {"idempotency-key": "k"}, "delay": {"delay": "1"}, "group": {"message_group": "g"}},
     **{"expires": {"expiration": "5000"}, "reply": {"reply-to": "/temp-queue/r"}},
@@ -74,7 +69,7 @@ WAYS: dict[str, dict[str, str]] = {
 
 
 @pytest.mark.parametrize("refuses", [False, True])
-def test_a_letter_of_a_full_queue_does_not_stop_the_others(refuses: bool) -> None:
+def test_a_letter_of_a_full_queue_does_not_stop_the_others(refuses):
     bench = Managed(max_queue_messages=100 if refuses else 2)
     peer = bench.peer()
     letters = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "DLQ.all"}
@@ -91,7 +86,7 @@ def test_a_letter_of_a_full_queue_does_not_stop_the_others(refuses: bool) -> Non
     assert (result["messages"], result["stopped"]) == (0, "/queue/a is full")
 
 
-def test_a_letter_of_a_topic_does_not_go_to_a_queue_that_has_its_name_later() -> None:
+def test_a_letter_of_a_topic_does_not_go_to_a_queue_that_has_its_name_later():
     """In Artemis, `a` may be a topic, and a queue later."""
     bench = Managed(dialect="artemis")
     peer = bench.peer()
@@ -118,15 +113,13 @@ CONFIGS = [*({"dialect": name} for name in DIALECTS)] + [
 # Pages, restarts and older folders
 
 
-def ask(broker: StompBroker, request: str, **fields: Any) -> dict[str, Any]:
+def ask(broker, request, **fields):
     with stomp.connect(broker.url) as client:
-        answer: dict[str, Any] = json.loads(
-            client.request(f"/management/{request}", json.dumps(fields), timeout=patience(20)).body
-        )
+        answer = json.loads(client.request(f"/management/{request}", json.dumps(fields), timeout=patience(20)).body)
     return answer
 
 
-def fill(broker: StompBroker, count: int, persistent: bool = True) -> None:
+def fill(broker, count, persistent=True):
     """Have dead letters, small and large, and one that is forged behind them."""
     kept = {"persistent": "true"} if persistent else {}
     with stomp.connect(broker.url) as client:
@@ -142,7 +135,7 @@ def fill(broker: StompBroker, count: int, persistent: bool = True) -> None:
         client.send("/queue/DLQ.a", b"forged", {**kept, **forged}, receipt=True)
 
 
-def check_origins(broker: StompBroker, count: int) -> None:
+def check_origins(broker, count):
     found = [row["origin"] for row in ask(broker, "messages", destination="/queue/DLQ.a", body=0)["rows"]]
     assert sorted(map(str, found)) == ["/queue/a"] * count + ["None"]
     result = ask(broker, "move", destination="/queue/DLQ.a")["result"]
@@ -152,8 +145,8 @@ def check_origins(broker: StompBroker, count: int) -> None:
 
 
 @pytest.mark.parametrize("ends", ["spool", "restart", "salvage"])
-def test_the_origin_survives_pages_restarts_and_salvage(tmp_path: Path, ends: str) -> None:
-    config: dict[str, Any] = {"data": str(tmp_path / "data"), "window_messages": 2}
+def test_the_origin_survives_pages_restarts_and_salvage(tmp_path, ends):
+    config = {"data": str(tmp_path / "data"), "window_messages": 2}
     with StompBroker(**config) as broker:
         fill(broker, 12, persistent=ends != "spool")
         if ends == "spool":
@@ -166,7 +159,7 @@ def test_the_origin_survives_pages_restarts_and_salvage(tmp_path: Path, ends: st
             check_origins(broker, 12)
 
 
-def test_the_marks_differ_and_are_not_part_of_other_ids() -> None:
+def test_the_marks_differ_and_are_not_part_of_other_ids():
     marks = (RETURNS, OF_DURABLE, STRAYS)
     assert not any(one in other for one, other in itertools.permutations(marks, 2))
     bench = Managed()

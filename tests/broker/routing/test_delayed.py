@@ -1,14 +1,10 @@
 """Messages that are delivered later: by whichever header says so, in queues and topics, in memory and in the store."""
 
-from __future__ import annotations
-
 import sqlite3
 from contextlib import closing
-from pathlib import Path
-from typing import Any
 
 import pytest
-from broker.harness import AtOnce, Bench, FaultyStore, Peer
+from broker.harness import AtOnce, Bench, FaultyStore
 from broker.paged import QUEUE, numbers, queue_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -20,18 +16,18 @@ from stompcodec.errors import StoreError
 SPELLINGS = ["delay", "AMQ_SCHEDULED_DELAY", "x-delay"]
 
 
-def pass_time(bench: Bench, seconds: float, step: float = 0.1) -> None:
+def pass_time(bench, seconds, step=0.1):
     """Both clocks go on."""
     for _ in range(round(seconds / step)):
         bench.date += step
         bench.wait(step)
 
 
-def send(peer: Peer, body: object, delay: int, destination: str = QUEUE, **headers: str) -> None:
+def send(peer, body, delay, destination=QUEUE, **headers):
     peer.put(destination, str(body), delay=str(delay), **{"persistent": "true", **headers})
 
 
-def filled(count: int, window: int = 3, store: Any = None, **config: Any) -> tuple[Bench, Peer]:
+def filled(count, window=3, store=None, **config):
     """Return a broker with delayed messages, due one after the other, a second apart, and sent in another order."""
     bench = Bench(store, window_messages=window, **config)
     sender = bench.peer()
@@ -43,13 +39,13 @@ def filled(count: int, window: int = 3, store: Any = None, **config: Any) -> tup
 class Pages(FaultyStore):
     """A store whose pages of delayed messages come when it is told to give them, or cannot be read."""
 
-    def __init__(self, background: bool = False) -> None:
+    def __init__(self, background=False):
         super().__init__(background)
-        self.asked: list[tuple[Any, ...]] = []
+        self.asked = []
         self.reads = 0
         self.slow = self.broken = False
 
-    def deferred(self, *args: Any) -> None:
+    def deferred(self, *args):
         self.reads += 1
         if self.broken:
             args[4](lambda: args[3](StoreError("the disk is gone")))
@@ -58,7 +54,7 @@ class Pages(FaultyStore):
         else:
             super().deferred(*args)
 
-    def answer(self) -> None:
+    def answer(self):
         self.slow = False
         for args in self.asked:
             super().deferred(*args)
@@ -118,7 +114,7 @@ def test_how_many_may_wait():
 # ---- those that are in the store only ----
 
 
-def test_only_those_that_are_due_first_are_in_memory() -> None:
+def test_only_those_that_are_due_first_are_in_memory():
     bench, _sender = filled(40)
     queue = queue_of(bench)
     taker = bench.peer()
@@ -134,7 +130,7 @@ def test_only_those_that_are_due_first_are_in_memory() -> None:
     assert bench.broker.delayed.wait is None
 
 
-def test_their_bytes_are_bounded_too() -> None:
+def test_their_bytes_are_bounded_too():
     bench = Bench(window_octets=3000)
     sender = bench.peer()
     for number in range(40):
@@ -146,7 +142,7 @@ def test_their_bytes_are_bounded_too() -> None:
     assert numbers(taker) == list(range(40))
 
 
-def test_a_page_that_cannot_be_read_is_read_again() -> None:
+def test_a_page_that_cannot_be_read_is_read_again():
     store = Pages()
     bench, _sender = filled(20, store=store)
     taker = bench.peer()
@@ -176,31 +172,31 @@ STEPS = st.one_of(
 class Model:
     """A broker with delayed messages, and what it should deliver: body, and when it is due, in tenths of a second."""
 
-    def __init__(self, window: int) -> None:
+    def __init__(self, window):
         self.window = window
         self.store = FaultyStore(background=False)
         self.bodies = 0
-        self.wanted: list[tuple[float, int, str]] = []
-        self.got: list[int] = []
+        self.wanted = []
+        self.got = []
         self.date = self.slow_until = 1_000_000.0
         self.start()
 
-    def start(self) -> None:
+    def start(self):
         self.bench = Bench(self.store, window_messages=self.window)
         self.bench.date = self.date
         self.taker = self.bench.peer()
         for name in "ab":
             self.taker.subscribe(f"/queue/{name}", id=name)
 
-    def finish(self) -> None:
+    def finish(self):
         while self.store.job is not None:
             self.store.finish(at_once=True)
             self.bench.turn()
 
-    def send(self, name: str, delay: int, persistent: bool, _again: bool) -> None:
+    def send(self, name, delay, persistent, _again):
         self.many(name, [delay], persistent)
 
-    def many(self, name: str, delays: list[int], persistent: bool = True) -> None:
+    def many(self, name, delays, persistent=True):
         sender = self.bench.peer()
         for delay in delays:
             due = self.bench.date + delay / 10
@@ -208,7 +204,7 @@ class Model:
             send(sender, self.bodies, delay * 100, f"/queue/{name}", persistent=str(persistent).lower())
             self.bodies += 1
 
-    def transact(self, name: str, delays: list[int]) -> None:
+    def transact(self, name, delays):
         """Send some in a transaction, so that they take effect after its commit."""
         sender = self.bench.peer()
         sender.send("BEGIN", transaction="t")
@@ -218,7 +214,7 @@ class Model:
             self.bodies += 1
         sender.send("COMMIT", transaction="t")
 
-    def fail(self, delay: int) -> None:
+    def fail(self, delay):
         """A message cannot be stored."""
         self.commit("now")
         self.store.faulty = True
@@ -228,13 +224,13 @@ class Model:
         self.store.faulty = False
         self.slow_until = self.bench.date + 2  # the next commit is not at once
 
-    def commit(self, when: str) -> None:
+    def commit(self, when):
         self.store.background = when == "later"
         if when == "now":
             self.finish()
             self.slow_until = self.bench.date + 1
 
-    def restart(self) -> None:
+    def restart(self):
         self.commit("now")
         self.pass_(25)  # what has gone has left the store, also after a failed commit
         self.collect()
@@ -242,10 +238,10 @@ class Model:
         self.wanted = [one for one in self.wanted if one[2] == "persistent" or one[1] in self.got]
         self.start()
 
-    def collect(self) -> None:
+    def collect(self):
         self.got += numbers(self.taker)
 
-    def check(self) -> None:
+    def check(self):
         self.collect()
         assert len(self.got) == len(set(self.got))
         due = {body for at, body, _ in self.wanted if at <= self.bench.date - 0.001}
@@ -256,13 +252,13 @@ class Model:
             waiting = sum(queue.total for queue in self.bench.broker.queues.values())
             assert waiting >= len(self.wanted) - len(self.got)
 
-    def pass_(self, tenths: int) -> None:
+    def pass_(self, tenths):
         pass_time(self.bench, tenths / 10)
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.sampled_from([1, 3, 100]), st.lists(STEPS, max_size=30))
-def test_all_come_in_their_time_whatever_happens(window: int, steps: list[tuple[Any, ...]]) -> None:
+def test_all_come_in_their_time_whatever_happens(window, steps):
     model = Model(window)
     for name, *values in steps:
         getattr(model, "pass_" if name == "pass" else name)(*values)
@@ -279,7 +275,7 @@ def test_all_come_in_their_time_whatever_happens(window: int, steps: list[tuple[
 # ---- what the store lacks, and what expires ----
 
 
-def stored_folder(folder: Path, window: int = 3) -> Bench:
+def stored_folder(folder, window=3):
     """A broker with this folder, whose store works in this thread."""
     store = SqliteStore(folder, helper=AtOnce(), page_helper=AtOnce())
     store._writer._db.execute("PRAGMA synchronous = OFF")  # nobody cuts the power
@@ -300,9 +296,7 @@ CHANGES = {
     ("kind", "restarted"),
     [(kind, after) for kind in CHANGES for after in (False, True) if (kind, after) != ("index", True)],
 )
-def test_missing_and_damaged_ones_are_told_apart(
-    tmp_path: Path, kind: str, restarted: bool, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_missing_and_damaged_ones_are_told_apart(tmp_path, kind, restarted, caplog):
     change, missing, damaged = CHANGES[kind]
     bench = stored_folder(tmp_path)
     sender = bench.peer()
@@ -330,7 +324,7 @@ def test_missing_and_damaged_ones_are_told_apart(
     bench.store.close()
 
 
-def in_steps(bench: Bench) -> None:
+def in_steps(bench):
     """One turn of the loop."""
     while bench.soon:
         bench.soon.pop(0)()
@@ -339,7 +333,7 @@ def in_steps(bench: Bench) -> None:
             bench.peers[session].flush()
 
 
-def test_a_page_leaves_out_a_transaction_that_takes_effect_later(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_page_leaves_out_a_transaction_that_takes_effect_later(monkeypatch):
     monkeypatch.setattr(commit, "AT_ONCE", 5)
     store = Pages()
     bench = Bench(store, window_messages=2)
@@ -373,7 +367,7 @@ def test_a_page_leaves_out_a_transaction_that_takes_effect_later(monkeypatch: py
     assert (queue_of(bench).total, queue_of(bench).count, list(bench.store.load())) == (0, 0, [])
 
 
-def test_those_of_a_queue_that_is_being_removed_do_not_come_into_a_new_one_of_that_name() -> None:
+def test_those_of_a_queue_that_is_being_removed_do_not_come_into_a_new_one_of_that_name():
     store = FaultyStore(background=False)
     bench, sender = Bench(store, window_messages=3), None
     sender = bench.peer()

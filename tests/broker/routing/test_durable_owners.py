@@ -1,12 +1,9 @@
 """A durable subscription belongs to user and client-id: nobody else reads it, ends it, or locks its owner out."""
 
-from __future__ import annotations
-
 import logging
-from typing import Any
 
 import pytest
-from broker.harness import Bench, FaultyStore, Peer
+from broker.harness import Bench, FaultyStore
 
 from stompcodec import Limits, Parser
 from stompcodec.broker.auth import Rule, User, hash_passcode
@@ -33,7 +30,7 @@ WAYS = [
 PREFIXES = {"rabbitmq": "/amq/queue/"}
 
 
-def in_ways(*ways: Any) -> Any:
+def in_ways(*ways):
     names = [f"{way[0]}-{way[1]}-{'-'.join(way[2])}" for way in ways]
     return pytest.mark.parametrize(("dialect", "version", "headers", "name"), ways, ids=names)
 
@@ -46,7 +43,7 @@ ways_to_end = in_ways(*(way for way in WAYS if way[2].keys() != {"auto-delete", 
 class Place:
     """A broker, and who comes to it."""
 
-    def __init__(self, dialect: str, version: str, headers: dict[str, str], name: str, **options: Any) -> None:
+    def __init__(self, dialect, version, headers, name, **options):
         options = {"users": USERS, **DIALECTS[dialect], "max_attempts": 1, **options}
         if options["users"] is None:
             del options["users"]
@@ -54,32 +51,32 @@ class Place:
         self.version, self.headers, self.name = version, headers, name
         self.prefix = PREFIXES.get(dialect)
 
-    def user(self, login: str, client_id: str = "c") -> Peer:
+    def user(self, login, client_id="c"):
         peer = self.bench.peer(self.version, connect=False)
         peer.parser = Parser(None, limits=Limits(), commands=("EMPTY",))
         peer.connect(login=login, client_id=client_id)
         return peer
 
-    def subscribe(self, peer: Peer, **headers: str) -> None:
+    def subscribe(self, peer, **headers):
         peer.send("SUBSCRIBE", destination=TOPIC, id="1", **{**self.headers, **headers})
 
-    def unsubscribe(self, peer: Peer) -> None:
+    def unsubscribe(self, peer):
         peer.send("UNSUBSCRIBE", destination=TOPIC, id="1", **self.headers)
 
-    def put(self, body: bytes, login: str = "ada") -> None:
+    def put(self, body, login="ada"):
         peer = self.bench.peer(connect=False)
         peer.connect(login=login)
         peer.put(TOPIC, body, a="1", persistent="true", destination_type="MULTICAST")
         assert not peer.closed
 
     @property
-    def kept(self) -> dict[str, int]:
+    def kept(self):
         """Messages by durable subscription."""
         durables = self.bench.broker.virtual_host("/").destinations.durables
         return {name: durable.queue.count for name, durable in durables.by_name.items()}
 
 
-def ask(peer: Peer, command: str, destination: str, **headers: str) -> None:
+def ask(peer, command, destination, **headers):
     """SUBSCRIBE or RECEIVE, of a queue."""
     pairs = {"destination": destination, "id": "9", "subscription-type": "ANYCAST", **headers}
     if peer.version == "1.0":
@@ -89,7 +86,7 @@ def ask(peer: Peer, command: str, destination: str, **headers: str) -> None:
 
 
 @pytest.fixture
-def place(dialect: str, version: str, headers: dict[str, str], name: str) -> Place:
+def place(dialect, version, headers, name):
     """One where ada has a durable subscription with a message in it."""
     place = Place(dialect, version, headers, name)
     ada = place.user("ada")
@@ -101,7 +98,7 @@ def place(dialect: str, version: str, headers: dict[str, str], name: str) -> Pla
 
 
 @every_way
-def test_another_user_gets_one_of_their_own(place: Place) -> None:
+def test_another_user_gets_one_of_their_own(place):
     """They neither read it nor lock its owner out."""
     eve = place.user("eve")
     place.subscribe(eve)
@@ -114,7 +111,7 @@ def test_another_user_gets_one_of_their_own(place: Place) -> None:
 
 
 @ways_to_end
-def test_another_user_cannot_end_it(place: Place) -> None:
+def test_another_user_cannot_end_it(place):
     (title,) = place.kept
     eve = place.user("eve")
     place.unsubscribe(eve)
@@ -132,7 +129,7 @@ def test_another_user_cannot_end_it(place: Place) -> None:
 
 @ways_to_end
 @pytest.mark.parametrize("users", [True, False])
-def test_its_owner_can_end_it(dialect: str, version: str, headers: dict[str, str], name: str, users: bool) -> None:
+def test_its_owner_can_end_it(dialect, version, headers, name, users):
     """Without users everybody is one user."""
     place = Place(dialect, version, headers, name, users=USERS if users else None)
     ada = place.user("ada")
@@ -154,7 +151,7 @@ def test_its_owner_can_end_it(dialect: str, version: str, headers: dict[str, str
 
 @every_way
 @pytest.mark.parametrize("command", ["SUBSCRIBE", "browser", "RECEIVE", "SEND"])
-def test_another_user_cannot_reach_its_queue(place: Place, command: str) -> None:
+def test_another_user_cannot_reach_its_queue(place, command):
     """Try the names that RabbitMQ has for it, and its own name in the broker."""
     (title,) = place.kept
     queues = [place.name, title, "/queue/" + title, "/queue/" + place.name]
@@ -176,7 +173,7 @@ def test_another_user_cannot_reach_its_queue(place: Place, command: str) -> None
 
 
 @every_way
-def test_another_user_cannot_read_its_dead_letters(place: Place, version: str) -> None:
+def test_another_user_cannot_read_its_dead_letters(place, version):
     ada = place.user("ada")
     place.subscribe(ada, ack="client")
     if version == "1.0":
@@ -193,9 +190,7 @@ def test_another_user_cannot_read_its_dead_letters(place: Place, version: str) -
 
 
 @ways_to_end
-def test_the_rules_count_when_it_is_resumed_and_when_it_is_ended(
-    dialect: str, version: str, headers: dict[str, str], name: str
-) -> None:
+def test_the_rules_count_when_it_is_resumed_and_when_it_is_ended(dialect, version, headers, name):
     """They may have changed since it was made."""
     place = Place(dialect, version, headers, name)
     ada = place.user("ada")
@@ -220,7 +215,7 @@ def test_the_rules_count_when_it_is_resumed_and_when_it_is_ended(
 
 
 @pytest.mark.parametrize("policy", ["refuse", "replace", "allow"])
-def test_a_client_id_is_taken_within_one_user(policy: str) -> None:
+def test_a_client_id_is_taken_within_one_user(policy):
     bench = Bench(users=USERS, same_client=policy)
     peers = {}
     for login in ("ada", "eve"):
@@ -239,30 +234,30 @@ def test_a_client_id_is_taken_within_one_user(policy: str) -> None:
 # ---- over restarts ----
 
 
-def stored(folder: Any, *, users: Any = USERS, **options: Any) -> Bench:
+def stored(folder, *, users=USERS, **options):
     options = options if users is None else {"users": users, **options}
     bench = Bench(SqliteStore(folder), **options)
     bench.broker.journal._call_soon = None  # nothing is written in the background
     return bench
 
 
-def client(bench: Bench, login: str, client_id: str = "c") -> Peer:
+def client(bench, login, client_id="c"):
     peer = bench.peer(connect=False)
     peer.connect(login=login, client_id=client_id)
     return peer
 
 
-def subscribe(peer: Peer, destination: str = TOPIC, **headers: str) -> None:
+def subscribe(peer, destination=TOPIC, **headers):
     peer.send("SUBSCRIBE", destination=destination, id="1", durable_subscription_name="n", **headers)
 
 
-def close(bench: Bench) -> None:
+def close(bench):
     bench.broker.stop(bench.now)
     bench.turn()
     bench.store.close()
 
 
-def test_owners_outlive_the_broker(tmp_path: Any) -> None:
+def test_owners_outlive_the_broker(tmp_path):
     bench = stored(tmp_path)
     for login in ("ada", "eve"):
         subscribe(client(bench, login), ack="client")
@@ -289,7 +284,7 @@ def test_owners_outlive_the_broker(tmp_path: Any) -> None:
     close(bench)
 
 
-def without_owner(folder: Any) -> None:
+def without_owner(folder):
     """Make a folder as a broker without users leaves it: a durable subscription, and a message in it."""
     bench = stored(folder, users=None)
     subscribe(client(bench, "anybody"), ack="client")
@@ -297,7 +292,7 @@ def without_owner(folder: Any) -> None:
     close(bench)
 
 
-def test_one_without_an_owner_is_adopted_by_the_first_who_may(tmp_path: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_one_without_an_owner_is_adopted_by_the_first_who_may(tmp_path, caplog):
     caplog.set_level(logging.INFO, "stompcodec.broker")
     without_owner(tmp_path)
     rules = (Rule("ada", "*", "*"), Rule("eve", "*", "/topic/b"))
@@ -330,7 +325,7 @@ def test_one_without_an_owner_is_adopted_by_the_first_who_may(tmp_path: Any, cap
     close(bench)
 
 
-def test_a_preset_is_adopted_and_stays_so(tmp_path: Any) -> None:
+def test_a_preset_is_adopted_and_stays_so(tmp_path):
     presets = (Preset(TOPIC, "MULTICAST", ("c.n",)),)
     bench = stored(tmp_path, presets=presets)
     ada = client(bench, "ada")
@@ -348,7 +343,7 @@ def test_a_preset_is_adopted_and_stays_so(tmp_path: Any) -> None:
     close(bench)
 
 
-def test_an_adoption_that_cannot_be_stored_is_told() -> None:
+def test_an_adoption_that_cannot_be_stored_is_told():
     store = FaultyStore()
     bench = Bench(store, users=USERS, presets=(Preset(TOPIC, "MULTICAST", ("c.n",)),))
     store.faulty = True

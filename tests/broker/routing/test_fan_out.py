@@ -1,14 +1,11 @@
 """A message to many subscriptions goes out over several turns. Subscribers get the same messages in the same order."""
 
-from __future__ import annotations
-
 import gc
 from itertools import count
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
-from broker.harness import Bench, Peer
+from broker.harness import Bench
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from profiles import examples
@@ -27,14 +24,10 @@ MANY = 3 * AT_ONCE
 #: Headers of a SUBSCRIBE, and of a SEND that reaches it.
 PATTERN, TOPIC = "/topic/a.*", "/topic/a.b"
 #: A SEND that goes on the quick road, and ones that do not.
-SENDS: dict[str, dict[str, str]] = {
-    "plain": {},
-    "priority": {"priority": "9"},
-    "expires": {"expires": "99999999999999"},
-}
+SENDS = {"plain": {}, "priority": {"priority": "9"}, "expires": {"expires": "99999999999999"}}
 
 
-def crowd(bench: Bench, destination: str, count: int = MANY, each: int = 500) -> list[Peer]:
+def crowd(bench, destination, count=MANY, each=500):
     """Return sessions with `count` subscriptions in all, `each` per session."""
     peers = []
     for start in range(0, count, each):
@@ -48,7 +41,7 @@ def crowd(bench: Bench, destination: str, count: int = MANY, each: int = 500) ->
     return peers
 
 
-def one_turn(bench: Bench) -> int:
+def one_turn(bench):
     """Have one turn of the loop. Return how many MESSAGEs it wrote."""
     count = 0
     for session in bench.broker.turn(bench.now):
@@ -60,12 +53,12 @@ def one_turn(bench: Bench) -> int:
     return count
 
 
-def receive(peer: Peer, command: str, body: bytes = b"", **headers: str) -> None:
+def receive(peer, command, body=b"", **headers):
     """Have the broker read a frame, and no turn."""
     peer.session.receive(peer.octets_of(command, body, **headers), 0.0)
 
 
-def counts(bench: Bench) -> list[int]:
+def counts(bench):
     """Return how many messages each turn wrote, up to the one that had nothing left to do."""
     found = [one_turn(bench)]
     while bench.broker.quota.waiting or bench.broker.dirty:
@@ -76,7 +69,7 @@ def counts(bench: Bench) -> list[int]:
 
 @pytest.mark.long
 @pytest.mark.parametrize(("destination", "send"), [(TOPIC, "plain"), (TOPIC, "priority"), (PATTERN, "plain")])
-def test_a_turn_gives_a_message_to_a_share_of_many_subscriptions(destination: str, send: str) -> None:
+def test_a_turn_gives_a_message_to_a_share_of_many_subscriptions(destination, send):
     bench = Bench(max_subscriptions=10**4, wildcards="rabbitmq")
     peers = crowd(bench, destination)
     sender = bench.peer()
@@ -95,7 +88,7 @@ def test_a_turn_gives_a_message_to_a_share_of_many_subscriptions(destination: st
 
 @pytest.mark.parametrize("group", [{}, {"JMSXGroupID": "g"}], ids=["plain", "groups"])
 @pytest.mark.parametrize("destination", [TOPIC, PATTERN])
-def test_a_slow_subscription_has_nothing_overtaken_while_it_catches_up(destination: str, group: dict[str, str]) -> None:
+def test_a_slow_subscription_has_nothing_overtaken_while_it_catches_up(destination, group):
     """What waited for room goes out a step at a time beside active sessions; what comes meanwhile goes behind it."""
     bench = Bench(wildcards="rabbitmq")
     ticks = count()
@@ -121,7 +114,7 @@ def test_a_slow_subscription_has_nothing_overtaken_while_it_catches_up(destinati
 
 
 @pytest.mark.parametrize("destination", [TOPIC, PATTERN])
-def test_a_subscription_that_ends_gets_what_was_on_its_way_once(destination: str) -> None:
+def test_a_subscription_that_ends_gets_what_was_on_its_way_once(destination):
     bench = Bench(max_subscriptions=10**4, wildcards="rabbitmq")
     peers = crowd(bench, destination)
     sender = bench.peer()
@@ -141,7 +134,7 @@ def test_a_subscription_that_ends_gets_what_was_on_its_way_once(destination: str
 
 @pytest.mark.long
 @pytest.mark.parametrize("destination", [TOPIC, PATTERN])
-def test_what_is_on_its_way_keeps_no_subscription_that_has_ended(destination: str) -> None:
+def test_what_is_on_its_way_keeps_no_subscription_that_has_ended(destination):
     bench = Bench(max_subscriptions=10**4, wildcards="rabbitmq")
     peers = crowd(bench, destination)
     for _ in range(3):
@@ -160,7 +153,7 @@ def test_what_is_on_its_way_keeps_no_subscription_that_has_ended(destination: st
 
 
 @pytest.mark.parametrize("destination", [TOPIC, PATTERN])
-def test_what_expires_on_its_way_is_given_to_nobody_else(destination: str) -> None:
+def test_what_expires_on_its_way_is_given_to_nobody_else(destination):
     bench = Bench(max_subscriptions=10**4, wildcards="rabbitmq")
     peers = crowd(bench, destination)
     receive(bench.peer(), "SEND", b"1", destination=TOPIC, expiration="1000")
@@ -173,14 +166,14 @@ def test_what_expires_on_its_way_is_given_to_nobody_else(destination: str) -> No
 
 @pytest.mark.parametrize(("size", "kept"), [(100, True), (2**21, False)])
 @pytest.mark.parametrize("whole_frames", [False, True])
-def test_the_bytes_of_a_small_message_are_made_once_for_each_id(size: int, kept: bool, whole_frames: bool) -> None:
+def test_the_bytes_of_a_small_message_are_made_once_for_each_id(size, kept, whole_frames):
     """They are kept from turn to turn; those of a large message would multiply it in memory."""
     bundle = topic.Bundle([Message(b"m-1", 1, TOPIC, b"\n" + b"x" * size + b"\0")], True)
-    given: list[bytes] = []
+    given = []
     for _ in range(2):
         outbox = SimpleNamespace(chunks=given, send_budget=2**30, dirty=True, whole_frames=whole_frames)
         queue = SimpleNamespace(ring=[None])
-        consumer: Any = SimpleNamespace(outbox=outbox, direct=True, acks=False, queue=queue, start=b"MESSAGE\n")
+        consumer = SimpleNamespace(outbox=outbox, direct=True, acks=False, queue=queue, start=b"MESSAGE\n")
         bundle.give([consumer])
     assert given[0] == given[1]
     assert (given[0] is given[1]) is kept
@@ -189,7 +182,7 @@ def test_the_bytes_of_a_small_message_are_made_once_for_each_id(size: int, kept:
 @pytest.mark.skipif(plain.EXTENSION is None, reason="the plain road is not built, or switched off")
 @given(st.binary(min_size=1, max_size=9), st.lists(st.tuples(st.binary(max_size=9), st.binary(max_size=9)), min_size=1))
 @settings(max_examples=examples(50))
-def test_messages_are_joined_alike_in_c(start: bytes, parts: list[tuple[bytes, bytes]]) -> None:
+def test_messages_are_joined_alike_in_c(start, parts):
     messages = [Message(ident, seq, TOPIC, tail) for seq, (ident, tail) in enumerate(parts)]
     expected = b"".join(start + b"message-id:" + ident + b"\n" + tail + b"\n" for ident, tail in parts)
     assert quick.join(start, messages) == expected
@@ -215,7 +208,7 @@ steps = st.lists(
 )
 
 
-def play(script: list[Any], monkeypatch: pytest.MonkeyPatch, share: int) -> dict[tuple[int, str], list[bytes]]:
+def play(script, monkeypatch, share):
     """Return the messages that each subscription gets, in order."""
     with monkeypatch.context() as patch:
         patch.setattr(topic, "AT_ONCE", share)
@@ -223,7 +216,7 @@ def play(script: list[Any], monkeypatch: pytest.MonkeyPatch, share: int) -> dict
         patch.setattr(topic, "_FEW", share)
         bench = Bench(wildcards="rabbitmq")
         peers = [bench.peer() for _ in range(4)]
-        used: set[tuple[int, int]] = set()
+        used = set()
         for number, (what, who, *rest) in enumerate(script):
             if what == "SUBSCRIBE" and (who, rest[0]) not in used:
                 used.add((who, rest[0]))
@@ -237,7 +230,7 @@ def play(script: list[Any], monkeypatch: pytest.MonkeyPatch, share: int) -> dict
                 one_turn(bench)
         counts(bench)
         counts(bench)
-        got: dict[tuple[int, str], list[bytes]] = {}
+        got = {}
         for who, peer in enumerate(peers):
             for frame in peer.take():
                 if frame.command == "MESSAGE":
@@ -250,6 +243,6 @@ def play(script: list[Any], monkeypatch: pytest.MonkeyPatch, share: int) -> dict
 
 @settings(max_examples=examples(150))
 @given(steps, st.integers(1, 3))
-def test_everybody_gets_the_same_however_many_are_served_in_a_turn(script: list[Any], share: int) -> None:
+def test_everybody_gets_the_same_however_many_are_served_in_a_turn(script, share):
     monkeypatch = pytest.MonkeyPatch()
     assert play(script, monkeypatch, share) == play(script, monkeypatch, 1000)

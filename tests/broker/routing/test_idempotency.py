@@ -1,17 +1,13 @@
 """Idempotency keys: each SEND with a key is stored once, whoever sends it again, and whatever fails in between."""
 
-from __future__ import annotations
-
 import logging
 import shutil
 import sqlite3
 from contextlib import closing
 from itertools import pairwise
-from pathlib import Path
-from typing import Any
 
 import pytest
-from broker.harness import Bench, FaultyStore, Peer
+from broker.harness import Bench, FaultyStore
 from broker.keyed import QUEUE, held, raw_send, receipts, send
 from broker.large import settle
 from broker.unsure import Unsure
@@ -35,9 +31,7 @@ SPELLINGS = ("idempotency-key", "_AMQ_DUPL_ID")
 @pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
 @pytest.mark.parametrize("persistent", ["true", "false"])
 @pytest.mark.parametrize("delay", [b"", b"delay:5000\n"])
-def test_a_second_send_has_its_receipt_and_is_not_stored(
-    header: str, version: str, persistent: str, delay: bytes
-) -> None:
+def test_a_second_send_has_its_receipt_and_is_not_stored(header, version, persistent, delay):
     bench = Bench()
     sender, other = bench.peer(version), bench.peer(version)
     more = b"persistent:%b\n" % persistent.encode() + delay
@@ -53,7 +47,7 @@ def test_a_second_send_has_its_receipt_and_is_not_stored(
 @pytest.mark.parametrize("header", SPELLINGS)
 @pytest.mark.parametrize("inside", [False, True])
 @pytest.mark.parametrize("letter", ["k", "ü"])
-def test_a_key_that_is_too_long_is_an_error(header: str, inside: bool, letter: str) -> None:
+def test_a_key_that_is_too_long_is_an_error(header, inside, letter):
     bench = Bench()
     sender = bench.peer()
     size = len(letter.encode())
@@ -70,7 +64,7 @@ def test_a_key_that_is_too_long_is_an_error(header: str, inside: bool, letter: s
     assert len(held(bench)) == 1
 
 
-def test_another_body_is_confirmed_counted_and_logged_once_per_second(caplog: Any) -> None:
+def test_another_body_is_confirmed_counted_and_logged_once_per_second(caplog):
     caplog.set_level(logging.WARNING)
     bench = Bench()
     sender = bench.peer()
@@ -89,7 +83,7 @@ def test_another_body_is_confirmed_counted_and_logged_once_per_second(caplog: An
     assert "secret" not in caplog.text
 
 
-def test_a_composite_destination_gets_what_it_lacks() -> None:
+def test_a_composite_destination_gets_what_it_lacks():
     bench = Bench(composite=True)
     sender = bench.peer()
     send(sender, "k", destination="/queue/a")
@@ -103,10 +97,10 @@ def test_a_composite_destination_gets_what_it_lacks() -> None:
 
 
 @pytest.mark.parametrize("what", ["user", "client-id", "destination", "virtual host", "routing"])
-def test_nobody_suppresses_the_message_of_another(what: str) -> None:
+def test_nobody_suppresses_the_message_of_another(what):
     bench = Bench(users={**USERS, "guest": USERS["ada"]}, virtual_hosts=("/", "other"), same_client="allow")
 
-    def peer(login: str = "ada", client: str = "c", host: str = "/") -> Peer:
+    def peer(login="ada", client="c", host="/"):
         made = bench.peer(connect=False)
         made.connect(login=login, client_id=client, host=host)
         return made
@@ -137,7 +131,7 @@ def test_nobody_suppresses_the_message_of_another(what: str) -> None:
 
 @pytest.mark.parametrize("persistent", ["true", "false"])
 @pytest.mark.parametrize("how", ["abort", "lose", "open"])
-def test_a_send_that_was_not_committed_is_none(how: str, persistent: str) -> None:
+def test_a_send_that_was_not_committed_is_none(how, persistent):
     bench = Bench()
     sender, other = bench.peer(), bench.peer()
     sender.send("BEGIN", transaction="t")
@@ -159,7 +153,7 @@ def test_a_send_that_was_not_committed_is_none(how: str, persistent: str) -> Non
 
 
 @pytest.mark.parametrize(("age", "known"), [(50.0, 1), (-50.0, 1), (98.9, 1), (101.0, 0)])
-def test_time_passes_while_the_broker_is_down(age: float, known: int) -> None:
+def test_time_passes_while_the_broker_is_down(age, known):
     store = MemoryStore()
     store.remember(SentKey(1, b"s" * 24, b"k", 0, 1_000_000.0 - age))
     store.commit()
@@ -173,7 +167,7 @@ def test_time_passes_while_the_broker_is_down(age: float, known: int) -> None:
     assert len(bench.broker.sent) == 0, "a clock that was put back does not make it live longer"
 
 
-def test_expiry_takes_a_share_of_a_turn_at_a_time() -> None:
+def test_expiry_takes_a_share_of_a_turn_at_a_time():
     bench = Bench(key_window=10.0)
     sent = bench.broker.sent
     for number in range(3 * AT_ONCE):
@@ -189,7 +183,7 @@ def test_expiry_takes_a_share_of_a_turn_at_a_time() -> None:
     bench.audit()
 
 
-def test_the_user_with_most_keys_loses_the_oldest_when_memory_is_short() -> None:
+def test_the_user_with_most_keys_loses_the_oldest_when_memory_is_short():
     """However many scopes somebody makes: what others have stays."""
     small = {"limits": Limits(max_headers=20, max_header_line=500, max_body=20_000), "large": 20_000}
     bench = Bench(users=USERS, memory=2**21, **small)
@@ -215,7 +209,7 @@ def test_the_user_with_most_keys_loses_the_oldest_when_memory_is_short() -> None
     bench.audit()
 
 
-def test_fewer_keys_are_kept_when_the_configuration_says_so() -> None:
+def test_fewer_keys_are_kept_when_the_configuration_says_so():
     store = MemoryStore()
     for number in range(1, 11):
         store.remember(SentKey(number, b"s" * 24, b"%d" % number, 0, 1_000_000.0))
@@ -231,7 +225,7 @@ def test_fewer_keys_are_kept_when_the_configuration_says_so() -> None:
 
 @pytest.mark.parametrize("destination", [QUEUE, "/topic/t"])
 @pytest.mark.parametrize("fails", [False, True])
-def test_nobody_gets_it_before_it_is_stored(fails: bool, destination: str) -> None:
+def test_nobody_gets_it_before_it_is_stored(fails, destination):
     """After a crash in between it would come with another message-id, and unmarked."""
     store = FaultyStore(background=True)
     bench = Bench(store)
@@ -250,7 +244,7 @@ def test_nobody_gets_it_before_it_is_stored(fails: bool, destination: str) -> No
 # ---- restarts ----
 
 
-def test_keys_outlive_a_restart_and_a_crash(tmp_path: Path) -> None:
+def test_keys_outlive_a_restart_and_a_crash(tmp_path):
     bench = Bench(SqliteStore(tmp_path / "data"))
     sender = bench.peer()
     for number in range(5):
@@ -288,7 +282,7 @@ def test_keys_outlive_a_restart_and_a_crash(tmp_path: Path) -> None:
         "number = 99",
     ],
 )
-def test_a_damaged_key_is_reported_and_the_others_count(change: str, tmp_path: Path) -> None:
+def test_a_damaged_key_is_reported_and_the_others_count(change, tmp_path):
     bench = Bench(SqliteStore(tmp_path / "data"))
     for number in range(3):
         send(bench.peer(), f"k{number}", persistent="true")
@@ -306,7 +300,7 @@ def test_a_damaged_key_is_reported_and_the_others_count(change: str, tmp_path: P
     again.store.close()
 
 
-def test_a_failed_commit_that_is_on_the_disk_is_taken_back(tmp_path: Path) -> None:
+def test_a_failed_commit_that_is_on_the_disk_is_taken_back(tmp_path):
     """The COMMIT says that it failed, and has written nevertheless."""
     store = SqliteStore(tmp_path / "data")
     bench = Bench(store)

@@ -1,10 +1,6 @@
 """Idempotency keys as a state machine: sessions that come and go, transactions, failed commits, restarts, time."""
 
-from __future__ import annotations
-
-from typing import Any
-
-from broker.harness import Bench, FaultyStore, Peer
+from broker.harness import Bench, FaultyStore
 from broker.keyed import QUEUE, held
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -23,21 +19,21 @@ class Machine(RuleBasedStateMachine):
     What the broker may hold follows from what had a RECEIPT: that is there once, and nothing is there twice.
     """
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.store = FaultyStore(background=True)
-        self.peers: dict[str, Peer] = {}
+        self.peers = {}
         #: By body: whether it is stored.
-        self.promised: dict[str, bool] = {}
+        self.promised = {}
         #: What each receipt of a client promises.
-        self.waiting: dict[str, list[list[tuple[str, bool]]]] = {"a": [], "b": []}
-        self.open: dict[str, list[tuple[str, bool]]] = {}
+        self.waiting = {"a": [], "b": []}
+        self.open = {}
         self.start()
 
-    def start(self) -> None:
+    def start(self):
         self.bench = Bench(self.store, key_window=_WINDOW, window_messages=3)
 
-    def peer(self, name: str) -> Peer:
+    def peer(self, name):
         peer = self.peers.get(name)
         if peer is None or peer.closed:
             self.open.pop(name, None)
@@ -46,28 +42,28 @@ class Machine(RuleBasedStateMachine):
             peer.connect()
         return peer
 
-    def look(self) -> None:
+    def look(self):
         """Take the answers of all."""
         for name, peer in self.peers.items():
             for frame in peer.take():
                 if frame.command == "RECEIPT":
                     self.promised.update(self.waiting[name].pop(0))
 
-    def send(self, name: str, key: int, stored: bool, **more: str) -> tuple[str, bool]:
+    def send(self, name, key, stored, **more):
         body = f"{key}{stored:d}"
-        headers: dict[str, Any] = {"idempotency_key": f"{key}{stored:d}", "persistent": str(stored).lower(), **more}
+        headers = {"idempotency_key": f"{key}{stored:d}", "persistent": str(stored).lower(), **more}
         self.peer(name).put(QUEUE, body, **headers)
         return body, stored
 
     @rule(name=USERS, key=KEYS, stored=KINDS)
-    def send_one(self, name: str, key: int, stored: bool) -> None:
+    def send_one(self, name, key, stored):
         self.peer(name)
         self.waiting[name].append([(f"{key}{stored:d}", stored)])
         self.send(name, key, stored, receipt="r")
         self.look()
 
     @rule(name=USERS, keys=st.lists(st.tuples(KEYS, KINDS), max_size=4))
-    def begin(self, name: str, keys: list[tuple[int, bool]]) -> None:
+    def begin(self, name, keys):
         peer = self.peer(name)
         if name in self.open:
             return
@@ -75,7 +71,7 @@ class Machine(RuleBasedStateMachine):
         self.open[name] = [self.send(name, key, stored, transaction="t") for key, stored in keys]
 
     @rule(name=USERS, command=st.sampled_from(["COMMIT", "COMMIT", "ABORT"]))
-    def end(self, name: str, command: str) -> None:
+    def end(self, name, command):
         peer = self.peer(name)
         sent = self.open.pop(name, None)
         if sent is None:
@@ -85,7 +81,7 @@ class Machine(RuleBasedStateMachine):
         self.look()
 
     @rule(fails=st.booleans())
-    def disk(self, fails: bool) -> None:
+    def disk(self, fails):
         """A commit ends."""
         if self.store.job is not None:
             self.store.faulty = fails
@@ -95,13 +91,13 @@ class Machine(RuleBasedStateMachine):
             self.look()
 
     @rule(name=USERS)
-    def lose(self, name: str) -> None:
+    def lose(self, name):
         self.peer(name).lose()
         del self.peers[name]
         self.open.pop(name, None)
 
     @rule()
-    def restart(self) -> None:
+    def restart(self):
         """The broker is killed: what no commit has written is lost."""
         kept = self.store._kept, self.store._sent, self.store._mark
         self.store = FaultyStore(background=True)
@@ -112,7 +108,7 @@ class Machine(RuleBasedStateMachine):
         self.start()
 
     @rule()
-    def forget(self) -> None:
+    def forget(self):
         """All keys become too old, and everything is taken."""
         while self.store.job is not None:
             self.disk(False)
@@ -131,7 +127,7 @@ class Machine(RuleBasedStateMachine):
             self.disk(False)
 
     @invariant()
-    def each_is_there_once(self) -> None:
+    def each_is_there_once(self):
         bodies = held(self.bench)
         assert len(bodies) == len(set(bodies)), bodies
         assert self.promised.keys() <= set(bodies), (self.promised, bodies)

@@ -1,14 +1,10 @@
 """Shares: how many destinations a session and a user may make, so that others can make some, too."""
 
-from __future__ import annotations
-
 import contextlib
 import socket
-from pathlib import Path
-from typing import Any
 
 import pytest
-from broker.harness import Bench, Peer
+from broker.harness import Bench
 from crash.process import BrokerProcess
 
 from stompcodec.broker.auth import User, hash_passcode
@@ -18,14 +14,14 @@ USERS = {"users": {name: User(name, PASSCODE) for name in ("ada", "bob")}}
 KINDS = ["queue", "topic", "durable", "temp-queue", "temp-topic"]
 
 
-def login(bench: Bench, user: str = "", address: str = "10.0.0.1:1", **headers: str) -> Peer:
+def login(bench, user="", address="10.0.0.1:1", **headers):
     peer = bench.peer(connect=False, peer=address)
     who = {"login": user, "passcode": "x"} if user else {}
     peer.connect(**who, **headers)
     return peer
 
 
-def make(peer: Peer, kind: str, number: Any) -> bool:
+def make(peer, kind, number):
     """Make a destination that stays as long as the session. False: it is refused."""
     if kind == "durable":
         peer.subscribe("/topic/all", f"d{number}", durable="true")
@@ -39,7 +35,7 @@ def make(peer: Peer, kind: str, number: Any) -> bool:
     return False
 
 
-def count(bench: Bench) -> int:
+def count(bench):
     shares = bench.broker.virtual_host("/").destinations.shares
     found = bench.broker.virtual_host("/")
     assert shares.count == len(found.queues) + len(found.topics) + len(found.destinations.durables)
@@ -48,7 +44,7 @@ def count(bench: Bench) -> int:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("whose", ["session", "user"])
-def test_the_share(kind: str, whose: str) -> None:
+def test_the_share(kind, whose):
     """At the limit and one past it: of a session, and of a user over all sessions."""
     config = {"user_destinations": 7, **USERS} if whose == "user" else {"session_destinations": 7}
     bench = Bench(**{"max_destinations": 100, "user_destinations": 20, **config})
@@ -63,14 +59,14 @@ def test_the_share(kind: str, whose: str) -> None:
     assert make(login(bench, "bob" if whose == "user" else ""), kind, "b")
 
 
-def test_all_together_keep_to_their_bound() -> None:
+def test_all_together_keep_to_their_bound():
     bench = Bench(max_destinations=10, session_destinations=10, user_destinations=20)
     peer, other = login(bench), login(bench)
     assert [make(peer, "queue", number) for number in range(10)] == [True] * 10
     assert not make(other, "queue", "b")
 
 
-def test_a_durable_subscription_counts_to_its_user_over_a_restart() -> None:
+def test_a_durable_subscription_counts_to_its_user_over_a_restart():
     config = {"max_destinations": 100, "user_destinations": 4, **USERS}
     bench = Bench(**config)
     peer = login(bench, "ada", client_id="c")
@@ -85,11 +81,11 @@ def test_a_durable_subscription_counts_to_its_user_over_a_restart() -> None:
 
 
 @pytest.mark.long
-def test_twelve_thousand_queues_by_one_client_leave_room(tmp_path: Path) -> None:
+def test_twelve_thousand_queues_by_one_client_leave_room(tmp_path):
     pytest.importorskip("click")
     with BrokerProcess(tmp_path, memory=True) as broker, contextlib.ExitStack() as stack:
 
-        def connect() -> socket.socket:
+        def connect():
             wire = stack.enter_context(socket.create_connection(("127.0.0.1", broker.port), 30))
             wire.sendall(b"CONNECT\naccept-version:1.2\nhost:/\nlogin:guest\npasscode:guest\n\n\0")
             assert wire.recv(65536).startswith(b"CONNECTED")

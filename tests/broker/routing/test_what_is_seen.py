@@ -1,7 +1,5 @@
 """A session learns the names of those destinations alone that it may subscribe to, and gets messages of no others."""
 
-from __future__ import annotations
-
 import json
 import random
 
@@ -153,10 +151,7 @@ ARGUMENTS = {"x_dead_letter_exchange": "", "x_dead_letter_routing_key": "mine", 
 
 @pytest.mark.parametrize(
     ("rules", "allowed"),
-    [
-        ([Rule("eve", "send", "*"), Rule("eve", "subscribe", "/queue/mine")], False),
-        ([Rule("eve", "*", "*")], True),
-    ],
+    [([Rule("eve", "send", "*"), Rule("eve", "subscribe", "/queue/mine")], False), ([Rule("eve", "*", "*")], True)],
 )
 def test_dead_letters_are_not_led_to_another_queue_by_who_may_only_send(rules, allowed):
     bench = bench_of(rules, "rabbitmq", virtual_topics=False)

@@ -3,16 +3,11 @@
 STOMPCODEC_FLIPS=100 STOMPCODEC_SEED=7 pytest tests/broker/storage/test_bit_flips.py  # more copies, others
 """
 
-from __future__ import annotations
-
 import os
 import random
 import shutil
-from pathlib import Path
-from typing import Any
 
 import pytest
-from broker.harness import Bench
 from broker.large import pattern, settle, stored_bench
 
 from stompcodec.broker.storage.folder import examine_wal, is_body
@@ -29,18 +24,18 @@ QUEUES = ("/queue/a", "/queue/b")
 Sent = dict[str, tuple[str, bytes]]
 
 
-def body_of(number: int) -> bytes:
+def body_of(number):
     size = {7: 70_000, 11: 150_000}.get(number % 23, 20 + number * 37 % 900 + (3000 if number % 10 == 5 else 0))
     return pattern(size) if size > 60_000 else (b"%d " % number * size)[:size]
 
 
 @pytest.fixture(scope="module")
-def origins(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, Sent]]:
+def origins(tmp_path_factory):
     """Two folders and what was sent to them: of a broker that was killed, and of one that took its WAL over."""
     root = tmp_path_factory.mktemp("flips")
     found = {}
     for name in ("killed", "closed"):
-        sent: Sent = {}
+        sent = {}
         bench = stored_bench(root / "running" / name)
         subscriber = bench.peer(connect=False)
         subscriber.connect(**CLIENT)
@@ -69,9 +64,9 @@ def origins(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, S
     return found
 
 
-def delivered(bench: Bench) -> Sent:
+def delivered(bench):
     """All that comes out of a broker; a session for each message that may end it."""
-    found: Sent = {}
+    found = {}
     for destination, headers in [*((queue, {}) for queue in QUEUES), ("/topic/t", {"durable_subscription_name": "d"})]:
         for _ in range(20):
             peer = bench.peer(connect=False)
@@ -91,7 +86,7 @@ def delivered(bench: Bench) -> Sent:
     return found
 
 
-def flip(folder: Path, chance: random.Random) -> str:
+def flip(folder, chance):
     """Flip a bit somewhere in the data; which."""
     files = [folder / "messages.sqlite", folder / "messages.sqlite-wal"]
     files += sorted(path for path in (folder / "bodies").iterdir() if is_body(path.name))
@@ -106,20 +101,20 @@ def flip(folder: Path, chance: random.Random) -> str:
     return f"{file.name} bit {bit}"
 
 
-def last_group(folder: Path) -> bool:
+def last_group(folder):
     """Whether a flip in the WAL may have hit the last transaction, which cannot be told from a torn one."""
     wal = examine_wal(folder / "messages.sqlite-wal")
     return not wal.lost
 
 
-def octets_in(folder: Path) -> dict[str, bytes]:
+def octets_in(folder):
     files = [path for path in folder.rglob("*") if path.is_file() and not path.name.endswith("-shm")]
     return {path.name: path.read_bytes() for path in files}
 
 
 @pytest.mark.parametrize("number", range(FLIPS))
 @pytest.mark.parametrize("origin", ["killed", "closed"])
-def test_one_flipped_bit(origins: Any, origin: str, number: int, tmp_path: Path) -> None:
+def test_one_flipped_bit(origins, origin, number, tmp_path):
     """Start, drain and check together say every loss; and what salvage copies is whole."""
     source, sent = origins[origin]
     image = tmp_path / "image"

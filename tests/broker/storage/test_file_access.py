@@ -1,16 +1,13 @@
 """Rights of files: 0600 in folders of 0700, whatever the umask, unless an option opens them."""
 
-from __future__ import annotations
-
 import os
 import stat
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from broker.folders import put_file, start, stop
-from broker.harness import Bench, Peer
+from broker.harness import Bench
 from broker.large import pattern, settle
 
 from stompcodec.broker.config import parse_config
@@ -26,17 +23,17 @@ GROUP = 4242 if hasattr(os, "getuid") and os.getuid() == 0 else None
 
 
 @pytest.fixture(autouse=True, params=["000", "777"])
-def umask(request: pytest.FixtureRequest) -> Iterator[None]:
+def umask(request):
     old = os.umask(int(request.param, 8))
     yield
     os.umask(old)
 
 
-def modes(folder: Path) -> dict[str, int]:
+def modes(folder):
     return {str(path.relative_to(folder)): stat.S_IMODE(path.lstat().st_mode) for path in sorted(folder.rglob("*"))}
 
 
-def fill(bench: Bench) -> Peer:
+def fill(bench):
     """Files of all kinds: rows, bodies beside rows and instead of them, half a large message."""
     peer = bench.peer()
     peer.put("/queue/a", b"small", persistent="true", receipt="r")
@@ -47,7 +44,7 @@ def fill(bench: Bench) -> Peer:
     return peer
 
 
-def all_of(access: Access, folder: Path) -> dict[str, int]:
+def all_of(access, folder):
     """What the rights should be."""
     kinds = {path: path.is_dir() for path in sorted(folder.rglob("*"))}
     return {
@@ -57,7 +54,7 @@ def all_of(access: Access, folder: Path) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("mode", [None, 0o640, 0o660])
-def test_the_data_folder(mode: int | None, tmp_path: Path) -> None:
+def test_the_data_folder(mode, tmp_path):
     top = tmp_path / "top"
     data = top / "deep" / "data"
     access = access_of(mode)
@@ -76,7 +73,7 @@ def test_the_data_folder(mode: int | None, tmp_path: Path) -> None:
     stop(bench)
 
 
-def test_files_in_a_folder_of_somebody_else(tmp_path: Path) -> None:
+def test_files_in_a_folder_of_somebody_else(tmp_path):
     """It stays as it is; what is in it is for the broker alone."""
     data = tmp_path / "data"
     data.mkdir()
@@ -89,7 +86,7 @@ def test_files_in_a_folder_of_somebody_else(tmp_path: Path) -> None:
     stop(bench)
 
 
-def test_files_of_an_earlier_run_are_given_their_rights(tmp_path: Path) -> None:
+def test_files_of_an_earlier_run_are_given_their_rights(tmp_path):
     """Closed, and with a WAL as a crash leaves it; to fewer and to more readers."""
     bench = start(tmp_path)
     peer = fill(bench)
@@ -111,7 +108,7 @@ def test_files_of_an_earlier_run_are_given_their_rights(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("named", [True, False])
-def test_the_folder_of_large_messages(named: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_folder_of_large_messages(named, tmp_path, monkeypatch):
     """Also the temporary one of a broker without a data folder."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     bench = Bench(large=1000, **({"large_folder": str(tmp_path / "top" / "large")} if named else {}))
@@ -125,7 +122,7 @@ def test_the_folder_of_large_messages(named: bool, tmp_path: Path, monkeypatch: 
 
 
 @pytest.mark.skipif(GROUP is None, reason="only root can be sure of another group")
-def test_a_group(tmp_path: Path) -> None:
+def test_a_group(tmp_path):
     data = tmp_path / "data"
     access = access_to(parse_config(f'store.group = "{GROUP}"'))
     assert access.mode == 0o640
@@ -138,8 +135,8 @@ def test_a_group(tmp_path: Path) -> None:
     stop(bench)
 
 
-def test_a_group_that_is_not_ours_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_args: object) -> None:
+def test_a_group_that_is_not_ours_is_told(tmp_path, monkeypatch):
+    def refuse(*_args):
         raise PermissionError(1, "Operation not permitted")
 
     monkeypatch.setattr(os, "chown", refuse)
@@ -148,8 +145,8 @@ def test_a_group_that_is_not_ours_is_told(tmp_path: Path, monkeypatch: pytest.Mo
         SqliteStore(tmp_path / "data", access=access)
 
 
-def test_a_file_system_without_rights_is_good_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_args: object, **_options: object) -> None:
+def test_a_file_system_without_rights_is_good_enough(tmp_path, monkeypatch):
+    def refuse(*_args, **_options):
         raise PermissionError(1, "Operation not permitted")
 
     os.umask(0o022)
@@ -158,24 +155,24 @@ def test_a_file_system_without_rights_is_good_enough(tmp_path: Path, monkeypatch
 
 
 @pytest.mark.parametrize("value", ["0600", "600", "0o600", 0o600, "0640", "0660", "0644"])
-def test_modes(value: str | int) -> None:
+def test_modes(value):
     assert mode_of(value) & 0o600 == 0o600
 
 
 @pytest.mark.parametrize(
     "value", ["", "0", "0400", "0700", "0666", "0602", "4600", 600, 640, "rw", None, True, -1, "0640\n"]
 )
-def test_what_is_no_mode(value: object) -> None:
+def test_what_is_no_mode(value):
     with pytest.raises(ValueError, match="octal mode of a file"):
         mode_of(value)
 
 
-def test_keys_of_the_configuration() -> None:
+def test_keys_of_the_configuration():
     with pytest.raises(ConfigError, match="no group of this system is called 'no such group'"):
         access_to(parse_config('[store]\ngroup = "no such group"'))
 
 
-def test_what_is_there_keeps_its_rights(tmp_path: Path) -> None:
+def test_what_is_there_keeps_its_rights(tmp_path):
     """`create` opens it, `make_folder` leaves it; a link is only followed on demand."""
     put_file(tmp_path / "a")
     (tmp_path / "a").chmod(0o644)
@@ -193,7 +190,7 @@ def test_what_is_there_keeps_its_rights(tmp_path: Path) -> None:
     assert modes(tmp_path)["a"] == 0o600
 
 
-def test_a_folder_in_a_place_that_is_gone_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_in_a_place_that_is_gone_is_an_error(tmp_path, monkeypatch):
     """The parent is a folder still, and yet nothing can be made in it."""
     gone = tmp_path / "gone"
     gone.mkdir()

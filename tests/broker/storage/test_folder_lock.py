@@ -1,12 +1,8 @@
 """Folders of the broker: nothing of somebody else is removed, written to, or taken for ours."""
 
-from __future__ import annotations
-
 import os
 import sqlite3
-from collections.abc import Callable
 from contextlib import closing
-from pathlib import Path
 
 import pytest
 from broker.folders import OURS, put_file, start, stop, tree, use
@@ -23,18 +19,18 @@ from stompcodec.errors import StoreError
 # ---- folders that are not marked ----
 
 
-def put_link(path: Path) -> None:
+def put_link(path):
     target = path.parents[2] / "elsewhere"
     target.write_bytes(b"mine")
     path.symlink_to(target)
 
 
-def put_folder(path: Path) -> None:
+def put_folder(path):
     path.mkdir()
     put_file(path / OURS)
 
 
-def put_pipe(path: Path) -> None:
+def put_pipe(path):
     os.mkfifo(path)
 
 
@@ -51,9 +47,7 @@ FOREIGN = [
 
 @pytest.mark.parametrize(("name", "put"), FOREIGN)
 @pytest.mark.parametrize("part", ["bodies", "incoming", "large"])
-def test_a_folder_with_files_of_others_is_refused(
-    part: str, name: str, put: Callable[[Path], None], tmp_path: Path
-) -> None:
+def test_a_folder_with_files_of_others_is_refused(part, name, put, tmp_path):
     """Nothing is written, and the message says what is in the way and what to do."""
     folder = tmp_path / "data" / part
     folder.mkdir(parents=True)
@@ -69,7 +63,7 @@ def test_a_folder_with_files_of_others_is_refused(
 
 
 @pytest.mark.parametrize("content", [None, "lost+found", "broker.toml", "bodies", "incoming/lost+found"])
-def test_a_folder_without_any_is_taken(content: str | None, tmp_path: Path) -> None:
+def test_a_folder_without_any_is_taken(content, tmp_path):
     """An empty one, the root of a disk, one with the configuration beside the data."""
     folder = tmp_path / "data"
     folder.mkdir(mode=0o755)
@@ -85,7 +79,7 @@ def test_a_folder_without_any_is_taken(content: str | None, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("content", ["lost+found", OURS, "nothing"])
-def test_a_folder_for_large_messages_is_taken(content: str, tmp_path: Path) -> None:
+def test_a_folder_for_large_messages_is_taken(content, tmp_path):
     """Bodies that a killed broker has left are removed."""
     folder = tmp_path / "deep" / "large"
     if content != "nothing":
@@ -100,27 +94,27 @@ def test_a_folder_for_large_messages_is_taken(content: str, tmp_path: Path) -> N
         assert left == {"lock", "stompcodec-folder"} | ({content} & {"lost+found"})
 
 
-def link(data: Path, name: str) -> None:
+def link(data, name):
     target = data.parent / "target"
     target.mkdir()
     put_file(target / OURS)
     (data / name).symlink_to(target, target_is_directory=True)
 
 
-def database(data: Path, application: int) -> None:
+def database(data, application):
     with closing(sqlite3.connect(data / "messages.sqlite")) as other:
         other.execute("CREATE TABLE a (b)")
         other.execute(f"PRAGMA application_id = {application}")
 
 
-def database_elsewhere(data: Path) -> None:
+def database_elsewhere(data):
     use(data.parent / "other")
     (data / "messages.sqlite").symlink_to(data.parent / "other" / "messages.sqlite")
 
 
 LOCK, STORE, FOLDER = "'lock' does not belong to this broker", "is not a stompcodec store", "name another folder"
 #: What somebody has done to a data folder, and what the broker says to it.
-DEEDS: dict[str, tuple[Callable[[Path], object], str]] = {
+DEEDS = {
     "lock": (lambda data: (data / "lock").write_text("the key to the cellar\n"), LOCK),
     "lock is a link": (lambda data: link(data, "lock"), LOCK),
     "lock is a folder": (lambda data: (data / "lock").mkdir(), LOCK),
@@ -141,9 +135,7 @@ DEEDS: dict[str, tuple[Callable[[Path], object], str]] = {
 
 
 @pytest.mark.parametrize(("deed", "why"), DEEDS.values(), ids=DEEDS)
-def test_what_is_not_ours_is_refused_and_stays_as_it_is(
-    deed: Callable[[Path], object], why: str, tmp_path: Path
-) -> None:
+def test_what_is_not_ours_is_refused_and_stays_as_it_is(deed, why, tmp_path):
     data = tmp_path / "data"
     data.mkdir()
     deed(data)
@@ -162,9 +154,7 @@ def test_what_is_not_ours_is_refused_and_stays_as_it_is(
 
 @pytest.mark.parametrize(("name", "put"), FOREIGN)
 @pytest.mark.parametrize("part", ["bodies", "incoming", "large"])
-def test_what_others_put_into_our_folders_stays(
-    part: str, name: str, put: Callable[[Path], None], tmp_path: Path
-) -> None:
+def test_what_others_put_into_our_folders_stays(part, name, put, tmp_path):
     data, large = tmp_path / "data", tmp_path / "data" / "large"
     config = {"large_folder": str(large)} if part == "large" else {}
     stop(start(data, **config))
@@ -195,7 +185,7 @@ names = st.text("0123456789abcdefABCDEFg-_. ٣", min_size=1, max_size=24) | st.f
 @example(name="0123456789abcdef-")
 @example(name="0123456789abcdef-1\n")
 @example(name="0123456789abcdef--1")
-def test_only_our_own_names_are_removed(tmp_path_factory: pytest.TempPathFactory, name: str) -> None:
+def test_only_our_own_names_are_removed(tmp_path_factory, name):
     path = tmp_path_factory.mktemp("bodies")
     put_file(path / name)
     folder = BodyFolder(path)
@@ -208,7 +198,7 @@ def test_only_our_own_names_are_removed(tmp_path_factory: pytest.TempPathFactory
     folder.close()
 
 
-def test_a_folder_that_becomes_a_link_while_the_broker_runs(tmp_path: Path) -> None:
+def test_a_folder_that_becomes_a_link_while_the_broker_runs(tmp_path):
     """What is removed then is what lies in the folder that was opened."""
     data, target = tmp_path / "data", tmp_path / "target"
     bench = start(data)
@@ -225,7 +215,7 @@ def test_a_folder_that_becomes_a_link_while_the_broker_runs(tmp_path: Path) -> N
     assert os.listdir(data / "moved") == []
 
 
-def test_the_folder_that_was_named_may_be_a_link(tmp_path: Path) -> None:
+def test_the_folder_that_was_named_may_be_a_link(tmp_path):
     real, link = tmp_path / "real", tmp_path / "link"
     real.mkdir()
     link.symlink_to(real, target_is_directory=True)
@@ -239,7 +229,7 @@ def test_the_folder_that_was_named_may_be_a_link(tmp_path: Path) -> None:
 # ---- whose is it ----
 
 
-def test_a_folder_of_one_kind_is_not_taken_for_another(tmp_path: Path) -> None:
+def test_a_folder_of_one_kind_is_not_taken_for_another(tmp_path):
     data, large = tmp_path / "data", tmp_path / "large"
     stop(start(data, large_folder=str(large)))
     put_file(data / "bodies" / OURS)
@@ -252,7 +242,7 @@ def test_a_folder_of_one_kind_is_not_taken_for_another(tmp_path: Path) -> None:
     assert tree(tmp_path) == before
 
 
-def test_two_brokers_do_not_share_a_folder_of_large_messages(tmp_path: Path) -> None:
+def test_two_brokers_do_not_share_a_folder_of_large_messages(tmp_path):
     first = Bench(large_folder=str(tmp_path / "large"), large=1000)
     first.peer().put("/queue/a", pattern(5000))
     before = tree(tmp_path)
@@ -266,13 +256,13 @@ def test_two_brokers_do_not_share_a_folder_of_large_messages(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     "marker", [b"", b"stompcodec da", b"stompcodec data 1", b"\0" * 18, b"stomp\0\0"], ids=lambda marker: repr(marker)
 )
-def test_a_marker_that_was_being_written(marker: bytes, tmp_path: Path) -> None:
+def test_a_marker_that_was_being_written(marker, tmp_path):
     (tmp_path / "stompcodec-folder").write_bytes(marker)
     use(tmp_path)
     assert (tmp_path / "stompcodec-folder").read_bytes() == b"stompcodec data 1\n"
 
 
-def test_each_guard_holds_by_itself(tmp_path: Path) -> None:
+def test_each_guard_holds_by_itself(tmp_path):
     """Names are looked at when files are listed, and again when one is removed; a link is not opened."""
     folder = BodyFolder(tmp_path / "bodies")
     for name in ("orders.csv", OURS):

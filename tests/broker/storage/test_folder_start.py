@@ -1,15 +1,10 @@
 """Folders of the broker at its start: killed at any moment, and such that cannot be used."""
 
-from __future__ import annotations
-
 import logging
 import os
 import random
 import sys
-from collections.abc import Callable, Iterator
 from contextlib import suppress
-from pathlib import Path
-from typing import Any
 
 import pytest
 from broker.folders import put_file, start, stop, tree
@@ -25,18 +20,18 @@ pytestmark = pytest.mark.long
 # ---- killed at any moment ----
 
 
-def kill_at(number: int) -> None:
+def kill_at(number):
     """End this process at its n-th operation on files."""
     left = number
 
-    def count() -> None:
+    def count():
         nonlocal left
         left -= 1
         if left < 0:
             os._exit(9)
 
-    def counted(function: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*args: Any, **options: Any) -> Any:
+    def counted(function):
+        def call(*args, **options):
             count()
             return function(*args, **options)
 
@@ -46,14 +41,14 @@ def kill_at(number: int) -> None:
         setattr(os, name, counted(getattr(os, name)))
     watched = {"open", "os.mkdir", "os.chmod", "os.chown", "os.remove", "os.rmdir", "os.rename", "os.link"}
 
-    def hook(event: str, _args: object) -> None:
+    def hook(event, _args):
         if event in watched or event.startswith("sqlite3.connect"):
             count()
 
     sys.addaudithook(hook)
 
 
-def killed_start(data: Path, number: int, **config: Any) -> bool:
+def killed_start(data, number, **config):
     """Start a broker that is killed at its n-th operation; whether it got so far."""
     child = os.fork()
     if child == 0:
@@ -69,11 +64,11 @@ def killed_start(data: Path, number: int, **config: Any) -> bool:
     return os.waitstatus_to_exitcode(status) == 9
 
 
-def empty(folder: Path) -> Path:
+def empty(folder):
     return folder / "data"
 
 
-def with_foreign(folder: Path) -> Path:
+def with_foreign(folder):
     """Files of others, where ours do not go."""
     data = folder / "data"
     (data / "lost+found").mkdir(parents=True)
@@ -85,7 +80,7 @@ def with_foreign(folder: Path) -> Path:
 @pytest.mark.no_asan  # its allocator hangs in a child that was forked beside threads
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.parametrize("make", [empty, with_foreign])
-def test_killed_while_it_starts(make: Callable[[Path], Path], tmp_path: Path) -> None:
+def test_killed_while_it_starts(make, tmp_path):
     """At each operation on files, and again at one: the next one starts, and nothing of others or stored is gone."""
     rnd = random.Random(7)
     number, going = 0, True
@@ -104,7 +99,7 @@ def test_killed_while_it_starts(make: Callable[[Path], Path], tmp_path: Path) ->
     assert number > (25 if make is empty else 15), "this many operations make a start"
 
 
-def foreign_of(data: Path) -> Iterator[tuple[str, object]]:
+def foreign_of(data):
     for name, value in tree(data).items() if data.exists() else ():
         if "orders" in name or "lost+found" in name:
             yield name, value
@@ -113,7 +108,7 @@ def foreign_of(data: Path) -> Iterator[tuple[str, object]]:
 # ---- folders that cannot be used ----
 
 
-def test_a_folder_that_is_a_file(tmp_path: Path) -> None:
+def test_a_folder_that_is_a_file(tmp_path):
     put_file(tmp_path / "data")
     with pytest.raises(StoreError, match=r"cannot be used.*name another one"):
         SqliteStore(tmp_path / "data")
@@ -122,7 +117,7 @@ def test_a_folder_that_is_a_file(tmp_path: Path) -> None:
     assert tree(tmp_path) == {"data": b"mine"}
 
 
-def test_names_in_the_database_lead_nowhere_else(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_names_in_the_database_lead_nowhere_else(tmp_path, caplog):
     """A row that was tampered with names a file outside: it is neither read nor removed."""
     store = SqliteStore(tmp_path / "data")
     put(store, message(1, BIG))

@@ -3,17 +3,12 @@
 What a message can go through besides is in `test_marks.py`, where one of three is large.
 """
 
-from __future__ import annotations
-
 import gc
 import os
 import stat
 import tempfile
-from pathlib import Path
-from typing import Any
 
 import pytest
-from broker.harness import Bench, Peer
 from broker.large import QUEUE, Slow, assert_empty, bench_of, files, pattern, settle, stored_bench
 
 from stompcodec.broker.auth import Rule
@@ -26,7 +21,7 @@ from stompcodec.broker.storage.sqlite_writer import Writer
 # ---- in and out ----
 
 
-def test_a_message_is_seen_only_when_all_of_it_is_there() -> None:
+def test_a_message_is_seen_only_when_all_of_it_is_there():
     bench = bench_of()
     sender, consumer = bench.peer(), bench.peer()
     consumer.subscribe(QUEUE)
@@ -37,7 +32,7 @@ def test_a_message_is_seen_only_when_all_of_it_is_there() -> None:
     assert len(consumer.take()) == 1 == len(sender.take())
 
 
-def test_the_limit_of_bodies_holds() -> None:
+def test_the_limit_of_bodies_holds():
     limits = Config().limits._replace(max_body=5000)
     bench = bench_of(limits=limits)
     for octets in (b"content-length:5001\n\n", b"\n" + b"x" * 5001):
@@ -47,7 +42,7 @@ def test_the_limit_of_bodies_holds() -> None:
     assert_empty(bench)
 
 
-def test_there_is_room_for_so_much_only() -> None:
+def test_there_is_room_for_so_much_only():
     bench = bench_of(max_large_octets=5000)
     sender, other = bench.peer(), bench.peer()
     sender.put(QUEUE, b"x" * 3000, receipt="1")
@@ -63,7 +58,7 @@ def test_there_is_room_for_so_much_only() -> None:
     assert_empty(bench)
 
 
-def test_a_disk_that_fails_is_told() -> None:
+def test_a_disk_that_fails_is_told():
     bench = bench_of(large_folder="/dev/null/nowhere")
     sender = bench.peer()
     sender.put(QUEUE, b"x" * 3000, receipt="2")
@@ -72,7 +67,7 @@ def test_a_disk_that_fails_is_told() -> None:
     assert error.headers["receipt-id"] == "2"
 
 
-def test_who_may_not_send_there_is_refused_before_the_body_comes() -> None:
+def test_who_may_not_send_there_is_refused_before_the_body_comes():
     bench = bench_of(rules=(Rule(who="*", action="subscribe"),))
     sender = bench.peer()
     sender.raw(sender.octets_of("SEND", pattern(5000), destination=QUEUE)[:2000])
@@ -83,7 +78,7 @@ def test_who_may_not_send_there_is_refused_before_the_body_comes() -> None:
 # ---- on the way to a slow consumer ----
 
 
-def slow_bench(ack: str = "auto", **config: Any) -> tuple[Bench, Peer, Slow]:
+def slow_bench(ack="auto", **config):
     bench = bench_of(**config)
     consumer = Slow(bench)
     consumer.connect()
@@ -93,7 +88,7 @@ def slow_bench(ack: str = "auto", **config: Any) -> tuple[Bench, Peer, Slow]:
     return bench, bench.peer(), consumer
 
 
-def test_answers_that_pile_up_behind_it_stop_the_reading() -> None:
+def test_answers_that_pile_up_behind_it_stop_the_reading():
     _bench, sender, slow = slow_bench()
     sender.put(QUEUE, pattern(1_000_000))
     for _ in range(40):
@@ -105,7 +100,7 @@ def test_answers_that_pile_up_behind_it_stop_the_reading() -> None:
     assert len(slow.take()) == 41
 
 
-def test_an_error_in_the_middle_of_it_cuts_the_session_off() -> None:
+def test_an_error_in_the_middle_of_it_cuts_the_session_off():
     """There is no place for an ERROR inside of a body."""
     bench, sender, slow = slow_bench(ack="client-individual")
     sender.put(QUEUE, pattern(1_000_000))
@@ -116,7 +111,7 @@ def test_an_error_in_the_middle_of_it_cuts_the_session_off() -> None:
     assert bench.broker.queues["/", QUEUE].count == 1
 
 
-def test_goodbye_waits_for_it() -> None:
+def test_goodbye_waits_for_it():
     bench, sender, slow = slow_bench()
     body = pattern(1_000_000)
     sender.put(QUEUE, body)
@@ -130,7 +125,7 @@ def test_goodbye_waits_for_it() -> None:
     assert slow.closed
 
 
-def test_goodbye_of_a_peer_that_takes_nothing_is_not_waited_for() -> None:
+def test_goodbye_of_a_peer_that_takes_nothing_is_not_waited_for():
     bench, sender, slow = slow_bench()
     sender.put(QUEUE, pattern(1_000_000))
     slow.send("DISCONNECT", receipt="bye")
@@ -139,7 +134,7 @@ def test_goodbye_of_a_peer_that_takes_nothing_is_not_waited_for() -> None:
     assert_empty(bench)
 
 
-def test_over_websocket_a_chunk_is_a_frame_or_a_part_of_one() -> None:
+def test_over_websocket_a_chunk_is_a_frame_or_a_part_of_one():
     bench = bench_of()
     sender, consumer = bench.peer(), bench.peer(whole_frames=True)
     consumer.whole_frames = False  # they may be parts here
@@ -159,7 +154,7 @@ def test_over_websocket_a_chunk_is_a_frame_or_a_part_of_one() -> None:
 # ---- with other features ----
 
 
-def test_looked_at_by_a_browser_and_then_taken() -> None:
+def test_looked_at_by_a_browser_and_then_taken():
     bench = bench_of()
     sender, reader = bench.peer(), bench.peer()
     for content in (pattern(5000), b"small", pattern(6000)):
@@ -173,7 +168,7 @@ def test_looked_at_by_a_browser_and_then_taken() -> None:
     assert_empty(bench)
 
 
-def test_a_window_in_octets_counts_the_body() -> None:
+def test_a_window_in_octets_counts_the_body():
     bench = bench_of()
     sender, consumer = bench.peer(), bench.peer()
     for _ in range(3):
@@ -188,18 +183,18 @@ def test_a_window_in_octets_counts_the_body() -> None:
 # ---- persistent ----
 
 
-def test_it_is_on_the_disk_before_the_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_on_the_disk_before_the_commit(tmp_path, monkeypatch):
     """Its octets, then its name, then the row that speaks of it."""
     bench = stored_bench(tmp_path)
-    synced: list[str] = []
+    synced = []
     fsync, commit = os.fsync, Writer.commit
 
-    def noted(file: int) -> None:
+    def noted(file):
         kind = "folder" if stat.S_ISDIR(os.fstat(file).st_mode) else f"{os.fstat(file).st_size} octets"
         synced.append(kind)
         fsync(file)
 
-    def committed(writer: Writer, batch: Any) -> Any:
+    def committed(writer, batch):
         synced.append("commit")
         return commit(writer, batch)
 
@@ -213,8 +208,8 @@ def test_it_is_on_the_disk_before_the_commit(tmp_path: Path, monkeypatch: pytest
     bench.store.close()
 
 
-def test_on_another_disk_it_is_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_paths: object) -> None:
+def test_on_another_disk_it_is_copied(tmp_path, monkeypatch):
+    def refuse(*_paths):
         raise OSError(18, "Invalid cross-device link")
 
     monkeypatch.setattr(os, "link", refuse)
@@ -231,7 +226,7 @@ def test_on_another_disk_it_is_copied(tmp_path: Path, monkeypatch: pytest.Monkey
     again.store.close()
 
 
-def test_a_broker_that_is_gone_takes_nothing_from_the_next_one(tmp_path: Path) -> None:
+def test_a_broker_that_is_gone_takes_nothing_from_the_next_one(tmp_path):
     """In one process: what is left of the old one goes when the garbage collector comes by."""
     bench = stored_bench(tmp_path)
     draft = bench.broker.spool.draft()
@@ -250,7 +245,7 @@ def test_a_broker_that_is_gone_takes_nothing_from_the_next_one(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("harm", ["gone", "torn"])
-def test_one_whose_file_is_lost_is_left_out_and_told(tmp_path: Path, harm: str, caplog: Any) -> None:
+def test_one_whose_file_is_lost_is_left_out_and_told(tmp_path, harm, caplog):
     bench = stored_bench(tmp_path)
     sender = bench.peer()
     sender.put(QUEUE, pattern(200_000), persistent="true")
@@ -268,11 +263,11 @@ def test_one_whose_file_is_lost_is_left_out_and_told(tmp_path: Path, harm: str, 
     again.store.close()
 
 
-def test_a_file_that_cannot_be_adopted_fails_the_commit(tmp_path: Path, monkeypatch: Any, caplog: Any) -> None:
+def test_a_file_that_cannot_be_adopted_fails_the_commit(tmp_path, monkeypatch, caplog):
     bench = stored_bench(tmp_path)
     sender = bench.peer()
 
-    def full(*_paths: object) -> None:
+    def full(*_paths):
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
@@ -293,7 +288,7 @@ def test_a_file_that_cannot_be_adopted_fails_the_commit(tmp_path: Path, monkeypa
 # ---- the spool ----
 
 
-def test_folders_of_brokers_that_were_killed_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folders_of_brokers_that_were_killed_go(tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     dead, stranger = tmp_path / "stompcodec-large-dead", tmp_path / "stompcodec-large-other"
     dead.mkdir()
@@ -321,17 +316,15 @@ def test_folders_of_brokers_that_were_killed_go(tmp_path: Path, monkeypatch: pyt
 
 
 @pytest.mark.parametrize("moment", ["before", "meanwhile"])
-def test_a_broker_that_takes_its_folder_is_not_dead(
-    moment: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_broker_that_takes_its_folder_is_not_dead(moment, tmp_path, monkeypatch):
     """Another broker looks for folders of dead ones after a lock was made, and before it is held."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     lock = folder_module.lock
 
-    def late(file: int) -> None:
+    def late(file):
         refused = []
 
-        def sweep(*_: object) -> None:
+        def sweep(*_):
             if moment == "meanwhile":
                 try:
                     lock(file)

@@ -1,12 +1,9 @@
 """A data folder whose database is gone, of another program or version: it is refused, and nothing of it is touched."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import sqlite3
 from contextlib import closing
-from pathlib import Path
 
 import pytest
 from broker.folders import OURS, put_file, start, tree
@@ -19,7 +16,7 @@ from stompcodec.broker.storage.sqlite import SqliteStore
 from stompcodec.errors import StoreError
 
 
-def lose(data: Path, how: str) -> None:
+def lose(data, how):
     """Take the tables away, in one way or another."""
     database = data / "messages.sqlite"
     if how == "missing":
@@ -44,7 +41,7 @@ def lose(data: Path, how: str) -> None:
 WAYS = ["missing", "empty", "without tables", "header of ours", "of somebody else", "dropped", "cut"]
 
 
-def left_by_a_kill(data: Path, tmp_path: Path) -> None:
+def left_by_a_kill(data, tmp_path):
     """Put a folder as a kill leaves it: with a log."""
     running = tmp_path / "running"
     store = fill(running, close=False)
@@ -57,7 +54,7 @@ def left_by_a_kill(data: Path, tmp_path: Path) -> None:
     ("killed", "how"),
     [(killed, how) for killed in (False, True) for how in WAYS if not (killed and how == "cut")],  # nothing is cut off
 )
-def test_it_is_refused_and_nothing_is_removed(killed: bool, how: str, tmp_path: Path) -> None:
+def test_it_is_refused_and_nothing_is_removed(killed, how, tmp_path):
     data = tmp_path / "data"
     if killed:
         left_by_a_kill(data, tmp_path)
@@ -87,7 +84,7 @@ def test_it_is_refused_and_nothing_is_removed(killed: bool, how: str, tmp_path: 
 
 
 @pytest.mark.parametrize(("how", "word"), [("missing", "missing"), ("empty", "empty"), ("without tables", "no tables")])
-def test_it_is_said_what_is_lost_and_what_to_do(how: str, word: str, tmp_path: Path) -> None:
+def test_it_is_said_what_is_lost_and_what_to_do(how, word, tmp_path):
     data = tmp_path / "data"
     fill(data)
     lose(data, how)
@@ -103,7 +100,7 @@ def test_it_is_said_what_is_lost_and_what_to_do(how: str, word: str, tmp_path: P
         assert not (tmp_path / "new").exists()
 
 
-def test_the_marker_is_not_needed_where_bodies_are_left(tmp_path: Path) -> None:
+def test_the_marker_is_not_needed_where_bodies_are_left(tmp_path):
     """The marker went with the database."""
     data = tmp_path / "data"
     fill(data)
@@ -116,7 +113,7 @@ def test_the_marker_is_not_needed_where_bodies_are_left(tmp_path: Path) -> None:
     assert run("check", data)[0] == 1
 
 
-def test_a_killed_broker_that_never_wrote_its_log_back_starts(tmp_path: Path) -> None:
+def test_a_killed_broker_that_never_wrote_its_log_back_starts(tmp_path):
     """Its tables are in the log alone."""
     data = tmp_path / "data"
     left_by_a_kill(data, tmp_path)
@@ -125,7 +122,7 @@ def test_a_killed_broker_that_never_wrote_its_log_back_starts(tmp_path: Path) ->
     assert len(content(data)[0]) == 10
 
 
-def test_a_database_that_goes_while_the_broker_runs(tmp_path: Path) -> None:
+def test_a_database_that_goes_while_the_broker_runs(tmp_path):
     """A broker that has to open it again does not make a new one."""
     data = tmp_path / "data"
     store = fill(data, close=False)
@@ -158,7 +155,7 @@ INSERT INTO migration (version) VALUES (1);
 
 
 @pytest.mark.parametrize("version", [1, 6])
-def test_a_folder_of_an_unreleased_build_is_refused_with_the_build_that_reads_it(tmp_path: Path, version: int) -> None:
+def test_a_folder_of_an_unreleased_build_is_refused_with_the_build_that_reads_it(tmp_path, version):
     data = tmp_path / "data"
     data.mkdir()
     with closing(sqlite3.connect(data / "messages.sqlite")) as connection:
@@ -172,7 +169,7 @@ def test_a_folder_of_an_unreleased_build_is_refused_with_the_build_that_reads_it
     assert sorted(os.listdir(tmp_path)) == ["data"]
 
 
-def test_a_newer_version_is_refused(tmp_path: Path) -> None:
+def test_a_newer_version_is_refused(tmp_path):
     data = tmp_path / "data"
     store = SqliteStore(data)
     put(store, message(1))

@@ -3,8 +3,6 @@
 A folder is used by one broker, whatever happens to the files in it. One connection to SQLite writes and copies.
 """
 
-from __future__ import annotations
-
 import errno
 import logging
 import multiprocessing
@@ -16,8 +14,6 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from broker.storage.storing import message, put
@@ -41,18 +37,18 @@ from stompcodec.errors import StompError, StoreError
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows keeps open files where they are")
 
 
-def _replace_database(data: Path) -> None:
+def _replace_database(data):
     backup = data.parent / "backup"
     shutil.copyfile(data / "messages.sqlite", backup)
     os.replace(backup, data / "messages.sqlite")
 
 
-def _new_folder(data: Path) -> None:
+def _new_folder(data):
     data.rename(data.parent / "away")
     data.mkdir()
 
 
-def _other_folder(data: Path) -> None:
+def _other_folder(data):
     """Put a copy in the place of the folder, as a switch of a link or of a volume does."""
     shutil.copytree(data, data.parent / "copy")
     data.rename(data.parent / "away")
@@ -61,7 +57,7 @@ def _other_folder(data: Path) -> None:
 
 GONE = "was removed or replaced"
 #: What may become of the files of a store.
-DEEDS: dict[str, Callable[[Path], object]] = {
+DEEDS = {
     "database removed": lambda data: (data / "messages.sqlite").unlink(),
     "database replaced": _replace_database,
     "log removed": lambda data: (data / "messages.sqlite-wal").unlink(),
@@ -73,7 +69,7 @@ DEEDS: dict[str, Callable[[Path], object]] = {
 each_deed = pytest.mark.parametrize("deed", DEEDS)
 
 
-def opened(data: Path) -> SqliteStore:
+def opened(data):
     store = SqliteStore(data)
     put(store, message(1))
     return store
@@ -81,7 +77,7 @@ def opened(data: Path) -> SqliteStore:
 
 @each_deed
 @pytest.mark.parametrize("commits", [True, False])
-def test_nothing_is_confirmed_after_the_files_have_gone(commits: bool, deed: str, tmp_path: Path) -> None:
+def test_nothing_is_confirmed_after_the_files_have_gone(commits, deed, tmp_path):
     """No commit, and no clean end."""
     store = opened(tmp_path / "data")
     assert store.look() is None
@@ -97,13 +93,13 @@ def test_nothing_is_confirmed_after_the_files_have_gone(commits: bool, deed: str
         store.close()
 
 
-def store_one(client: stomp.Client) -> None:
+def store_one(client):
     client.send("/queue/a", b"x", {"persistent": "true"}, receipt=True)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("idle", [False, True])
-def test_a_broker_ends_when_its_files_have_gone(idle: bool, tmp_path: Path) -> None:
+def test_a_broker_ends_when_its_files_have_gone(idle, tmp_path):
     """With a status of its own. One that is idle looks once per second, so that its probe does not say it is well."""
     with BrokerProcess(tmp_path / "b", config="[web]\nhealth = true\n") as broker:
         probe = f"http://127.0.0.1:{broker.ws_port}/readyz"
@@ -124,7 +120,7 @@ def test_a_broker_ends_when_its_files_have_gone(idle: bool, tmp_path: Path) -> N
 
 
 @pytest.mark.long
-def test_a_second_broker_is_refused_though_the_lock_file_was_removed(tmp_path: Path) -> None:
+def test_a_second_broker_is_refused_though_the_lock_file_was_removed(tmp_path):
     with BrokerProcess(tmp_path / "b") as broker, stomp.connect(f"stomp://127.0.0.1:{broker.port}") as client:
         (broker.folder / "data" / "lock").unlink()
         done = subprocess.run(
@@ -141,7 +137,7 @@ def test_a_second_broker_is_refused_though_the_lock_file_was_removed(tmp_path: P
 
 
 @pytest.mark.parametrize("remove", [False, True], ids=["with its lock file", "without"])
-def test_a_folder_has_one_user(remove: bool, tmp_path: Path) -> None:
+def test_a_folder_has_one_user(remove, tmp_path):
     first = FolderLock(tmp_path / "data")
     if remove:
         (tmp_path / "data" / "lock").unlink()
@@ -153,7 +149,7 @@ def test_a_folder_has_one_user(remove: bool, tmp_path: Path) -> None:
     FolderLock(tmp_path / "data").release()
 
 
-def test_where_folders_cannot_be_locked_the_file_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_folders_cannot_be_locked_the_file_is(tmp_path, monkeypatch):
     """As on NFS, where an exclusive lock needs a file that is open for writing."""
     monkeypatch.setattr("stompcodec.broker.storage.folder.lock_folder", lambda *given: None)
     first = FolderLock(tmp_path)
@@ -162,12 +158,12 @@ def test_where_folders_cannot_be_locked_the_file_is(tmp_path: Path, monkeypatch:
     first.release()
 
 
-def test_one_connection_writes_and_copies_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_connection_writes_and_copies_the_log(tmp_path, monkeypatch):
     """Two that do are the pattern of a fault of SQLite up to 3.51.2, which damages the database."""
-    told: dict[int, list[str]] = {}
+    told = {}
     connect = sqlite3.connect
 
-    def watched(*given: object, **more: object) -> sqlite3.Connection:
+    def watched(*given, **more):
         made = connect(*given, **more)  # type: ignore[call-overload]
         statements = told.setdefault(len(told), [])
         made.set_trace_callback(statements.append)
@@ -176,7 +172,7 @@ def test_one_connection_writes_and_copies_the_log(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(sqlite3, "connect", watched)
     monkeypatch.setattr("stompcodec.broker.storage.sqlite_writer._WAL", 1 << 20)
     store = SqliteStore(tmp_path / "data")
-    calls: list[Callable[[], object]] = []
+    calls = []
     seq = 0
     while not any("wal_checkpoint(PASSIVE)" in said for each in told.values() for said in each):
         seq += 1
@@ -200,9 +196,7 @@ def test_one_connection_writes_and_copies_the_log(tmp_path: Path, monkeypatch: p
 
 
 @pytest.mark.parametrize("verb", [check, lambda data: salvage(data, data.parent / "new")], ids=["check", "salvage"])
-def test_no_tool_reads_a_folder_in_use_though_the_lock_file_was_removed(
-    verb: Callable[[Path], object], tmp_path: Path
-) -> None:
+def test_no_tool_reads_a_folder_in_use_though_the_lock_file_was_removed(verb, tmp_path):
     store = opened(tmp_path / "data")
     (tmp_path / "data" / "lock").unlink()
     with pytest.raises(StoreError, match="a broker uses the data folder"):
@@ -215,7 +209,7 @@ each_lock = pytest.mark.parametrize("kind", [FolderLock, lambda path: Lock(path 
 
 
 @each_lock
-def test_a_released_lock_is_not_kept_by_a_forked_process(kind: Callable[[Path], FolderLock], tmp_path: Path) -> None:
+def test_a_released_lock_is_not_kept_by_a_forked_process(kind, tmp_path):
     held = kind(tmp_path)
     fork, (reader, writer) = multiprocessing.get_context("fork"), os.pipe()
     child = fork.Process(target=os.read, args=(reader, 1), daemon=True)
@@ -229,7 +223,7 @@ def test_a_released_lock_is_not_kept_by_a_forked_process(kind: Callable[[Path], 
 
 
 @each_lock
-def test_a_forked_process_does_not_release_the_lock(kind: Callable[[Path], FolderLock], tmp_path: Path) -> None:
+def test_a_forked_process_does_not_release_the_lock(kind, tmp_path):
     held = kind(tmp_path)
     child = multiprocessing.get_context("fork").Process(target=held.release)
     child.start()
@@ -240,13 +234,13 @@ def test_a_forked_process_does_not_release_the_lock(kind: Callable[[Path], Folde
     held.release()
 
 
-def failing(number: int, *, on: Callable[[int], bool]) -> Callable[[int, int], None]:
+def failing(number, *, on):
     """A flock that fails on some descriptors."""
     import fcntl
 
     flock = fcntl.flock
 
-    def failed(file: int, how: int) -> None:
+    def failed(file, how):
         if on(file) and how & fcntl.LOCK_EX:
             raise OSError(number, os.strerror(number))
         flock(file, how)
@@ -254,15 +248,13 @@ def failing(number: int, *, on: Callable[[int], bool]) -> Callable[[int, int], N
     return failed
 
 
-def is_folder(file: int) -> bool:
+def is_folder(file):
     return bool(os.fstat(file).st_mode & 0o040000)
 
 
 @pytest.mark.parametrize("number", [errno.ENOLCK, errno.EOPNOTSUPP])
 @each_lock
-def test_a_disk_without_locks_is_not_taken_for_another_broker(
-    kind: Callable[[Path], FolderLock], number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_disk_without_locks_is_not_taken_for_another_broker(kind, number, tmp_path, monkeypatch):
     monkeypatch.setattr("fcntl.flock", failing(number, on=lambda file: not is_folder(file)))
     with pytest.raises(StoreError, match=f"lock.*{os.strerror(number)}") as raised:
         kind(tmp_path)
@@ -270,9 +262,7 @@ def test_a_disk_without_locks_is_not_taken_for_another_broker(
     assert "in use" not in str(raised.value)
 
 
-def test_a_folder_that_cannot_be_locked_is_named_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_folder_that_cannot_be_locked_is_named_once(tmp_path, monkeypatch, caplog):
     monkeypatch.setattr("fcntl.flock", failing(errno.ENOLCK, on=is_folder))
     opened(tmp_path / "data").close()
     (record,) = (each for each in caplog.records if "cannot lock folders" in each.getMessage())
@@ -283,12 +273,12 @@ def test_a_folder_that_cannot_be_locked_is_named_once(
 # ---- large bodies ----
 
 
-def replace_folder(folder: Path) -> None:
+def replace_folder(folder):
     folder.rename(folder.parent.parent / "away")
     folder.mkdir()
 
 
-BODY_DEEDS: dict[str, Callable[[Path], object]] = {
+BODY_DEEDS = {
     "removed": shutil.rmtree,
     "renamed": lambda folder: folder.rename(folder.parent.parent / "away"),
     "replaced": replace_folder,
@@ -296,7 +286,7 @@ BODY_DEEDS: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("deed", BODY_DEEDS)
-def test_no_large_body_is_confirmed_into_a_folder_that_has_gone(deed: str, tmp_path: Path) -> None:
+def test_no_large_body_is_confirmed_into_a_folder_that_has_gone(deed, tmp_path):
     """And the look of each second misses it."""
     store = opened(tmp_path / "data")
     BODY_DEEDS[deed](tmp_path / "data" / "bodies")
@@ -309,7 +299,7 @@ def test_no_large_body_is_confirmed_into_a_folder_that_has_gone(deed: str, tmp_p
 
 
 @pytest.mark.parametrize("deed", BODY_DEEDS)
-def test_no_large_message_is_taken_into_a_folder_that_has_gone(deed: str, tmp_path: Path) -> None:
+def test_no_large_message_is_taken_into_a_folder_that_has_gone(deed, tmp_path):
     (tmp_path / "data").mkdir()
     spool = Spool(tmp_path / "data" / "incoming", 1 << 20, shared=True)
     draft = spool.draft()
@@ -325,13 +315,11 @@ def test_no_large_message_is_taken_into_a_folder_that_has_gone(deed: str, tmp_pa
 
 
 @pytest.mark.parametrize("way", ["checkpoint", "tidy", "remove_leftovers"])
-def test_nothing_is_moved_or_removed_for_a_database_that_has_gone(
-    way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_is_moved_or_removed_for_a_database_that_has_gone(way, tmp_path, monkeypatch):
     """What is in its write-ahead log is all that is left of it."""
     store = opened(tmp_path / "data")
     put(store, message(2, 100_000, persistent=False))
-    told: list[str] = []
+    told = []
     writer = store._writer
     monkeypatch.setattr(Leftovers, "first", lambda self, db, most: (0, 1 << 60))
     monkeypatch.setattr(Leftovers, "removed", lambda self, number, gone: None)
@@ -346,7 +334,7 @@ def test_nothing_is_moved_or_removed_for_a_database_that_has_gone(
         store.close()
 
 
-def test_the_log_of_a_replaced_database_is_neither_lost_nor_applied(tmp_path: Path) -> None:
+def test_the_log_of_a_replaced_database_is_neither_lost_nor_applied(tmp_path):
     data = tmp_path / "data"
     opened(data).close()
     shutil.copyfile(data / "messages.sqlite", tmp_path / "backup")
@@ -367,7 +355,7 @@ def test_the_log_of_a_replaced_database_is_neither_lost_nor_applied(tmp_path: Pa
     store.close()
 
 
-def test_the_log_of_a_removed_database_stays(tmp_path: Path) -> None:
+def test_the_log_of_a_removed_database_stays(tmp_path):
     """It can be put back beside it, and `find_loss` refuses a start."""
     store = opened(tmp_path / "data")
     (tmp_path / "data" / "messages.sqlite").unlink()
@@ -376,10 +364,10 @@ def test_the_log_of_a_removed_database_stays(tmp_path: Path) -> None:
     assert (tmp_path / "data" / "messages.sqlite-wal").stat().st_size > 0
 
 
-def test_no_page_is_read_from_another_database(tmp_path: Path) -> None:
+def test_no_page_is_read_from_another_database(tmp_path):
     store = opened(tmp_path / "data")
     _replace_database(tmp_path / "data")
-    pages: list[object] = []
+    pages = []
     store.read("q", 0, 1 << 31, 100, 1 << 20, pages.append, None)
     (page,) = pages
     assert isinstance(page, StoreError)
@@ -394,14 +382,14 @@ def test_no_page_is_read_from_another_database(tmp_path: Path) -> None:
 BACKENDS = pytest.mark.parametrize("backend", ["Python", "C"])
 
 
-def look_of(backend: str) -> Callable[[tuple[folder.Noted, ...]], bool]:
+def look_of(backend):
     if backend == "C" and not hasattr(EXTENSION, "are_at"):
         pytest.skip("no extension")
     return folder._all_there if EXTENSION is None or backend == "Python" else EXTENSION.are_at
 
 
 @BACKENDS
-def test_what_is_unknown_fails_one_commit_only(backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_unknown_fails_one_commit_only(backend, tmp_path, monkeypatch):
     """As without the right to look, or on an error of the disk; here it is a path that goes round in circles."""
     monkeypatch.setattr(folder, "_are_there", look_of(backend))
     store = opened(tmp_path / "data")
@@ -428,13 +416,7 @@ def test_what_is_unknown_fails_one_commit_only(backend: str, tmp_path: Path, mon
     ("version", "is_told"),
     [((3, 40, 1), True), ((3, 44, 6), False), ((3, 45, 0), True), ((3, 50, 7), False), ((3, 51, 3), False)],
 )
-def test_an_sqlite_with_the_fault_is_named_by_a_warning(
-    version: tuple[int, int, int],
-    is_told: bool,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_an_sqlite_with_the_fault_is_named_by_a_warning(version, is_told, tmp_path, monkeypatch, caplog):
     monkeypatch.setattr(sqlite3, "sqlite_version_info", version)
     monkeypatch.setattr(sqlite3, "sqlite_version", ".".join(map(str, version)))
     stop = lambda server: signal.raise_signal(signal.SIGTERM)  # noqa: E731

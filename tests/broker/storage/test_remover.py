@@ -1,29 +1,24 @@
 """Files of large messages are removed in a thread for that, never in that of the loop."""
 
-from __future__ import annotations
-
 import gc
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
-from broker.harness import Bench, Peer
 from broker.large import QUEUE, bench_of, files, pattern, settle, stored_bench
 from patience import patience
 
 from stompcodec.broker.storage.folder import Remover
-from stompcodec.broker.storage.large import BodyFolder, Draft, Spool
+from stompcodec.broker.storage.large import BodyFolder, Spool
 from stompcodec.broker.values import Refused
 
 #: Whom removals are told; None for nobody. A hook cannot be taken back.
-_seen: list[tuple[str, bool]] | None = None
+_seen = None
 
 
-def _hook(event: str, _args: object) -> None:
+def _hook(event, _args):
     if _seen is not None and event in ("os.remove", "os.rmdir", "os.truncate"):
         _seen.append((event, threading.current_thread() is threading.main_thread()))
 
@@ -32,7 +27,7 @@ sys.addaudithook(_hook)
 
 
 @contextmanager
-def removals() -> Iterator[list[tuple[str, bool]]]:
+def removals():
     """What is removed meanwhile, and whether that is in the thread of the loop, which is the one of the test."""
     global _seen
     _seen = seen = []
@@ -42,7 +37,7 @@ def removals() -> Iterator[list[tuple[str, bool]]]:
         _seen = None
 
 
-def put(bench: Bench, persistent: bool, **headers: str) -> Peer:
+def put(bench, persistent, **headers):
     peer = bench.peer()
     peer.put(QUEUE, pattern(100_000), persistent=str(persistent).lower(), receipt="r", **headers)
     settle(bench)
@@ -50,32 +45,32 @@ def put(bench: Bench, persistent: bool, **headers: str) -> Peer:
     return peer
 
 
-def consumer(bench: Bench, **options: str) -> Peer:
+def consumer(bench, **options):
     peer = bench.peer()
     peer.subscribe(QUEUE, **{"ack": "client-individual", **options})
     settle(bench)
     return peer
 
 
-def ack(bench: Bench, persistent: bool) -> None:
+def ack(bench, persistent):
     put(bench, persistent)
     peer = consumer(bench)
     peer.ack(peer.next("MESSAGE"))
 
 
-def auto(bench: Bench, persistent: bool) -> None:
+def auto(bench, persistent):
     put(bench, persistent)
     assert consumer(bench, ack="auto").next("MESSAGE")
 
 
-def abort(bench: Bench, persistent: bool) -> None:
+def abort(bench, persistent):
     peer = bench.peer()
     peer.send("BEGIN", transaction="t")
     peer.put(QUEUE, pattern(100_000), persistent=str(persistent).lower(), transaction="t")
     peer.send("ABORT", transaction="t")
 
 
-def dead_letter(bench: Bench, persistent: bool) -> None:
+def dead_letter(bench, persistent):
     """It has its file there; then it is taken."""
     put(bench, persistent)
     peer = consumer(bench)
@@ -88,13 +83,13 @@ def dead_letter(bench: Bench, persistent: bool) -> None:
     assert [frame.command for frame in other.take()] == ["MESSAGE"]
 
 
-def expiry(bench: Bench, persistent: bool) -> None:
+def expiry(bench, persistent):
     put(bench, persistent, expiration="1000")
     bench.date += 10
     bench.wait(10)
 
 
-def purge(bench: Bench, persistent: bool) -> None:
+def purge(bench, persistent):
     """The queue of a topic's subscription, which goes with it."""
     peer = bench.peer()
     peer.subscribe("/topic/t", ack="client")
@@ -104,11 +99,11 @@ def purge(bench: Bench, persistent: bool) -> None:
     peer.send("UNSUBSCRIBE", id="1")
 
 
-def nobody(bench: Bench, persistent: bool) -> None:
+def nobody(bench, persistent):
     bench.peer().put("/topic/t", pattern(100_000), persistent=str(persistent).lower())
 
 
-def lost(bench: Bench, persistent: bool) -> None:
+def lost(bench, persistent):
     peers = [bench.peer() for _ in range(20)]
     for peer in peers:
         frame = peer.octets_of("SEND", pattern(100_000), destination=QUEUE, persistent=str(persistent).lower())
@@ -118,7 +113,7 @@ def lost(bench: Bench, persistent: bool) -> None:
         peer.lose()
 
 
-def refused(bench: Bench, persistent: bool) -> None:
+def refused(bench, persistent):
     """There is no room for it."""
     bench.broker.spool.limit = 70_000
     peer = bench.peer()
@@ -126,7 +121,7 @@ def refused(bench: Bench, persistent: bool) -> None:
     assert "no room" in peer.error().headers["message"]
 
 
-def broken(bench: Bench, persistent: bool) -> None:
+def broken(bench, persistent):
     """Its frame is wrong, behind most of the body."""
     peer = bench.peer()
     frame = peer.octets_of("SEND", pattern(100_000), destination=QUEUE, persistent=str(persistent).lower())
@@ -140,7 +135,7 @@ WAYS = [ack, auto, abort, dead_letter, expiry, purge, nobody, lost, refused, bro
 @pytest.mark.long
 @pytest.mark.parametrize("persistent", [False, True])
 @pytest.mark.parametrize("way", WAYS)
-def test_the_loop_removes_nothing(way: Callable[[Bench, bool], None], persistent: bool, tmp_path: Path) -> None:
+def test_the_loop_removes_nothing(way, persistent, tmp_path):
     bench = stored_bench(tmp_path)
     with removals() as seen:
         way(bench, persistent)
@@ -157,7 +152,7 @@ def test_the_loop_removes_nothing(way: Callable[[Bench, bool], None], persistent
 
 
 @contextmanager
-def closing_draft(spool: Spool) -> Iterator[Draft]:
+def closing_draft(spool):
     draft = spool.draft()
     try:
         yield draft
@@ -165,7 +160,7 @@ def closing_draft(spool: Spool) -> Iterator[Draft]:
         draft.drop()
 
 
-def test_what_waits_to_be_removed_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_waits_to_be_removed_is_bounded(monkeypatch):
     """Files that are dropped faster than they are removed: so many, and as many octets as may be in use."""
     monkeypatch.setattr("stompcodec.broker.storage.large._MOST_DISCARDED", 5)
     spool = Spool(None, 1000)
@@ -190,7 +185,7 @@ def test_what_waits_to_be_removed_is_bounded(monkeypatch: pytest.MonkeyPatch) ->
     spool.close()
 
 
-def test_without_a_broker_that_closes_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_broker_that_closes_it(tmp_path, monkeypatch):
     """Whatever is dropped goes, and no thread stays."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     before = {thread for thread in threading.enumerate() if thread.name == "stompcodec-files"}
@@ -205,15 +200,15 @@ def test_without_a_broker_that_closes_it(tmp_path: Path, monkeypatch: pytest.Mon
     assert os.listdir(tmp_path) == []
 
 
-def test_what_cannot_be_removed_is_passed_over(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_cannot_be_removed_is_passed_over(tmp_path, caplog):
     folder = BodyFolder(tmp_path)
 
-    def fail() -> None:
+    def fail():
         raise ValueError("a fault")
 
     folder.remover.put(fail)
     folder.discard(folder.new_name())
-    done: list[int] = []
+    done = []
     folder.remover.put(lambda: done.append(1))
     folder.remover.flush()
     assert done == [1]
@@ -224,11 +219,11 @@ def test_what_cannot_be_removed_is_passed_over(tmp_path: Path, caplog: pytest.Lo
     assert not folder.remove("0123456789abcdef-1")
 
 
-def test_without_another_thread_jobs_run_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(thread: threading.Thread) -> None:
+def test_without_another_thread_jobs_run_at_once(monkeypatch):
+    def fail(thread):
         raise RuntimeError("can't start new thread")
 
-    done: list[str] = []
+    done = []
     remover = Remover()
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", fail)

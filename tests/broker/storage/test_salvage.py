@@ -1,7 +1,5 @@
 """`stompcodec broker check` and `salvage`: what they say, what they refuse, and what they leave alone."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -28,12 +26,12 @@ from stompcodec.cli.app import app
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(stompcodec.__file__).parents[1])}
 
 
-def run(*words: str | Path) -> tuple[int, str]:
+def run(*words):
     result = CliRunner().invoke(app, ["broker", *map(str, words)])
     return result.exit_code, result.output
 
 
-def test_a_whole_folder(tmp_path: Path) -> None:
+def test_a_whole_folder(tmp_path):
     fill(tmp_path / "data")
     status, said = run("check", tmp_path / "data")
     assert (status, said.count("\n")) == (0, 1)
@@ -48,7 +46,7 @@ def test_a_whole_folder(tmp_path: Path) -> None:
     store.close()
 
 
-def test_damage_is_listed(tmp_path: Path) -> None:
+def test_damage_is_listed(tmp_path):
     fill(tmp_path / "data")
     change(tmp_path / "data", "UPDATE message SET tail = x'0a0a00' WHERE id = 'm-3'", "DELETE FROM subscription")
     (file,) = [path for path in (tmp_path / "data" / "bodies").iterdir() if "-" in path.name]
@@ -66,7 +64,7 @@ def test_damage_is_listed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("killed", [False, True])
-def test_marks_and_flags_are_copied(tmp_path: Path, killed: bool) -> None:
+def test_marks_and_flags_are_copied(tmp_path, killed):
     """Of a folder that was not closed all is redelivered."""
     store = SqliteStore(tmp_path / "running")
     given = message(7, expires=2e9, priority=8, attempts=3, redelivered=not killed)
@@ -82,7 +80,7 @@ def test_marks_and_flags_are_copied(tmp_path: Path, killed: bool) -> None:
 
 
 @pytest.mark.parametrize("page", [1, 2, 4, 8])
-def test_a_page_of_zeros(tmp_path: Path, page: int) -> None:
+def test_a_page_of_zeros(tmp_path, page):
     """Also where SQLite calls the file malformed: what other pages hold is copied, and nothing that was not sent."""
     store = SqliteStore(tmp_path / "data")
     sent = {("q", seq): message(seq, 1000) for seq in range(100)}
@@ -107,7 +105,7 @@ def test_a_page_of_zeros(tmp_path: Path, page: int) -> None:
 
 
 @pytest.mark.parametrize("step", [2, 7])
-def test_what_lies_between_damaged_pages_is_copied(tmp_path: Path, step: int) -> None:
+def test_what_lies_between_damaged_pages_is_copied(tmp_path, step):
     """Queues whose seqs have gaps, and each n-th page of theirs is zeros."""
     store = SqliteStore(tmp_path / "data")
     sent = {(f"q{seq % 2}", seq * 7): message(seq * 7, 1000, f"q{seq % 2}") for seq in range(300)}
@@ -130,7 +128,7 @@ def test_what_lies_between_damaged_pages_is_copied(tmp_path: Path, step: int) ->
 
 
 @pytest.mark.parametrize("octets", [b"", b"garbage" * 10_000, b"SQLite format 3\0" + bytes(9000), None])
-def test_a_file_that_holds_nothing_or_less(tmp_path: Path, octets: bytes | None) -> None:
+def test_a_file_that_holds_nothing_or_less(tmp_path, octets):
     fill(tmp_path / "data", 5 if octets is not None else 200)
     database = tmp_path / "data" / "messages.sqlite"
     if octets is None:
@@ -147,7 +145,7 @@ def test_a_file_that_holds_nothing_or_less(tmp_path: Path, octets: bytes | None)
 # ---- what is refused ----
 
 
-def test_a_new_folder_that_exists_is_refused(tmp_path: Path) -> None:
+def test_a_new_folder_that_exists_is_refused(tmp_path):
     fill(tmp_path / "data")
     for name in ("folder", "file", "link"):
         target = tmp_path / name
@@ -158,7 +156,7 @@ def test_a_new_folder_that_exists_is_refused(tmp_path: Path) -> None:
     assert list((tmp_path / "folder").iterdir()) == []
 
 
-def test_a_folder_that_a_broker_uses_is_refused(tmp_path: Path) -> None:
+def test_a_folder_that_a_broker_uses_is_refused(tmp_path):
     store = fill(tmp_path / "data", close=False)
     for words in (("check", tmp_path / "data"), ("salvage", tmp_path / "data", tmp_path / "new")):
         status, said = run(*words)
@@ -169,7 +167,7 @@ def test_a_folder_that_a_broker_uses_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("verb", ["check", "salvage"])
-def test_what_is_no_data_folder_is_refused(tmp_path: Path, verb: str) -> None:
+def test_what_is_no_data_folder_is_refused(tmp_path, verb):
     for name in ("missing", "empty"):
         if name == "empty":
             (tmp_path / name).mkdir()
@@ -207,7 +205,7 @@ salvage.salvage(sys.argv[1], sys.argv[2])
 
 
 @pytest.mark.long
-def test_killed_at_any_commit(tmp_path: Path) -> None:
+def test_killed_at_any_commit(tmp_path):
     """The new folder is not there, or complete; what is left is removed by the next call."""
     fill(tmp_path / "data", 40)
     expected, _ = content(tmp_path / "data")
@@ -225,7 +223,7 @@ def test_killed_at_any_commit(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["data", "new"]
 
 
-def test_what_is_in_the_way_and_not_ours_stays(tmp_path: Path) -> None:
+def test_what_is_in_the_way_and_not_ours_stays(tmp_path):
     fill(tmp_path / "data")
     part = tmp_path / ".new.salvage"
     part.mkdir()

@@ -1,14 +1,9 @@
 """A disk that fills up: what would be stored is refused in time, what is stored can be consumed; then it goes on."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import threading
-from collections.abc import Iterator
 from contextlib import suppress
-from pathlib import Path
-from typing import Any
 
 import pytest
 from broker.harness import Bench, FaultyStore
@@ -27,22 +22,22 @@ QUEUE = "/queue/a"
 class SmallStore(FaultyStore):
     """A store whose disk has so much room."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
-        self.left: int | None = 1000 * MIB
+        self.left = 1000 * MIB
         self.asked = 0
 
-    def room(self) -> int | None:
+    def room(self):
         self.asked += 1
         return self.left
 
 
-def bench_of(**config: Any) -> tuple[Bench, SmallStore]:
+def bench_of(**config):
     store = SmallStore()
     return Bench(store, store_free=100 * MIB, **config), store
 
 
-def test_persistent_messages_are_refused_and_taken_again() -> None:
+def test_persistent_messages_are_refused_and_taken_again():
     bench, store = bench_of()
     store.left = 100 * MIB - 1
     bench.wait(1.5)
@@ -61,7 +56,7 @@ def test_persistent_messages_are_refused_and_taken_again() -> None:
     assert store.bodies == ["stored"]
 
 
-def test_what_is_not_stored_needs_no_disk() -> None:
+def test_what_is_not_stored_needs_no_disk():
     """A topic that nobody keeps, also where all messages are stored; and a temporary queue."""
     bench, store = bench_of(durable="all")
     store.left = 0
@@ -72,7 +67,7 @@ def test_what_is_not_stored_needs_no_disk() -> None:
     assert {frame.command for frame in peer.take()} == {"MESSAGE", "RECEIPT"}
 
 
-def test_the_system_is_not_asked_for_each_message() -> None:
+def test_the_system_is_not_asked_for_each_message():
     bench, store = bench_of()
     sender = bench.peer()
     before = store.asked
@@ -91,22 +86,22 @@ def test_the_system_is_not_asked_for_each_message() -> None:
 
 
 @pytest.mark.parametrize("when", ["write", "commit"])
-def test_a_full_disk_uses_the_reserve_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str) -> None:
+def test_a_full_disk_uses_the_reserve_once(tmp_path, monkeypatch, when):
     """As long as the reserve is there the batch is tried again; after that it fails."""
     store = SqliteStore(tmp_path, reserve=MIB)
     reserve = tmp_path / "reserve"
     put(store, *map(message, range(10)))
     assert reserve.stat().st_size == MIB
     name = "BEGIN IMMEDIATE" if when == "write" else "COMMIT"
-    connection: Any = store._writer._db
+    connection = store._writer._db
 
     class Full:
         full = True
 
-        def __getattr__(self, attribute: str) -> Any:
+        def __getattr__(self, attribute):
             return getattr(connection, attribute)
 
-        def execute(self, statement: str, *values: Any) -> Any:
+        def execute(self, statement, *values):
             if statement == name and self.full and reserve.stat().st_size:
                 raise OSError(28, "No space left on device")
             return connection.execute(statement, *values)
@@ -127,9 +122,7 @@ def test_a_full_disk_uses_the_reserve_once(tmp_path: Path, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize(("free", "copied"), [(100, True), (1000, False)], ids=["near", "far"])
-def test_near_the_end_of_the_disk_the_log_is_copied_early(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: int, copied: bool
-) -> None:
+def test_near_the_end_of_the_disk_the_log_is_copied_early(tmp_path, monkeypatch, free, copied):
     """Copied in time, so that what is left to copy fits into the reserve, and not by the helper, which may be late."""
     monkeypatch.setattr("stompcodec.broker.storage.sqlite_writer.free_space", lambda _: free * MIB)
     store = SqliteStore(tmp_path, helper=NoHelper(), clock=lambda: 0.0)
@@ -144,7 +137,7 @@ def test_near_the_end_of_the_disk_the_log_is_copied_early(
 class NoHelper:
     """A helper that never gets to its jobs."""
 
-    def give(self, job: object) -> None:
+    def give(self, job):
         pass
 
     wait = stop = lambda self: None
@@ -154,7 +147,7 @@ class NoHelper:
 
 
 @pytest.fixture
-def disk(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
+def disk(tmp_path, request):
     """In memory, of a size in MiB."""
     folder = tmp_path / "disk"
     folder.mkdir()
@@ -169,7 +162,7 @@ def disk(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
 
 @pytest.mark.long
 @pytest.mark.parametrize(("disk", "full"), [(60, False), (42, True)], ids=["low", "full"], indirect=["disk"])
-def test_a_disk_that_is_full_heals_by_consuming(disk: Path, tmp_path: Path, full: bool) -> None:
+def test_a_disk_that_is_full_heals_by_consuming(disk, tmp_path, full):
     """With nothing left at all, too, because of somebody else's file. On the smaller disk the log of the database would
     not be copied before.
     """
@@ -207,19 +200,19 @@ def test_a_disk_that_is_full_heals_by_consuming(disk: Path, tmp_path: Path, full
         assert broker.stop() == 0
 
 
-def _free(disk: Path) -> int:
+def _free(disk):
     stat = os.statvfs(disk)
     return stat.f_bavail * stat.f_frsize
 
 
-def _send(url: str, body: bytes) -> None:
+def _send(url, body):
     with stomp.connect(url) as sender:
         sender.send(QUEUE, body, {"persistent": "true"}, receipt=True)
 
 
-def _fill(url: str) -> list[bytes]:
+def _fill(url):
     """Send until the broker refuses; the beginnings of what has a receipt."""
-    sent: list[bytes] = []
+    sent = []
     try:
         with stomp.connect(url) as sender:
             for number in range(5000):

@@ -1,7 +1,5 @@
 """SqliteStore when things go wrong: killed at any moment, a full disk, faults of the disk. Never half a batch."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -1,14 +1,9 @@
 """Large messages that stop in the middle, too many at a time, and the file descriptors that they hold."""
 
-from __future__ import annotations
-
 import errno
 import os
-from pathlib import Path
-from typing import Any
 
 import pytest
-from broker.harness import Bench, Peer
 from broker.large import QUEUE, Slow, assert_empty, bench_of, files, pattern
 
 from stompcodec.broker.auth import User, hash_passcode
@@ -16,7 +11,7 @@ from stompcodec.broker.auth import User, hash_passcode
 LENGTH = 5000
 
 
-def begin(peer: Peer, octets: int = 2000, **headers: str) -> bytes:
+def begin(peer, octets=2000, **headers):
     """Send the first octets of a large message, and return the others."""
     frame = peer.octets_of("SEND", pattern(LENGTH), destination=QUEUE, **headers)
     at = frame.index(b"\n\n") + 2 + octets
@@ -24,14 +19,14 @@ def begin(peer: Peer, octets: int = 2000, **headers: str) -> bytes:
     return frame[at:]
 
 
-def refusal(peer: Peer) -> tuple[str, bytes]:
+def refusal(peer):
     error = peer.error()
     return error.headers["message"], error.body
 
 
 @pytest.mark.parametrize(("version", "whole_frames"), [("1.0", False), ("1.1", True), ("1.2", False)])
 @pytest.mark.parametrize("octets", [0, 1, 2000, LENGTH])
-def test_who_stops_in_the_middle_is_dropped(version: str, whole_frames: bool, octets: int) -> None:
+def test_who_stops_in_the_middle_is_dropped(version, whole_frames, octets):
     """At any octet, also before the last one; the ERROR says so, and its file goes."""
     bench = bench_of(upload_timeout=30.0)
     peer = bench.peer(version, whole_frames=whole_frames)
@@ -52,7 +47,7 @@ def test_who_stops_in_the_middle_is_dropped(version: str, whole_frames: bool, oc
 
 @pytest.mark.parametrize("less", [0, 1])
 @pytest.mark.parametrize("whole_frames", [False, True])
-def test_who_drips_is_dropped(whole_frames: bool, less: int) -> None:
+def test_who_drips_is_dropped(whole_frames, less):
     """At the rate it goes on for ever, at one byte less in a time-out it ends."""
     bench = bench_of(upload_timeout=10.0, upload_rate=20)
     peer = bench.peer(whole_frames=whole_frames)
@@ -84,7 +79,7 @@ USERS = {name: User(name, hash_passcode("x", n=16)) for name in ("ada", "bob")}
 HALF, QUARTERS = {"users": USERS}, {}
 
 
-def client(bench: Bench, who: str, number: int) -> Peer:
+def client(bench, who, number):
     """A user on any address, or an address without users."""
     users = bench.broker.config.users is not None
     host = f"10.0.{number}.1" if users else f"10.0.0.{'ab'.index(who[0])}"
@@ -108,7 +103,7 @@ def client(bench: Bench, who: str, number: int) -> Peer:
         ({"user_uploads": 9}, 2, 2, "refused"),
     ],
 )
-def test_a_share_is_left_for_others(config: dict[str, Any], most: int, share: int, end: str) -> None:
+def test_a_share_is_left_for_others(config, most, share, end):
     """One user, or address, has its share and no more; others have theirs; what ends in any way counts no more."""
     bench = bench_of(max_uploads=most, upload_timeout=10.0, **config)
     for _ in range(2):
@@ -146,7 +141,7 @@ def test_a_share_is_left_for_others(config: dict[str, Any], most: int, share: in
 
 
 @pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="no /proc here")
-def test_a_download_holds_no_descriptor() -> None:
+def test_a_download_holds_no_descriptor():
     """Many who read slowly are in the middle of a message, and none of its files is open."""
     bench = bench_of()
     bench.peer().put("/queue/a", pattern(10))
@@ -168,7 +163,7 @@ def test_a_download_holds_no_descriptor() -> None:
         assert [frame.body for frame in peer.take() if frame.command == "MESSAGE"] == [pattern(600_000)]
 
 
-def open_bodies(bench: Bench) -> list[str]:
+def open_bodies(bench):
     assert bench.broker.spool._folder is not None
     folder = str(bench.broker.spool._folder.path)
     found = []
@@ -183,13 +178,13 @@ def open_bodies(bench: Bench) -> list[str]:
 
 
 @pytest.mark.parametrize("kind", [errno.EMFILE, errno.ENFILE])
-def test_a_download_waits_for_a_descriptor(kind: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_download_waits_for_a_descriptor(kind, monkeypatch):
     """It is nobody's fault: no session ends, no message becomes a dead letter, and it comes when there is one."""
     bench = bench_of()
     bench.peer().put(QUEUE, pattern(600_000))
     real, failing = os.open, True
 
-    def none_left(path: Any, flags: int, *args: Any, **options: Any) -> int:
+    def none_left(path, flags, *args, **options):
         if failing:
             raise OSError(kind, "Too many open files", path)
         return real(path, flags, *args, **options)
@@ -209,11 +204,11 @@ def test_a_download_waits_for_a_descriptor(kind: int, monkeypatch: pytest.Monkey
     assert_empty(bench)
 
 
-def test_an_upload_without_a_descriptor_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_an_upload_without_a_descriptor_is_told(monkeypatch, tmp_path):
     bench = bench_of(large_folder=str(tmp_path))
     real = os.open
 
-    def none_left(path: Any, flags: int, *args: Any, **options: Any) -> int:
+    def none_left(path, flags, *args, **options):
         if flags & os.O_CREAT:
             raise OSError(errno.EMFILE, "Too many open files", path)
         return real(path, flags, *args, **options)

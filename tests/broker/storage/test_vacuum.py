@@ -1,13 +1,7 @@
 """The data file gives space back when the store is idle: in small steps, and never before other work."""
 
-from __future__ import annotations
-
 import sqlite3
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
-import pytest
 from broker.storage.storing import content, message
 
 from stompcodec.broker.storage.salvage import check
@@ -20,13 +14,13 @@ MIB = 2**20
 class Inline:
     """A helper without a thread: jobs run when they are asked for."""
 
-    def __init__(self) -> None:
-        self.jobs: list[Callable[[], object]] = []
+    def __init__(self):
+        self.jobs = []
 
-    def give(self, job: Callable[[], object]) -> None:
+    def give(self, job):
         self.jobs.append(job)
 
-    def wait(self) -> None:
+    def wait(self):
         while self.jobs:
             self.jobs.pop(0)()
 
@@ -36,13 +30,13 @@ class Inline:
 class Idle:
     """A store, its loop and its helper, one step at a time."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder):
         self.folder = folder
         self.helper = Inline()
         self.store = SqliteStore(folder, helper=self.helper, page_helper=self.helper)
-        self.soon: list[Callable[[], object]] = []
+        self.soon = []
 
-    def fill(self, count: int = 500, left: int = 0, first: int = 0) -> None:
+    def fill(self, count=500, left=0, first=0):
         for seq in range(first, first + count):
             self.store.append("q", message(seq, 40_000))
             if seq % 50 == 49:
@@ -52,7 +46,7 @@ class Idle:
             self.store.remove("q", message(seq, 0))
         self.store.commit()
 
-    def step(self) -> bool:
+    def step(self):
         """One job of the helper, and what it wants the loop to do. False: there is none."""
         if not self.helper.jobs:
             return False
@@ -61,7 +55,7 @@ class Idle:
             self.soon.pop(0)()
         return True
 
-    def rest(self, seconds: int) -> int:
+    def rest(self, seconds):
         """So many seconds without a commit; how many steps they had."""
         steps = 0
         for _ in range(seconds):
@@ -71,12 +65,12 @@ class Idle:
         return steps
 
     @property
-    def sizes(self) -> tuple[int, int]:
+    def sizes(self):
         """Of the file and of the WAL."""
         return tuple((self.folder / f"messages.sqlite{end}").stat().st_size for end in ("", "-wal"))
 
 
-def test_space_comes_back_after_a_drain(tmp_path: Path) -> None:
+def test_space_comes_back_after_a_drain(tmp_path):
     idle = Idle(tmp_path)
     idle.fill(left=3)
     idle.store._writer.checkpoint()
@@ -92,15 +86,15 @@ def test_space_comes_back_after_a_drain(tmp_path: Path) -> None:
     assert len(content(tmp_path)[0]) == 3
 
 
-def test_each_step_is_small(tmp_path: Path) -> None:
+def test_each_step_is_small(tmp_path):
     """Bytes written per step: a commit that comes meanwhile waits for no more than that."""
     idle = Idle(tmp_path)
     idle.fill()
     idle.store._writer._shrink_wal(idle.store._writer._db)
-    pages: list[int] = []
+    pages = []
     tidy = idle.store._writer.tidy
 
-    def counted() -> bool:
+    def counted():
         before = _pages(idle)
         more = tidy()
         pages.append(before - _pages(idle))
@@ -114,12 +108,12 @@ def test_each_step_is_small(tmp_path: Path) -> None:
     idle.store.close()
 
 
-def _pages(idle: Idle) -> int:
-    db: Any = idle.store._writer._db
+def _pages(idle):
+    db = idle.store._writer._db
     return int(db.execute("PRAGMA page_count").fetchone()[0])
 
 
-def test_commits_come_first(tmp_path: Path) -> None:
+def test_commits_come_first(tmp_path):
     """Nothing is done while there is work, and a commit ends the row of steps."""
     idle = Idle(tmp_path)
     idle.fill()
@@ -134,7 +128,7 @@ def test_commits_come_first(tmp_path: Path) -> None:
     assert idle.step()
     assert len(idle.helper.jobs) == 1
     idle.store.append("q", message(1001))
-    done: list[object] = []
+    done = []
     idle.store.commit_later(done.append, idle.soon.append)
     assert idle.step(), "one step was given before"
     while idle.step():
@@ -144,11 +138,11 @@ def test_commits_come_first(tmp_path: Path) -> None:
     idle.store.close()
 
 
-def test_a_disk_that_is_full_does_not_stop_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_is_full_does_not_stop_the_store(tmp_path, monkeypatch):
     idle = Idle(tmp_path)
     idle.fill()
 
-    def full(writer: Writer, db: sqlite3.Connection) -> None:
+    def full(writer, db):
         raise sqlite3.OperationalError("database or disk is full")
 
     with monkeypatch.context() as patch:
