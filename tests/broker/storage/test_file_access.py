@@ -29,8 +29,22 @@ def umask(request):
     os.umask(old)
 
 
+@pytest.fixture
+def data(tmp_path):
+    return tmp_path / "top" / "deep" / "data"
+
+
+def mode_at(path):
+    return stat.S_IMODE(path.lstat().st_mode)
+
+
 def modes(folder):
-    return {str(path.relative_to(folder)): stat.S_IMODE(path.lstat().st_mode) for path in sorted(folder.rglob("*"))}
+    return {str(path.relative_to(folder)): mode_at(path) for path in sorted(folder.rglob("*"))}
+
+
+def wanted(access, folder):
+    paths = sorted(folder.rglob("*"))
+    return {str(path.relative_to(folder)): access.folder_mode if path.is_dir() else access.mode for path in paths}
 
 
 def fill(bench):
@@ -44,44 +58,30 @@ def fill(bench):
     return peer
 
 
-def all_of(access, folder):
-    """What the rights should be."""
-    kinds = {path: path.is_dir() for path in sorted(folder.rglob("*"))}
-    return {
-        str(path.relative_to(folder)): access.folder_mode if is_folder else access.mode
-        for path, is_folder in kinds.items()
-    }
-
-
 @pytest.mark.parametrize("mode", [None, 0o640, 0o660])
-def test_the_data_folder(mode, tmp_path):
-    top = tmp_path / "top"
-    data = top / "deep" / "data"
-    access = access_of(mode)
-    store = SqliteStore(data, access=access)
-    bench = Bench(store, large=1000, data=str(data), mode=mode)
+def test_the_data_folder(mode, data, tmp_path):
+    top, access = tmp_path / "top", access_of(mode)
+    bench = Bench(SqliteStore(data, access=access), large=1000, data=str(data), mode=mode)
     peer = fill(bench)
     found = modes(top)
-    assert {name.rpartition("/")[2] for name in found} >= {
-        *("data", "messages.sqlite", "messages.sqlite-wal", "messages.sqlite-shm"),
-        *("lock", "stompcodec-folder", "bodies", "incoming"),
-    }
+    files = {"messages.sqlite", "messages.sqlite-wal", "messages.sqlite-shm", "lock", "stompcodec-folder"}
+    assert {name.rpartition("/")[2] for name in found} >= {"data", "bodies", "incoming", *files}
     assert len(found) == 2 + 7 + 1 + 3
-    assert found == all_of(access, top)
-    assert stat.S_IMODE(top.stat().st_mode) == access.folder_mode
+    assert found == wanted(access, top)
+    assert mode_at(top) == access.folder_mode
     peer.lose()
     stop(bench)
 
 
-def test_files_in_a_folder_of_somebody_else(tmp_path):
+def test_files_in_a_folder_of_somebody_else(data):
     """It stays as it is; what is in it is for the broker alone."""
-    data = tmp_path / "data"
-    data.mkdir()
-    data.chmod(0o755)
+    os.makedirs(data, mode=0o755)
+    for path in (data, *data.parents[:2]):
+        path.chmod(0o755)
     bench = start(data)
     peer = fill(bench)
-    assert modes(data) == all_of(Access(), data)
-    assert stat.S_IMODE(data.stat().st_mode) == 0o755
+    assert modes(data) == wanted(Access(), data)
+    assert mode_at(data) == 0o755
     peer.lose()
     stop(bench)
 
@@ -97,13 +97,10 @@ def test_files_of_an_earlier_run_are_given_their_rights(tmp_path):
         if path.is_file() and "incoming" not in str(path):
             path.chmod(0o644)
     again = start(tmp_path)
-    files = {name: mode for name, mode in modes(tmp_path).items() if "sqlite" in name or "/" in name}
-    assert set(files.values()) == {0o600}
+    assert {mode for name, mode in modes(tmp_path).items() if "sqlite" in name or "/" in name} == {0o600}
     stop(again)
     opened = SqliteStore(tmp_path, access=Access(0o640))
-    files = {name: mode for name, mode in modes(tmp_path).items() if "sqlite" in name or "bodies/" in name}
-    assert set(files.values()) == {0o640}
-    assert len(files) == 4
+    assert [mode for name, mode in modes(tmp_path).items() if "sqlite" in name or "bodies/" in name] == [0o640] * 4
     opened.close()
 
 
@@ -114,7 +111,7 @@ def test_the_folder_of_large_messages(named, tmp_path, monkeypatch):
     bench = Bench(large=1000, **({"large_folder": str(tmp_path / "top" / "large")} if named else {}))
     peer = bench.peer()
     peer.put("/queue/a", pattern(5000))
-    assert modes(tmp_path) == all_of(Access(), tmp_path)
+    assert modes(tmp_path) == wanted(Access(), tmp_path)
     assert len(modes(tmp_path)) == (5 if named else 3)
     peer.lose()
     stop(bench)
@@ -122,72 +119,60 @@ def test_the_folder_of_large_messages(named, tmp_path, monkeypatch):
 
 
 @pytest.mark.skipif(GROUP is None, reason="only root can be sure of another group")
-def test_a_group(tmp_path):
-    data = tmp_path / "data"
+def test_a_group(data):
     access = access_to(parse_config(f'store.group = "{GROUP}"'))
     assert access.mode == 0o640
-    store = SqliteStore(data, access=access)
-    bench = Bench(store, large=1000, data=str(data), group=str(GROUP))
+    bench = Bench(SqliteStore(data, access=access), large=1000, data=str(data), group=str(GROUP))
     peer = fill(bench)
     assert {path.lstat().st_gid for path in [data, *data.rglob("*")]} == {GROUP}
-    assert modes(data) == all_of(access, data)
+    assert modes(data) == wanted(access, data)
     peer.lose()
     stop(bench)
 
 
-def test_a_group_that_is_not_ours_is_told(tmp_path, monkeypatch):
-    def refuse(*_args):
-        raise PermissionError(1, "Operation not permitted")
+def refuse(*_args, **_options):
+    raise PermissionError(1, "Operation not permitted")
 
+
+def test_a_group_that_is_not_ours_is_told(data, monkeypatch):
     monkeypatch.setattr(os, "chown", refuse)
-    access = Access(0o640, os.getegid() + 1)
     with pytest.raises(StoreError, match=r"cannot be given its mode and group: .* \(let its owner be a member"):
-        SqliteStore(tmp_path / "data", access=access)
-
-
-def test_a_file_system_without_rights_is_good_enough(tmp_path, monkeypatch):
-    def refuse(*_args, **_options):
-        raise PermissionError(1, "Operation not permitted")
-
-    os.umask(0o022)
-    monkeypatch.setattr(os, "chmod", refuse)
-    stop(start(tmp_path / "data"))
-
-
-@pytest.mark.parametrize("value", ["0600", "600", "0o600", 0o600, "0640", "0660", "0644"])
-def test_modes(value):
-    assert mode_of(value) & 0o600 == 0o600
-
-
-@pytest.mark.parametrize(
-    "value", ["", "0", "0400", "0700", "0666", "0602", "4600", 600, 640, "rw", None, True, -1, "0640\n"]
-)
-def test_what_is_no_mode(value):
-    with pytest.raises(ValueError, match="octal mode of a file"):
-        mode_of(value)
-
-
-def test_keys_of_the_configuration():
+        SqliteStore(data, access=Access(0o640, os.getegid() + 1))
     with pytest.raises(ConfigError, match="no group of this system is called 'no such group'"):
         access_to(parse_config('[store]\ngroup = "no such group"'))
 
 
+def test_a_file_system_without_rights_is_good_enough(data, monkeypatch):
+    os.umask(0o022)
+    monkeypatch.setattr(os, "chmod", refuse)
+    stop(start(data))
+
+
+def test_what_is_a_mode_and_what_is_none():
+    for value in ("0600", "600", "0o600", 0o600, "0640", "0660", "0644"):
+        assert mode_of(value) & 0o600 == 0o600
+    for value in ("", "0", "0400", "0700", "0666", "0602", "4600", 600, 640, "rw", None, True, -1, "0640\n"):
+        with pytest.raises(ValueError, match="octal mode of a file"):
+            mode_of(value)
+
+
 def test_what_is_there_keeps_its_rights(tmp_path):
     """`create` opens it, `make_folder` leaves it; a link is only followed on demand."""
-    put_file(tmp_path / "a")
-    (tmp_path / "a").chmod(0o644)
-    os.close(create(tmp_path / "a", os.O_RDWR, Access(0o660)))
+    one, link = tmp_path / "a", tmp_path / "b"
+    put_file(one)
+    one.chmod(0o644)
+    os.close(create(one, os.O_RDWR, Access(0o660)))
     assert not make_folder(tmp_path, Access(0o660))
     assert modes(tmp_path) == {"a": 0o644}
-    (tmp_path / "b").symlink_to("a")
+    link.symlink_to("a")
     with pytest.raises(OSError, match="symbolic"):
-        create(tmp_path / "b", os.O_RDWR)
-    os.close(create(tmp_path / "b", os.O_RDWR, follow=True))
-    guard(tmp_path / "b", Access())
+        create(link, os.O_RDWR)
+    os.close(create(link, os.O_RDWR, follow=True))
+    guard(link, Access())
     guard(tmp_path / "missing", Access())
-    assert modes(tmp_path)["a"] == 0o644
-    guard(tmp_path / "a", Access())
-    assert modes(tmp_path)["a"] == 0o600
+    assert mode_at(one) == 0o644
+    guard(one, Access())
+    assert mode_at(one) == 0o600
 
 
 def test_a_folder_in_a_place_that_is_gone_is_an_error(tmp_path, monkeypatch):
