@@ -8,9 +8,10 @@ import sqlite3
 from contextlib import suppress
 
 import pytest
-from broker.harness import AtOnce, Bench
+from broker.harness import Bench
+from broker.moves import transaction
+from broker.storage.storing import inline
 
-from stompcodec.broker.storage.sqlite import SqliteStore
 from stompcodec.errors import StoreError
 
 _ACKS = {"ack": "client-individual"}
@@ -43,12 +44,7 @@ ENDS = ("kill", "early kill", "kill kill", "kill stop", "stop", "stop kill", "st
 
 
 class Folder:
-    """A data folder with a broker, whose process ends in one way or another.
-
-    Args:
-        path: where it is made.
-        window: messages of a queue in memory; each start has the other of two.
-    """
+    """A data folder with a broker whose process ends in some way. Each start has the other of two windows."""
 
     def __init__(self, path, window):
         self.path, self.window, self.runs, self.date = path, window, 0, 1e6
@@ -56,8 +52,7 @@ class Folder:
 
     def start(self):
         self.data = self.path / str(self.runs)
-        store = SqliteStore(self.data, helper=AtOnce(), page_helper=AtOnce())
-        self.bench = Bench(store, large=1000, data=str(self.data), window_messages=self.window)
+        self.bench = Bench(inline(self.data), large=1000, data=str(self.data), window_messages=self.window)
         self.window = 4001 - self.window
         self.bench.date = self.date = self.date + 100
 
@@ -87,9 +82,8 @@ def _name(road, way):
 def _send(bench, road, way, body):
     sender, headers = bench.peer(), {"persistent": "true", **ROADS[road][0]}
     if road == "transaction":
-        sender.send("BEGIN", transaction="t")
-        sender.put(_name(road, way), body, transaction="t", **headers)
-        sender.send("COMMIT", transaction="t", receipt="r")
+        with transaction(sender, receipt="r"):
+            sender.put(_name(road, way), body, transaction="t", **headers)
     else:
         sender.put(_name(road, way), body, receipt="r", **headers)
     assert sender.next("RECEIPT")
@@ -98,10 +92,7 @@ def _send(bench, road, way, body):
 def _consumer(bench, road, way):
     _headers, asked, version = ROADS[road]
     peer = bench.peer(version, connect=False)
-    if road == "durable":
-        peer.connect(client_id=way)
-    else:
-        peer.connect()
+    peer.connect(**({"client_id": way} if road == "durable" else {}))
     if road == "receive":
         peer.raw(b"RECEIVE\ndestination:%b\nid:1\nack:client-individual\n\n\0" % _name(road, way).encode())
     else:
