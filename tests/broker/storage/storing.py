@@ -10,7 +10,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from broker.harness import AtOnce
+from broker.harness import AtOnce, FaultyStore
 from patience import patience
 
 import stompcodec
@@ -44,6 +44,16 @@ MIB = 2**20
 SUBSCRIPTION = Subscribed("/\0\0dme.a", "/topic/", "a", selector="x = 1")
 #: Of a process that uses this package.
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(stompcodec.__file__).parents[1])}
+
+
+class SmallStore(FaultyStore):
+    """A store whose disk has so much room."""
+
+    left, asked = 1000 * MIB, 0
+
+    def room(self) -> int:
+        self.asked += 1
+        return self.left
 
 
 def message(seq: int, body: bytes | int = 10, queue: str = "q", **values: Any) -> Stored:
@@ -83,7 +93,9 @@ def deferred(store: Any) -> Page:
 
 def inline(folder: Path) -> SqliteStore:
     """A store whose helpers work in this thread."""
-    return SqliteStore(folder, helper=AtOnce(), page_helper=AtOnce())
+    store = SqliteStore(folder, helper=AtOnce(), page_helper=AtOnce())
+    store._writer._db.execute("PRAGMA synchronous = OFF")  # nobody cuts the power
+    return store
 
 
 def content(folder: Path) -> tuple[dict[tuple[str, int], Stored], SqliteStore]:

@@ -10,9 +10,9 @@ import threading
 from contextlib import suppress
 
 import pytest
-from broker.harness import Bench, FaultyStore
+from broker.harness import Bench
 from broker.moves import refusal
-from broker.storage.storing import BIG, MIB, content, message, put, seqs
+from broker.storage.storing import BIG, MIB, SmallStore, content, message, put, seqs
 from crash.process import BrokerProcess
 from patience import patience
 
@@ -23,16 +23,6 @@ from stompcodec.broker.storage.sqlite_writer import Writer
 from stompcodec.errors import StompError
 
 QUEUE = "/queue/a"
-
-
-class SmallStore(FaultyStore):
-    """A store whose disk has so much room."""
-
-    left, asked = 1000 * MIB, 0
-
-    def room(self):
-        self.asked += 1
-        return self.left
 
 
 def bench_of(**config):
