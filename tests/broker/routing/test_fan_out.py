@@ -19,38 +19,36 @@ from stompcodec.broker.routing import topic
 from stompcodec.broker.sessions import plain
 from stompcodec.codec import Frame
 
-#: More than what two turns give away.
-MANY = 3 * AT_ONCE
-#: Headers of a SUBSCRIBE, and of a SEND that reaches it.
+#: More than what two turns give away, and how many of them a session has.
+MANY, EACH = 3 * AT_ONCE, 500
 PATTERN, TOPIC = "/topic/a.*", "/topic/a.b"
 #: A SEND that goes on the quick road, and ones that do not.
 SENDS = {"plain": {}, "priority": {"priority": "9"}, "expires": {"expires": "99999999999999"}}
+either = pytest.mark.parametrize("destination", [TOPIC, PATTERN])
 
 
-def crowd(bench, destination, count=MANY, each=500):
-    """Return sessions with `count` subscriptions in all, `each` per session."""
+def crowd(destination):
+    """Return a broker, the sessions of many subscriptions, and a sender."""
+    bench = Bench(max_subscriptions=10**4, wildcards="rabbitmq")
     peers = []
-    for start in range(0, count, each):
+    for start in range(0, MANY, EACH):
         peer = bench.peer()
-        frames = [
-            serialize(Frame("SUBSCRIBE", {"id": str(n), "destination": destination}))
-            for n in range(min(each, count - start))
-        ]
-        peer.raw(b"".join(frames))
+        ids = range(min(EACH, MANY - start))
+        peer.raw(b"".join(serialize(Frame("SUBSCRIBE", {"id": str(n), "destination": destination})) for n in ids))
         peers.append(peer)
-    return peers
+    return bench, peers, bench.peer()
 
 
 def one_turn(bench):
     """Have one turn of the loop. Return how many MESSAGEs it wrote."""
-    count = 0
+    written = 0
     for session in bench.broker.turn(bench.now):
         peer = bench.peers.get(session)
         if peer is not None:
             had = len(peer.inbox)
             peer.flush()
-            count += sum(frame.command == "MESSAGE" for frame in peer.inbox[had:])
-    return count
+            written += sum(frame.command == "MESSAGE" for frame in peer.inbox[had:])
+    return written
 
 
 def receive(peer, command, body=b"", **headers):
@@ -70,9 +68,7 @@ def counts(bench):
 @pytest.mark.long
 @pytest.mark.parametrize(("destination", "send"), [(TOPIC, "plain"), (TOPIC, "priority"), (PATTERN, "plain")])
 def test_a_turn_gives_a_message_to_a_share_of_many_subscriptions(destination, send):
-    bench = Bench(max_subscriptions=10**4, wildcards="rabbitmq")
-    peers = crowd(bench, destination)
-    sender = bench.peer()
+    bench, peers, sender = crowd(destination)
     receive(sender, "SEND", destination=TOPIC)  # destinations are remembered, and cost something
     counts(bench)
     for peer in peers:
@@ -82,16 +78,15 @@ def test_a_turn_gives_a_message_to_a_share_of_many_subscriptions(destination, se
     found = counts(bench)
     assert max(found) <= 2 * AT_ONCE, "others are served in between"
     assert sum(found) == MANY
-    assert all([frame.body for frame in peer.take()] == [b"1"] * 500 for peer in peers)
+    assert all([frame.body for frame in peer.take()] == [b"1"] * EACH for peer in peers)
     assert bench.broker.account.used == used
 
 
 @pytest.mark.parametrize("group", [{}, {"JMSXGroupID": "g"}], ids=["plain", "groups"])
-@pytest.mark.parametrize("destination", [TOPIC, PATTERN])
+@either
 def test_a_slow_subscription_has_nothing_overtaken_while_it_catches_up(destination, group):
     """What waited for room goes out a step at a time beside active sessions; what comes meanwhile goes behind it."""
-    bench = Bench(wildcards="rabbitmq")
-    ticks = count()
+    bench, ticks = Bench(wildcards="rabbitmq"), count()
     sender, taker = bench.peer(), bench.peer()
     taker.subscribe(destination)
     if group:
@@ -113,33 +108,27 @@ def test_a_slow_subscription_has_nothing_overtaken_while_it_catches_up(destinati
     assert taker.bodies() == [b"%d" % number for number in range(last + 3)]
 
 
-@pytest.mark.parametrize("destination", [TOPIC, PATTERN])
+@either
 def test_a_subscription_that_ends_gets_what_was_on_its_way_once(destination):
-    bench = Bench(max_subscriptions=10**4, wildcards="rabbitmq")
-    peers = crowd(bench, destination)
-    sender = bench.peer()
-    bench.turn()
+    bench, peers, sender = crowd(destination)
     receive(sender, "SEND", b"1", destination=TOPIC)
     one_turn(bench)
-    first, last = peers[0], peers[-1]
-    for peer in (first, last):
+    for peer in (peers[0], peers[-1]):
         receive(peer, "UNSUBSCRIBE", id="0", receipt="r")
     counts(bench)
-    for peer in (first, last):
+    for peer in (peers[0], peers[-1]):
         frames = peer.take()
         mine = [frame.command for frame in frames if frame.headers.get("subscription", "0") == "0"]
         assert mine == ["MESSAGE", "RECEIPT"], "before the receipt"
-        assert sum(frame.command == "MESSAGE" for frame in frames) == 500
+        assert sum(frame.command == "MESSAGE" for frame in frames) == EACH
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("destination", [TOPIC, PATTERN])
+@either
 def test_what_is_on_its_way_keeps_no_subscription_that_has_ended(destination):
-    bench = Bench(max_subscriptions=10**4, wildcards="rabbitmq")
-    peers = crowd(bench, destination)
+    bench, peers, _sender = crowd(destination)
     for _ in range(3):
-        sender = bench.peer()
-        receive(sender, "SEND", b"x" * 1000, destination=TOPIC)
+        receive(bench.peer(), "SEND", b"x" * 1000, destination=TOPIC)
         one_turn(bench)
     for peer in peers[::2]:
         peer.session.lost(bench.now)
@@ -148,15 +137,13 @@ def test_what_is_on_its_way_keeps_no_subscription_that_has_ended(destination):
     gc.collect()
     kept = [each for each in gc.get_objects() if isinstance(each, Consumer) and each.session.broker is bench.broker]
     assert len(kept) == MANY / 2
-    found = counts(bench)
-    assert sum(found) > 0, "the others get theirs"
+    assert sum(counts(bench)) > 0, "the others get theirs"
 
 
-@pytest.mark.parametrize("destination", [TOPIC, PATTERN])
+@either
 def test_what_expires_on_its_way_is_given_to_nobody_else(destination):
-    bench = Bench(max_subscriptions=10**4, wildcards="rabbitmq")
-    peers = crowd(bench, destination)
-    receive(bench.peer(), "SEND", b"1", destination=TOPIC, expiration="1000")
+    bench, peers, sender = crowd(destination)
+    receive(sender, "SEND", b"1", destination=TOPIC, expiration="1000")
     in_time = one_turn(bench)
     assert 0 < in_time < MANY
     bench.date += 2
@@ -197,26 +184,22 @@ def test_messages_are_joined_alike_in_c(start, parts):
 #: Topics to send to, and patterns that mean both, or one of them.
 TOPICS = ("/topic/a.b", "/topic/a.c")
 DESTINATIONS = (*TOPICS, PATTERN, "/topic/*.c")
-steps = st.lists(
-    st.one_of(
-        st.tuples(st.just("SUBSCRIBE"), st.integers(0, 3), st.integers(0, 5), st.sampled_from(DESTINATIONS)),
-        st.tuples(st.just("UNSUBSCRIBE"), st.integers(0, 3), st.integers(0, 5)),
-        st.tuples(st.just("SEND"), st.integers(0, 3), st.sampled_from(TOPICS), st.sampled_from(list(SENDS))),
-        st.tuples(st.just("turn"), st.integers(0, 3)),
-    ),
-    max_size=40,
+WHO = st.integers(0, 3)
+STEPS = st.one_of(
+    st.tuples(st.just("SUBSCRIBE"), WHO, st.integers(0, 5), st.sampled_from(DESTINATIONS)),
+    st.tuples(st.just("UNSUBSCRIBE"), WHO, st.integers(0, 5)),
+    st.tuples(st.just("SEND"), WHO, st.sampled_from(TOPICS), st.sampled_from(list(SENDS))),
+    st.tuples(st.just("turn"), WHO),
 )
 
 
-def play(script, monkeypatch, share):
+def play(script, share):
     """Return the messages that each subscription gets, in order."""
-    with monkeypatch.context() as patch:
-        patch.setattr(topic, "AT_ONCE", share)
-        patch.setattr(topic, "_STEP", share)
-        patch.setattr(topic, "_FEW", share)
-        bench = Bench(wildcards="rabbitmq")
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("AT_ONCE", "_STEP", "_FEW"):
+            patch.setattr(topic, name, share)
+        bench, used, got = Bench(wildcards="rabbitmq"), set(), {}
         peers = [bench.peer() for _ in range(4)]
-        used = set()
         for number, (what, who, *rest) in enumerate(script):
             if what == "SUBSCRIBE" and (who, rest[0]) not in used:
                 used.add((who, rest[0]))
@@ -230,7 +213,6 @@ def play(script, monkeypatch, share):
                 one_turn(bench)
         counts(bench)
         counts(bench)
-        got = {}
         for who, peer in enumerate(peers):
             for frame in peer.take():
                 if frame.command == "MESSAGE":
@@ -242,7 +224,6 @@ def play(script, monkeypatch, share):
 
 
 @settings(max_examples=examples(150))
-@given(steps, st.integers(1, 3))
+@given(st.lists(STEPS, max_size=40), st.integers(1, 3))
 def test_everybody_gets_the_same_however_many_are_served_in_a_turn(script, share):
-    monkeypatch = pytest.MonkeyPatch()
-    assert play(script, monkeypatch, share) == play(script, monkeypatch, 1000)
+    assert play(script, share) == play(script, 1000)
