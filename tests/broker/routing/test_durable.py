@@ -99,11 +99,19 @@ def test_unsubscribe_with_the_name_ends_it_and_without_the_name_leaves_it(again)
     assert refusal(peer) == "no such subscription"
 
 
-def test_what_is_needed_for_a_name():
-    for headers, missing in (({NAME: "n"}, "client-id is missing"), ({"durable": "true"}, "id is missing")):
-        peer = Bench().peer("1.0")
-        peer.send("SUBSCRIBE", destination=TOPIC, **headers)
-        assert refusal(peer) == missing
+@pytest.mark.parametrize(
+    ("header", "missing"),
+    [
+        *((name, "client-id is missing") for name in (NAME, "durable-subscriber-name", "activemq.subscriptionName")),
+        ("durable", "id is missing"),
+    ],
+)
+def test_what_is_needed_for_a_name(header, missing):
+    """Otherwise it could not be found again, and messages would be lost in silence."""
+    peer = Bench().peer("1.0")
+    peer.send("SUBSCRIBE", destination=TOPIC, receipt="r", **{header: "true"})
+    error = peer.error()
+    assert (error.headers["message"], error.headers["receipt-id"]) == (missing, "r")
 
 
 def test_one_consumer_at_a_time():

@@ -86,13 +86,6 @@ def test_a_session_that_is_too_slow_while_it_subscribes():
     assert (bench.broker.virtual_host("/").topics[TOPIC].consumers, bench.octets) == ((), 0)
 
 
-@pytest.mark.parametrize("name", ["durable-subscription-name", "durable-subscriber-name", "activemq.subscriptionName"])
-def test_what_would_lose_messages_in_silence_is_refused(name):
-    """Without a client-id the subscription could not be found again."""
-    error = taker(Bench(), TOPIC, receipt="r", **{name: "x"}).error()
-    assert (error.headers["message"], error.headers["receipt-id"]) == ("client-id is missing", "r")
-
-
 # ---- temporary destinations ----
 
 

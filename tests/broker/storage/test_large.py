@@ -398,20 +398,6 @@ def test_a_broker_that_is_gone_takes_nothing_from_the_next_one(tmp_path):
     again.store.close()
 
 
-@pytest.mark.parametrize("harm", ["gone", "torn"])
-def test_one_whose_file_is_lost_is_left_out_and_told(tmp_path, harm, caplog):
-    bench = stored_bench(tmp_path)
-    store_large(bench)
-    store_large(bench, 10)
-    bench.store.close()
-    (file,) = (tmp_path / "bodies").iterdir()
-    file.unlink() if harm == "gone" else os.truncate(file, 100)
-    again = stored_bench(tmp_path)
-    assert left(again) == [pattern(10)]
-    assert "its file is missing or damaged" in caplog.text
-    again.store.close()
-
-
 def test_a_file_that_cannot_be_adopted_fails_the_commit(tmp_path, monkeypatch, caplog):
     bench = stored_bench(tmp_path)
 
