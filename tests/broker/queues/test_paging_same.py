@@ -1,18 +1,16 @@
 """What a client sees is the same with a window of one message, of three, and with all messages in memory."""
 
-from collections.abc import Callable
-
 import pytest
 from broker.harness import Bench, FaultyStore
+from broker.moves import client, transaction
+from broker.paged import QUEUE
 
 from stompcodec import Parser
 from stompcodec.broker.config import DIALECTS
 
-QUEUE = "/queue/a"
 #: All messages are in memory.
 ALL = 100_000
 
-Script = Callable[["Stage"], None]
 SCRIPTS = []
 
 
@@ -26,16 +24,12 @@ class Stage:
 
     def __init__(self, most, config):
         self.config = {"window_messages": most, **config}
-        self.store = FaultyStore()
-        self.seen = []
+        #: What clients saw, and whether messages were paged.
+        self.store, self.seen, self.paged = FaultyStore(), [], False
         self.bench = Bench(self.store, **self.config)
-        #: Messages were paged.
-        self.paged = False
 
-    def peer(self, client=None):
-        peer = self.bench.peer(connect=False)
-        peer.connect(**({"client-id": client} if client else {}))
-        return peer
+    def peer(self, client_id=""):
+        return client(self.bench, client_id)
 
     def fill(self, count=30, destination=QUEUE, **headers):
         """Send numbers. A header of several words gives each message the next one of them."""
@@ -70,10 +64,15 @@ class Stage:
     def see(self, peer, note=""):
         """Note what a client has got, and return its messages."""
         frames = peer.take()
-        self.seen.append(
-            (note, [(frame.command, frame.body, frame.get("redelivered"), frame.get("message")) for frame in frames])
-        )
+        told = [(frame.command, frame.body, frame.get("redelivered"), frame.get("message")) for frame in frames]
+        self.seen.append((note, told))
         return [frame for frame in frames if frame.command == "MESSAGE"]
+
+    def settle(self, peer, rounds, command="ACK"):
+        """Settle each message that comes."""
+        for _ in range(rounds):
+            for frame in self.see(peer):
+                peer.ack(frame, command)
 
     def drain(self, note="", destination=QUEUE, **headers):
         peer = self.peer()
@@ -87,9 +86,7 @@ def dead_letters_are_paged_too(stage):
     stage.fill(20)
     taker = stage.peer()
     taker.subscribe(QUEUE, ack="client-individual", prefetch_count="3")
-    for _ in range(120):
-        for frame in stage.see(taker):
-            taker.nack(frame)
+    stage.settle(taker, 120, "NACK")
     stage.look()
     stage.restart()
     stage.drain("dead", "/queue/DLQ.a", ack="client-individual", prefetch_count="3")
@@ -111,14 +108,10 @@ def groups(stage):
     stage.fill(JMSXGroupID="a b c")
     stage.restart()
     first = stage.drain(ack="client-individual", prefetch_count="3")
-    for _ in range(4):
-        for frame in stage.see(first):
-            first.ack(frame)
+    stage.settle(first, 4)
     second = stage.drain("has no group", ack="client-individual", prefetch_count="3")
     first.lose()
-    for _ in range(30):
-        for frame in stage.see(second):
-            second.ack(frame)
+    stage.settle(second, 30)
 
 
 @script
@@ -159,18 +152,16 @@ def expiry(stage):
 def transactions(stage):
     sender = stage.fill(10)
     for end in ("COMMIT", "ABORT", "COMMIT"):
-        sender.send("BEGIN", transaction="t")
-        for number in range(10):
-            sender.put(QUEUE, f"{end} {number}", persistent="true", transaction="t")
-        sender.put(QUEUE, f"before {end}", persistent="true")
-        sender.send(end, transaction="t")
+        with transaction(sender, end):
+            for number in range(10):
+                sender.put(QUEUE, f"{end} {number}", persistent="true", transaction="t")
+            sender.put(QUEUE, f"before {end}", persistent="true")
     taker = stage.drain(ack="client-individual", prefetch_count="6")
     for end in ("ABORT", "COMMIT", "ABORT", "COMMIT"):
         frames = stage.see(taker)
-        taker.send("BEGIN", transaction="t")
-        for frame in frames:
-            taker.ack(frame, transaction="t")
-        taker.send(end, transaction="t")
+        with transaction(taker, end):
+            for frame in frames:
+                taker.ack(frame, transaction="t")
     taker.lose()
     stage.drain("rest")
 
@@ -186,8 +177,7 @@ def durable_subscriptions(stage):
         stage.fill(30, "/topic/t", color="red blue")
         reader = stage.peer("ada")
         reader.subscribe("/topic/t", id="n", ack="client-individual", prefetch_count="4", **durable, **selector)
-        for frame in stage.see(reader):
-            reader.ack(frame)
+        stage.settle(reader, 1)
         reader.lose()
         stage.restart()
         reader = stage.peer("ada")
