@@ -161,6 +161,19 @@ def test_higher_ones_come_first_if_priorities_count(ack, priority):
     assert left(bench, ack=ack) == (first if priority else then)
 
 
+def test_a_lower_one_that_comes_back_stays_behind():
+    """Also in a queue that has become a plain line meanwhile."""
+    bench = Bench(priority=True)
+    put_ranked(bench.peer(), "0")
+    peer = taker(bench, ack="client", prefetch_count="1")
+    assert peer.bodies() == [b"00"]
+    bench.wait(2)
+    assert type(queue_of(bench).messages.line) is Fifo
+    put_ranked(bench.peer(), "-")
+    peer.lose()
+    assert left(bench) == [b"-0", b"00"]
+
+
 def test_messages_without_a_priority_never_change_the_order():
     bench = Bench()
     put_ranked(bench.peer(), "---4x")
