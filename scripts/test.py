@@ -38,7 +38,7 @@ BROKER = {
     "": "core memory memory_below scenarios server",
     "bodies/": "convert xml_json",
     "queues/": "faults queue",
-    "routing/": "durable rabbitmq retained topics",
+    "routing/": "addresses durable topics",
     "sessions/": "acknowledge connecting legacy turns websocket_turns wishlist",
     "storage/": "large store",
 }

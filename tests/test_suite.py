@@ -87,13 +87,13 @@ def test_a_page_lists_what_is_slow() -> None:
 
 #: What the broker keeps apart, each by a test on real processes that `make test` runs.
 ISOLATION = {
-    "faults": "broker/queues/test_faults_process.py::test_a_subscription_that_cannot_be_served_is_refused",
+    "faults": "broker/queues/test_faults.py::test_a_subscription_that_cannot_be_served_is_refused",
     "hostile sessions": "broker/test_hostile.py::test_a_frame_that_never_ends",
-    "subscriptions that end": "broker/queues/test_slices_process.py::test_a_durable_subscription_ends_beside_others",
-    "backlogs": "broker/queues/test_slices_process.py::test_others_are_served_while_a_deep_backlog_moves",
+    "subscriptions that end": "broker/queues/test_slices.py::test_a_durable_subscription_ends_beside_others",
+    "backlogs": "broker/queues/test_slices.py::test_others_are_served_while_a_deep_backlog_moves",
     "frames of WebSocket": "broker/sessions/test_websocket_turns.py::test_a_process_answers_others_between_tiny_frames",
     "memory": "broker/test_memory_attacks.py::test_resident_memory_stays_near_the_limit",
-    "folders": "broker/storage/test_folder_start.py::test_killed_while_it_starts",
+    "folders": "broker/storage/test_folders.py::test_killed_while_it_starts",
     "damage": "broker/storage/test_bit_flips.py::test_one_flipped_bit",
     "salvage": "broker/storage/test_salvage.py::test_killed_at_any_commit",
     "space": "crash/test_crash.py::test_nothing_is_lost_when_the_storage_is_killed",

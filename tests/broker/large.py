@@ -41,8 +41,6 @@ def assert_empty(bench: Bench) -> None:
 class Slow(Peer):
     """A peer behind a transport that takes little: after each output it is full, until `drain`."""
 
-    ack_mode = ""
-
     def flush(self) -> None:
         before = len(self.octets)
         super().flush()

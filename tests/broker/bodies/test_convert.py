@@ -1,9 +1,5 @@
 """What a broker makes of messages: text and bytes for JMS, a message-id of its own, another destination."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 from broker.harness import Bench
 from broker.large import settle
@@ -23,7 +19,7 @@ EMPTY = b"SEND\ndestination:/queue/a\n\n\0SEND\ndestination:/queue/a\ncontent-le
     ("destination", "sender_version", "consumer_version"),
     [("/queue/a", "1.0", "1.2"), ("/queue/a", "1.2", "1.0"), ("/topic/a", "1.1", "1.1"), ("/topic/a", "1.0", "1.0")],
 )
-def test_content_length_tells_text_from_bytes(destination: str, sender_version: str, consumer_version: str) -> None:
+def test_content_length_tells_text_from_bytes(destination, sender_version, consumer_version):
     for jms in (True, False):  # without the key both are alike
         bench = Bench(jms=jms)
         sender, consumer = bench.peer(sender_version), bench.peer(consumer_version)
@@ -36,7 +32,7 @@ def test_content_length_tells_text_from_bytes(destination: str, sender_version: 
 
 
 @pytest.mark.req("ART-JMS-01", "ART-JMS-03")
-def test_text_stays_text_on_the_disk_in_a_transaction_with_escapes_and_through_redelivery(tmp_path: Path) -> None:
+def test_text_stays_text_on_the_disk_in_a_transaction_with_escapes_and_through_redelivery(tmp_path):
     bench = Bench(SqliteStore(tmp_path), jms=True)
     bench.peer("1.2").raw(
         b"BEGIN\ntransaction:t\n\n\0SEND\ndestination:/queue/a\nodd:a\\cb\npersistent:true\ntransaction:t\n\ntext\0"
@@ -59,7 +55,7 @@ def test_text_stays_text_on_the_disk_in_a_transaction_with_escapes_and_through_r
 
 @pytest.mark.req("ART-MID-01")
 @pytest.mark.parametrize(("destination", "version"), [("/queue/a", "1.0"), ("/topic/a", "1.1"), ("/queue/a", "1.2")])
-def test_every_message_has_a_number(destination: str, version: str) -> None:
+def test_every_message_has_a_number(destination, version):
     off = Bench().peer()
     off.subscribe(QUEUE)
     off.put(QUEUE, "one")
@@ -81,7 +77,7 @@ def test_every_message_has_a_number(destination: str, version: str) -> None:
         assert int(name.removeprefix("STOMP")) > 0, "not that of the sender"
 
 
-def test_the_number_of_one_that_waits(tmp_path: Path) -> None:
+def test_the_number_of_one_that_waits(tmp_path):
     """What says until when is read after a restart, too."""
     bench = Bench(SqliteStore(tmp_path), message_id_header=True)
     bench.peer().put(QUEUE, "later", persistent="true", delay="5000")
@@ -108,7 +104,7 @@ BODY = b"destination:" + WRITTEN + b"\n\nhi\0"
 @pytest.mark.parametrize(
     ("before", "after"), [(b"", b""), (b"a:b\n", b""), (b"a:b\n", b"c:d\n"), (b"x-destination:" + WRITTEN + b"\n", b"")]
 )
-def test_the_destination_is_replaced_wherever_it_stands(before: bytes, after: bytes) -> None:
+def test_the_destination_is_replaced_wherever_it_stands(before, after):
     message = Message(b"m-1", 1, TOPIC, before + b"destination:" + WRITTEN + b"\n" + after + b"\n" + BODY)
     found = Readdressed(VIRTUAL, None).apply(message)
     lines = b"destination:" + VIRTUAL.encode() + b"\noriginal-destination:" + WRITTEN + b"\n"

@@ -27,10 +27,6 @@ STEPS = st.lists(
 )
 
 
-def plain(seqs):
-    return [Message(b"m", seq, "/queue/a", b"\n\0") for seq in seqs]
-
-
 @pytest.fixture(autouse=True, scope="module")
 def small_blocks():
     with pytest.MonkeyPatch.context() as patch:

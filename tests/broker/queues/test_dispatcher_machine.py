@@ -4,11 +4,14 @@ Nothing is foretold. After each step, what came and what is READY is held agains
 is lost or doubled, everybody gets only what it may have, first what is first, and what is READY nobody can take.
 """
 
+from contextlib import ExitStack
+from typing import NamedTuple
 from unittest.mock import patch
 
 import pytest
 from broker.audit import difference
 from broker.harness import Bench
+from broker.paged import QUEUE
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -18,7 +21,6 @@ from stompcodec.broker.queues import dispatcher
 
 pytest.importorskip("lark")
 
-QUEUE = "/queue/a"
 SELECTORS = {
     None: lambda message: True,
     "color = 'red'": lambda message: message.color == "red",
@@ -28,12 +30,15 @@ SELECTORS = {
 }
 
 
-class Sent:
+class Sent(NamedTuple):
     """A message, as its sender knows it."""
 
-    def __init__(self, number, color, n, group, priority, persistent):
-        self.number, self.color, self.n = number, color, n
-        self.group, self.priority, self.persistent = group, priority, persistent
+    number: int
+    color: str
+    n: int
+    group: str | None
+    priority: int
+    persistent: bool
 
     @property
     def rank(self):
@@ -42,32 +47,28 @@ class Sent:
     @property
     def headers(self):
         """Those of its SEND, without a destination."""
-        headers = {"color": self.color, "n": str(self.n)}
-        if self.priority != 4:
-            headers["priority"] = str(self.priority)
-        if self.group is not None:
-            headers["JMSXGroupID"] = self.group
-        if self.persistent:
-            headers["persistent"] = "true"
-        return headers
+        headers = {"color": self.color, "n": str(self.n), "priority": str(self.priority), "JMSXGroupID": self.group}
+        headers["persistent"] = "true" if self.persistent else None
+        plain = {"priority": "4"}
+        return {name: value for name, value in headers.items() if value not in (None, plain.get(name))}
 
 
 class Taker:
     """A subscription, with a session of its own."""
 
     def __init__(self, peer, selector, mode, window, exclusive, priority):
-        self.peer, self.selector, self.mode, self.window = peer, selector, mode, window
-        self.exclusive, self.priority = exclusive, priority
+        self.peer, self.selects, self.mode, self.window = peer, SELECTORS[selector], mode, window
+        self.exclusive, self.priority, self.flowing = exclusive, priority, True
         #: Ack id to message, in order.
         self.unacked = {}
-        self.flowing = True
+        headers = {"selector": selector, "exclusive": "true" if exclusive else None}
+        headers["consumer_priority"] = str(priority) if priority else None
+        asked = {name: value for name, value in headers.items() if value is not None}
+        peer.subscribe(QUEUE, ack=mode, prefetch_count=str(window), **asked)
 
     @property
     def consumer(self):
         return self.peer.session.consumers["id:1"]
-
-    def selects(self, message):
-        return SELECTORS[self.selector](message)
 
     @property
     def is_able(self):
@@ -82,22 +83,16 @@ class DispatcherMachine(RuleBasedStateMachine):
         window=st.sampled_from([1, 3, 100]),
     )
     def start(self, looks, again, write_high, window):
-        self.patches = [
-            patch.object(dispatcher, "MOST_LOOKS", looks),
-            patch.object(dispatcher, "_MOST_REVISITED", again),
-        ]
-        for one in self.patches:
-            one.start()
+        self.patches = ExitStack()
+        self.patches.enter_context(patch.object(dispatcher, "MOST_LOOKS", looks))
+        self.patches.enter_context(patch.object(dispatcher, "_MOST_REVISITED", again))
         self.bench = Bench(max_attempts=10**6, write_high=write_high, window_messages=window)
         self.sender = self.bench.peer()
-        self.takers = []
-        self.messages = {}
-        self.gone = set()
-        self.owners = {}
+        self.takers, self.messages, self.gone, self.owners = [], {}, set(), {}
 
     def teardown(self):
-        for one in getattr(self, "patches", []):
-            one.stop()
+        if hasattr(self, "patches"):
+            self.patches.close()
 
     # ---- what is true at rest ----
 
@@ -105,20 +100,19 @@ class DispatcherMachine(RuleBasedStateMachine):
     def queue(self):
         return self.bench.broker.queues.get(("/", QUEUE))
 
-    def holder(self):
-        """The exclusive one of the highest priority; of those, the first."""
-        return max((taker for taker in self.takers if taker.exclusive), key=lambda taker: taker.priority, default=None)
-
-    def owner(self, message):
-        if message.group is None or self.queue is None or self.queue.dispatcher is None:
+    def owner(self, group):
+        if group is None or self.queue is None or self.queue.dispatcher is None:
             return None
-        consumer = self.queue.dispatcher._owners.get(dispatcher.place_of(message.group.encode()))
+        consumer = self.queue.dispatcher._owners.get(dispatcher.place_of(group.encode()))
         return next((taker for taker in self.takers if taker.consumer is consumer), None)
 
     def may(self, taker, message):
-        owner = self.owner(message)
+        """Whether a taker may have a message: the exclusive one of the highest priority keeps others from it."""
+        exclusive = [taker for taker in self.takers if taker.exclusive]
+        holder = max(exclusive, key=lambda taker: taker.priority, default=None)
+        owner = self.owner(message.group)
         foreign = owner is not None and owner is not taker and owner.selects(message)
-        return taker.selects(message) and self.holder() in (None, taker) and not foreign
+        return taker.selects(message) and holder in (None, taker) and not foreign
 
     def look(self):
         """Everything that came since the last step, held against the rules."""
@@ -128,8 +122,8 @@ class DispatcherMachine(RuleBasedStateMachine):
                 assert frame.command == "MESSAGE", frame
                 message = self.messages[int(frame.body)]
                 assert message.number not in self.gone
-                assert all(message not in other.unacked.values() for other in self.takers), "delivered twice"
-                assert self.may(taker, message), (taker.selector, message)
+                assert message not in self.held, "delivered twice"
+                assert self.may(taker, message), message
                 if taker.mode == "auto":
                     self.gone.add(message.number)
                 else:
@@ -142,16 +136,19 @@ class DispatcherMachine(RuleBasedStateMachine):
                 assert other.rank > message.rank or not self.may(taker, other), (other.number, message.number)
         for message in ready:
             able = [taker for taker in self.takers if taker.is_able and self.may(taker, message)]
-            assert not able, f"{message.number} could be with {able[0].selector}"
+            assert not able, f"{message.number} could be with another"
         for group in {message.group for message in self.messages.values()} - {None}:
-            owner = self.owner(Sent(0, "", 0, group, 4, False))
-            before = self.owners.get(group)
+            owner, before = self.owner(group), self.owners.get(group)
             assert before not in self.takers or owner is before, "a group stays where it is"
             self.owners[group] = owner
         for taker, message in came:
             if message.group is not None:
-                owner = self.owner(message)
+                owner = self.owner(message.group)
                 assert owner is taker or not owner.selects(message)
+
+    @property
+    def held(self):
+        return [message for taker in self.takers for message in taker.unacked.values()]
 
     def ready(self):
         if self.queue is None:
@@ -160,26 +157,25 @@ class DispatcherMachine(RuleBasedStateMachine):
         ready = [self.messages[int(message.frame.body)] for message in self.queue.messages]
         if paging is None:
             return ready
-        unacked = {message.number for taker in self.takers for message in taker.unacked.values()}
-        everything = [m for m in self.messages.values() if m.number not in self.gone and m.number not in unacked]
+        held = {message.number for message in self.held}
+        everything = [m for m in self.messages.values() if m.number not in self.gone and m.number not in held]
         assert paging.count + len(ready) == len(everything)
-        assert {message.number for message in ready} <= {message.number for message in everything}
+        assert set(ready) <= set(everything)
         return sorted(everything, key=lambda message: message.rank)
 
     @invariant()
     def nothing_is_lost(self):
         if not hasattr(self, "bench"):
             return
-        ready = [message.number for message in self.ready()]
-        assert ready == [message.number for message in sorted(self.ready(), key=lambda message: message.rank)]
-        unacked = [message.number for taker in self.takers for message in taker.unacked.values()]
-        assert sorted(ready + unacked) == sorted(set(self.messages) - self.gone)
+        ready = self.ready()
+        assert ready == sorted(ready, key=lambda message: message.rank)
+        there = ready + self.held
+        assert sorted(message.number for message in there) == sorted(set(self.messages) - self.gone)
         if self.queue is not None:
-            assert self.queue.total == len(ready) + len(unacked)
-            assert self.queue.octets == self.bench.octets
+            assert (self.queue.total, self.queue.octets) == (len(there), self.bench.octets)
             assert difference(self.bench.broker) == {}
         stored = sorted(int(stored.tail[:-1].rpartition(b"\n")[2]) for stored in self.bench.store.load())
-        assert stored == sorted(number for number in ready + unacked if self.messages[number].persistent)
+        assert stored == sorted(message.number for message in there if message.persistent)
 
     # ---- steps ----
 
@@ -205,39 +201,27 @@ class DispatcherMachine(RuleBasedStateMachine):
         exclusive=st.sampled_from([False, False, False, True]),
         priority=st.sampled_from([0, 0, 0, 1, -1]),
     )
-    def subscribe(self, selector, mode, window, exclusive, priority):
-        taker = Taker(self.bench.peer(), selector, mode, window, exclusive, priority)
-        self.takers.append(taker)
-        headers = {} if selector is None else {"selector": selector}
-        if exclusive:
-            headers["exclusive"] = "true"
-        if priority:
-            headers["consumer_priority"] = str(priority)
-        taker.peer.subscribe(QUEUE, ack=mode, prefetch_count=str(window), **headers)
+    def subscribe(self, **how):
+        self.takers.append(Taker(self.bench.peer(), **how))
         self.look()
 
-    def some(self, data, condition=lambda taker: True):
-        takers = [taker for taker in self.takers if condition(taker)]
-        return data.draw(st.sampled_from(takers)) if takers else None
-
+    @precondition(lambda self: self.takers)
     @rule(data=st.data(), how=st.sampled_from(["UNSUBSCRIBE", "lose"]))
     def leave(self, data, how):
-        taker = self.some(data)
-        if taker is not None:
-            self.takers.remove(taker)
-            if how == "lose":
-                taker.peer.lose()
-            else:
-                taker.peer.send("UNSUBSCRIBE", id="1")
-            self.look()
+        taker = data.draw(st.sampled_from(self.takers))
+        self.takers.remove(taker)
+        if how == "lose":
+            taker.peer.lose()
+        else:
+            taker.peer.send("UNSUBSCRIBE", id="1")
+        self.look()
 
+    @precondition(lambda self: self.held)
     @rule(data=st.data(), command=st.sampled_from(["ACK", "ACK", "ACK", "NACK"]))
     def settle(self, data, command):
-        taker = self.some(data, lambda taker: taker.unacked)
-        if taker is None:
-            return
-        ack_id = data.draw(st.sampled_from(list(taker.unacked)))
+        taker = data.draw(st.sampled_from([taker for taker in self.takers if taker.unacked]))
         covered = list(taker.unacked)
+        ack_id = data.draw(st.sampled_from(covered))
         covered = covered[: covered.index(ack_id) + 1] if taker.mode == "client" else [ack_id]
         for key in covered:
             message = taker.unacked.pop(key)
@@ -246,14 +230,14 @@ class DispatcherMachine(RuleBasedStateMachine):
         taker.peer.send(command, id=ack_id)
         self.look()
 
+    @precondition(lambda self: self.takers)
     @rule(data=st.data(), yes=st.booleans())
     def transport(self, data, yes):
-        taker = self.some(data)
-        if taker is not None:
-            taker.flowing = yes
-            taker.peer.session.writable(yes, self.bench.now)
-            self.bench.turn()
-            self.look()
+        taker = data.draw(st.sampled_from(self.takers))
+        taker.flowing = yes
+        taker.peer.session.writable(yes, self.bench.now)
+        self.bench.turn()
+        self.look()
 
 
 DispatcherMachine.TestCase.settings = settings(max_examples=examples(100), stateful_step_count=40)

@@ -3,31 +3,38 @@ consumer. The message stays where it was."""
 
 import contextlib
 import os
+import socket
 
 import pytest
 from broker.fault_hook import FaultHook
 from broker.harness import Bench, FaultyStore
+from broker.moves import client, put_all, refusal, taker
+from broker.paged import QUEUE, queue_of
 from broker.sockets import Client, run, send, subscribe
+from patience import patience
 
 from stompcodec import Parser
 from stompcodec.broker.auth import User, hash_passcode
 from stompcodec.broker.sessions.session import Session
 
-QUEUE = "/queue/a"
+LETTERS = "/queue/DLQ.a"
 NAMES = ("ada", "bob", "eve", "joe")
 USERS = {name: User(name, hash_passcode("guest", n=16)) for name in NAMES}
 RECEIVE = b"RECEIVE\ndestination:/queue/a\n\n\0"
+UNWRITTEN = "a message could not be written"
 
 
-def legacy(bench, **options):
-    peer = bench.peer("legacy", connect=False, listener="legacy", **options)
+def peer_of(bench, version):
+    if version != "legacy":
+        return bench.peer(version)
+    peer = bench.peer("legacy", connect=False, listener="legacy")
     peer.raw(b"CONNECT\nusername:guest\npasscode:guest\n\n\0")
     peer.next("CONNECTED")
     return peer
 
 
-def peer_of(bench, version, **options):
-    return legacy(bench, **options) if version == "legacy" else bench.peer(version, **options)
+def user(bench, name, version="1.2"):
+    return client(bench, "", version, login=name)
 
 
 def seqs(*numbers):
@@ -48,7 +55,7 @@ def hook():
         yield hook
 
 
-# ---- what a version cannot write is refused at SUBSCRIBE ----
+# ---- what a version cannot write is refused at SUBSCRIBE, and what a sender writes cannot hurt another dialect ----
 
 
 @pytest.mark.parametrize("command", ["SUBSCRIBE", "RECEIVE"])
@@ -62,8 +69,7 @@ def hook():
 def test_a_name_that_the_version_cannot_write_is_refused(command, version, name):
     bench = Bench()
     peer, sender = peer_of(bench, version), bench.peer()
-    lines = f"{command}\ndestination:{QUEUE}\nid:1\ninclude-seq:{name}\nreceipt:r\n\n\0"
-    peer.raw(lines.encode())
+    peer.raw(f"{command}\ndestination:{QUEUE}\nid:1\ninclude-seq:{name}\nreceipt:r\n\n\0".encode())
     error = peer.error()
     assert (error.headers["message"], error.headers["receipt-id"]) == ("bad include-seq", "r")
     assert version in error.body.decode() or name in error.body.decode()
@@ -71,15 +77,12 @@ def test_a_name_that_the_version_cannot_write_is_refused(command, version, name)
     assert sent(sender) == 1
 
 
-# ---- what a sender writes cannot hurt a consumer of another dialect ----
-
-
 @pytest.mark.parametrize("name", ["Message-Id", "Subscription", "ACK", "Redelivered", "Destination", "Receipt"])
 def test_no_sender_forges_a_header_by_its_case(name):
     bench = Bench()
-    consumer, sender = legacy(bench), bench.peer()
+    consumer = peer_of(bench, "legacy")
     consumer.subscribe(QUEUE, id="1")
-    sender.put(QUEUE, "1", **{name: "forged", "Other": "kept"})
+    bench.peer().put(QUEUE, "1", **{name: "forged", "Other": "kept"})
     message = consumer.next("MESSAGE")
     assert "forged" not in [value for _name, value in message.headers.pairs()]
     assert (message.headers["destination"], message.headers["other"]) == (QUEUE, "kept")
@@ -95,90 +98,67 @@ def test_no_sender_forges_a_header_by_its_case(name):
 def test_the_session_ends_and_the_message_stays(hook, ack, whole_frames, backlog, persistent, caplog):
     bench = Bench()
     sender = bench.peer()
-    headers = {"persistent": "true"} if persistent else {}
-
-    def send(*bodies):
-        for body in bodies:
-            sender.put(QUEUE, body, receipt=body, **headers)
-
+    headers = {"persistent": "true", "receipt": "r"} if persistent else {"receipt": "r"}
     with hook.when(lambda consumer, seq: seq == 2 and consumer.session is bad.session):
-        if backlog:
-            send("1", "2", "3")
+        put_all(sender, "123" if backlog else "", **headers)
         bad = bench.peer("1.2", whole_frames=whole_frames)
         bad.subscribe(QUEUE, ack=ack)
-        if not backlog:
-            send("1", "2", "3")
+        put_all(sender, "" if backlog else "123", **headers)
     assert len(hook.faults) == 1
     assert sent(sender) == 3
     first, error = bad.take()
-    assert (first.body, error.command) == (b"1", "ERROR")
-    assert error.headers["message"] == "a message could not be written"
+    assert (first.body, error.command, error.headers["message"]) == (b"1", "ERROR", UNWRITTEN)
     assert bad.closed
     assert [record.levelname for record in caplog.records if record.levelno > 20] == ["ERROR"]
     assert "e-2" in caplog.text
-    left = ["2", "3"] if ack == "auto" else ["1", "2", "3"]
-    queue = bench.broker.queues["/", QUEUE]
-    assert [message.frame.body.decode() for message in queue.messages] == left
+    there, queue = ["2", "3"] if ack == "auto" else ["1", "2", "3"], queue_of(bench)
+    assert [message.frame.body.decode() for message in queue.messages] == there
     assert [message.attempts for message in queue.messages] == [0, 0] if ack == "auto" else [1, 0, 0]
-    assert queue.count == len(left)
+    assert queue.count == len(there)
     assert queue.octets == bench.octets == sum(message.size for message in queue.messages)
-    assert len(list(bench.store.load())) == (len(left) if persistent else 0)
+    assert len(list(bench.store.load())) == (len(there) if persistent else 0)
     # The pair of its user and version gets what stands behind it, and others get it.
-    again = bench.peer("1.2")
-    again.subscribe(QUEUE, ack=ack)
-    assert again.bodies() == [body.encode() for body in left if body != "2"]
-    other = bench.peer("1.1")
-    other.subscribe(QUEUE)
-    message = other.next("MESSAGE")
+    again = taker(bench, ack=ack)
+    assert again.bodies() == [body.encode() for body in there if body != "2"]
+    message = taker(bench, version="1.1").next("MESSAGE")
     assert (message.body, message.get("redelivered")) == (b"2", None)
 
 
 def test_the_message_goes_to_the_next_consumer_at_once(hook):
     bench = Bench()
-    sender, bad, good = bench.peer(), bench.peer("1.1"), bench.peer("1.2")
-    bad.subscribe(QUEUE)
-    good.subscribe(QUEUE)
+    sender, bad, good = bench.peer(), taker(bench, version="1.1"), taker(bench)
     with hook.when(seqs(1)):
-        for body in "123":
-            sender.put(QUEUE, body, receipt=body)
+        put_all(sender, "123", receipt="r")
     assert sent(sender) == 3
-    assert bad.error()
+    assert refusal(bad) == UNWRITTEN
     assert good.bodies() == [b"1", b"2", b"3"]
     bench.turn()
-    queue = bench.broker.queues["/", QUEUE]
-    assert (queue.dispatcher, queue.count) == (None, 0)
+    assert (queue_of(bench).dispatcher, queue_of(bench).count) == (None, 0)
 
 
 def test_many_messages_of_one_turn(hook):
     bench = Bench()
-    sender, bad, good = bench.peer(), bench.peer("1.1"), bench.peer("1.2")
-    for peer in (bad, good):
-        peer.subscribe("/topic/t")
+    sender, bad, good = bench.peer(), taker(bench, "/topic/t", version="1.1"), taker(bench, "/topic/t")
     octets = b"".join(sender.octets_of("SEND", b"%d" % n, destination="/topic/t", receipt=str(n)) for n in range(9))
     with hook.when(seqs(3)):
         sender.raw(octets)
     assert sent(sender) == 9
-    assert bad.error()
+    assert refusal(bad) == UNWRITTEN
     assert good.bodies() == [b"%d" % n for n in range(9)]
 
 
 def test_receive_is_answered_by_error_alone(hook):
     bench = Bench()
-    sender = bench.peer()
-    for body in "12":
-        sender.put(QUEUE, body)
-    bad = bench.peer("1.1")
+    put_all(bench.peer(), "12")
+    bad, again, other = bench.peer("1.1"), bench.peer("1.1"), bench.peer("1.2")
     with hook.when(seqs(1)):
         bad.raw(b"RECEIVE\ndestination:/queue/a\nreceipt:r\n\n\0")
-    frames = bad.take()
-    assert [(frame.command, frame.get("receipt-id")) for frame in frames] == [("ERROR", "r")]
-    again = bench.peer("1.1")
+    assert [(frame.command, frame.get("receipt-id")) for frame in bad.take()] == [("ERROR", "r")]
     again.parser = Parser("1.1", commands=("EMPTY",))
     again.raw(RECEIVE)
     assert again.bodies() == [b"2"]
     again.raw(RECEIVE)
     assert again.next("EMPTY")
-    other = bench.peer("1.2")
     other.raw(RECEIVE)
     assert other.bodies() == [b"1"]
 
@@ -186,34 +166,25 @@ def test_receive_is_answered_by_error_alone(hook):
 @pytest.mark.parametrize("window", [1, 100])
 def test_a_browser_is_ended_and_then_passes_it_over(hook, window):
     bench = Bench(window_messages=window)
-    sender = bench.peer()
-    for body in "123":
-        sender.put(QUEUE, body, persistent="true")
-    bad = bench.peer("1.1")
+    put_all(bench.peer(), "123", persistent="true")
     with hook.when(seqs(2)):
-        bad.subscribe(QUEUE, browser="true")
+        bad = taker(bench, version="1.1", browser="true")
     assert [frame.command for frame in bad.take()] == ["MESSAGE", "ERROR"]
-    again, other = bench.peer("1.1"), bench.peer("1.2")
-    for peer in (again, other):
-        peer.subscribe(QUEUE, browser="true")
-    assert [frame.body for frame in again.take()] == [b"1", b"3", b""]
-    assert [frame.body for frame in other.take()] == [b"1", b"2", b"3", b""]
-    assert bench.broker.queues["/", QUEUE].total == 3
+    assert taker(bench, version="1.1", browser="true").bodies() == [b"1", b"3", b""]
+    assert taker(bench, browser="true").bodies() == [b"1", b"2", b"3", b""]
+    assert queue_of(bench).total == 3
 
 
 def test_the_owner_of_a_group_that_may_not_have_a_message_does_not_keep_it_from_others(hook):
     bench = Bench()
-    sender, bad = bench.peer(), bench.peer("1.1")
-    bad.subscribe(QUEUE)
+    sender, bad = bench.peer(), taker(bench, version="1.1")
     with hook.when(seqs(1)):
         sender.put(QUEUE, "1", JMSXGroupID="g")
     assert bad.error()
-    owner = bench.peer("1.1")
-    owner.subscribe(QUEUE)
+    owner = taker(bench, version="1.1")
     sender.put(QUEUE, "2", JMSXGroupID="g")
     assert owner.bodies() == [b"2"]
-    other = bench.peer("1.2")
-    other.subscribe(QUEUE)
+    other = taker(bench)
     assert other.bodies() == [b"1"]
     sender.put(QUEUE, "3", JMSXGroupID="g")
     assert (owner.bodies(), other.bodies()) == ([b"3"], [])
@@ -221,10 +192,8 @@ def test_the_owner_of_a_group_that_may_not_have_a_message_does_not_keep_it_from_
 
 def test_an_exclusive_consumer_that_may_not_have_a_message_does_not_keep_it_from_others(hook):
     bench = Bench()
-    sender, bad, holder, other = bench.peer(), bench.peer("1.1"), bench.peer("1.1"), bench.peer("1.2")
-    other.subscribe(QUEUE)
-    for peer in (bad, holder):
-        peer.subscribe(QUEUE, exclusive="true")
+    sender, other = bench.peer(), taker(bench)
+    bad, holder = (taker(bench, version="1.1", exclusive="true") for _ in range(2))
     with hook.when(seqs(1)):
         sender.put(QUEUE, "1")
     assert bad.error()
@@ -238,23 +207,19 @@ def test_an_exclusive_consumer_that_may_not_have_a_message_does_not_keep_it_from
 def test_a_selector_that_fails_matches_nothing_and_hurts_nobody(caplog):
     pytest.importorskip("lark")
     bench = Bench()
-    sender, bad, durable, good = bench.peer(), bench.peer(), bench.peer(connect=False), bench.peer()
-    bad.subscribe(QUEUE, selector="a = 'b'")
-    durable.connect(client_id="c")
+    sender, bad, durable = bench.peer(), taker(bench, selector="a = 'b'"), client(bench)
     durable.subscribe("/topic/t", durable_subscriber_name="d", selector="a = 'b'")
-    good.subscribe("/topic/t")
+    good = taker(bench, "/topic/t")
 
     def condition(_head, _message, _known):
         raise RecursionError
 
-    (consumer,) = bad.session.consumers.values()
-    (own,) = durable.session.consumers.values()
+    (consumer,), (own,) = bad.session.consumers.values(), durable.session.consumers.values()
+    assert own.durable.selector is consumer.selector
     plain, consumer.selector._condition = consumer.selector._condition, condition
     try:
-        assert own.durable.selector is consumer.selector
         for destination in (QUEUE, "/topic/t"):
-            for _ in range(3):
-                sender.put(destination, "1", a="b", receipt="1")
+            put_all(sender, "111", destination, a="b", receipt="1")
     finally:
         consumer.selector._condition, consumer.selector._failed = plain, False
     assert sent(sender) == 6
@@ -267,23 +232,21 @@ def test_a_selector_that_fails_matches_nothing_and_hurts_nobody(caplog):
 @pytest.mark.parametrize("damage", ["missing", "short"])
 def test_a_large_body_that_cannot_be_read(ack, damage):
     bench = Bench(large=64)
-    sender, bad = bench.peer(), bench.peer()
+    sender = bench.peer()
     sender.put(QUEUE, "x" * 100, persistent="true", receipt="1")
     assert sent(sender) == 1
-    (message,) = bench.broker.queues["/", QUEUE].messages
+    (message,) = queue_of(bench).messages
+    path = message.body.path
     if damage == "missing":
-        os.rename(message.body.path, f"{message.body.path}-away")
+        os.rename(path, f"{path}-away")
     else:
-        os.truncate(message.body.path, 99)
-    bad.subscribe(QUEUE, ack=ack)
-    assert bad.error().headers["message"] == "a message could not be written"
-    (message,) = bench.broker.queues["/", QUEUE].messages
+        os.truncate(path, 99)
+    assert refusal(taker(bench, ack=ack)) == UNWRITTEN
+    (message,) = queue_of(bench).messages
     assert (message.attempts, len(list(bench.store.load()))) == (0, 1)
     if damage == "missing":
-        os.rename(f"{message.body.path}-away", message.body.path)
-        other = bench.peer("1.1")
-        other.subscribe(QUEUE)
-        assert other.bodies() == [b"x" * 100]
+        os.rename(f"{path}-away", path)
+        assert taker(bench, version="1.1").bodies() == [b"x" * 100]
     assert sent(sender) == 0
 
 
@@ -302,7 +265,7 @@ def test_a_large_body_that_cannot_be_read_to_its_end_is_no_attempt():
         bench.turn()
     assert bad.closed
     bad.lose()
-    (message,) = bench.broker.queues["/", QUEUE].messages
+    (message,) = queue_of(bench).messages
     assert (message.attempts, message.faults) == (0, {("", "1.2")})
 
 
@@ -327,57 +290,45 @@ def test_a_fault_while_the_shell_writes_ends_that_connection_alone(monkeypatch, 
     assert "cannot be written to, the connection ends" in caplog.text
 
 
-def user(bench, name, version="1.2"):
-    peer = bench.peer(version, connect=False)
-    peer.connect(login=name)
-    return peer
-
-
 # ---- dead letters ----
 
 
 def test_three_users_make_a_dead_letter(hook):
     bench = Bench(users=USERS, max_attempts=1)
-    sender = user(bench, "joe")
-    for body in "12":
-        sender.put(QUEUE, body, persistent="true")
+    put_all(user(bench, "joe"), "12", persistent="true")
     with hook.when(lambda consumer, seq: seq == 1):
         for name, version in (("ada", "1.0"), ("ada", "1.1"), ("ada", "1.2"), ("bob", "1.2"), ("ada", "1.2")):
-            assert bench.broker.queues["/", QUEUE].count == 2
+            assert queue_of(bench).count == 2
             peer = user(bench, name, version)
             peer.subscribe(QUEUE, ack="client")
             peer.lose()
-        assert ("/", "/queue/DLQ.a") not in bench.broker.queues
+        assert ("/", LETTERS) not in bench.broker.queues
         eve = user(bench, "eve")
         eve.subscribe(QUEUE)
-        assert eve.error()
-    assert bench.broker.queues["/", QUEUE].count == 1
-    sender.subscribe("/queue/DLQ.a")
-    letter = sender.next("MESSAGE")
-    headers = letter.headers
-    assert (letter.body, headers["dead-letter-reason"], headers["original-message-id"]) == (
-        b"1",
-        "undeliverable",
-        "e-1",
-    )
-    assert (headers["original-destination"], headers["dead-letter-attempts"]) == (QUEUE, "0")
-    sender.subscribe(QUEUE, id="2")
-    assert sender.bodies() == [b"2"]
+        assert refusal(eve) == UNWRITTEN
+    assert queue_of(bench).count == 1
+    joe = user(bench, "joe")
+    joe.subscribe(LETTERS)
+    letter = joe.next("MESSAGE")
+    names = ("dead-letter-reason", "original-message-id", "original-destination", "dead-letter-attempts")
+    assert letter.body == b"1"
+    assert [letter.headers[name] for name in names] == ["undeliverable", "e-1", QUEUE, "0"]
+    joe.subscribe(QUEUE, id="2")
+    assert joe.bodies() == [b"2"]
     assert not list(bench.store.load())
 
 
 @pytest.mark.parametrize("failed", [False, True])
 def test_one_that_failed_and_expires_is_a_dead_letter(hook, failed):
     bench = Bench()
-    sender = bench.peer()
-    sender.put(QUEUE, "1", expiration="5000")
+    bench.peer().put(QUEUE, "1", expiration="5000")
     if failed:
         with hook.when(seqs(1)):
-            bench.peer("1.1").subscribe(QUEUE)
+            taker(bench, version="1.1")
     bench.wait(1)
     bench.date += 10
     bench.wait(60)
-    letters = bench.broker.queues.get(("/", "/queue/DLQ.a"))
+    letters = bench.broker.queues.get(("/", LETTERS))
     if failed:
         (letter,) = letters.messages
         assert letter.frame.headers["dead-letter-reason"] == "undeliverable"
@@ -390,45 +341,86 @@ def test_no_room_for_the_dead_letter(hook):
     """The message stays, nobody is offered it who has failed; it goes when there is room."""
     bench = Bench(users=USERS, max_queue_messages=1)
     sender = user(bench, "joe")
-    for body in "xy":
-        sender.put("/queue/DLQ.a", body)
+    put_all(sender, "xy", LETTERS)
     sender.put(QUEUE, "1", receipt="1")
     with hook.when(lambda consumer, seq: seq == 3):
         for name in NAMES[:3]:
             user(bench, name).subscribe(QUEUE)
-        assert bench.broker.queues["/", QUEUE].count == 1
+        assert queue_of(bench).count == 1
         bench.wait(5)
-        assert bench.broker.queues["/", QUEUE].count == 1
-        taker = user(bench, "ada")
-        taker.subscribe("/queue/DLQ.a")
+        assert queue_of(bench).count == 1
+        ada = user(bench, "ada")
+        ada.subscribe(LETTERS)
         bench.wait(5)
-    assert [frame.body for frame in taker.take()] == [b"x", b"y", b"1"]
-    queue = bench.broker.queues["/", QUEUE]
+    assert ada.bodies() == [b"x", b"y", b"1"]
+    queue = queue_of(bench)
     assert (queue.count, queue.octets, queue.dispatcher) == (0, 0, None)
 
 
 def test_a_dead_letter_that_fails_stays_in_its_queue(hook):
     bench = Bench(users=USERS)
-    joe = user(bench, "joe")
-    joe.put("/queue/DLQ.a", "1")
+    user(bench, "joe").put(LETTERS, "1")
     with hook.when(lambda consumer, seq: True):
         for name in NAMES:
-            user(bench, name).subscribe("/queue/DLQ.a")
-    assert bench.broker.queues["/", "/queue/DLQ.a"].count == 1
+            user(bench, name).subscribe(LETTERS)
+    assert queue_of(bench, LETTERS).count == 1
 
 
 def test_a_store_that_fails_gets_the_dead_letter_later(hook):
     bench = Bench(FaultyStore(), users=USERS)
-    sender = user(bench, "joe")
-    sender.put(QUEUE, "1", persistent="true")
+    user(bench, "joe").put(QUEUE, "1", persistent="true")
+
+    def there():
+        stored = [stored.destination for stored in bench.store.load()]
+        return queue_of(bench).count, queue_of(bench, LETTERS).count, stored
+
     with hook.when(lambda consumer, seq: seq == 1):
         for name in NAMES[:2]:
             user(bench, name).subscribe(QUEUE)
         bench.store.faulty = True
         user(bench, "eve").subscribe(QUEUE)
-        assert (bench.broker.queues["/", QUEUE].count, bench.broker.queues["/", "/queue/DLQ.a"].count) == (0, 1)
-        assert [stored.destination for stored in bench.store.load()] == [QUEUE]
+        assert there() == (0, 1, [QUEUE])
         bench.store.faulty = False
         bench.wait(5)
-    assert (bench.broker.queues["/", QUEUE].count, bench.broker.queues["/", "/queue/DLQ.a"].count) == (0, 1)
-    assert [stored.destination for stored in bench.store.load()] == ["/queue/DLQ.a"]
+    assert there() == (0, 1, [LETTERS])
+
+
+# ---- on a process: over TCP, WebSocket and the legacy port ----
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory):
+    pytest.importorskip("click")
+    from crash.process import BrokerProcess
+
+    with BrokerProcess(tmp_path_factory.mktemp("broker"), config="[listen]\nlegacy = 0\n") as broker:
+        yield broker
+        log = broker.log.read_text()
+        assert "Traceback" not in log
+        assert "internal error" not in log
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("destination", [QUEUE, "/topic/t"])
+@pytest.mark.parametrize(
+    ("port", "version", "name"),
+    [("port", "1.0", "s:eq"), ("ws_port", "1.0", "s:eq"), ("legacy_port", "legacy", "Content-Length")],
+)
+def test_a_subscription_that_cannot_be_served_is_refused(broker, port, version, name, destination):
+    from run_scenarios import WebSocket
+
+    address, limit = ("127.0.0.1", broker.address[port]), patience(30)
+    wire = WebSocket(*address, "/", limit) if port == "ws_port" else socket.create_connection(address, limit)
+    parser = Parser(version)
+
+    def ask(text):
+        wire.sendall(text.encode())
+        while not (frames := list(parser.feed(wire.recv(65536)))):
+            pass
+        return frames[0]
+
+    who = "username:guest\npasscode:guest\n\n\0\n" if version == "legacy" else "login:guest\n\n\0"
+    with contextlib.closing(wire):
+        assert ask(f"CONNECT\n{who}").command == "CONNECTED"
+        error = ask(f"SUBSCRIBE\ndestination:{destination}\nid:1\nreceipt:s\ninclude-seq:{name}\n\n\0")
+        assert (error.command, error.headers["message"]) == ("ERROR", "bad include-seq")

@@ -1,71 +1,75 @@
-"""Queues of which only a window is in memory: order, restarts, limits, browsers, expiry, purges and errors."""
+"""Queues of which only a window is in memory: order, restarts, limits, browsers, expiry, purges and errors.
 
-from __future__ import annotations
+Transient messages beyond the window are in the store, too, where `queues.transient` says so, until the broker ends.
+"""
 
+import gc
 import sqlite3
-from collections.abc import Callable
+import time
+from collections import Counter
 from contextlib import closing
-from pathlib import Path
-from typing import Any
 
 import pytest
-from broker.harness import AtOnce, Bench, FaultyStore, Peer
+from broker.harness import Bench, FaultyStore
 from broker.large import settle
-from broker.paged import QUEUE, filled, numbers, queue_of
+from broker.moves import client, commit, finish, left, messages, put_all, refusal, taker, transaction
+from broker.paged import QUEUE, Pages, filled, numbers, queue_of
+from broker.storage.storing import MIB, SmallStore, inline
+from patience import patience
 
 from stompcodec import Limits
+from stompcodec.broker.message import Message
+from stompcodec.broker.storage.journal import Batch
 from stompcodec.broker.storage.salvage import check
 from stompcodec.broker.storage.sqlite import SqliteStore
-from stompcodec.broker.storage.store import MemoryStore
-from stompcodec.errors import StoreError
 
 #: Limits that go with little memory.
-SMALL: dict[str, Any] = {"limits": Limits(max_body=10_000, max_headers=100, max_header_line=1000), "large": 10_000}
+SMALL = {"limits": Limits(max_body=10_000, max_headers=100, max_header_line=1000), "large": 10_000}
+
+
+def in_bodies(numbers):
+    return [b"%d" % number for number in numbers]
+
+
+def drain(peer, look=lambda: None):
+    """Consume and acknowledge all, two at a time."""
+    peer.subscribe(QUEUE, ack="client-individual", prefetch_count="2")
+    seen = []
+    while frames := messages(peer):
+        look()
+        seen += [int(frame.body) for frame in frames]
+        for frame in frames:
+            peer.ack(frame)
+    return seen
 
 
 # ---- the window ----
 
 
-def test_only_the_window_is_in_memory_and_the_order_is_kept() -> None:
+def test_only_the_window_is_in_memory_and_the_order_is_kept():
     bench, _sender = filled(50)
     queue = queue_of(bench)
     assert (len(queue.messages), queue.count, queue.total) == (3, 3, 50)
-    taker = bench.peer()
-    taker.subscribe(QUEUE, ack="client-individual", prefetch_count="2")
-    seen = []
-    while frames := [frame for frame in taker.take() if frame.command == "MESSAGE"]:
-        seen += [int(frame.body) for frame in frames]
-        assert queue.count <= 3 + 3 + 2
-        for frame in frames:
-            taker.ack(frame)
-    assert seen == list(range(50))
-    assert queue.paging is None
-    assert queue.total == 0
-    assert not list(bench.store.load())
+    counts = []
+    assert drain(bench.peer(), lambda: counts.append(queue.count)) == list(range(50))
+    assert max(counts) <= 3 + 3 + 2
+    assert (queue.paging, queue.total, list(bench.store.load())) == (None, 0, [])
 
 
-def test_what_comes_while_a_page_is_read_does_not_overtake_it() -> None:
-    bench, sender = filled(20)
-    taker = bench.peer()
-    asked: list[Any] = []
-    read = bench.store.read
-    bench.store.read = lambda *args: asked.append(args)
-    taker.subscribe(QUEUE)
-    assert numbers(taker) == [0, 1, 2]
+def test_what_comes_while_a_page_is_read_does_not_overtake_it():
+    bench, sender = filled(20, store=Pages())
+    bench.store.slow = True
+    peer = taker(bench)
+    assert numbers(peer) == [0, 1, 2]
     sender.put(QUEUE, "20", persistent="true")
     sender.put(QUEUE, "21")
-    assert numbers(taker) == []
-    bench.store.read = read
-    for args in asked:
-        read(*args)
+    assert numbers(peer) == []
+    bench.store.answer()
     bench.turn()
-    assert numbers(taker) == list(range(3, 22))
+    assert numbers(peer) == list(range(3, 22))
 
 
-# ---- limits ----
-
-
-def test_queues_are_paged_earlier_when_memory_is_short() -> None:
+def test_queues_are_paged_earlier_when_memory_is_short():
     bench = Bench(window_octets=2**20, memory=2**20, max_queue_octets=2**20, **SMALL)
     sender = bench.peer()
     for number in range(200):
@@ -73,158 +77,90 @@ def test_queues_are_paged_earlier_when_memory_is_short() -> None:
         assert not sender.session.paused
     assert queue_of(bench).total == 200
     assert queue_of(bench).count < 60
-    taker = bench.peer()
-    taker.subscribe(QUEUE)
-    assert numbers(taker) == list(range(200))
+    assert numbers(taker(bench)) == list(range(200))
 
 
-def test_senders_wait_at_a_limit_of_messages_paged_ones_included() -> None:
+def test_senders_wait_at_a_limit_of_messages_paged_ones_included():
     bench, sender = filled(10, max_queue_messages=10)
     assert not sender.session.paused
     sender.put(QUEUE, "10", persistent="true")
     assert sender.session.paused
-    taker = bench.peer()
-    taker.subscribe(QUEUE)
-    assert numbers(taker) == list(range(11))
+    assert left(bench) == in_bodies(range(11))
     assert not sender.session.paused
 
 
-@pytest.mark.parametrize("argument", ["x-max-length", "x-max-length-bytes"])
+@pytest.mark.parametrize("argument", [{"x-max-length": "15"}, {"x-max-length-bytes": "1000"}])
 @pytest.mark.parametrize("overflow", ["drop-head", "reject-publish"])
-def test_a_queue_with_a_length_is_not_paged(argument: str, overflow: str) -> None:
+def test_a_queue_with_a_length_is_not_paged(argument, overflow):
     bench = Bench(window_messages=3)
-    sender, taker = bench.peer(), bench.peer()
-    taker.subscribe(QUEUE, **{argument: "1000" if "bytes" in argument else "15", "x-overflow": overflow})
-    taker.send("UNSUBSCRIBE", id="1")
-    for number in range(10):
-        sender.put(QUEUE, str(number), persistent="true")
+    taker(bench, **argument, **{"x-overflow": overflow}).send("UNSUBSCRIBE", id="1")
+    put_all(bench.peer(), range(10), persistent="true")
     assert queue_of(bench).paging is None
-    again = Bench(bench.store, window_messages=3)
-    sender = again.peer()
-    assert queue_of(again).paging is None
+    bench = Bench(bench.store, window_messages=3)
+    sender, queue = bench.peer(), queue_of(bench)
+    assert queue.paging is None
     for number in range(10, 40):
         if not sender.closed:
             sender.put(QUEUE, str(number), persistent="true")
     assert sender.closed is (overflow == "reject-publish")
-    queue = queue_of(again)
     assert queue.paging is None
-    assert queue.count == len(list(again.store.load())) < 30
-    taker = again.peer()
-    taker.subscribe(QUEUE)
-    found = numbers(taker)
+    assert queue.count == len(list(bench.store.load())) < 30
+    found = numbers(taker(bench))
     assert found == list(range(found[0], found[-1] + 1))
     assert (found[0], found[-1]) == ((0, len(found) - 1) if sender.closed else (40 - len(found), 39))
 
 
-# ---- errors ----
+# ---- pages that come late, or not ----
 
 
-class Unreadable(MemoryStore):
-    """A store whose pages cannot be read for a while."""
-
-    broken = True
-
-    def read(self, *args: Any) -> None:
-        if self.broken:
-            args[6](lambda: args[5](StoreError("the disk is gone")))
-        else:
-            super().read(*args)
-
-
-@pytest.mark.parametrize("browser", ["false", "true"])
-def test_a_page_that_cannot_be_read_is_read_again(browser: str) -> None:
-    store = Unreadable()
-    bench, sender = filled(10, store=store)
-    taker = bench.peer()
-    taker.subscribe(QUEUE, browser=browser, ack="auto" if browser == "false" else "client", browser_end="false")
-    assert numbers(taker) == [0, 1, 2]
+@pytest.mark.parametrize("headers", [{}, {"browser": "true", "ack": "client", "browser_end": "false"}])
+def test_a_page_that_cannot_be_read_is_read_again(headers):
+    bench, sender = filled(10, store=Pages())
+    bench.store.broken = True
+    peer = taker(bench, **headers)
+    assert numbers(peer) == [0, 1, 2]
     sender.put(QUEUE, "10", persistent="true")
     bench.wait(3.0)
-    assert numbers(taker) == []
-    store.broken = False
+    assert numbers(peer) == []
+    bench.store.broken = False
     bench.wait(3.0)
-    assert numbers(taker) == list(range(3, 11))
-
-
-# ---- while a page is read ----
-
-
-class Slow(FaultyStore):
-    """A store whose pages come when it is told to give them, and are counted."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.slow = False
-        self.asked: list[tuple[Any, ...]] = []
-        self.reads = 0
-
-    def read(self, *args: Any) -> None:
-        self.reads += 1
-        if self.slow:
-            self.asked.append(args)
-        else:
-            super().read(*args)
-
-    def answer(self, bench: Bench) -> None:
-        self.slow = False
-        asked, self.asked = self.asked, []
-        for args in asked:
-            super().read(*args)
-        bench.turn()
-
-
-def under_way(store: Slow) -> tuple[Bench, Peer, Any]:
-    """A broker that waits for a page, and its consumer, which has a message."""
-    bench, _sender = filled(20, store=store)
-    taker = bench.peer()
-    store.slow = True
-    taker.subscribe(QUEUE, ack="client-individual", prefetch_count="2")
-    first, second = taker.take()
-    taker.ack(first)
-    taker.take()
-    assert store.asked
-    return bench, taker, second
+    assert numbers(peer) == list(range(3, 11))
 
 
 @pytest.mark.parametrize("kind", ["plain", "selecting", "browsing", "receiving"])
-def test_a_broker_that_stops_while_a_page_is_read(kind: str) -> None:
-    store = Slow()
-    bench, _sender = filled(20, store=store)
-    taker = bench.peer()
+def test_a_broker_that_stops_while_a_page_is_read(kind):
+    bench, _sender = filled(20, store=Pages())
+    store = bench.store
     store.slow = True
     if kind == "receiving":
         bench = Bench(store, window_messages=3)
-        taker = bench.peer()
-        taker.raw(b"RECEIVE\ndestination:/queue/a\n\n\0")
-    elif kind == "selecting":
-        taker.subscribe(QUEUE, selector="1 = 0")
+        peer = bench.peer()
+        peer.raw(b"RECEIVE\ndestination:/queue/a\n\n\0")
     else:
-        taker.subscribe(QUEUE, **({"browser": "true"} if kind == "browsing" else {}))
+        peer = taker(bench, **{"selecting": {"selector": "1 = 0"}, "browsing": {"browser": "true"}}.get(kind, {}))
     assert store.asked
     bench.broker.stop(bench.now)
     bench.turn()
-    assert taker.closed
-    left = len(list(store.load()))
-    store.answer(bench)
-    again = Bench(store, window_messages=3)
-    taker = again.peer()
-    taker.subscribe(QUEUE)
-    assert numbers(taker) == list(range(20 - left, 20))
+    assert peer.closed
+    kept = len(list(store.load()))
+    store.answer()
+    bench.turn()
+    assert left(Bench(store, window_messages=3)) == in_bodies(range(20 - kept, 20))
 
 
 @pytest.mark.parametrize("window", [1, 2, 3, 100])
 @pytest.mark.parametrize("looker", ["selector", "browser", "RECEIVE"])
-def test_pages_of_which_others_have_all_are_passed_over(looker: str, window: int) -> None:
+def test_pages_of_which_others_have_all_are_passed_over(looker, window):
     bench = Bench(window_messages=window)
-    sender, holder, peer = bench.peer(), bench.peer(), bench.peer()
+    sender, peer = bench.peer(), bench.peer()
     for number in range(20):
         color = "red" if 3 < number < 15 else "blue"
         sender.put(QUEUE, str(number), persistent="true", color=color, number=str(number))
-    holder.subscribe(QUEUE, ack="client-individual", selector="color = 'red'", prefetch_count="100")
+    holder = taker(bench, ack="client-individual", selector="color = 'red'", prefetch_count="100")
     assert numbers(holder) == list(range(4, 15))
     if looker == "browser":
         peer.subscribe(QUEUE, browser="true")
-        assert [frame.body for frame in peer.take()] == [*(b"%d" % each for each in (*range(4), *range(15, 20))), b""]
+        assert peer.bodies() == [*in_bodies((*range(4), *range(15, 20))), b""]
     elif looker == "selector":
         peer.subscribe(QUEUE, selector="number > 2")
         assert numbers(peer) == [3, *range(15, 20)]
@@ -234,61 +170,44 @@ def test_pages_of_which_others_have_all_are_passed_over(looker: str, window: int
     bench.turn()
     holder.lose()
     bench.wait(3.0)
-    rest = bench.peer()
-    rest.subscribe(QUEUE, ack="client-individual")
-    assert len(numbers(rest)) == {"browser": 20, "selector": 3, "RECEIVE": 19}[looker]
+    assert len(left(bench, ack="client-individual")) == {"browser": 20, "selector": 3, "RECEIVE": 19}[looker]
 
 
 # ---- moved messages whose commit failed: they are written again, and read after that ----
 
 
-def due(bench: Bench, sender: Peer, name: str) -> None:
-    """Delayed messages are due before they are stored."""
-    for number in (100, 101):
-        sender.put(name, str(number), persistent="true", delay="1")
-    bench.date += 0.1
-    bench.wait(0.1)
-
-
-def dead(bench: Bench, sender: Peer, name: str) -> None:
-    """Messages become dead letters."""
-    taker = bench.peer()
-    taker.subscribe("/queue/a", ack="client-individual")
-    for frame in taker.take():
-        taker.nack(frame)
-
-
 @pytest.mark.parametrize("window", [1, 3, 100])
-@pytest.mark.parametrize("move", [due, dead])
-def test_what_is_written_again_is_not_read_before(move: Callable[[Bench, Peer, str], None], window: int) -> None:
+@pytest.mark.parametrize("move", ["delayed", "dead"])
+def test_what_is_written_again_is_not_read_before(move, window):
+    """Delayed messages that are due before they are stored; and dead letters."""
     name, store = "/queue/DLQ.a", FaultyStore()
     bench = Bench(store, window_messages=window, max_attempts=1)
     sender = bench.peer()
-    for number in range(window):
-        sender.put(name, str(number), persistent="true")
-    if move is dead:
-        for number in (100, 101):
-            sender.put("/queue/a", str(number), persistent="true")
+    put_all(sender, range(window), name, persistent="true")
+    put_all(sender, (100, 101) if move == "dead" else (), persistent="true")
     store.background = True
     sender.put("/queue/other", "a commit that takes long", persistent="true")
-    move(bench, sender, name)
-    store.finish()
-    bench.turn()
+    if move == "dead":
+        peer = taker(bench, ack="client-individual")
+        for frame in peer.take():
+            peer.nack(frame)
+    else:
+        put_all(sender, (100, 101), name, persistent="true", delay="1")
+        bench.date += 0.1
+        bench.wait(0.1)
+    commit(bench)
     store.faulty = True
-    store.finish()
-    bench.turn()
+    commit(bench)
     store.faulty = False
-    queue, taker = queue_of(bench, name), bench.peer()
+    queue = queue_of(bench, name)
     assert queue.total == window + 2
-    taker.subscribe(name)
+    peer = taker(bench, name)
     for _ in range(4):
         bench.wait(3.0)
         if store.job is not None:
-            store.finish()
-            bench.turn()
-    assert numbers(taker) == [*range(window), 100, 101]
-    assert (queue.total, queue.paging) == (0, None)
-    assert list(store.load(queue.key)) == []
+            commit(bench)
+    assert numbers(peer) == [*range(window), 100, 101]
+    assert (queue.total, queue.paging, list(store.load(queue.key))) == (0, None, [])
 
 
 # ---- damage in the middle of a queue ----
@@ -303,34 +222,24 @@ DAMAGE = {
 }
 
 
-def opened(folder: Path) -> Bench:
-    store = SqliteStore(folder, helper=AtOnce(), page_helper=AtOnce())
-    return Bench(store, window_messages=3, priority=True)
-
-
 @pytest.mark.parametrize("kind", DAMAGE)
 @pytest.mark.parametrize("restarted", [False, True])
-def test_damage_in_the_middle_is_logged_and_passed_over(
-    tmp_path: Path, kind: str, restarted: bool, caplog: pytest.LogCaptureFixture
-) -> None:
-    bench = opened(tmp_path)
-    sender = bench.peer()
-    for number in range(40):
-        sender.put(QUEUE, str(number), persistent="true", priority="7")
+def test_damage_in_the_middle_is_logged_and_passed_over(tmp_path, kind, restarted, caplog):
+    bench = Bench(inline(tmp_path), window_messages=3, priority=True)
+    put_all(bench.peer(), range(40), persistent="true", priority="7")
     if restarted:
         bench.store.close()
-        bench = opened(tmp_path)
+        bench = Bench(inline(tmp_path), window_messages=3, priority=True)
     statement, known = DAMAGE[kind]
     with closing(sqlite3.connect(tmp_path / "messages.sqlite", isolation_level=None)) as other:
         other.execute(statement, [key for (key,) in other.execute("SELECT key FROM message LIMIT 2 OFFSET 20")])
-    taker = bench.peer()
-    taker.subscribe(QUEUE, ack="client-individual")
-    frames = [frame for frame in taker.take() if frame.command == "MESSAGE"]
-    assert [int(frame.body) for frame in frames] == [number for number in range(40) if number not in (20, 21)]
+    peer = taker(bench, ack="client-individual")
+    frames = messages(peer)
+    assert [frame.body for frame in frames] == in_bodies((*range(20), *range(22, 40)))
     for frame in frames:
-        taker.ack(frame)
+        peer.ack(frame)
     settle(bench)
-    queue = bench.broker.queues["/", QUEUE]
+    queue = queue_of(bench)
     assert (queue.total, queue.count, queue.paging) == (0, 0, None)
     lines = [record.getMessage() for record in caplog.records]
     if known:
@@ -346,51 +255,40 @@ def test_damage_in_the_middle_is_logged_and_passed_over(
 # ---- messages that take effect after their commit, behind later ones that are paged already ----
 
 
-def send_late(peer: Peer, kind: str, *bodies: str) -> None:
+def send_late(peer, kind, bodies):
     """Send persistent messages that take effect when they are stored."""
-    more = {} if kind == "key" else {"transaction": "t"}
-    if more:
-        peer.send("BEGIN", transaction="t")
-    for body in bodies:
-        peer.put(QUEUE, body, persistent="true", **(more or {"idempotency_key": body}))
-    if more:
-        peer.send("COMMIT", transaction="t")
-
-
-def finish(bench: Bench, store: FaultyStore) -> None:
-    while store.job is not None:
-        store.finish()
-        bench.turn()
+    if kind == "key":
+        for body in bodies:
+            peer.put(QUEUE, body, persistent="true", idempotency_key=body)
+    else:
+        with transaction(peer):
+            put_all(peer, bodies, persistent="true", transaction="t")
 
 
 @pytest.mark.parametrize("transient", ["stop", "spool"])
 @pytest.mark.parametrize("window", [1, 2, 3, 100])
 @pytest.mark.parametrize("kind", ["key", "transaction"])
-def test_they_come_before_what_was_paged_meanwhile(kind: str, window: int, transient: str) -> None:
-    store = FaultyStore(background=True)
-    bench = Bench(store, window_messages=window, transient=transient)
+def test_they_come_before_what_was_paged_meanwhile(kind, window, transient):
+    bench = Bench(FaultyStore(background=True), window_messages=window, transient=transient)
     sender, other = bench.peer(), bench.peer()
     other.put(QUEUE, "0")
-    send_late(sender, kind, "1", "2", "3")
+    send_late(sender, kind, "123")
     for number in range(4, 10):
         other.put(QUEUE, str(number), persistent="true" if number % 3 or transient == "stop" else "false")
-    finish(bench, store)
+    finish(bench)
     queue = queue_of(bench)
     assert queue.total == 10
-    taker = bench.peer()
-    taker.subscribe(QUEUE)
-    finish(bench, store)
-    assert numbers(taker) == list(range(10))
+    peer = taker(bench)
+    finish(bench)
+    assert numbers(peer) == list(range(10))
     assert (queue.total, queue.paging) == (0, None)
 
 
 @pytest.mark.parametrize("kind", ["key", "transaction"])
 @pytest.mark.parametrize("settle", ["in a transaction", "at once"])
-def test_what_somebody_has_is_not_taken_for_paged(kind: str, settle: str) -> None:
-    store = FaultyStore(background=True)
-    bench = Bench(store, window_messages=1)
-    sender, other, holder = bench.peer(), bench.peer(), bench.peer()
-    holder.subscribe(QUEUE, ack="client-individual", selector="color = 'red'")
+def test_what_somebody_has_is_not_taken_for_paged(kind, settle):
+    bench = Bench(FaultyStore(background=True), window_messages=1)
+    sender, other, holder = bench.peer(), bench.peer(), taker(bench, ack="client-individual", selector="color = 'red'")
     other.put(QUEUE, "0")
     send_late(sender, kind, "1")
     other.put(QUEUE, "2", persistent="true", color="red")
@@ -398,49 +296,188 @@ def test_what_somebody_has_is_not_taken_for_paged(kind: str, settle: str) -> Non
     if settle == "in a transaction":
         holder.send("BEGIN", transaction="t")
         holder.ack(message, transaction="t")
-        finish(bench, store)
+        finish(bench)
     else:
-        store.finish()
-        bench.turn()
-        store.finish()
+        commit(bench)
+        bench.store.finish()
         holder.ack(message)
-    other.put(QUEUE, "3", persistent="true")
-    other.put(QUEUE, "4", persistent="true")
-    taker = bench.peer()
-    taker.subscribe(QUEUE)
-    finish(bench, store)
-    assert numbers(taker) == [0, 1, 3, 4]
+    put_all(other, "34", persistent="true")
+    peer = taker(bench)
+    finish(bench)
+    assert numbers(peer) == [0, 1, 3, 4]
     if settle == "in a transaction":
         holder.send("COMMIT", transaction="t")
-    finish(bench, store)
+    finish(bench)
     bench.wait(3.0)
-    finish(bench, store)
-    assert queue_of(bench).total == 0
-    assert list(store.load()) == []
+    finish(bench)
+    assert (queue_of(bench).total, list(bench.store.load())) == (0, [])
 
 
 @pytest.mark.parametrize("name", [QUEUE, "/topic/t"])
 @pytest.mark.parametrize("window", [1, 3, 100])
-def test_what_comes_behind_a_transaction_is_read_after_its_own_commit(name: str, window: int) -> None:
-    store = FaultyStore(background=True)
-    bench = Bench(store, window_messages=window)
-    sender, taker = bench.peer(), bench.peer("1.2", connect=False)
-    taker.connect(client_id="c")
-    taker.subscribe(name, durable_subscription_name="d", ack="client-individual", prefetch_count="1")
-    finish(bench, store)
-    sender.send("BEGIN", transaction="t")
-    sender.put(name, "0", persistent="true", transaction="t")
-    sender.send("COMMIT", transaction="t")
-    for number in range(1, 9):
-        sender.put(name, str(number), persistent="true")
-    store.finish()  # that of the transaction
-    bench.turn()
+def test_what_comes_behind_a_transaction_is_read_after_its_own_commit(name, window):
+    bench = Bench(FaultyStore(background=True), window_messages=window)
+    sender, peer = bench.peer(), client(bench)
+    peer.subscribe(name, durable_subscription_name="d", ack="client-individual", prefetch_count="1")
+    finish(bench)
+    with transaction(sender):
+        sender.put(name, "0", persistent="true", transaction="t")
+    put_all(sender, range(1, 9), name, persistent="true")
+    commit(bench)  # that of the transaction
     for number in range(9):
-        message = taker.inbox.pop(0) if taker.inbox else None
-        if message is None:
-            finish(bench, store)
-            message = taker.next("MESSAGE")
+        if not peer.inbox:
+            finish(bench)
+        message = peer.next("MESSAGE")
         assert message.body == b"%d" % number
-        taker.ack(message)
-    finish(bench, store)
-    assert list(store.load()) == []
+        peer.ack(message)
+    finish(bench)
+    assert list(bench.store.load()) == []
+
+
+# ---- transient messages beyond the window, in the store ----
+
+
+def spooled(count, store=None, **config):
+    """A broker with `count` messages, of which every third one is persistent."""
+    bench = Bench(store, window_messages=3, transient="spool", **config)
+    sender = bench.peer()
+    for number in range(count):
+        sender.put(QUEUE, str(number), **({} if number % 3 else {"persistent": "true"}))
+    return bench, sender
+
+
+def fill_up(bench, sender, number, most=1000):
+    """Send numbers until the sender waits; the first one that was not sent."""
+    while not queue_of(bench).blocked:
+        sender.put(QUEUE, str(number))
+        number += 1
+        assert number < most
+    return number
+
+
+def test_without_the_key_they_stay_in_memory():
+    bench = Bench(window_messages=3)
+    sender = bench.peer()
+    for number in range(30):
+        sender.put(QUEUE, str(number), **({"expiration": "60000"} if number % 2 else {}))
+    assert (queue_of(bench).count, list(bench.store.load())) == (30, [])
+
+
+@pytest.mark.parametrize("waits", [False, True], ids=["at once", "later"])
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_restart_drops_them_and_no_others(tmp_path, killed, waits, monkeypatch):
+    """Also before they are removed, they are not counted, browsed or delivered."""
+    store = SqliteStore(tmp_path)
+    bench, sender = spooled(50, store)  # 17 persistent ones, and 34 others, of which one is large
+    sender.put(QUEUE, "50" + " " * 100_000)
+    settle(bench)
+    assert len(list(tmp_path.glob("bodies/*"))) == 1
+    store._writer._release() if killed else store.close()
+    remove = SqliteStore._remove_leftovers
+    if waits:
+        monkeypatch.setattr(SqliteStore, "_remove_leftovers", lambda *_: None)
+    again, sender = spooled(0, inline(tmp_path))
+    assert queue_of(again).total == 17
+    taker(again, browser="true", **{"browser-end": "false"})
+    put_all(sender, range(51, 60))
+    expected = [*range(0, 50, 3), *range(51, 60)]
+    peer = taker(again, ack="client-individual")
+    frames = messages(peer)
+    assert [int(frame.body) for frame in frames] == expected
+    assert queue_of(again).total == len(expected)
+    peer.ack(frames[0])
+    peer.lose()
+    assert drain(again.peer()) == expected[1:]
+    assert again.store._writer.leftovers.counts == ({1: 32} if waits else {})
+    monkeypatch.setattr(SqliteStore, "_remove_leftovers", remove)
+    give_up = time.monotonic() + patience(20)
+    while again.store._writer.leftovers.counts:
+        assert time.monotonic() < give_up
+        again.wait(1)
+    settle(again)
+    assert not list(tmp_path.glob("bodies/*"))
+    assert again.store.damage.findings == 0
+    again.store.close()
+    assert check(tmp_path).record == {**check(tmp_path).record, "whole": True, "messages": 0}
+
+
+def test_a_disk_that_fails_stops_their_producers_and_loses_none():
+    bench, sender = spooled(0, FaultyStore(), max_queue_octets=200)
+    put_all(sender, range(9))
+    bench.store.faulty = True
+    number = fill_up(bench, sender, 9, 300)
+    bench.wait(2)
+    assert queue_of(bench).total == number
+    assert {bool(message.persistent) for message in queue_of(bench).messages} == {False}, "they are back in memory"
+    bench.store.faulty = False
+    bench.wait(5)
+    assert drain(bench.peer()) == list(range(number))
+    assert not queue_of(bench).blocked
+    sender.put(QUEUE, "more", receipt="r")
+    assert sender.next("RECEIPT")
+
+
+def test_their_producers_wait_for_a_slow_disk(monkeypatch):
+    monkeypatch.setattr("stompcodec.broker.storage.journal._MOST_PENDING", 5)
+    bench, sender = spooled(0, FaultyStore(background=True))
+    number = 0
+    while not bench.broker.journal.blocked:
+        sender.put(QUEUE, str(number))
+        number += 1
+    assert 9 < number < 21
+    for _ in range(5):
+        if bench.store.job is not None:
+            commit(bench)
+    assert not bench.broker.journal.blocked
+    bench.store.background = False
+    assert drain(bench.peer()) == list(range(number))
+
+
+def test_they_leave_space_on_the_disk_to_persistent_messages():
+    """Their producers wait from twice `store_free` on. Persistent messages are taken until there is less than it."""
+    store, free = SmallStore(), 100 * MIB
+    bench, sender = spooled(50, store, max_queue_octets=200, store_free=free)
+
+    def room(octets):
+        store.left = octets
+        bench.wait(1.5)
+
+    room(2 * free)
+    put_all(sender, range(50, 60))
+    assert (queue_of(bench).count, len(list(store.load()))) == (3, 58)
+    room(2 * free - 1)
+    number = fill_up(bench, sender, 60)
+    assert len(list(store.load())) == 58
+    other = bench.peer()
+    room(free)
+    other.put("/queue/b", "kept", persistent="true", receipt="r")
+    assert other.next("RECEIPT")
+    room(free - 1)
+    other.put("/queue/b", "refused", persistent="true", receipt="r")
+    assert refusal(other) == "the disk is full"
+    room(10 * free)
+    peer = bench.peer()
+    assert (drain(peer), bool(queue_of(bench).blocked)) == (list(range(number)), False)
+    peer.lose()
+    put_all(sender, range(9))
+    assert queue_of(bench).count == 3
+
+
+@pytest.mark.parametrize("persistent", ["true", "false"])
+def test_memory_does_not_grow_with_them(tmp_path, persistent):
+    """After a commit for each message, and while some are delivered: objects, and bytes of the account."""
+    bench, sender = spooled(0, inline(tmp_path))
+    account = bench.broker.account
+    put_all(sender, ["x" * 1000] * 101, persistent=persistent)
+    before = account.used
+    put_all(sender, ["x" * 1000] * 499, persistent=persistent)
+    kinds = Counter(type(one) for one in gc.get_objects())
+    assert kinds[Message] < 20
+    assert kinds[Batch] < 5
+    assert account.used == before
+    peer = taker(bench, ack="client-individual", prefetch_count="10")
+    for _ in range(10):
+        for frame in peer.take():
+            peer.ack(frame)
+        assert account.used - before < 60_000
+    bench.store.close()

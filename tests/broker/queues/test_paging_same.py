@@ -1,25 +1,20 @@
 """What a client sees is the same with a window of one message, of three, and with all messages in memory."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from typing import Any
-
 import pytest
-from broker.harness import Bench, FaultyStore, Peer
+from broker.harness import Bench, FaultyStore
+from broker.moves import client, transaction
+from broker.paged import QUEUE
 
-from stompcodec import Frame, Parser
+from stompcodec import Parser
 from stompcodec.broker.config import DIALECTS
 
-QUEUE = "/queue/a"
 #: All messages are in memory.
 ALL = 100_000
 
-Script = Callable[["Stage"], None]
-SCRIPTS: list[Script] = []
+SCRIPTS = []
 
 
-def script(function: Script) -> Script:
+def script(function):
     SCRIPTS.append(function)
     return function
 
@@ -27,20 +22,16 @@ def script(function: Script) -> Script:
 class Stage:
     """A broker with a window, its restarts, and what its clients see."""
 
-    def __init__(self, most: int, config: dict[str, Any]) -> None:
+    def __init__(self, most, config):
         self.config = {"window_messages": most, **config}
-        self.store = FaultyStore()
-        self.seen: list[Any] = []
+        #: What clients saw, and whether messages were paged.
+        self.store, self.seen, self.paged = FaultyStore(), [], False
         self.bench = Bench(self.store, **self.config)
-        #: Messages were paged.
-        self.paged = False
 
-    def peer(self, client: str | None = None) -> Peer:
-        peer = self.bench.peer(connect=False)
-        peer.connect(**({"client-id": client} if client else {}))
-        return peer
+    def peer(self, client_id=""):
+        return client(self.bench, client_id)
 
-    def fill(self, count: int = 30, destination: str = QUEUE, **headers: str) -> Peer:
+    def fill(self, count=30, destination=QUEUE, **headers):
         """Send numbers. A header of several words gives each message the next one of them."""
         sender = self.peer()
         for number in range(count):
@@ -49,36 +40,41 @@ class Stage:
         self.look()
         return sender
 
-    def look(self) -> None:
+    def look(self):
         self.paged = self.paged or bool(self.bench.broker.journal.paged)
 
-    def restart(self) -> None:
+    def restart(self):
         self.finish()
         date = self.bench.date
         self.bench = Bench(self.store, **self.config)
         self.bench.date = date
         self.look()
 
-    def finish(self) -> None:
+    def finish(self):
         """Let the store write what it has to."""
         while self.store.job is not None:
             self.store.finish(at_once=True)
             self.bench.turn()
 
-    def wait(self, seconds: float) -> None:
+    def wait(self, seconds):
         for _ in range(round(seconds * 2)):
             self.bench.date += 0.5
             self.bench.wait(0.5)
 
-    def see(self, peer: Peer, note: str = "") -> list[Frame]:
+    def see(self, peer, note=""):
         """Note what a client has got, and return its messages."""
         frames = peer.take()
-        self.seen.append(
-            (note, [(frame.command, frame.body, frame.get("redelivered"), frame.get("message")) for frame in frames])
-        )
+        told = [(frame.command, frame.body, frame.get("redelivered"), frame.get("message")) for frame in frames]
+        self.seen.append((note, told))
         return [frame for frame in frames if frame.command == "MESSAGE"]
 
-    def drain(self, note: str = "", destination: str = QUEUE, **headers: str) -> Peer:
+    def settle(self, peer, rounds, command="ACK"):
+        """Settle each message that comes."""
+        for _ in range(rounds):
+            for frame in self.see(peer):
+                peer.ack(frame, command)
+
+    def drain(self, note="", destination=QUEUE, **headers):
         peer = self.peer()
         peer.subscribe(destination, **headers)
         self.see(peer, note)
@@ -86,20 +82,18 @@ class Stage:
 
 
 @script
-def dead_letters_are_paged_too(stage: Stage) -> None:
+def dead_letters_are_paged_too(stage):
     stage.fill(20)
     taker = stage.peer()
     taker.subscribe(QUEUE, ack="client-individual", prefetch_count="3")
-    for _ in range(120):
-        for frame in stage.see(taker):
-            taker.nack(frame)
+    stage.settle(taker, 120, "NACK")
     stage.look()
     stage.restart()
     stage.drain("dead", "/queue/DLQ.a", ack="client-individual", prefetch_count="3")
 
 
 @script
-def selectors(stage: Stage) -> None:
+def selectors(stage):
     stage.fill(color="red blue blue green", priority="4 4 4 4 4 4 9 0")
     stage.drain("none", selector="color = 'black'")
     stage.drain("red", selector="color = 'red'", ack="client-individual", prefetch_count="2").lose()
@@ -110,22 +104,18 @@ def selectors(stage: Stage) -> None:
 
 
 @script
-def groups(stage: Stage) -> None:
+def groups(stage):
     stage.fill(JMSXGroupID="a b c")
     stage.restart()
     first = stage.drain(ack="client-individual", prefetch_count="3")
-    for _ in range(4):
-        for frame in stage.see(first):
-            first.ack(frame)
+    stage.settle(first, 4)
     second = stage.drain("has no group", ack="client-individual", prefetch_count="3")
     first.lose()
-    for _ in range(30):
-        for frame in stage.see(second):
-            second.ack(frame)
+    stage.settle(second, 30)
 
 
 @script
-def browsers(stage: Stage) -> None:
+def browsers(stage):
     stage.fill()
     stage.drain("all", browser="true", **{"browser-end": "true"})
     stage.drain("from", browser="true", **{"browser-end": "true", "from-seq": "17"})
@@ -138,7 +128,7 @@ def browsers(stage: Stage) -> None:
 
 
 @script
-def received_one_by_one(stage: Stage) -> None:
+def received_one_by_one(stage):
     stage.fill(10, color="red blue")
     stage.restart()
     peer = stage.peer()
@@ -149,7 +139,7 @@ def received_one_by_one(stage: Stage) -> None:
 
 
 @script
-def expiry(stage: Stage) -> None:
+def expiry(stage):
     stage.fill(30, expiration="1000 60000 5000")
     stage.wait(3)
     stage.restart()
@@ -159,27 +149,25 @@ def expiry(stage: Stage) -> None:
 
 
 @script
-def transactions(stage: Stage) -> None:
+def transactions(stage):
     sender = stage.fill(10)
     for end in ("COMMIT", "ABORT", "COMMIT"):
-        sender.send("BEGIN", transaction="t")
-        for number in range(10):
-            sender.put(QUEUE, f"{end} {number}", persistent="true", transaction="t")
-        sender.put(QUEUE, f"before {end}", persistent="true")
-        sender.send(end, transaction="t")
+        with transaction(sender, end):
+            for number in range(10):
+                sender.put(QUEUE, f"{end} {number}", persistent="true", transaction="t")
+            sender.put(QUEUE, f"before {end}", persistent="true")
     taker = stage.drain(ack="client-individual", prefetch_count="6")
     for end in ("ABORT", "COMMIT", "ABORT", "COMMIT"):
         frames = stage.see(taker)
-        taker.send("BEGIN", transaction="t")
-        for frame in frames:
-            taker.ack(frame, transaction="t")
-        taker.send(end, transaction="t")
+        with transaction(taker, end):
+            for frame in frames:
+                taker.ack(frame, transaction="t")
     taker.lose()
     stage.drain("rest")
 
 
 @script
-def durable_subscriptions(stage: Stage) -> None:
+def durable_subscriptions(stage):
     durable = {"durable-subscription-name": "n", "activemq.subscriptionName": "n", "durable": "true"}
     durable |= {"auto-delete": "false", "persistent": "true"}
     for selector in ({}, {"selector": "color = 'red'"}):
@@ -189,8 +177,7 @@ def durable_subscriptions(stage: Stage) -> None:
         stage.fill(30, "/topic/t", color="red blue")
         reader = stage.peer("ada")
         reader.subscribe("/topic/t", id="n", ack="client-individual", prefetch_count="4", **durable, **selector)
-        for frame in stage.see(reader):
-            reader.ack(frame)
+        stage.settle(reader, 1)
         reader.lose()
         stage.restart()
         reader = stage.peer("ada")
@@ -201,7 +188,7 @@ def durable_subscriptions(stage: Stage) -> None:
 
 
 @script
-def a_queue_that_expires(stage: Stage) -> None:
+def a_queue_that_expires(stage):
     stage.fill(20, **{"x-expires": "3000"})
     stage.fill(10, delay="60000", **{"x-expires": "3000"})
     stage.wait(40)
@@ -212,7 +199,7 @@ def a_queue_that_expires(stage: Stage) -> None:
 
 @pytest.mark.parametrize("dialect", sorted(DIALECTS))
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.__name__)
-def test_a_client_sees_the_same(script: Script, dialect: str) -> None:
+def test_a_client_sees_the_same(script, dialect):
     config = {"max_attempts": 3, "dead_letter_expired": True, **DIALECTS[dialect]}
     stages = [Stage(most, config) for most in (ALL, 1, 3)]
     for stage in stages:

@@ -1,23 +1,35 @@
-"""No turn does more than a share of what there is to do: others are served in between. Counted, not timed."""
+"""No turn does more than a share of what there is to do, and none costs more in a deeper queue: others are served.
 
-from __future__ import annotations
+Messages, operations of the store and bytecode instructions are counted; nothing is timed.
+"""
+
+import asyncio
+from functools import partial
 
 import pytest
-from broker.harness import Bench, Peer
+from broker.bytecodes import bytecodes
+from broker.harness import Bench
 from broker.loop import MOST, QUEUE, Loop
+from broker.moves import client, commit, messages, put_all, refusal
+from broker.sockets import Client, send
+from patience import patience
 
-from stompcodec import serialize
+from stompcodec import BACKEND, serialize
 from stompcodec.broker.loop_quota import AT_ONCE, FEW
+from stompcodec.broker.message import Message
+from stompcodec.broker.queues import paging
+from stompcodec.broker.queues.backlog import Fifo
+from stompcodec.broker.sessions import plain
 from stompcodec.broker.storage import journal
 from stompcodec.codec import Frame
 
 #: More than twice what a turn may do.
 MANY = 7 * AT_ONCE
 TOPIC = "/topic/a"
-NAMED = "durable-subscription-name"
+NAMED = {"durable-subscription-name": "n"}
 
 
-def fill(bench: Loop, destination: str = QUEUE, count: int = MANY, *, persistent: bool = True, **headers: str) -> None:
+def fill(bench, destination=QUEUE, count=MANY, *, persistent=True, **headers):
     sender = bench.peer()
     pairs = {"destination": destination, **headers, **({"persistent": "true"} if persistent else {})}
     for start in range(0, count, AT_ONCE):
@@ -27,36 +39,46 @@ def fill(bench: Loop, destination: str = QUEUE, count: int = MANY, *, persistent
     sender.lose()
 
 
-def numbers(peer: Peer) -> list[int]:
-    return [int(frame.body) for frame in peer.take() if frame.command == "MESSAGE"]
+def numbers(peer):
+    return [int(frame.body) for frame in messages(peer)]
 
 
-def start(peer: Peer, destination: str = QUEUE, **headers: str) -> None:
+def receive(peer, command, body=b"", **headers):
+    """Have the broker read a frame, and no turn."""
+    peer.session.receive(peer.octets_of(command, body, **headers), 0.0)
+
+
+def start(peer, destination=QUEUE, **headers):
     """SUBSCRIBE, and no turn."""
-    peer.session.receive(peer.octets_of("SUBSCRIBE", destination=destination, id="1", **headers), 0.0)
+    receive(peer, "SUBSCRIBE", destination=destination, id="1", **headers)
 
 
-WAYS = {
-    "queue": {},
-    "selector": {"selector": "a IS NULL"},
-    "exclusive": {"exclusive": "true"},
-    "credit": {"credit": "1000000"},
-}
+def store_one(peer, destination="/queue/b"):
+    """SEND a stored message, and no turn."""
+    receive(peer, "SEND", destination=destination, persistent="true", receipt="s")
+
+
+@pytest.fixture
+def bench():
+    return Loop()
+
+
+# ---- beside active sessions ----
 
 
 @pytest.mark.parametrize("window", [100, 100_000])
-@pytest.mark.parametrize("way", WAYS)
-def test_beside_active_sessions_a_turn_does_little(way: str, window: int) -> None:
+@pytest.mark.parametrize("way", [{}, {"selector": "a IS NULL"}, {"exclusive": "true"}, {"credit": "1000000"}])
+def test_beside_active_sessions_a_turn_does_little(way, window):
     """A receipt waits for few messages of the drain, and for a commit of few removals."""
     bench = Loop(window_messages=window)
     fill(bench, count=3 * AT_ONCE)
     peer, sender = bench.peer(), bench.peer()
     bench.broker.quota.heard = bench.now  # the shell says so
-    start(peer, **WAYS[way])
-    got: list[int] = []
+    start(peer, **way)
+    got = []
     while len(got) < 3 * AT_ONCE:
         bench.store.largest = 0
-        sender.session.receive(sender.octets_of("SEND", destination="/queue/b", persistent="true", receipt="s"), 0.0)
+        store_one(sender)
         before = len(got)
         assert bench.one_turn() <= 6 * FEW + 2
         assert [frame.command for frame in sender.take()] == ["RECEIPT"], "in this turn"
@@ -66,55 +88,142 @@ def test_beside_active_sessions_a_turn_does_little(way: str, window: int) -> Non
     assert got == list(range(3 * AT_ONCE))
 
 
-def test_new_messages_do_not_overtake_what_waits_for_the_disk() -> None:
-    bench = Loop()
+def test_a_stored_message_does_not_wait_for_the_removals_of_others(monkeypatch):
+    """A queue is being drained, with removals that wait for the next commit."""
+    monkeypatch.setattr(journal, "_FEW_GONE", 3 * FEW)
+    bench = Loop(background=True)
+    put_all(bench.peer(), range(12 * FEW), persistent="true")
+    commit(bench)
+    if bench.store.job:
+        bench.store.finish()
+    sender = bench.peer()
+    store_one(sender)  # few removals a commit, since somebody waits
+    bench.turn()
+    commit(bench)
+    assert [frame.command for frame in sender.take()] == ["RECEIPT"]
+    bench.broker.quota.heard = bench.now
+    start(bench.peer())
+    bench.one_turn()
+    assert bench.store.job is None
+    assert (removed := bench.store.pending) >= FEW
+
+    store_one(sender)
+    bench.one_turn()
+    batch = bench.store.job[0]
+    assert (len(batch._puts), len(batch._removes)) == (1, 0)
+    bench.store.finish()
+    bench.one_turn()
+    assert [frame.command for frame in sender.take()] == ["RECEIPT"]
+    while bench.store.job is None:
+        bench.one_turn()
+    assert len(bench.store.job[0]._removes) >= removed
+
+
+@pytest.fixture(params=[True, False], ids=["c", "python"])
+def road(request):
+    """Frames are read in C, or in Python."""
+    if plain.EXTENSION is not None:
+        plain.EXTENSION.switch(request.param)
+
+
+def behind(bench, sender):
+    """Put messages into a queue at once."""
+    message = sender.octets_of("SEND", destination=QUEUE, persistent="true")
+    sender.session.receive(message * 12 * FEW, 0.0)
+    bench.turn()
+    bench.broker.quota.heard = bench.now
+    return message, bench.broker.queues["/", QUEUE]
+
+
+@pytest.mark.usefixtures("road")
+def test_a_queue_that_fell_behind_catches_up_with_its_sender():
+    """Its consumer can take all; but beside active sessions a turn delivers few messages, and its sender has more."""
+    bench = Bench()
+    sender, taker = bench.peer(), bench.peer()
+    taker.subscribe(QUEUE)
+    taker.session.writable(False, bench.now)
+    message, queue = behind(bench, sender)
+    assert queue.count == 12 * FEW
+    taker.session.writable(True, bench.now)
+    turns = 0
+    while queue.count:
+        if not sender.session.paused:
+            sender.session.receive(message * 2 * FEW, 0.0)  # more than leave in a turn
+        list(bench.broker.turn(bench.now))
+        turns += 1
+        assert queue.count < 24 * FEW
+        assert turns < 48 * FEW
+    assert not queue.blocked
+
+
+@pytest.mark.usefixtures("road")
+@pytest.mark.parametrize("end", ["slow", "lost", "suspended", "deleted"])
+def test_a_sender_waits_no_longer_than_its_queue_catches_up(end):
+    bench = Bench()
+    sender, taker = bench.peer(), bench.peer()
+    message, queue = behind(bench, sender)
+    start(taker)
+    sender.session.receive(message, 0.0)
+    assert sender.session.paused
+    assert list(queue.blocked) == [sender.session]
+    {
+        "slow": lambda: taker.session.writable(False, bench.now),
+        "lost": lambda: taker.session.lost(bench.now),
+        "suspended": queue.suspend,
+        "deleted": queue.delete,
+    }[end]()
+    bench.turn()
+    assert (sender.session.paused, bool(queue.blocked)) == (False, False)
+
+
+# ---- a share at a time ----
+
+
+def test_new_messages_do_not_overtake_what_waits_for_the_disk(bench):
     fill(bench)
     bench.store.background = True
     peer, sender = bench.peer(), bench.peer()
     start(peer)
-    late = 0
     while bench.store.job is None or bench.store.pending < FEW:
         bench.one_turn()
-    for _ in range(200):
-        sender.session.receive(sender.octets_of("SEND", b"%d" % (MANY + late), destination=QUEUE), 0.0)
-        late += 1
+
+    def turn():
         bench.one_turn()
         if bench.store.job is not None:
             bench.store.finish()
+
+    for number in range(200):
+        receive(sender, "SEND", b"%d" % (MANY + number), destination=QUEUE)
+        turn()
     while not bench.rests or bench.store.job is not None:
-        if bench.store.job is not None:
-            bench.store.finish()
-        bench.one_turn()
-    assert numbers(peer) == list(range(MANY + late))
+        turn()
+    assert numbers(peer) == list(range(MANY + 200))
 
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    ("persistent", "waiting"),
-    [(True, "nobody"), (True, "an auto consumer"), (True, "one that picks"), (False, "nobody")],
+    ("persistent", "waiting"), [(True, None), (True, {}), (True, {"selector": "a IS NULL"}), (False, None)]
 )
-def test_a_lost_session_gives_back_a_share_at_a_time(persistent: bool, waiting: str) -> None:
-    bench = Loop()
+def test_a_lost_session_gives_back_a_share_at_a_time(bench, persistent, waiting):
+    """To nobody, or to one that waits."""
     fill(bench, persistent=persistent)
-    loser = bench.peer()
+    loser, next_one, late = bench.peer(), bench.peer(), bench.peer()
     loser.subscribe(QUEUE, ack="client")
     assert numbers(loser) == list(range(MANY))
-    next_one = bench.peer()
-    if waiting != "nobody":
-        start(next_one, **({} if waiting == "an auto consumer" else {"selector": "a IS NULL"}))
+    if waiting is not None:
+        start(next_one, **waiting)
     loser.session.lost(0.0)
-    late = bench.peer()
-    late.session.receive(late.octets_of("SEND", b"%d" % MANY, destination=QUEUE), 0.0)
+    receive(late, "SEND", b"%d" % MANY, destination=QUEUE)
     bench.watch(2 * MOST)
-    if waiting == "nobody":
+    if waiting is None:
         start(next_one)
         bench.watch(2 * MOST)
-    frames = [frame for frame in next_one.take() if frame.command == "MESSAGE"]
+    frames = messages(next_one)
     assert [int(frame.body) for frame in frames] == list(range(MANY + 1))
     assert {frame.get("redelivered") for frame in frames[:-1]} == {"true"}
 
 
-def test_messages_that_come_back_from_two_at_once_keep_their_order() -> None:
+def test_messages_that_come_back_from_two_at_once_keep_their_order():
     bench = Loop(prefetch=MANY // 2)
     fill(bench)
     losers = [bench.peer() for _ in range(2)]
@@ -129,54 +238,43 @@ def test_messages_that_come_back_from_two_at_once_keep_their_order() -> None:
     assert numbers(next_one) == list(range(MANY))
 
 
-@pytest.mark.parametrize("how", ["deleted", "lost"])
-def test_a_queue_that_ends_while_messages_come_back(how: str) -> None:
+@pytest.mark.parametrize("lost", [False, True])
+def test_a_queue_that_ends_while_messages_come_back(bench, lost):
     """They go from the store, too."""
-    bench = Loop()
-    peer = bench.peer(connect=False)
-    peer.connect(client_id="c")
-    peer.subscribe(TOPIC, ack="client", **{NAMED: "n"})
+    peer = client(bench)
+    peer.subscribe(TOPIC, ack="client", **NAMED)
     fill(bench, TOPIC)
     bench.watch(2 * MOST)
     assert len(bench.store.bodies) == MANY
-    if how == "deleted":
-        peer.session.receive(peer.octets_of("UNSUBSCRIBE", id="1", **{NAMED: "n"}), 0.0)
-    else:
+    if lost:
         peer.session.lost(0.0)
-        ender = bench.peer(connect=False)
-        ender.connect(client_id="c")
-        ender.session.receive(ender.octets_of("UNSUBSCRIBE", id="1", **{NAMED: "n"}), 0.0)
+    receive(client(bench) if lost else peer, "UNSUBSCRIBE", id="1", **NAMED)
     bench.watch()
     assert not bench.store.bodies
     bench.turn()
 
 
-def test_a_durable_subscription_ends_a_share_at_a_time() -> None:
+def test_a_durable_subscription_ends_a_share_at_a_time(bench):
     """And what is left of it is not that of a new one of the same name, even if the broker is killed meanwhile."""
-    bench = Loop()
-    peer = bench.peer(connect=False)
-    peer.connect(client_id="c")
-    peer.subscribe(TOPIC, **{NAMED: "n"})
+    peer = client(bench)
+    peer.subscribe(TOPIC, **NAMED)
     peer.lose()
     fill(bench, TOPIC)
-    peer = bench.peer(connect=False)
-    peer.connect(client_id="c")
-    peer.session.receive(peer.octets_of("UNSUBSCRIBE", id="1", receipt="gone", **{NAMED: "n"}), 0.0)
+    peer = client(bench)
+    receive(peer, "UNSUBSCRIBE", id="1", receipt="gone", **NAMED)
     assert bench.one_turn() <= MOST
     assert peer.next().headers["receipt-id"] == "gone"
-    start(peer, TOPIC, ack="client", **{NAMED: "n"})
-    peer.session.receive(peer.octets_of("SEND", b"-1", destination=TOPIC, persistent="true"), 0.0)
+    start(peer, TOPIC, ack="client", **NAMED)
+    receive(peer, "SEND", b"-1", destination=TOPIC, persistent="true")
     bench.one_turn()
     assert 2 < len(bench.store.bodies) < MANY
     assert numbers(peer) == [-1]
-    again = Bench(bench.store)
-    ghost = again.peer(connect=False)
-    ghost.connect(client_id="c")
-    ghost.subscribe(TOPIC, **{NAMED: "n"})
+    ghost = client(Bench(bench.store))
+    ghost.subscribe(TOPIC, **NAMED)
     assert numbers(ghost) == [-1]
 
 
-def test_expired_messages_go_a_share_at_a_time() -> None:
+def test_expired_messages_go_a_share_at_a_time():
     bench = Loop(dead_letter_expired=True)
     fill(bench, expires=str(int((bench.date + 10) * 1000)))
     fill(bench, count=10)
@@ -192,8 +290,7 @@ def test_expired_messages_go_a_share_at_a_time() -> None:
     assert numbers(peer) == list(range(10))
 
 
-def test_delayed_messages_come_a_share_at_a_time() -> None:
-    bench = Loop()
+def test_delayed_messages_come_a_share_at_a_time(bench):
     fill(bench, delay="10000")
     bench.date += 20
     done, queue = 0, bench.broker.queues["/", QUEUE]
@@ -209,7 +306,7 @@ def test_delayed_messages_come_a_share_at_a_time() -> None:
     assert numbers(peer) == list(range(MANY))
 
 
-def test_many_sessions_that_wait_go_on_a_share_at_a_time() -> None:
+def test_many_sessions_that_wait_go_on_a_share_at_a_time():
     bench = Loop(max_queue_messages=2, max_connections=10**5)
     senders = [bench.peer(connect=False) for _ in range(5 * AT_ONCE // 2)]
     for peer in senders:
@@ -217,66 +314,58 @@ def test_many_sessions_that_wait_go_on_a_share_at_a_time() -> None:
     bench.turn()
     waiting = sum(peer.session.paused for peer in senders)
     assert waiting > 2 * AT_ONCE
-    queue = bench.broker.queues["/", QUEUE]
-    reader = bench.peer()
-    start(reader)
+    start(bench.peer())
     while waiting:
         bench.one_turn()
-        left = sum(peer.session.paused for peer in senders)
-        assert waiting - left <= AT_ONCE
-        waiting = left
-    assert not queue.blocked
+        still = sum(peer.session.paused for peer in senders)
+        assert waiting - still <= AT_ONCE
+        waiting = still
+    assert not bench.broker.queues["/", QUEUE].blocked
 
 
 @pytest.mark.long
 @pytest.mark.parametrize(("attempts", "other"), [(1, "auto"), (6, None), (6, "client")])
-def test_a_nack_of_very_many_is_done_a_share_at_a_time(attempts: int, other: str | None) -> None:
+def test_a_nack_of_very_many_is_done_a_share_at_a_time(attempts, other):
     bench = Loop(max_attempts=attempts)
     fill(bench)
-    peer = bench.peer()
+    peer, second = bench.peer(), bench.peer()
     peer.subscribe(QUEUE, ack="client", prefetch_count=str(MANY))
     last = peer.take()[-1]
     if other is not None:
-        start(second := bench.peer(), ack=other)
-    peer.session.receive(peer.octets_of("NACK", id=last.headers["ack"], receipt="all"), 0.0)
+        start(second, ack=other)
+    receive(peer, "NACK", id=last.headers["ack"], receipt="all")
     bench.watch(2 * MOST)
     frames = peer.take()
     assert [frame.headers["receipt-id"] for frame in frames if frame.command == "RECEIPT"] == ["all"]
-    again = [int(frame.body) for frame in frames if frame.command == "MESSAGE"]
-    others = [] if other is None else numbers(second)
+    again, others = [int(frame.body) for frame in frames if frame.command == "MESSAGE"], numbers(second)
     if attempts == 1:
         assert again == others == []
         assert bench.broker.queues["/", "/queue/DLQ.a"].total == MANY
     else:
         assert sorted(again + others) == list(range(MANY))
-        assert again == sorted(again)
-        assert others == sorted(others)
+        assert (again, others) == (sorted(again), sorted(others))
 
 
-def test_a_browser_takes_very_many_a_share_at_a_time() -> None:
-    bench = Loop()
+def test_a_browser_takes_very_many_a_share_at_a_time(bench):
     fill(bench)
     peer = bench.peer()
     peer.subscribe(QUEUE, ack="client", browser="true", browser_end="true", prefetch_count=str(MANY + 1))
     bench.watch()
     shown = [frame for frame in peer.take() if frame.body]
-    octets = peer.octets_of("ACK", id=shown[-1].headers["ack"], receipt="all")
-    peer.session.receive(octets, 0.0)
+    receive(peer, "ACK", id=shown[-1].headers["ack"], receipt="all")
     bench.watch()
     assert peer.next().headers["receipt-id"] == "all"
-    assert not bench.store.bodies
-    assert bench.broker.queues["/", QUEUE].count == 0
+    assert (bench.store.bodies, bench.broker.queues["/", QUEUE].count) == ([], 0)
 
 
 @pytest.mark.parametrize("consuming", [True, False])
-def test_a_long_transaction_takes_effect_a_share_at_a_time(consuming: bool) -> None:
-    bench = Loop()
+def test_a_long_transaction_takes_effect_a_share_at_a_time(bench, consuming):
     peer, reader = bench.peer(), bench.peer()
     if consuming:
         start(reader)
     peer.send("BEGIN", transaction="t")
-    fill_frames = [Frame("SEND", {"destination": QUEUE, "transaction": "t"}, b"%d" % number) for number in range(MANY)]
-    peer.session.receive(b"".join(map(serialize, fill_frames)), 0.0)
+    sends = (Frame("SEND", {"destination": QUEUE, "transaction": "t"}, b"%d" % number) for number in range(MANY))
+    peer.session.receive(b"".join(map(serialize, sends)), 0.0)
     octets = peer.octets_of("COMMIT", transaction="t", receipt="c")
     peer.session.receive(octets + peer.octets_of("SEND", b"%d" % MANY, destination=QUEUE, receipt="r"), 0.0)
     bench.watch()
@@ -287,16 +376,208 @@ def test_a_long_transaction_takes_effect_a_share_at_a_time(consuming: bool) -> N
     assert numbers(reader) == list(range(MANY + 1))
 
 
-def test_a_long_transaction_that_cannot_be_is_not_at_all() -> None:
+def test_a_long_transaction_that_cannot_be_is_not_at_all():
     bench = Loop(max_destinations=8, prefetch=10, max_attempts=2)
     peer = bench.peer()
     peer.send("BEGIN", transaction="t")
     for number in range(3 * AT_ONCE):
-        name = QUEUE if number < 2 * AT_ONCE else f"/queue/{number}"
-        peer.session.receive(peer.octets_of("SEND", b"1", destination=name, transaction="t"), 0.0)
+        receive(peer, "SEND", destination=QUEUE if number < 2 * AT_ONCE else f"/queue/{number}", transaction="t")
     if not peer.session.ended:
-        peer.session.receive(peer.octets_of("COMMIT", transaction="t", receipt="c"), 0.0)
+        receive(peer, "COMMIT", transaction="t", receipt="c")
     bench.watch(10**9)
-    assert peer.error().headers["message"] == "too many destinations"
+    assert refusal(peer) == "too many destinations"
     queue = bench.broker.queues.get(("/", QUEUE))
     assert queue is None or queue.count == 0
+
+
+# ---- the cost of a frame and of a turn does not depend on the depth of a queue ----
+
+#: The parser in Python has instructions of its own: they are not the broker's.
+counted = pytest.mark.skipif(BACKEND != "c", reason="counts the broker, not the parser in Python")
+
+
+class Line(Fifo):
+    """A line that nobody may look through."""
+
+    def __iter__(self):
+        raise AssertionError("all messages are looked at")
+
+    def copy(self):
+        raise AssertionError("all messages are copied")
+
+
+def deepen(bench, count, line):
+    """Fill a queue with `count` messages, without a frame for each."""
+    queue = bench.broker.virtual_host("/").destinations.queue(QUEUE)
+    queue.messages.line = line
+    for _ in range(count):
+        message = Message(b"%d", 0, QUEUE, b"\n\0")
+        bench.broker.place(message)
+        queue.load(message)
+    return queue
+
+
+DEEDS = {
+    "priority": ("SEND", {"priority": "9"}),
+    "group": ("SEND", {"JMSXGroupID": "a"}),
+    "selector": ("SUBSCRIBE", {"id": "1", "selector": "a = 1"}),
+    "exclusive": ("SUBSCRIBE", {"id": "1", "exclusive": "true", "ack": "client", "prefetch-count": "10"}),
+    "consumer of priority": ("SUBSCRIBE", {"id": "1", "x-priority": "7", "ack": "client", "prefetch-count": "10"}),
+    "browser": ("SUBSCRIBE", {"id": "1", "browser": "true", "ack": "client", "prefetch-count": "10"}),
+    "browser from now on": ("SUBSCRIBE", {"id": "1", "browser": "true", "from-seq": "-1"}),
+    "receive": ("RECEIVE", {"id": "1", "selector": "a IS NULL"}),
+}
+
+
+@counted
+@pytest.mark.long
+@pytest.mark.parametrize("deed", DEEDS)
+def test_the_first_of_its_kind_costs_the_same_however_deep_the_queue_is(deed):
+    """Frames that change a queue from a plain line into one that can be searched."""
+    command, headers = DEEDS[deed]
+    octets = serialize(Frame(command, {"destination": QUEUE, **headers}), version="1.2", commands=["RECEIVE"])
+    found = []
+    for count in (1, 2 * AT_ONCE, 20 * AT_ONCE):  # the first time pays for caches
+        bench = Loop()
+        peer = bench.peer()
+        deepen(bench, count, Line())
+
+        def do(bench=bench, peer=peer):
+            peer.session.receive(octets, 0.0)
+            bench.one_turn()
+            assert not peer.session.ended
+
+        found.append(do() if count == 1 else bytecodes(do))
+    assert found[2] <= 1.01 * found[1]
+
+
+def expire(bench, queue, each):
+    for message in list(queue.messages)[::each]:
+        message.expires = bench.date - 1
+    queue.expiry.pending = True
+    bench.now += 100
+    bench.broker.tick(bench.now)
+
+
+def give_back(bench, queue):
+    """The first and the last message come back together."""
+    queue.requeue([queue.messages.line.pop(), queue.messages.line.popleft()])
+
+
+def fail_to_store(bench, queue):
+    """The newest message has to leave again."""
+    bench.store.faulty = True
+    store_one(bench.peer(), QUEUE)
+
+
+@counted
+@pytest.mark.parametrize(
+    ("do", "gone"),
+    [(partial(expire, each=1), 1), (partial(expire, each=2), 0.5), (give_back, 0), (fail_to_store, 0)],
+    ids=["all have expired", "each second one has", "some come back", "one is not stored"],
+)
+def test_no_turn_costs_more_in_a_deeper_queue(monkeypatch, do, gone):
+    monkeypatch.setattr(paging, "_SHORT", AT_ONCE)
+    found = []
+    for count in (2 * AT_ONCE, 4 * AT_ONCE):
+        bench = Loop()
+        queue = deepen(bench, count, Fifo())
+        if gone:
+            do(bench, queue)
+            most = 0
+        else:
+            most = bytecodes(partial(do, bench, queue))
+        most = max(most, bytecodes(bench.one_turn))
+        while not bench.rests:
+            most = max(most, bytecodes(bench.one_turn))
+        found.append(most)
+        seqs = [queue.messages.line.popleft().seq for _ in range(len(queue.messages))]
+        assert seqs == sorted(seqs)
+        assert len(seqs) == queue.count == count - gone * count
+    assert found[1] <= 1.2 * found[0]
+
+
+# ---- a process with a deep durable backlog: others are served while it drains, comes back, or goes ----
+
+COUNT = 10_000
+
+
+async def deep(place, destination):
+    sender = await Client.connect(place)
+    for start in range(0, COUNT, 1000):
+        sender.send("".join(send(destination, str(n), "persistent:true") for n in range(start, start + 999)))
+        await sender.ask(send(destination, str(start + 999), "persistent:true", "receipt:r"))
+    await sender.close()
+
+
+async def answers_beside(place, main):
+    """Have another client ask until something is done, and count its answers."""
+    other, count = await Client.connect(place), 0
+    doing = asyncio.ensure_future(main)
+    while not doing.done():
+        assert (await other.ask(send("/queue/other", "", "receipt:r"))).command == "RECEIPT"
+        count += 1
+    await doing
+    await other.close()
+    return count
+
+
+async def subscribed(place, destination, *headers):
+    """Connect, as soon as an earlier session with that client-id is gone, and SUBSCRIBE."""
+    for _ in range(1000):
+        client = await Client.open(place)
+        connect = "\n".join(["CONNECT", "accept-version:1.2", "host:/", "client-id:c", "", "\0"])
+        if (await client.ask(connect)).command == "CONNECTED":
+            client.send("\n".join(["SUBSCRIBE", "id:0", f"destination:{destination}", *headers, "", "\0"]))
+            return client
+        await client.close()
+    raise AssertionError("the client-id stays in use")
+
+
+def run(tmp_path, main):
+    pytest.importorskip("click")
+    from crash.process import BrokerProcess
+
+    with BrokerProcess(tmp_path) as place:
+        asyncio.run(asyncio.wait_for(main(place), patience(120)))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("destination", "extra"), [("/queue/a", "selector:a IS NULL"), (TOPIC, "durable-subscription-name:n")]
+)
+def test_others_are_served_while_a_deep_backlog_moves(tmp_path, destination, extra):
+    async def move(place):
+        for ack in ("client", "auto"):  # the first one is lost with all that it holds
+            client = await subscribed(place, destination, f"ack:{ack}", "prefetch-count:100000", extra)
+            found = [int((await client.frame()).body) for _ in range(COUNT)]
+            assert found == list(range(COUNT)), "all of them, in order"
+            await client.close()
+
+    async def main(place):
+        client = await subscribed(place, destination, "receipt:s", extra)
+        assert (await client.frame()).command == "RECEIPT"
+        await client.close()
+        await deep(place, destination)
+        assert await answers_beside(place, move(place)) >= 2 * COUNT // 2000
+
+    run(tmp_path, main)
+
+
+@pytest.mark.long
+def test_a_durable_subscription_ends_beside_others(tmp_path):
+    named = "durable-subscription-name:n"
+
+    async def end(client):
+        client.send("\n".join(["UNSUBSCRIBE", "id:0", named, "receipt:u", "", "\0"]))
+        while (await client.frame()).command != "RECEIPT":
+            pass
+
+    async def main(place):
+        client = await subscribed(place, TOPIC, "ack:client", "prefetch-count:1", "receipt:s", named)
+        assert (await client.frame()).command == "RECEIPT"
+        await deep(place, TOPIC)
+        assert await answers_beside(place, end(client)) >= 1
+        await client.close()
+
+    run(tmp_path, main)

@@ -1,71 +1,46 @@
 """Messages that are delivered later: by whichever header says so, in queues and topics, in memory and in the store."""
 
-from __future__ import annotations
-
 import sqlite3
 from contextlib import closing
-from pathlib import Path
-from typing import Any
 
 import pytest
-from broker.harness import AtOnce, Bench, FaultyStore, Peer
-from broker.paged import QUEUE, numbers, queue_of
+from broker.harness import Bench, FaultyStore
+from broker.moves import finish, refusal, taker, transaction
+from broker.paged import QUEUE, Pages, numbers, queue_of
+from broker.storage.storing import KEY, inline
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stompcodec.broker.sessions import commit
-from stompcodec.broker.storage.sqlite import SqliteStore
-from stompcodec.errors import StoreError
-
-SPELLINGS = ["delay", "AMQ_SCHEDULED_DELAY", "x-delay"]
 
 
-def pass_time(bench: Bench, seconds: float, step: float = 0.1) -> None:
+def pass_time(bench, seconds, step=0.1):
     """Both clocks go on."""
     for _ in range(round(seconds / step)):
         bench.date += step
         bench.wait(step)
 
 
-def send(peer: Peer, body: object, delay: int, destination: str = QUEUE, **headers: str) -> None:
+def send(peer, body, delay, destination=QUEUE, **headers):
     peer.put(destination, str(body), delay=str(delay), **{"persistent": "true", **headers})
 
 
-def filled(count: int, window: int = 3, store: Any = None, **config: Any) -> tuple[Bench, Peer]:
-    """Return a broker with delayed messages, due one after the other, a second apart, and sent in another order."""
-    bench = Bench(store, window_messages=window, **config)
+def send_each_second(peer, numbers, first=1000, **headers):
+    """Messages that are due one after the other, a second apart."""
+    for place, number in enumerate(numbers):
+        send(peer, number, first + 1000 * place, **headers)
+
+
+def filled(count, store=None):
+    """Return a broker with such messages, sent in another order, and their consumer."""
+    bench = Bench(store, window_messages=3)
     sender = bench.peer()
     for number in sorted(range(count), key=lambda number: number * 7 % 10):
         send(sender, number, 1000 * (number + 1))
-    return bench, sender
+    return bench, taker(bench)
 
 
-class Pages(FaultyStore):
-    """A store whose pages of delayed messages come when it is told to give them, or cannot be read."""
-
-    def __init__(self, background: bool = False) -> None:
-        super().__init__(background)
-        self.asked: list[tuple[Any, ...]] = []
-        self.reads = 0
-        self.slow = self.broken = False
-
-    def deferred(self, *args: Any) -> None:
-        self.reads += 1
-        if self.broken:
-            args[4](lambda: args[3](StoreError("the disk is gone")))
-        elif self.slow:
-            self.asked.append(args)
-        else:
-            super().deferred(*args)
-
-    def answer(self) -> None:
-        self.slow = False
-        for args in self.asked:
-            super().deferred(*args)
-        self.asked.clear()
-
-
-@pytest.mark.parametrize("name", SPELLINGS)
+@pytest.mark.parametrize("name", ["delay", "AMQ_SCHEDULED_DELAY", "x-delay"])
 @pytest.mark.parametrize("persistent", ["true", "false"])
 @pytest.mark.parametrize("listening", [True, False])
 def test_a_message_waits_for_its_time(name, persistent, listening):
@@ -73,16 +48,14 @@ def test_a_message_waits_for_its_time(name, persistent, listening):
     sender, peer = bench.peer(), bench.peer()
     if listening:
         peer.subscribe(QUEUE, ack="client")
-    lines = f"destination:{QUEUE}\n{name}:5000\npersistent:{persistent}\nreceipt:r"
-    sender.raw(f"SEND\n{lines}\n\nlate\0".encode())
+    sender.raw(f"SEND\ndestination:{QUEUE}\n{name}:5000\npersistent:{persistent}\nreceipt:r\n\nlate\0".encode())
     assert sender.next("RECEIPT").headers["receipt-id"] == "r"
     sender.put(QUEUE, "early")
     if not listening:
         peer.subscribe(QUEUE, ack="client")
     assert peer.next("MESSAGE").body == b"early"
     pass_time(bench, 4.5)
-    assert peer.take() == []
-    assert queue_of(bench).count == 2
+    assert (peer.take(), queue_of(bench).count) == ([], 2)
     pass_time(bench, 1)
     message = peer.next("MESSAGE")
     assert (message.body, message.get("redelivered")) == (b"late", None)
@@ -94,14 +67,11 @@ def test_a_message_waits_for_its_time(name, persistent, listening):
 
 def test_one_that_is_forged_is_not_late():
     bench = Bench()
-    sender, peer = bench.peer(), bench.peer()
+    sender = bench.peer()
     sender.put(QUEUE, "x", deliver_at="99999999999999", persistent="true")
-    sender.put(QUEUE, "y", delay="100", persistent="true", **{"deliver-at": "99999999999999"})
+    sender.put(QUEUE, "y", delay="100", persistent="true", deliver_at="99999999999999")
     pass_time(bench, 1)
-    bench = Bench(bench.store)
-    peer = bench.peer()
-    peer.subscribe(QUEUE)
-    assert peer.bodies() == [b"x", b"y"]
+    assert taker(Bench(bench.store)).bodies() == [b"x", b"y"]
 
 
 def test_how_many_may_wait():
@@ -111,62 +81,54 @@ def test_how_many_may_wait():
         sender.put(QUEUE, "x", delay="5000")
     assert not sender.closed
     sender.put(QUEUE, "x", delay="5000")
-    assert sender.error().headers["message"] == "too many delayed messages"
-    assert bench.broker.queues["/", QUEUE].count == 3
+    assert refusal(sender) == "too many delayed messages"
+    assert queue_of(bench).count == 3
 
 
 # ---- those that are in the store only ----
 
 
-def test_only_those_that_are_due_first_are_in_memory() -> None:
-    bench, _sender = filled(40)
+def test_only_those_that_are_due_first_are_in_memory():
+    bench, peer = filled(40)
     queue = queue_of(bench)
-    taker = bench.peer()
-    taker.subscribe(QUEUE)
     assert (queue.total, len(bench.broker.delayed)) == (40, queue.count)
     pass_time(bench, 0.5)
     for number in range(40):
         assert queue.count <= 6
-        assert numbers(taker) == []
+        assert numbers(peer) == []
         pass_time(bench, 1)
-        assert numbers(taker) == [number]
+        assert numbers(peer) == [number]
     assert (queue.total, queue.paging, list(bench.store.load())) == (0, None, [])
     assert bench.broker.delayed.wait is None
 
 
-def test_their_bytes_are_bounded_too() -> None:
+def test_their_bytes_are_bounded_too():
     bench = Bench(window_octets=3000)
-    sender = bench.peer()
-    for number in range(40):
-        send(sender, f"{number:1000}", 1000 * (number + 1))
+    send_each_second(bench.peer(), (f"{number:1000}" for number in range(40)))
     assert queue_of(bench).octets <= 6000
-    taker = bench.peer()
-    taker.subscribe(QUEUE)
+    peer = taker(bench)
     pass_time(bench, 41)
-    assert numbers(taker) == list(range(40))
+    assert numbers(peer) == list(range(40))
 
 
-def test_a_page_that_cannot_be_read_is_read_again() -> None:
-    store = Pages()
-    bench, _sender = filled(20, store=store)
-    taker = bench.peer()
-    taker.subscribe(QUEUE)
-    store.broken = True
+def test_a_page_that_cannot_be_read_is_read_again():
+    bench, peer = filled(20, Pages())
+    bench.store.broken = True
     pass_time(bench, 30)
-    first = numbers(taker)
+    first = numbers(peer)
     assert first == list(range(len(first)))
     assert len(first) < 10
-    store.broken = False
+    bench.store.broken = False
     pass_time(bench, 3)
-    assert numbers(taker) == list(range(len(first), 20))
+    assert numbers(peer) == list(range(len(first), 20))
 
 
+NAMES, DELAYS = st.sampled_from(["/queue/a", "/queue/b"]), st.lists(st.integers(1, 60), min_size=1, max_size=5)
 STEPS = st.one_of(
-    st.tuples(st.just("send"), st.sampled_from("ab"), st.integers(1, 60), st.booleans(), st.booleans()),
-    st.tuples(st.just("send"), st.sampled_from("ab"), st.integers(1, 60), st.just(True), st.just(False)),
-    st.tuples(st.just("many"), st.sampled_from("ab"), st.lists(st.integers(1, 60), max_size=9)),
-    st.tuples(st.just("transact"), st.sampled_from("ab"), st.lists(st.integers(1, 60), min_size=1, max_size=5)),
-    st.tuples(st.just("pass"), st.integers(1, 20)),
+    st.tuples(st.just("send"), NAMES, DELAYS, st.booleans()),
+    st.tuples(st.just("send"), NAMES, DELAYS, st.just(True)),
+    st.tuples(st.just("transact"), NAMES, DELAYS),
+    st.tuples(st.just("wait"), st.integers(1, 20)),
     st.tuples(st.just("fail"), st.integers(1, 60)),
     st.tuples(st.just("restart")),
     st.tuples(st.just("commit"), st.sampled_from(["now", "later"])),
@@ -176,49 +138,32 @@ STEPS = st.one_of(
 class Model:
     """A broker with delayed messages, and what it should deliver: body, and when it is due, in tenths of a second."""
 
-    def __init__(self, window: int) -> None:
-        self.window = window
-        self.store = FaultyStore(background=False)
-        self.bodies = 0
-        self.wanted: list[tuple[float, int, str]] = []
-        self.got: list[int] = []
-        self.date = self.slow_until = 1_000_000.0
+    def __init__(self, window):
+        self.window, self.store = window, FaultyStore(background=False)
+        #: When they are due, their numbers, and whether they are persistent.
+        self.wanted, self.got = [], []
+        self.date, self.slow_until, self.count = 1_000_000.0, 1_000_000.0, 0
         self.start()
 
-    def start(self) -> None:
+    def start(self):
         self.bench = Bench(self.store, window_messages=self.window)
         self.bench.date = self.date
-        self.taker = self.bench.peer()
-        for name in "ab":
-            self.taker.subscribe(f"/queue/{name}", id=name)
+        self.taker = taker(self.bench, "/queue/a", "a")
+        self.taker.subscribe("/queue/b", "b")
 
-    def finish(self) -> None:
-        while self.store.job is not None:
-            self.store.finish(at_once=True)
-            self.bench.turn()
-
-    def send(self, name: str, delay: int, persistent: bool, _again: bool) -> None:
-        self.many(name, [delay], persistent)
-
-    def many(self, name: str, delays: list[int], persistent: bool = True) -> None:
-        sender = self.bench.peer()
+    def send(self, name, delays, persistent, sender=None, **headers):
+        sender = sender or self.bench.peer()
         for delay in delays:
-            due = self.bench.date + delay / 10
-            self.wanted.append((due, self.bodies, "persistent" if persistent else "transient"))
-            send(sender, self.bodies, delay * 100, f"/queue/{name}", persistent=str(persistent).lower())
-            self.bodies += 1
+            self.wanted.append((self.bench.date + delay / 10, self.count, persistent))
+            send(sender, self.count, delay * 100, name, **{"persistent": str(persistent).lower(), **headers})
+            self.count += 1
 
-    def transact(self, name: str, delays: list[int]) -> None:
+    def transact(self, name, delays):
         """Send some in a transaction, so that they take effect after its commit."""
-        sender = self.bench.peer()
-        sender.send("BEGIN", transaction="t")
-        for delay in delays:
-            self.wanted.append((self.bench.date + delay / 10, self.bodies, "persistent"))
-            send(sender, self.bodies, delay * 100, f"/queue/{name}", transaction="t")
-            self.bodies += 1
-        sender.send("COMMIT", transaction="t")
+        with transaction(sender := self.bench.peer()):
+            self.send(name, delays, True, sender, transaction="t")
 
-    def fail(self, delay: int) -> None:
+    def fail(self, delay):
         """A message cannot be stored."""
         self.commit("now")
         self.store.faulty = True
@@ -228,63 +173,54 @@ class Model:
         self.store.faulty = False
         self.slow_until = self.bench.date + 2  # the next commit is not at once
 
-    def commit(self, when: str) -> None:
+    def commit(self, when):
         self.store.background = when == "later"
         if when == "now":
-            self.finish()
+            while self.store.job is not None:
+                self.store.finish(at_once=True)
+                self.bench.turn()
             self.slow_until = self.bench.date + 1
 
-    def restart(self) -> None:
+    def restart(self):
         self.commit("now")
-        self.pass_(25)  # what has gone has left the store, also after a failed commit
-        self.collect()
+        self.wait(25)  # what has gone has left the store, also after a failed commit
+        self.got += numbers(self.taker)
         self.date = self.bench.date
-        self.wanted = [one for one in self.wanted if one[2] == "persistent" or one[1] in self.got]
+        self.wanted = [one for one in self.wanted if one[2] or one[1] in self.got]
         self.start()
 
-    def collect(self) -> None:
+    def check(self):
         self.got += numbers(self.taker)
-
-    def check(self) -> None:
-        self.collect()
         assert len(self.got) == len(set(self.got))
-        due = {body for at, body, _ in self.wanted if at <= self.bench.date - 0.001}
-        assert set(self.got) <= {body for at, body, _ in self.wanted if at <= self.bench.date + 0.001}
+        due = {number for at, number, _ in self.wanted if at <= self.bench.date - 0.001}
+        assert set(self.got) <= {number for at, number, _ in self.wanted if at <= self.bench.date + 0.001}
         if not self.store.background and self.bench.date > self.slow_until:
             assert set(self.got) >= due
         if not self.store.background:
             waiting = sum(queue.total for queue in self.bench.broker.queues.values())
             assert waiting >= len(self.wanted) - len(self.got)
 
-    def pass_(self, tenths: int) -> None:
+    def wait(self, tenths):
         pass_time(self.bench, tenths / 10)
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.sampled_from([1, 3, 100]), st.lists(STEPS, max_size=30))
-def test_all_come_in_their_time_whatever_happens(window: int, steps: list[tuple[Any, ...]]) -> None:
+def test_all_come_in_their_time_whatever_happens(window, steps):
     model = Model(window)
     for name, *values in steps:
-        getattr(model, "pass_" if name == "pass" else name)(*values)
+        getattr(model, name)(*values)
         model.check()
     model.commit("now")
-    model.pass_(61)
+    model.wait(61)
     model.check()
-    assert set(model.got) == {body for _, body, _ in model.wanted}
+    assert set(model.got) == {number for _, number, _ in model.wanted}
     assert model.bench.broker.delayed.wait is None
     assert all(queue.total == 0 for queue in model.bench.broker.queues.values())
     assert list(model.store.load()) == []
 
 
-# ---- what the store lacks, and what expires ----
-
-
-def stored_folder(folder: Path, window: int = 3) -> Bench:
-    """A broker with this folder, whose store works in this thread."""
-    store = SqliteStore(folder, helper=AtOnce(), page_helper=AtOnce())
-    store._writer._db.execute("PRAGMA synchronous = OFF")  # nobody cuts the power
-    return Bench(store, window_messages=window)
-
+# ---- what the store lacks, and what takes effect later ----
 
 #: What happens to two of them, and how many are missing and damaged then.
 CHANGES = {
@@ -292,7 +228,7 @@ CHANGES = {
     "index": ("DELETE FROM special WHERE key IN (?, ?)", 2, 0),
     "checksums": ("UPDATE message SET tail = tail || x'00' WHERE key IN (?, ?)", 0, 2),
     "due times": ("UPDATE special SET crc = crc + 1 WHERE key IN (?, ?)", 0, 2),
-    "sound": ("", 0, 0),
+    "sound": ("SELECT key FROM message WHERE key IN (?, ?)", 0, 0),
 }
 
 
@@ -300,29 +236,21 @@ CHANGES = {
     ("kind", "restarted"),
     [(kind, after) for kind in CHANGES for after in (False, True) if (kind, after) != ("index", True)],
 )
-def test_missing_and_damaged_ones_are_told_apart(
-    tmp_path: Path, kind: str, restarted: bool, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_missing_and_damaged_ones_are_told_apart(tmp_path, kind, restarted, caplog):
     change, missing, damaged = CHANGES[kind]
-    bench = stored_folder(tmp_path)
-    sender = bench.peer()
-    for number in range(30):
-        send(sender, number, 1000 * (number + 1))
+    bench = Bench(inline(tmp_path), window_messages=3)
+    send_each_second(bench.peer(), range(30))
     if restarted:
         bench.store.close()
-    if change:
-        with closing(sqlite3.connect(tmp_path / "messages.sqlite")) as other:
-            other.execute(change, [(1 << 45) + seq for seq in (20, 21)])
-            other.commit()
+    with closing(sqlite3.connect(tmp_path / "messages.sqlite", isolation_level=None)) as other:
+        other.execute(change, [KEY + 20, KEY + 21])
     if restarted:
-        date, bench = bench.date, stored_folder(tmp_path)
+        date, bench = bench.date, Bench(inline(tmp_path), window_messages=3)
         bench.date = date
-    taker = bench.peer()
-    taker.subscribe(QUEUE)
+    peer = taker(bench)
     pass_time(bench, 40, 0.5)
-    found = numbers(taker)
-    assert found[:19] == list(range(19))
-    lost = [message.getMessage() for message in caplog.records if "were not found" in message.getMessage()]
+    assert numbers(peer)[:19] == list(range(19))
+    lost = [record.getMessage() for record in caplog.records if "were not found" in record.getMessage()]
     assert [text.split()[0] for text in lost] == [str(missing)] * bool(missing)
     assert queue_of(bench).total == 0
     if not missing:
@@ -330,8 +258,7 @@ def test_missing_and_damaged_ones_are_told_apart(
     bench.store.close()
 
 
-def in_steps(bench: Bench) -> None:
-    """One turn of the loop."""
+def one_turn(bench):
     while bench.soon:
         bench.soon.pop(0)()
     for session in bench.broker.turn(bench.now):
@@ -339,61 +266,55 @@ def in_steps(bench: Bench) -> None:
             bench.peers[session].flush()
 
 
-def test_a_page_leaves_out_a_transaction_that_takes_effect_later(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_page_leaves_out_a_transaction_that_takes_effect_later(monkeypatch):
     monkeypatch.setattr(commit, "AT_ONCE", 5)
     store = Pages()
     bench = Bench(store, window_messages=2)
-    early, sender, late, taker = bench.peer(), bench.peer(), bench.peer(), bench.peer()
+    early, sender, late = bench.peer(), bench.peer(), bench.peer()
     for number in range(8):
         send(early, number, 1000 * (number + 1) if number < 2 else 100_000)
     store.slow = True
     pass_time(bench, 5)
     assert store.asked
-    begin, end = (sender.octets_of(name, transaction="t") for name in ("BEGIN", "COMMIT"))
     headers = {"destination": QUEUE, "persistent": "true"}
-    sends = [
-        sender.octets_of("SEND", b"%d" % number, transaction="t", delay="10000", **headers) for number in range(8, 30)
-    ]
+    begin, end = (sender.octets_of(name, transaction="t") for name in ("BEGIN", "COMMIT"))
+    inside = {"transaction": "t", "delay": "10000", **headers}
+    sends = [sender.octets_of("SEND", b"%d" % number, **inside) for number in range(8, 30)]
     sender.session.receive(b"".join([begin, *sends, end]), bench.now)
     journal = bench.broker.journal
     store.background = True
     while journal.busy is None:
-        in_steps(bench)
+        one_turn(bench)
     late.session.receive(late.octets_of("SEND", b"30", delay="110000", **headers), bench.now)
-    in_steps(bench)
+    one_turn(bench)
     store.answer()
-    in_steps(bench)
+    one_turn(bench)
     assert journal.busy is not None
     store.background = False
     store.finish()
     bench.turn()
-    taker.subscribe(QUEUE)
+    peer = taker(bench)
     pass_time(bench, 130, 1.0)
-    assert numbers(taker) == [0, 1, *range(8, 30), *range(2, 8), 30]
+    assert numbers(peer) == [0, 1, *range(8, 30), *range(2, 8), 30]
     assert (queue_of(bench).total, queue_of(bench).count, list(bench.store.load())) == (0, 0, [])
 
 
-def test_those_of_a_queue_that_is_being_removed_do_not_come_into_a_new_one_of_that_name() -> None:
+def test_those_of_a_queue_that_is_being_removed_do_not_come_into_a_new_one_of_that_name():
     store = FaultyStore(background=False)
-    bench, sender = Bench(store, window_messages=3), None
+    bench = Bench(store, window_messages=3)
     sender = bench.peer()
-    for number in range(30):
-        send(sender, number, 10_000 + 1000 * (number + 1), **{"x-expires": "5000"})
+    send_each_second(sender, range(30), 11_000, **{"x-expires": "5000"})
     queue = queue_of(bench)
     pass_time(bench, 4.5)
     store.background = True
     while not queue.closed:
         pass_time(bench, 0.1)
-    for number in range(100, 110):
-        send(sender, number, 60_000 + 1000 * (number - 99))
+    send_each_second(sender, range(100, 110), 61_000)
     pass_time(bench, 10)  # those of the old queue that were in memory would be due
-    while store.job is not None:
-        assert queue_of(bench).total == 10
-        store.finish(at_once=True)
-        bench.turn()
+    assert queue_of(bench).total == 10
+    finish(bench)
+    assert queue_of(bench).total == 10
     store.background = False
-    taker = bench.peer()
-    taker.subscribe(QUEUE)
+    peer = taker(bench)
     pass_time(bench, 90, 0.5)
-    assert numbers(taker) == list(range(100, 110))
-    assert list(store.load()) == []
+    assert (numbers(peer), list(store.load())) == (list(range(100, 110)), [])

@@ -1,14 +1,11 @@
 """A message to many subscriptions goes out over several turns. Subscribers get the same messages in the same order."""
 
-from __future__ import annotations
-
 import gc
 from itertools import count
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
-from broker.harness import Bench, Peer
+from broker.harness import Bench
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from profiles import examples
@@ -22,50 +19,44 @@ from stompcodec.broker.routing import topic
 from stompcodec.broker.sessions import plain
 from stompcodec.codec import Frame
 
-#: More than what two turns give away.
-MANY = 3 * AT_ONCE
-#: Headers of a SUBSCRIBE, and of a SEND that reaches it.
+#: More than what two turns give away, and how many of them a session has.
+MANY, EACH = 3 * AT_ONCE, 500
 PATTERN, TOPIC = "/topic/a.*", "/topic/a.b"
 #: A SEND that goes on the quick road, and ones that do not.
-SENDS: dict[str, dict[str, str]] = {
-    "plain": {},
-    "priority": {"priority": "9"},
-    "expires": {"expires": "99999999999999"},
-}
+SENDS = {"plain": {}, "priority": {"priority": "9"}, "expires": {"expires": "99999999999999"}}
+either = pytest.mark.parametrize("destination", [TOPIC, PATTERN])
 
 
-def crowd(bench: Bench, destination: str, count: int = MANY, each: int = 500) -> list[Peer]:
-    """Return sessions with `count` subscriptions in all, `each` per session."""
+def crowd(destination):
+    """Return a broker, the sessions of many subscriptions, and a sender."""
+    bench = Bench(max_subscriptions=10**4, wildcards="rabbitmq")
     peers = []
-    for start in range(0, count, each):
+    for start in range(0, MANY, EACH):
         peer = bench.peer()
-        frames = [
-            serialize(Frame("SUBSCRIBE", {"id": str(n), "destination": destination}))
-            for n in range(min(each, count - start))
-        ]
-        peer.raw(b"".join(frames))
+        ids = range(min(EACH, MANY - start))
+        peer.raw(b"".join(serialize(Frame("SUBSCRIBE", {"id": str(n), "destination": destination})) for n in ids))
         peers.append(peer)
-    return peers
+    return bench, peers, bench.peer()
 
 
-def one_turn(bench: Bench) -> int:
+def one_turn(bench):
     """Have one turn of the loop. Return how many MESSAGEs it wrote."""
-    count = 0
+    written = 0
     for session in bench.broker.turn(bench.now):
         peer = bench.peers.get(session)
         if peer is not None:
             had = len(peer.inbox)
             peer.flush()
-            count += sum(frame.command == "MESSAGE" for frame in peer.inbox[had:])
-    return count
+            written += sum(frame.command == "MESSAGE" for frame in peer.inbox[had:])
+    return written
 
 
-def receive(peer: Peer, command: str, body: bytes = b"", **headers: str) -> None:
+def receive(peer, command, body=b"", **headers):
     """Have the broker read a frame, and no turn."""
     peer.session.receive(peer.octets_of(command, body, **headers), 0.0)
 
 
-def counts(bench: Bench) -> list[int]:
+def counts(bench):
     """Return how many messages each turn wrote, up to the one that had nothing left to do."""
     found = [one_turn(bench)]
     while bench.broker.quota.waiting or bench.broker.dirty:
@@ -76,10 +67,8 @@ def counts(bench: Bench) -> list[int]:
 
 @pytest.mark.long
 @pytest.mark.parametrize(("destination", "send"), [(TOPIC, "plain"), (TOPIC, "priority"), (PATTERN, "plain")])
-def test_a_turn_gives_a_message_to_a_share_of_many_subscriptions(destination: str, send: str) -> None:
-    bench = Bench(max_subscriptions=10**4, wildcards="rabbitmq")
-    peers = crowd(bench, destination)
-    sender = bench.peer()
+def test_a_turn_gives_a_message_to_a_share_of_many_subscriptions(destination, send):
+    bench, peers, sender = crowd(destination)
     receive(sender, "SEND", destination=TOPIC)  # destinations are remembered, and cost something
     counts(bench)
     for peer in peers:
@@ -89,16 +78,15 @@ def test_a_turn_gives_a_message_to_a_share_of_many_subscriptions(destination: st
     found = counts(bench)
     assert max(found) <= 2 * AT_ONCE, "others are served in between"
     assert sum(found) == MANY
-    assert all([frame.body for frame in peer.take()] == [b"1"] * 500 for peer in peers)
+    assert all([frame.body for frame in peer.take()] == [b"1"] * EACH for peer in peers)
     assert bench.broker.account.used == used
 
 
 @pytest.mark.parametrize("group", [{}, {"JMSXGroupID": "g"}], ids=["plain", "groups"])
-@pytest.mark.parametrize("destination", [TOPIC, PATTERN])
-def test_a_slow_subscription_has_nothing_overtaken_while_it_catches_up(destination: str, group: dict[str, str]) -> None:
+@either
+def test_a_slow_subscription_has_nothing_overtaken_while_it_catches_up(destination, group):
     """What waited for room goes out a step at a time beside active sessions; what comes meanwhile goes behind it."""
-    bench = Bench(wildcards="rabbitmq")
-    ticks = count()
+    bench, ticks = Bench(wildcards="rabbitmq"), count()
     sender, taker = bench.peer(), bench.peer()
     taker.subscribe(destination)
     if group:
@@ -120,33 +108,27 @@ def test_a_slow_subscription_has_nothing_overtaken_while_it_catches_up(destinati
     assert taker.bodies() == [b"%d" % number for number in range(last + 3)]
 
 
-@pytest.mark.parametrize("destination", [TOPIC, PATTERN])
-def test_a_subscription_that_ends_gets_what_was_on_its_way_once(destination: str) -> None:
-    bench = Bench(max_subscriptions=10**4, wildcards="rabbitmq")
-    peers = crowd(bench, destination)
-    sender = bench.peer()
-    bench.turn()
+@either
+def test_a_subscription_that_ends_gets_what_was_on_its_way_once(destination):
+    bench, peers, sender = crowd(destination)
     receive(sender, "SEND", b"1", destination=TOPIC)
     one_turn(bench)
-    first, last = peers[0], peers[-1]
-    for peer in (first, last):
+    for peer in (peers[0], peers[-1]):
         receive(peer, "UNSUBSCRIBE", id="0", receipt="r")
     counts(bench)
-    for peer in (first, last):
+    for peer in (peers[0], peers[-1]):
         frames = peer.take()
         mine = [frame.command for frame in frames if frame.headers.get("subscription", "0") == "0"]
         assert mine == ["MESSAGE", "RECEIPT"], "before the receipt"
-        assert sum(frame.command == "MESSAGE" for frame in frames) == 500
+        assert sum(frame.command == "MESSAGE" for frame in frames) == EACH
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("destination", [TOPIC, PATTERN])
-def test_what_is_on_its_way_keeps_no_subscription_that_has_ended(destination: str) -> None:
-    bench = Bench(max_subscriptions=10**4, wildcards="rabbitmq")
-    peers = crowd(bench, destination)
+@either
+def test_what_is_on_its_way_keeps_no_subscription_that_has_ended(destination):
+    bench, peers, _sender = crowd(destination)
     for _ in range(3):
-        sender = bench.peer()
-        receive(sender, "SEND", b"x" * 1000, destination=TOPIC)
+        receive(bench.peer(), "SEND", b"x" * 1000, destination=TOPIC)
         one_turn(bench)
     for peer in peers[::2]:
         peer.session.lost(bench.now)
@@ -155,15 +137,13 @@ def test_what_is_on_its_way_keeps_no_subscription_that_has_ended(destination: st
     gc.collect()
     kept = [each for each in gc.get_objects() if isinstance(each, Consumer) and each.session.broker is bench.broker]
     assert len(kept) == MANY / 2
-    found = counts(bench)
-    assert sum(found) > 0, "the others get theirs"
+    assert sum(counts(bench)) > 0, "the others get theirs"
 
 
-@pytest.mark.parametrize("destination", [TOPIC, PATTERN])
-def test_what_expires_on_its_way_is_given_to_nobody_else(destination: str) -> None:
-    bench = Bench(max_subscriptions=10**4, wildcards="rabbitmq")
-    peers = crowd(bench, destination)
-    receive(bench.peer(), "SEND", b"1", destination=TOPIC, expiration="1000")
+@either
+def test_what_expires_on_its_way_is_given_to_nobody_else(destination):
+    bench, peers, sender = crowd(destination)
+    receive(sender, "SEND", b"1", destination=TOPIC, expiration="1000")
     in_time = one_turn(bench)
     assert 0 < in_time < MANY
     bench.date += 2
@@ -173,14 +153,14 @@ def test_what_expires_on_its_way_is_given_to_nobody_else(destination: str) -> No
 
 @pytest.mark.parametrize(("size", "kept"), [(100, True), (2**21, False)])
 @pytest.mark.parametrize("whole_frames", [False, True])
-def test_the_bytes_of_a_small_message_are_made_once_for_each_id(size: int, kept: bool, whole_frames: bool) -> None:
+def test_the_bytes_of_a_small_message_are_made_once_for_each_id(size, kept, whole_frames):
     """They are kept from turn to turn; those of a large message would multiply it in memory."""
     bundle = topic.Bundle([Message(b"m-1", 1, TOPIC, b"\n" + b"x" * size + b"\0")], True)
-    given: list[bytes] = []
+    given = []
     for _ in range(2):
         outbox = SimpleNamespace(chunks=given, send_budget=2**30, dirty=True, whole_frames=whole_frames)
         queue = SimpleNamespace(ring=[None])
-        consumer: Any = SimpleNamespace(outbox=outbox, direct=True, acks=False, queue=queue, start=b"MESSAGE\n")
+        consumer = SimpleNamespace(outbox=outbox, direct=True, acks=False, queue=queue, start=b"MESSAGE\n")
         bundle.give([consumer])
     assert given[0] == given[1]
     assert (given[0] is given[1]) is kept
@@ -189,7 +169,7 @@ def test_the_bytes_of_a_small_message_are_made_once_for_each_id(size: int, kept:
 @pytest.mark.skipif(plain.EXTENSION is None, reason="the plain road is not built, or switched off")
 @given(st.binary(min_size=1, max_size=9), st.lists(st.tuples(st.binary(max_size=9), st.binary(max_size=9)), min_size=1))
 @settings(max_examples=examples(50))
-def test_messages_are_joined_alike_in_c(start: bytes, parts: list[tuple[bytes, bytes]]) -> None:
+def test_messages_are_joined_alike_in_c(start, parts):
     messages = [Message(ident, seq, TOPIC, tail) for seq, (ident, tail) in enumerate(parts)]
     expected = b"".join(start + b"message-id:" + ident + b"\n" + tail + b"\n" for ident, tail in parts)
     assert quick.join(start, messages) == expected
@@ -204,26 +184,22 @@ def test_messages_are_joined_alike_in_c(start: bytes, parts: list[tuple[bytes, b
 #: Topics to send to, and patterns that mean both, or one of them.
 TOPICS = ("/topic/a.b", "/topic/a.c")
 DESTINATIONS = (*TOPICS, PATTERN, "/topic/*.c")
-steps = st.lists(
-    st.one_of(
-        st.tuples(st.just("SUBSCRIBE"), st.integers(0, 3), st.integers(0, 5), st.sampled_from(DESTINATIONS)),
-        st.tuples(st.just("UNSUBSCRIBE"), st.integers(0, 3), st.integers(0, 5)),
-        st.tuples(st.just("SEND"), st.integers(0, 3), st.sampled_from(TOPICS), st.sampled_from(list(SENDS))),
-        st.tuples(st.just("turn"), st.integers(0, 3)),
-    ),
-    max_size=40,
+WHO = st.integers(0, 3)
+STEPS = st.one_of(
+    st.tuples(st.just("SUBSCRIBE"), WHO, st.integers(0, 5), st.sampled_from(DESTINATIONS)),
+    st.tuples(st.just("UNSUBSCRIBE"), WHO, st.integers(0, 5)),
+    st.tuples(st.just("SEND"), WHO, st.sampled_from(TOPICS), st.sampled_from(list(SENDS))),
+    st.tuples(st.just("turn"), WHO),
 )
 
 
-def play(script: list[Any], monkeypatch: pytest.MonkeyPatch, share: int) -> dict[tuple[int, str], list[bytes]]:
+def play(script, share):
     """Return the messages that each subscription gets, in order."""
-    with monkeypatch.context() as patch:
-        patch.setattr(topic, "AT_ONCE", share)
-        patch.setattr(topic, "_STEP", share)
-        patch.setattr(topic, "_FEW", share)
-        bench = Bench(wildcards="rabbitmq")
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("AT_ONCE", "_STEP", "_FEW"):
+            patch.setattr(topic, name, share)
+        bench, used, got = Bench(wildcards="rabbitmq"), set(), {}
         peers = [bench.peer() for _ in range(4)]
-        used: set[tuple[int, int]] = set()
         for number, (what, who, *rest) in enumerate(script):
             if what == "SUBSCRIBE" and (who, rest[0]) not in used:
                 used.add((who, rest[0]))
@@ -237,7 +213,6 @@ def play(script: list[Any], monkeypatch: pytest.MonkeyPatch, share: int) -> dict
                 one_turn(bench)
         counts(bench)
         counts(bench)
-        got: dict[tuple[int, str], list[bytes]] = {}
         for who, peer in enumerate(peers):
             for frame in peer.take():
                 if frame.command == "MESSAGE":
@@ -249,7 +224,6 @@ def play(script: list[Any], monkeypatch: pytest.MonkeyPatch, share: int) -> dict
 
 
 @settings(max_examples=examples(150))
-@given(steps, st.integers(1, 3))
-def test_everybody_gets_the_same_however_many_are_served_in_a_turn(script: list[Any], share: int) -> None:
-    monkeypatch = pytest.MonkeyPatch()
-    assert play(script, monkeypatch, share) == play(script, monkeypatch, 1000)
+@given(st.lists(STEPS, max_size=40), st.integers(1, 3))
+def test_everybody_gets_the_same_however_many_are_served_in_a_turn(script, share):
+    assert play(script, share) == play(script, 1000)

@@ -4,8 +4,6 @@ import time
 from contextlib import suppress
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from traced import held, tracing
 
 from stompcodec.broker import selectors as selector_values
@@ -15,7 +13,6 @@ from stompcodec.broker.selectors import (
     MOST_OCTETS,
     MOST_PARTS,
     MOST_SEARCHED,
-    Like,
     SelectorError,
     compile_selector,
 )
@@ -97,23 +94,6 @@ def test_like_is_linear(value):
         start = time.perf_counter()
         selector.matches(message(value))
         assert time.perf_counter() - start < AGES, pattern[:12]
-
-
-def like(text, pattern):
-    """LIKE as its definition has it: which prefixes of the pattern match which prefixes of the text."""
-    row = [True] + [False] * len(text)
-    for letter in pattern:
-        if letter == "":
-            for at in range(len(text)):
-                row[at + 1] = row[at + 1] or row[at]
-        else:
-            row = [False, *(row[at] and letter in (None, text[at]) for at in range(len(text)))]
-    return row[-1]
-
-
-@given(st.text("ab\n", max_size=12), st.lists(st.sampled_from(["a", "b", "\n", "", "", None]), max_size=10))
-def test_like_is_what_its_definition_says(text, pattern):
-    assert Like(pattern).matches(text) is like(text, pattern)
 
 
 SLOW_SELECTORS = [

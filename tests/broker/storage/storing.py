@@ -3,24 +3,57 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sqlite3
+import stat
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+from broker.harness import AtOnce, FaultyStore
 from patience import patience
 
+import stompcodec
 from stompcodec.broker.message import Message
 from stompcodec.broker.storage.sqlite import SqliteStore
+from stompcodec.broker.storage.sqlite_writer import Writer
 from stompcodec.broker.storage.store import Page, Stored, Subscribed
 
-__all__ = ["ALL", "BIG", "SUBSCRIPTION", "change", "commit_later", "content", "fill", "flip", "message", "put", "seqs"]
+__all__ = [
+    "ALL",
+    "BIG",
+    "ENVIRONMENT",
+    "KEY",
+    "MIB",
+    "SUBSCRIPTION",
+    "change",
+    "commit_later",
+    "content",
+    "deferred",
+    "fill",
+]
+__all__ += ["flip", "inline", "message", "put", "read", "seqs", "synced"]
 
 #: The highest seq.
 ALL = 2**42 - 1
 #: Octets of a body that has a file of its own.
 BIG = 70_000
+#: The key of seq 0 of the first queue.
+KEY = 1 << 45
+MIB = 2**20
 SUBSCRIPTION = Subscribed("/\0\0dme.a", "/topic/", "a", selector="x = 1")
+#: Of a process that uses this package.
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(stompcodec.__file__).parents[1])}
+
+
+class SmallStore(FaultyStore):
+    """A store whose disk has so much room."""
+
+    left, asked = 1000 * MIB, 0
+
+    def room(self) -> int:
+        self.asked += 1
+        return self.left
 
 
 def message(seq: int, body: bytes | int = 10, queue: str = "q", **values: Any) -> Stored:
@@ -38,6 +71,31 @@ def put(store: Any, *messages: Stored) -> None:
 def seqs(found: Any) -> list[int]:
     """Of a page, or of what `load` gives."""
     return [one.seq for one in (found.messages if isinstance(found, Page) else found)]
+
+
+def read(
+    store: Any, after: int = -1, most: int = 1000, octets: int = 10**8, queue: str = "q", priority: Any = None
+) -> Any:
+    """A page of a queue, or the error, in this thread."""
+    found: list[Any] = []
+    store.read(queue, after, ALL, most, octets, found.append, None, priority)
+    (one,) = found
+    return one
+
+
+def deferred(store: Any) -> Page:
+    """A page of the messages that are due later."""
+    found: list[Any] = []
+    store.deferred((), 10, 10**6, found.append, None)
+    (one,) = found
+    return one
+
+
+def inline(folder: Path) -> SqliteStore:
+    """A store whose helpers work in this thread."""
+    store = SqliteStore(folder, helper=AtOnce(), page_helper=AtOnce())
+    store._writer._db.execute("PRAGMA synchronous = OFF")  # nobody cuts the power
+    return store
 
 
 def content(folder: Path) -> tuple[dict[tuple[str, int], Stored], SqliteStore]:
@@ -82,3 +140,18 @@ def flip(path: Path, bit: int) -> None:
     octets = bytearray(path.read_bytes())
     octets[bit // 8] ^= 1 << bit % 8
     path.write_bytes(octets)
+
+
+def synced(monkeypatch: Any) -> list[str]:
+    """What goes to the disk from now on, in order: files of a size, folders, and commits."""
+    steps: list[str] = []
+    sync, commit = os.fsync, Writer.commit
+
+    def noted(file: int) -> None:
+        found = os.fstat(file)
+        steps.append("folder" if stat.S_ISDIR(found.st_mode) else f"{found.st_size} octets")
+        sync(file)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    monkeypatch.setattr(Writer, "commit", lambda writer, batch: (steps.append("commit"), commit(writer, batch))[1])
+    return steps

@@ -4,30 +4,41 @@ import gc
 
 import pytest
 from broker.harness import Bench, FaultyStore
+from broker.moves import commit, left, put_all, taker
 
 from stompcodec.broker.message import Message
+
+QUEUE = "/queue/a"
+
+
+@pytest.fixture
+def bench():
+    return Bench(FaultyStore())
+
+
+def receive(peer, *sends, destination=QUEUE):
+    """Have the broker read SENDs, and no turn: pairs of headers and a body."""
+    frames = (b"SEND\ndestination:%b\n%b\n\n%b\0" % (destination.encode(), headers, body) for headers, body in sends)
+    peer.session.receive(b"".join(frames), 0.0)
 
 
 @pytest.mark.parametrize(("durable", "kept"), [("persistent", ["1"]), ("all", ["0", "1"]), ("none", [])])
 def test_what_is_stored(durable, kept):
     bench = Bench(FaultyStore(), durable=durable)
     peer = bench.peer()
-    peer.put("/queue/a", "0")
-    peer.put("/queue/a", "1", persistent="true")
-    peer.put("/queue/a", "2", persistent="false")
+    peer.put(QUEUE, "0")
+    peer.put(QUEUE, "1", persistent="true")
+    peer.put(QUEUE, "2", persistent="false")
     peer.put("/topic/a", "3", persistent="true")
     assert bench.store.bodies == kept
-    again = Bench(bench.store, durable=durable).peer()
-    again.subscribe("/queue/a")
-    assert [body.decode() for body in again.bodies()] == kept
+    assert [body.decode() for body in left(Bench(bench.store, durable=durable))] == kept
 
 
-def test_one_commit_a_turn_and_none_without_need():
-    bench = Bench(FaultyStore())
+def test_one_commit_a_turn_and_none_without_need(bench):
     peer, other = bench.peer(), bench.peer()
     for number in range(10):
         for sender in (peer, other):
-            sender.session.receive(b"SEND\ndestination:/queue/a\npersistent:true\nreceipt:1\n\n%d\0" % number, 0.0)
+            receive(sender, (b"persistent:true\nreceipt:1", b"%d" % number))
     bench.turn()
     assert bench.store.commits == 1
     peer.put("/queue/b", "x", receipt="r")
@@ -35,16 +46,10 @@ def test_one_commit_a_turn_and_none_without_need():
     assert len(peer.take()) == 11
 
 
-def test_receipts_follow_the_commit_and_keep_their_order():
-    bench = Bench(FaultyStore())
+def test_receipts_follow_the_commit_and_keep_their_order(bench):
     peer, quick = bench.peer(), bench.peer()
-    peer.session.receive(
-        b"SEND\ndestination:/queue/a\nreceipt:1\n\n\0"
-        b"SEND\ndestination:/queue/a\nreceipt:2\npersistent:true\n\n\0"
-        b"SEND\ndestination:/queue/a\nreceipt:3\n\n\0",
-        0.0,
-    )
-    quick.session.receive(b"SEND\ndestination:/queue/a\nreceipt:1\n\n\0", 0.0)
+    receive(peer, (b"receipt:1", b""), (b"receipt:2\npersistent:true", b""), (b"receipt:3", b""))
+    receive(quick, (b"receipt:1", b""))
     assert b"receipt-id:2" not in b"".join(peer.session.connection.output)
     order = []
     for session in bench.broker.turn(0.0):
@@ -55,18 +60,12 @@ def test_receipts_follow_the_commit_and_keep_their_order():
     assert [frame.headers["receipt-id"] for frame in peer.take()] == ["1", "2", "3"]
 
 
-def test_a_failed_commit_is_an_error_and_no_receipt(caplog):
-    bench = Bench(FaultyStore())
+def test_a_failed_commit_is_an_error_and_no_receipt(bench, caplog):
     peer, other, quick = bench.peer(), bench.peer(), bench.peer()
     bench.store.faulty = True
-    peer.session.receive(
-        b"SEND\ndestination:/queue/a\nreceipt:0\n\nt\0"
-        b"SEND\ndestination:/queue/a\nreceipt:1\npersistent:true\n\np\0"
-        b"SEND\ndestination:/queue/a\nreceipt:2\n\nt\0",
-        0.0,
-    )
-    other.session.receive(b"SEND\ndestination:/queue/a\npersistent:true\n\np\0", 0.0)
-    quick.session.receive(b"SEND\ndestination:/queue/a\nreceipt:1\n\nq\0", 0.0)
+    receive(peer, (b"receipt:0", b"t"), (b"receipt:1\npersistent:true", b"p"), (b"receipt:2", b"t"))
+    receive(other, (b"persistent:true", b"p"))
+    receive(quick, (b"receipt:1", b"q"))
     bench.turn()
     frames = peer.take()
     assert [(frame.command, frame.get("receipt-id")) for frame in frames] == [("RECEIPT", "0"), ("ERROR", "1")]
@@ -76,43 +75,32 @@ def test_a_failed_commit_is_an_error_and_no_receipt(caplog):
     assert not quick.closed
     assert "the disk is full" in caplog.text
     bench.store.faulty = False
-    quick.subscribe("/queue/a")
-    assert quick.bodies() == [b"t", b"t", b"q"]
-    assert bench.store.bodies == []
-    assert bench.octets == 0
+    assert left(bench) == [b"t", b"t", b"q"]
+    assert (bench.store.bodies, bench.octets) == ([], 0)
 
 
 @pytest.mark.parametrize("receipt", [{}, {"receipt": "r"}])
-def test_an_ack_that_is_not_stored_did_not_happen(receipt):
-    bench = Bench(FaultyStore())
-    peer, sender = bench.peer(), bench.peer()
-    for number in range(3):
-        sender.put("/queue/a", str(number), persistent="true")
-    peer.subscribe("/queue/a", ack="client-individual")
+def test_an_ack_that_is_not_stored_did_not_happen(bench, receipt):
+    put_all(bench.peer(), range(3), persistent="true")
+    peer = taker(bench, ack="client-individual")
     messages = peer.take()
     bench.store.faulty = True
     peer.ack(messages[1], **receipt)
     assert peer.error().get("receipt-id") == receipt.get("receipt")
     bench.store.faulty = False
     assert bench.store.bodies == ["0", "1", "2"]
-    other = bench.peer()
-    other.subscribe("/queue/a", ack="client")
+    other = taker(bench, ack="client")
     frames = other.take()
-    assert [frame.body for frame in frames] == [b"0", b"1", b"2"]
-    assert {frame.headers["redelivered"] for frame in frames} == {"true"}
+    assert [(frame.body, frame.headers["redelivered"]) for frame in frames] == [(b"%d" % n, "true") for n in range(3)]
     other.ack(frames[-1])
-    assert bench.store.bodies == []
-    assert bench.octets == 0
+    assert (bench.store.bodies, bench.octets) == ([], 0)
 
 
-def test_what_went_out_in_auto_mode_is_removed_later():
-    bench = Bench(FaultyStore())
-    peer, sender = bench.peer(), bench.peer()
-    sender.put("/queue/a", "x", persistent="true")
+def test_what_went_out_in_auto_mode_is_removed_later(bench):
+    bench.peer().put(QUEUE, "x", persistent="true")
     bench.store.faulty = True
-    peer.subscribe("/queue/a")
-    assert peer.bodies() == [b"x"]
-    assert bench.store.bodies == ["x"]
+    peer = taker(bench)
+    assert (peer.bodies(), bench.store.bodies) == ([b"x"], ["x"])
     assert bench.broker.next_deadline() is not None
     bench.wait(5.0)
     bench.store.faulty = False
@@ -120,56 +108,45 @@ def test_what_went_out_in_auto_mode_is_removed_later():
     assert bench.store.bodies == []
     commits = bench.store.commits
     bench.wait(20.0)
-    assert bench.store.commits == commits
-    assert not peer.closed
+    assert (bench.store.commits, peer.closed) == (commits, False)
 
 
 # ---- commits that take their time ----
 
 
-def background(**config):
-    bench = Bench(FaultyStore(background=True), **config)
-    return bench, bench.store
-
-
 def test_senders_wait_for_a_slow_disk(monkeypatch):
     monkeypatch.setattr("stompcodec.broker.storage.journal._MOST_PENDING", 10)
-    bench, store = background()
+    bench = Bench(FaultyStore(background=True))
     peer, quick = bench.peer(), bench.peer()
     sent = 0
     while not peer.session.paused:
-        peer.put("/queue/a", str(sent), persistent="true")
-        quick.put("/queue/a", "transient")
+        peer.put(QUEUE, str(sent), persistent="true")
+        quick.put(QUEUE, "transient")
         sent += 1
     assert sent == 13  # one under way, eleven pending, and the one that sees it
     assert not quick.session.paused
-    store.finish()
-    bench.turn()
+    commit(bench)
     assert not peer.session.paused
-    store.finish()
-    bench.turn()
-    assert len(store.bodies) == sent
+    commit(bench)
+    assert len(bench.store.bodies) == sent
 
 
 @pytest.mark.parametrize("lost", ["before", "after"])
 def test_a_session_that_ended_keeps_no_messages_until_garbage_is_looked_for(lost):
-    bench, store = background()
-    taker, peer = bench.peer(), bench.peer()
-    taker.subscribe("/queue/a")
+    bench = Bench(FaultyStore(background=True))
+    consumer, peer = taker(bench), bench.peer()
     gc.collect()
     gc.disable()
     before = [found for found in gc.get_objects() if isinstance(found, Message)]  # of other tests
     try:
-        for number in range(20):
-            peer.put("/queue/a", str(number), persistent="true")
+        put_all(peer, range(20), persistent="true")
         if lost == "before":
             peer.lose()
-        while store.job is not None:
-            store.finish()
-            bench.turn()
+        while bench.store.job is not None:
+            commit(bench)
         if lost == "after":
             peer.lose()
-        assert len(taker.bodies()) == 20
+        assert len(consumer.bodies()) == 20
         assert sum(isinstance(found, Message) for found in gc.get_objects()) <= len(before)
     finally:
         gc.enable()
@@ -180,7 +157,6 @@ def test_a_receipt_comes_where_nothing_is_stored(config):
     bench = Bench(**config)
     peer = bench.peer()
     for number in range(3):  # the first one looks for its queue, the others know it
-        peer.put("/queue/a", "x", persistent="true", receipt=str(number))
+        peer.put(QUEUE, "x", persistent="true", receipt=str(number))
     assert [frame.headers["receipt-id"] for frame in peer.take()] == ["0", "1", "2"]
-    peer.subscribe("/queue/a")
-    assert peer.bodies() == [b"x"] * 3
+    assert left(bench) == [b"x"] * 3

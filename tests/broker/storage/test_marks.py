@@ -3,24 +3,20 @@
 One of three messages is large: so on each road, and through each end, large messages stay whole.
 """
 
-from __future__ import annotations
-
 import shutil
 import sqlite3
-from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 
 import pytest
-from broker.harness import AtOnce, Bench, Peer
+from broker.harness import Bench
+from broker.moves import transaction
+from broker.storage.storing import inline
 
-from stompcodec import Frame
-from stompcodec.broker.storage.sqlite import SqliteStore
 from stompcodec.errors import StoreError
 
 _ACKS = {"ack": "client-individual"}
 #: Headers of SEND, of SUBSCRIBE, and the version of the consumer, by the road that a message takes.
-ROADS: dict[str, tuple[dict[str, str], dict[str, str], str]] = {
+ROADS = {
     "plain": ({}, _ACKS, "1.2"),
     "1.1": ({}, {"ack": "client"}, "1.1"),
     "group": ({"message_group": "g"}, _ACKS, "1.2"),
@@ -33,15 +29,12 @@ ROADS: dict[str, tuple[dict[str, str], dict[str, str], str]] = {
     "receive": ({}, {}, "1.2"),
 }
 #: What becomes of the delivery before the end. The ACK comes last, and is not stored.
-WAYS: dict[str, Callable[[Peer, Frame], object]] = {
+WAYS = {
     "held": lambda peer, message: None,
     "refused": lambda peer, message: peer.nack(message),
     "lost": lambda peer, message: peer.lose(),
     "unsubscribed": lambda peer, message: peer.send("UNSUBSCRIBE", id="1"),
-    "in a transaction": lambda peer, message: (
-        peer.send("BEGIN", transaction="t"),
-        peer.ack(message, transaction="t"),
-    ),
+    "in a transaction": lambda peer, message: (peer.send("BEGIN", transaction="t"), peer.ack(message, transaction="t")),
     "acknowledged": lambda peer, message: peer.ack(message),
 }
 #: How the broker ends, once or more. "early" is before a commit that follows the deliveries, and at "full" the disk is
@@ -51,25 +44,19 @@ ENDS = ("kill", "early kill", "kill kill", "kill stop", "stop", "stop kill", "st
 
 
 class Folder:
-    """A data folder with a broker, whose process ends in one way or another.
+    """A data folder with a broker whose process ends in some way. Each start has the other of two windows."""
 
-    Args:
-        path: where it is made.
-        window: messages of a queue in memory; each start has the other of two.
-    """
-
-    def __init__(self, path: Path, window: int) -> None:
+    def __init__(self, path, window):
         self.path, self.window, self.runs, self.date = path, window, 0, 1e6
         self.start()
 
-    def start(self) -> None:
+    def start(self):
         self.data = self.path / str(self.runs)
-        store = SqliteStore(self.data, helper=AtOnce(), page_helper=AtOnce())
-        self.bench = Bench(store, large=1000, data=str(self.data), window_messages=self.window)
+        self.bench = Bench(inline(self.data), large=1000, data=str(self.data), window_messages=self.window)
         self.window = 4001 - self.window
         self.bench.date = self.date = self.date + 100
 
-    def end(self, how: str) -> None:
+    def end(self, how):
         before = self.data
         if how == "kill":  # what was written is there, and nothing else
             self.runs += 1
@@ -81,35 +68,31 @@ class Folder:
                 self.bench.store.close()
         self.start()
 
-    def fill(self) -> None:
+    def fill(self):
         """Have each commit fail as on a full disk, which leaves the connection as it is."""
         writer = self.bench.store._writer
         full = sqlite3.OperationalError("database or disk is full")
         writer.write = lambda batch: writer._undo(batch, full)
 
 
-def _name(road: str, way: str) -> str:
+def _name(road, way):
     return f"/{'topic' if road == 'durable' else 'queue'}/{way.replace(' ', '-')}"
 
 
-def _send(bench: Bench, road: str, way: str, body: bytes) -> None:
+def _send(bench, road, way, body):
     sender, headers = bench.peer(), {"persistent": "true", **ROADS[road][0]}
     if road == "transaction":
-        sender.send("BEGIN", transaction="t")
-        sender.put(_name(road, way), body, transaction="t", **headers)
-        sender.send("COMMIT", transaction="t", receipt="r")
+        with transaction(sender, receipt="r"):
+            sender.put(_name(road, way), body, transaction="t", **headers)
     else:
         sender.put(_name(road, way), body, receipt="r", **headers)
     assert sender.next("RECEIPT")
 
 
-def _consumer(bench: Bench, road: str, way: str) -> Peer:
+def _consumer(bench, road, way):
     _headers, asked, version = ROADS[road]
     peer = bench.peer(version, connect=False)
-    if road == "durable":
-        peer.connect(client_id=way)
-    else:
-        peer.connect()
+    peer.connect(**({"client_id": way} if road == "durable" else {}))
     if road == "receive":
         peer.raw(b"RECEIVE\ndestination:%b\nid:1\nack:client-individual\n\n\0" % _name(road, way).encode())
     else:
@@ -117,7 +100,7 @@ def _consumer(bench: Bench, road: str, way: str) -> Peer:
     return peer
 
 
-def _left(bench: Bench, road: str, way: str) -> list[Frame]:
+def _left(bench, road, way):
     """All that is there."""
     taken, peer = [], _consumer(bench, "plain" if road == "receive" else road, way)
     bench.wait(2.0)
@@ -128,7 +111,7 @@ def _left(bench: Bench, road: str, way: str) -> list[Frame]:
 
 
 @pytest.mark.parametrize(("road", "end"), [(road, end) for at, road in enumerate(ROADS) for end in ENDS[at % 2 :: 2]])
-def test_no_end_of_the_broker_loses_the_mark_of_a_delivery(road: str, end: str, tmp_path: Path) -> None:
+def test_no_end_of_the_broker_loses_the_mark_of_a_delivery(road, end, tmp_path):
     """Whatever the road of a message is, and whatever became of its delivery."""
     folder = Folder(tmp_path, 1 + 3999 * (len(road + end) % 2))
     bench = folder.bench
@@ -141,7 +124,7 @@ def test_no_end_of_the_broker_loses_the_mark_of_a_delivery(road: str, end: str, 
     bench.wait(2.0)
     if "full" in end:
         folder.fill()
-    seen: dict[str, set[bytes]] = {}
+    seen = {}
     for way, act in WAYS.items():
         if "early" in end or (way == "acknowledged" and "full" not in end):
             bench.store.commit_later = lambda done, call_soon: None
@@ -161,7 +144,7 @@ def test_no_end_of_the_broker_loses_the_mark_of_a_delivery(road: str, end: str, 
 
 
 @pytest.mark.parametrize("road", ["plain", "group", "selector"])
-def test_the_end_of_the_broker_is_one_attempt_of_a_message(road: str, tmp_path: Path) -> None:
+def test_the_end_of_the_broker_is_one_attempt_of_a_message(road, tmp_path):
     """What one session gives back is not delivered to those that end next."""
     folder = Folder(tmp_path, 4000)
     peers = [_consumer(folder.bench, road, "held") for _ in range(4)]

@@ -3,8 +3,6 @@
 A folder is used by one broker, whatever happens to the files in it. One connection to SQLite writes and copies.
 """
 
-from __future__ import annotations
-
 import errno
 import logging
 import multiprocessing
@@ -12,16 +10,15 @@ import os
 import shutil
 import signal
 import sqlite3
+import stat
 import subprocess
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
-from broker.storage.storing import message, put
-from crash.process import ROOT, BrokerProcess
+from broker.storage.storing import ENVIRONMENT, message, put, read, seqs
+from crash.process import BrokerProcess
 from patience import patience
 
 from stompcodec import client as stomp
@@ -38,54 +35,68 @@ from stompcodec.broker.values import Refused
 from stompcodec.capture.index import CaptureBusyError, Lock
 from stompcodec.errors import StompError, StoreError
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows keeps open files where they are")
+if sys.platform == "win32":
+    pytest.skip("Windows keeps open files where they are", allow_module_level=True)
+import fcntl
+
+GONE = "was removed or replaced"
 
 
-def _replace_database(data: Path) -> None:
-    backup = data.parent / "backup"
-    shutil.copyfile(data / "messages.sqlite", backup)
-    os.replace(backup, data / "messages.sqlite")
+@pytest.fixture
+def data(tmp_path):
+    return tmp_path / "data"
 
 
-def _new_folder(data: Path) -> None:
+def opened(data):
+    store = SqliteStore(data)
+    put(store, message(1))
+    return store
+
+
+@pytest.fixture
+def store(data):
+    """A store whose files are going to be gone: closing it says so."""
+    store = opened(data)
+    yield store
+    with pytest.raises(StoreError, match=GONE):
+        store.close()
+
+
+def replace_database(data):
+    shutil.copyfile(data / "messages.sqlite", data.parent / "backup")
+    os.replace(data.parent / "backup", data / "messages.sqlite")
+
+
+def new_folder(data):
     data.rename(data.parent / "away")
     data.mkdir()
 
 
-def _other_folder(data: Path) -> None:
+def other_folder(data):
     """Put a copy in the place of the folder, as a switch of a link or of a volume does."""
     shutil.copytree(data, data.parent / "copy")
     data.rename(data.parent / "away")
     (data.parent / "copy").rename(data)
 
 
-GONE = "was removed or replaced"
 #: What may become of the files of a store.
-DEEDS: dict[str, Callable[[Path], object]] = {
+DEEDS = {
     "database removed": lambda data: (data / "messages.sqlite").unlink(),
-    "database replaced": _replace_database,
+    "database replaced": replace_database,
     "log removed": lambda data: (data / "messages.sqlite-wal").unlink(),
     "folder removed": shutil.rmtree,
     "folder renamed": lambda data: data.rename(data.parent / "away"),
-    "folder made anew": _new_folder,
-    "folder replaced": _other_folder,
+    "folder made anew": new_folder,
+    "folder replaced": other_folder,
 }
-each_deed = pytest.mark.parametrize("deed", DEEDS)
 
 
-def opened(data: Path) -> SqliteStore:
-    store = SqliteStore(data)
-    put(store, message(1))
-    return store
-
-
-@each_deed
+@pytest.mark.parametrize("deed", DEEDS)
 @pytest.mark.parametrize("commits", [True, False])
-def test_nothing_is_confirmed_after_the_files_have_gone(commits: bool, deed: str, tmp_path: Path) -> None:
+def test_nothing_is_confirmed_after_the_files_have_gone(commits, deed, store, data):
     """No commit, and no clean end."""
-    store = opened(tmp_path / "data")
     assert store.look() is None
-    DEEDS[deed](tmp_path / "data")
+    DEEDS[deed](data)
     for seq in (2, 3) if commits else ():
         with pytest.raises(StoreError, match=rf"messages\.sqlite(-wal)? {GONE}"):
             put(store, message(seq))
@@ -93,17 +104,24 @@ def test_nothing_is_confirmed_after_the_files_have_gone(commits: bool, deed: str
         store.remove("q", message(1))
         with pytest.raises(StoreError, match=GONE):
             store.commit()
+
+
+def test_a_store_that_has_to_open_its_database_again_makes_no_new_one(store, data):
+    (data / "messages.sqlite").unlink()
+    store._writer._db.close()
+    store._writer._db = None
     with pytest.raises(StoreError, match=GONE):
-        store.close()
+        put(store, message(2))
+    assert not (data / "messages.sqlite").exists()
 
 
-def store_one(client: stomp.Client) -> None:
+def store_one(client):
     client.send("/queue/a", b"x", {"persistent": "true"}, receipt=True)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("idle", [False, True])
-def test_a_broker_ends_when_its_files_have_gone(idle: bool, tmp_path: Path) -> None:
+def test_a_broker_ends_when_its_files_have_gone(idle, tmp_path):
     """With a status of its own. One that is idle looks once per second, so that its probe does not say it is well."""
     with BrokerProcess(tmp_path / "b", config="[web]\nhealth = true\n") as broker:
         probe = f"http://127.0.0.1:{broker.ws_port}/readyz"
@@ -115,7 +133,6 @@ def test_a_broker_ends_when_its_files_have_gone(idle: bool, tmp_path: Path) -> N
             if not idle:
                 with pytest.raises(StompError):
                     store_one(client)
-        assert broker._process is not None
         assert broker._process.wait(patience(60)) == 3
         assert f"{GONE} while the broker used it" in broker.tail()
         assert not (broker.folder / "data").exists()
@@ -123,61 +140,20 @@ def test_a_broker_ends_when_its_files_have_gone(idle: bool, tmp_path: Path) -> N
             urllib.request.urlopen(probe, timeout=patience(20))
 
 
-@pytest.mark.long
-def test_a_second_broker_is_refused_though_the_lock_file_was_removed(tmp_path: Path) -> None:
-    with BrokerProcess(tmp_path / "b") as broker, stomp.connect(f"stomp://127.0.0.1:{broker.port}") as client:
-        (broker.folder / "data" / "lock").unlink()
-        done = subprocess.run(
-            [sys.executable, "-m", "stompcodec.cli", "broker", "--data", str(broker.folder / "data"), "--port", "0"],
-            capture_output=True,
-            text=True,
-            timeout=patience(60),
-            env={**os.environ, "PYTHONPATH": ROOT},
-            check=False,
-        )
-        assert done.returncode == 1
-        assert "is in use by another process" in done.stderr
-        store_one(client)
-
-
-@pytest.mark.parametrize("remove", [False, True], ids=["with its lock file", "without"])
-def test_a_folder_has_one_user(remove: bool, tmp_path: Path) -> None:
-    first = FolderLock(tmp_path / "data")
-    if remove:
-        (tmp_path / "data" / "lock").unlink()
-    who = "another process" if remove else f"process {os.getpid()}"
-    for _ in range(2):
-        with pytest.raises(StoreError, match=f"is in use by {who}"):
-            FolderLock(tmp_path / "data")
-    first.release()
-    FolderLock(tmp_path / "data").release()
-
-
-def test_where_folders_cannot_be_locked_the_file_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on NFS, where an exclusive lock needs a file that is open for writing."""
-    monkeypatch.setattr("stompcodec.broker.storage.folder.lock_folder", lambda *given: None)
-    first = FolderLock(tmp_path)
-    with pytest.raises(StoreError, match="is in use by process"):
-        FolderLock(tmp_path)
-    first.release()
-
-
-def test_one_connection_writes_and_copies_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_connection_writes_and_copies_the_log(data, monkeypatch):
     """Two that do are the pattern of a fault of SQLite up to 3.51.2, which damages the database."""
-    told: dict[int, list[str]] = {}
+    told = {}
     connect = sqlite3.connect
 
-    def watched(*given: object, **more: object) -> sqlite3.Connection:
-        made = connect(*given, **more)  # type: ignore[call-overload]
-        statements = told.setdefault(len(told), [])
-        made.set_trace_callback(statements.append)
+    def watched(*given, **more):
+        made = connect(*given, **more)
+        made.set_trace_callback(told.setdefault(len(told), []).append)
         return made
 
     monkeypatch.setattr(sqlite3, "connect", watched)
     monkeypatch.setattr("stompcodec.broker.storage.sqlite_writer._WAL", 1 << 20)
-    store = SqliteStore(tmp_path / "data")
-    calls: list[Callable[[], object]] = []
-    seq = 0
+    store = SqliteStore(data)
+    calls, seq = [], 0
     while not any("wal_checkpoint(PASSIVE)" in said for each in told.values() for said in each):
         seq += 1
         assert seq < 3000, "the WAL is never copied"
@@ -188,7 +164,7 @@ def test_one_connection_writes_and_copies_the_log(tmp_path: Path, monkeypatch: p
             calls.pop(0)()
     store.tidy(calls.append, urgent=True)
     store._settle()
-    store.read("q", 0, 1 << 31, 100, 1 << 20, lambda page: None, None)
+    read(store, 0, 100, 1 << 20)
     store.close()
     changing = ("INSERT", "DELETE", "UPDATE", "BEGIN IMMEDIATE", "PRAGMA wal_checkpoint", "PRAGMA incremental")
     writers = {number for number, said in told.items() for each in said if each.lstrip().startswith(changing)}
@@ -199,23 +175,54 @@ def test_one_connection_writes_and_copies_the_log(tmp_path: Path, monkeypatch: p
 # ---- the lock ----
 
 
+@pytest.mark.parametrize("remove", [False, True], ids=["with its lock file", "without"])
+def test_a_folder_has_one_user(remove, data):
+    first = FolderLock(data)
+    if remove:
+        (data / "lock").unlink()
+    who = "another process" if remove else f"process {os.getpid()}"
+    for _ in range(2):
+        with pytest.raises(StoreError, match=f"is in use by {who}"):
+            FolderLock(data)
+    first.release()
+    FolderLock(data).release()
+
+
+@pytest.mark.long
+def test_a_second_broker_is_refused_though_the_lock_file_was_removed(tmp_path):
+    with BrokerProcess(tmp_path / "b") as broker, stomp.connect(f"stomp://127.0.0.1:{broker.port}") as client:
+        data = broker.folder / "data"
+        (data / "lock").unlink()
+        command = [sys.executable, "-m", "stompcodec.cli", "broker", "--data", str(data), "--port", "0"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=patience(60), env=ENVIRONMENT)
+        assert (done.returncode, "is in use by another process" in done.stderr) == (1, True)
+        store_one(client)
+
+
 @pytest.mark.parametrize("verb", [check, lambda data: salvage(data, data.parent / "new")], ids=["check", "salvage"])
-def test_no_tool_reads_a_folder_in_use_though_the_lock_file_was_removed(
-    verb: Callable[[Path], object], tmp_path: Path
-) -> None:
-    store = opened(tmp_path / "data")
-    (tmp_path / "data" / "lock").unlink()
+def test_no_tool_reads_a_folder_in_use_though_the_lock_file_was_removed(verb, data):
+    store = opened(data)
+    (data / "lock").unlink()
     with pytest.raises(StoreError, match="a broker uses the data folder"):
-        verb(tmp_path / "data")
+        verb(data)
     store.close()
-    verb(tmp_path / "data")
+    verb(data)
+
+
+def test_where_folders_cannot_be_locked_the_file_is(data, monkeypatch):
+    """As on NFS, where an exclusive lock needs a file that is open for writing."""
+    monkeypatch.setattr("stompcodec.broker.storage.folder.lock_folder", lambda *given: None)
+    first = FolderLock(data)
+    with pytest.raises(StoreError, match="is in use by process"):
+        FolderLock(data)
+    first.release()
 
 
 each_lock = pytest.mark.parametrize("kind", [FolderLock, lambda path: Lock(path / "lock")], ids=["data", "capture"])
 
 
 @each_lock
-def test_a_released_lock_is_not_kept_by_a_forked_process(kind: Callable[[Path], FolderLock], tmp_path: Path) -> None:
+def test_a_released_lock_is_not_kept_by_a_forked_process(kind, tmp_path):
     held = kind(tmp_path)
     fork, (reader, writer) = multiprocessing.get_context("fork"), os.pipe()
     child = fork.Process(target=os.read, args=(reader, 1), daemon=True)
@@ -229,7 +236,7 @@ def test_a_released_lock_is_not_kept_by_a_forked_process(kind: Callable[[Path], 
 
 
 @each_lock
-def test_a_forked_process_does_not_release_the_lock(kind: Callable[[Path], FolderLock], tmp_path: Path) -> None:
+def test_a_forked_process_does_not_release_the_lock(kind, tmp_path):
     held = kind(tmp_path)
     child = multiprocessing.get_context("fork").Process(target=held.release)
     child.start()
@@ -240,82 +247,63 @@ def test_a_forked_process_does_not_release_the_lock(kind: Callable[[Path], Folde
     held.release()
 
 
-def failing(number: int, *, on: Callable[[int], bool]) -> Callable[[int, int], None]:
-    """A flock that fails on some descriptors."""
-    import fcntl
-
+def failing(monkeypatch, number, folders):
+    """Have flock fail, on folders or on files."""
     flock = fcntl.flock
 
-    def failed(file: int, how: int) -> None:
-        if on(file) and how & fcntl.LOCK_EX:
+    def failed(file, how):
+        if stat.S_ISDIR(os.fstat(file).st_mode) is folders and how & fcntl.LOCK_EX:
             raise OSError(number, os.strerror(number))
         flock(file, how)
 
-    return failed
-
-
-def is_folder(file: int) -> bool:
-    return bool(os.fstat(file).st_mode & 0o040000)
+    monkeypatch.setattr("fcntl.flock", failed)
 
 
 @pytest.mark.parametrize("number", [errno.ENOLCK, errno.EOPNOTSUPP])
 @each_lock
-def test_a_disk_without_locks_is_not_taken_for_another_broker(
-    kind: Callable[[Path], FolderLock], number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("fcntl.flock", failing(number, on=lambda file: not is_folder(file)))
+def test_a_disk_without_locks_is_not_taken_for_another_broker(kind, number, tmp_path, monkeypatch):
+    failing(monkeypatch, number, False)
     with pytest.raises(StoreError, match=f"lock.*{os.strerror(number)}") as raised:
         kind(tmp_path)
     assert not isinstance(raised.value, CaptureBusyError)
     assert "in use" not in str(raised.value)
 
 
-def test_a_folder_that_cannot_be_locked_is_named_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr("fcntl.flock", failing(errno.ENOLCK, on=is_folder))
-    opened(tmp_path / "data").close()
+def test_a_folder_that_cannot_be_locked_is_named_once(data, monkeypatch, caplog):
+    failing(monkeypatch, errno.ENOLCK, True)
+    opened(data).close()
     (record,) = (each for each in caplog.records if "cannot lock folders" in each.getMessage())
-    assert record.levelno == logging.WARNING
-    assert str(tmp_path / "data") in record.getMessage()
+    assert (record.levelno, str(data) in record.getMessage()) == (logging.WARNING, True)
 
 
 # ---- large bodies ----
 
 
-def replace_folder(folder: Path) -> None:
-    folder.rename(folder.parent.parent / "away")
-    folder.mkdir()
+def move_away(folder):
+    folder.rename(folder.parents[1] / "away")
 
 
-BODY_DEEDS: dict[str, Callable[[Path], object]] = {
-    "removed": shutil.rmtree,
-    "renamed": lambda folder: folder.rename(folder.parent.parent / "away"),
-    "replaced": replace_folder,
-}
+BODY_DEEDS = {"removed": shutil.rmtree, "renamed": move_away, "replaced": lambda path: (move_away(path), path.mkdir())}
 
 
-@pytest.mark.parametrize("deed", BODY_DEEDS)
-def test_no_large_body_is_confirmed_into_a_folder_that_has_gone(deed: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("deed", BODY_DEEDS.values(), ids=BODY_DEEDS)
+def test_no_large_body_is_confirmed_into_a_folder_that_has_gone(deed, store, data):
     """And the look of each second misses it."""
-    store = opened(tmp_path / "data")
-    BODY_DEEDS[deed](tmp_path / "data" / "bodies")
+    deed(data / "bodies")
     for seq in (2, 3):
         assert f"bodies {GONE}" in str(store.look())
         with pytest.raises(StoreError, match=f"{GONE}|No such file"):
             put(store, message(seq, 100_000))
-    with pytest.raises(StoreError, match=GONE):
-        store.close()
 
 
-@pytest.mark.parametrize("deed", BODY_DEEDS)
-def test_no_large_message_is_taken_into_a_folder_that_has_gone(deed: str, tmp_path: Path) -> None:
-    (tmp_path / "data").mkdir()
-    spool = Spool(tmp_path / "data" / "incoming", 1 << 20, shared=True)
+@pytest.mark.parametrize("deed", BODY_DEEDS.values(), ids=BODY_DEEDS)
+def test_no_large_message_is_taken_into_a_folder_that_has_gone(deed, data):
+    data.mkdir()
+    spool = Spool(data / "incoming", 1 << 20, shared=True)
     draft = spool.draft()
     draft.write(b"x")
     draft.done()
-    BODY_DEEDS[deed](tmp_path / "data" / "incoming")
+    deed(data / "incoming")
     with pytest.raises(Refused):
         spool.draft()
     spool.close()
@@ -325,119 +313,86 @@ def test_no_large_message_is_taken_into_a_folder_that_has_gone(deed: str, tmp_pa
 
 
 @pytest.mark.parametrize("way", ["checkpoint", "tidy", "remove_leftovers"])
-def test_nothing_is_moved_or_removed_for_a_database_that_has_gone(
-    way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_is_moved_or_removed_for_a_database_that_has_gone(way, store, data, monkeypatch):
     """What is in its write-ahead log is all that is left of it."""
-    store = opened(tmp_path / "data")
     put(store, message(2, 100_000, persistent=False))
-    told: list[str] = []
-    writer = store._writer
+    told, writer = [], store._writer
     monkeypatch.setattr(Leftovers, "first", lambda self, db, most: (0, 1 << 60))
     monkeypatch.setattr(Leftovers, "removed", lambda self, number, gone: None)
-    assert writer._db is not None
     writer._wal, writer._gave_back = 1 << 30, True
-    _replace_database(tmp_path / "data")
+    replace_database(data)
     writer._db.set_trace_callback(told.append)
     monkeypatch.setattr(writer._bodies.folder, "discard", lambda name: told.append("discard"))
     getattr(writer, way)()
     assert not [said for said in told if "wal_checkpoint" in said or "vacuum" in said or said == "discard"]
-    with pytest.raises(StoreError, match=GONE):
-        store.close()
 
 
-def test_the_log_of_a_replaced_database_is_neither_lost_nor_applied(tmp_path: Path) -> None:
-    data = tmp_path / "data"
+def test_the_log_of_a_replaced_database_is_neither_lost_nor_applied(data, tmp_path):
     opened(data).close()
-    shutil.copyfile(data / "messages.sqlite", tmp_path / "backup")
+    backup = (data / "messages.sqlite").read_bytes()
     for end in (".replaced", ".replaced.1"):
         store = SqliteStore(data)
         put(store, message(2))
         octets = (data / "messages.sqlite-wal").read_bytes()
-        shutil.copyfile(tmp_path / "backup", tmp_path / "new")
+        (tmp_path / "new").write_bytes(backup)
         os.replace(tmp_path / "new", data / "messages.sqlite")
         with pytest.raises(StoreError, match=rf"messages\.sqlite-wal{end}"):
             store.close()
         assert (data / f"messages.sqlite-wal{end}").read_bytes() == octets
         assert not (data / "messages.sqlite-wal").exists()
         assert not (data / "messages.sqlite-shm").exists()
-        assert (data / "messages.sqlite").read_bytes() == (tmp_path / "backup").read_bytes()
+        assert (data / "messages.sqlite").read_bytes() == backup
     store = SqliteStore(data)
-    assert [each.id for each in store.load()] == ["m-1"]
+    assert seqs(store.load()) == [1]
     store.close()
 
 
-def test_the_log_of_a_removed_database_stays(tmp_path: Path) -> None:
+def test_the_log_of_a_removed_database_stays(data):
     """It can be put back beside it, and `find_loss` refuses a start."""
-    store = opened(tmp_path / "data")
-    (tmp_path / "data" / "messages.sqlite").unlink()
+    store = opened(data)
+    (data / "messages.sqlite").unlink()
     with pytest.raises(StoreError, match=GONE):
         store.close()
-    assert (tmp_path / "data" / "messages.sqlite-wal").stat().st_size > 0
+    assert (data / "messages.sqlite-wal").stat().st_size > 0
 
 
-def test_no_page_is_read_from_another_database(tmp_path: Path) -> None:
-    store = opened(tmp_path / "data")
-    _replace_database(tmp_path / "data")
-    pages: list[object] = []
-    store.read("q", 0, 1 << 31, 100, 1 << 20, pages.append, None)
-    (page,) = pages
+def test_no_page_is_read_from_another_database(store, data):
+    replace_database(data)
+    page = read(store)
     assert isinstance(page, StoreError)
     assert GONE in str(page)
-    with pytest.raises(StoreError, match=GONE):
-        store.close()
 
 
-# ---- errors of stat ----
-
-
-BACKENDS = pytest.mark.parametrize("backend", ["Python", "C"])
-
-
-def look_of(backend: str) -> Callable[[tuple[folder.Noted, ...]], bool]:
+@pytest.mark.parametrize("backend", ["Python", "C"])
+def test_what_is_unknown_fails_one_commit_only(backend, data, tmp_path, monkeypatch):
+    """As without the right to look, or on an error of the disk; here it is a path that goes round in circles."""
     if backend == "C" and not hasattr(EXTENSION, "are_at"):
         pytest.skip("no extension")
-    return folder._all_there if EXTENSION is None or backend == "Python" else EXTENSION.are_at
-
-
-@BACKENDS
-def test_what_is_unknown_fails_one_commit_only(backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As without the right to look, or on an error of the disk; here it is a path that goes round in circles."""
-    monkeypatch.setattr(folder, "_are_there", look_of(backend))
-    store = opened(tmp_path / "data")
-    (tmp_path / "data").rename(tmp_path / "away")
-    (tmp_path / "data").symlink_to("data")
+    monkeypatch.setattr(folder, "_are_there", EXTENSION.are_at if backend == "C" else folder._all_there)
+    store = opened(data)
+    data.rename(tmp_path / "away")
+    data.symlink_to("data")
     with pytest.raises(StoreError, match=os.strerror(errno.ELOOP)):
         put(store, message(2))
     assert store.look() is None
     store._writer._wal = 1 << 30
     store._writer.checkpoint()
-    (tmp_path / "data").unlink()
-    (tmp_path / "away").rename(tmp_path / "data")
+    data.unlink()
+    (tmp_path / "away").rename(data)
     put(store, message(3))
     store.close()
-    store = SqliteStore(tmp_path / "data")
-    assert [each.id for each in store.load()] == ["m-1", "m-3"]
+    store = SqliteStore(data)
+    assert seqs(store.load()) == [1, 3]
     store.close()
-
-
-# ---- the process ----
 
 
 @pytest.mark.parametrize(
     ("version", "is_told"),
     [((3, 40, 1), True), ((3, 44, 6), False), ((3, 45, 0), True), ((3, 50, 7), False), ((3, 51, 3), False)],
 )
-def test_an_sqlite_with_the_fault_is_named_by_a_warning(
-    version: tuple[int, int, int],
-    is_told: bool,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_an_sqlite_with_the_fault_is_named_by_a_warning(version, is_told, data, monkeypatch, caplog):
     monkeypatch.setattr(sqlite3, "sqlite_version_info", version)
     monkeypatch.setattr(sqlite3, "sqlite_version", ".".join(map(str, version)))
-    stop = lambda server: signal.raise_signal(signal.SIGTERM)  # noqa: E731
-    run(Config(port=0, data=str(tmp_path / "data")), started=stop)
+    run(Config(port=0, data=str(data)), started=lambda server: signal.raise_signal(signal.SIGTERM))
     told = [each.levelname for each in caplog.records if f"SQLite {sqlite3.sqlite_version} has" in each.getMessage()]
     assert told == (["WARNING"] if is_told else [])

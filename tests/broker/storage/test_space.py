@@ -1,48 +1,36 @@
-"""A disk that fills up: what would be stored is refused in time, what is stored can be consumed; then it goes on."""
+"""A disk that fills up: what would be stored is refused in time, what is stored can be consumed; then it goes on.
 
-from __future__ import annotations
+The data file gives space back when the store is idle: in small steps, and never before other work.
+"""
 
 import os
+import sqlite3
 import subprocess
 import threading
-from collections.abc import Iterator
 from contextlib import suppress
-from pathlib import Path
-from typing import Any
 
 import pytest
-from broker.harness import Bench, FaultyStore
-from broker.storage.storing import BIG, message, put, seqs
+from broker.harness import Bench
+from broker.moves import refusal
+from broker.storage.storing import BIG, MIB, SmallStore, content, message, put, seqs
 from crash.process import BrokerProcess
 from patience import patience
 
 from stompcodec import client as stomp
+from stompcodec.broker.storage.salvage import check
 from stompcodec.broker.storage.sqlite import SqliteStore
+from stompcodec.broker.storage.sqlite_writer import Writer
 from stompcodec.errors import StompError
 
-MIB = 2**20
 QUEUE = "/queue/a"
 
 
-class SmallStore(FaultyStore):
-    """A store whose disk has so much room."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.left: int | None = 1000 * MIB
-        self.asked = 0
-
-    def room(self) -> int | None:
-        self.asked += 1
-        return self.left
-
-
-def bench_of(**config: Any) -> tuple[Bench, SmallStore]:
+def bench_of(**config):
     store = SmallStore()
     return Bench(store, store_free=100 * MIB, **config), store
 
 
-def test_persistent_messages_are_refused_and_taken_again() -> None:
+def test_persistent_messages_are_refused_and_taken_again():
     bench, store = bench_of()
     store.left = 100 * MIB - 1
     bench.wait(1.5)
@@ -51,8 +39,7 @@ def test_persistent_messages_are_refused_and_taken_again() -> None:
     assert sender.next("RECEIPT")
     sender.put(QUEUE, "stored", persistent="true", receipt="2")
     error = sender.error()
-    assert error.headers["message"] == "the disk is full"
-    assert error.headers["receipt-id"] == "2"
+    assert (error.headers["message"], error.headers["receipt-id"]) == ("the disk is full", "2")
     store.left = 100 * MIB
     bench.wait(1.5)
     sender = bench.peer()
@@ -61,7 +48,7 @@ def test_persistent_messages_are_refused_and_taken_again() -> None:
     assert store.bodies == ["stored"]
 
 
-def test_what_is_not_stored_needs_no_disk() -> None:
+def test_what_is_not_stored_needs_no_disk():
     """A topic that nobody keeps, also where all messages are stored; and a temporary queue."""
     bench, store = bench_of(durable="all")
     store.left = 0
@@ -72,42 +59,38 @@ def test_what_is_not_stored_needs_no_disk() -> None:
     assert {frame.command for frame in peer.take()} == {"MESSAGE", "RECEIPT"}
 
 
-def test_the_system_is_not_asked_for_each_message() -> None:
+def test_the_system_is_not_asked_for_each_message():
     bench, store = bench_of()
     sender = bench.peer()
     before = store.asked
     for _ in range(200):
         sender.put(QUEUE, "x" * 100, persistent="true")
     assert store.asked == before
-    store.written = 1000 * MIB
-    store.left = 0
+    store.written, store.left = 1000 * MIB, 0
     sender.put(QUEUE, "x", persistent="true")
     assert store.asked == before + 1, "but when much was written, not only once per second"
     sender.put(QUEUE, "x", persistent="true")
-    assert sender.error()
+    assert refusal(sender) == "the disk is full"
 
 
 # ---- the reserve ----
 
 
-@pytest.mark.parametrize("when", ["write", "commit"])
-def test_a_full_disk_uses_the_reserve_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str) -> None:
+@pytest.mark.parametrize("when", ["BEGIN IMMEDIATE", "COMMIT"])
+def test_a_full_disk_uses_the_reserve_once(tmp_path, when):
     """As long as the reserve is there the batch is tried again; after that it fails."""
     store = SqliteStore(tmp_path, reserve=MIB)
     reserve = tmp_path / "reserve"
     put(store, *map(message, range(10)))
     assert reserve.stat().st_size == MIB
-    name = "BEGIN IMMEDIATE" if when == "write" else "COMMIT"
-    connection: Any = store._writer._db
+    connection = store._writer._db
 
     class Full:
-        full = True
-
-        def __getattr__(self, attribute: str) -> Any:
+        def __getattr__(self, attribute):
             return getattr(connection, attribute)
 
-        def execute(self, statement: str, *values: Any) -> Any:
-            if statement == name and self.full and reserve.stat().st_size:
+        def execute(self, statement, *values):
+            if statement == when and reserve.stat().st_size:
                 raise OSError(28, "No space left on device")
             return connection.execute(statement, *values)
 
@@ -120,19 +103,29 @@ def test_a_full_disk_uses_the_reserve_once(tmp_path: Path, monkeypatch: pytest.M
     assert store._writer.tidy() is False
     assert reserve.stat().st_size == MIB, "it is taken again when there is room"
     store.close()
-    store = SqliteStore(tmp_path)
-    assert seqs(store.load()) == [5, 6, 7, 8, 9, 20]
-    assert store.damage.findings == 0
-    store.close()
+    found, store = content(tmp_path)
+    assert ([seq for _, seq in found], store.damage.findings) == ([5, 6, 7, 8, 9, 20], 0)
+
+
+class Inline:
+    """A helper without a thread: jobs run when they are asked for."""
+
+    def __init__(self):
+        self.jobs = []
+        self.give = self.jobs.append
+
+    def wait(self):
+        while self.jobs:
+            self.jobs.pop(0)()
+
+    stop = wait
 
 
 @pytest.mark.parametrize(("free", "copied"), [(100, True), (1000, False)], ids=["near", "far"])
-def test_near_the_end_of_the_disk_the_log_is_copied_early(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: int, copied: bool
-) -> None:
+def test_near_the_end_of_the_disk_the_log_is_copied_early(tmp_path, monkeypatch, free, copied):
     """Copied in time, so that what is left to copy fits into the reserve, and not by the helper, which may be late."""
     monkeypatch.setattr("stompcodec.broker.storage.sqlite_writer.free_space", lambda _: free * MIB)
-    store = SqliteStore(tmp_path, helper=NoHelper(), clock=lambda: 0.0)
+    store = SqliteStore(tmp_path, helper=Inline(), clock=lambda: 0.0)
     store.room()
     for seq in range(100):
         store.append("q", message(seq, 50_000))
@@ -141,20 +134,127 @@ def test_near_the_end_of_the_disk_the_log_is_copied_early(
     store.close()
 
 
-class NoHelper:
-    """A helper that never gets to its jobs."""
+# ---- space comes back ----
 
-    def give(self, job: object) -> None:
+
+class Idle:
+    """A full store that was drained, its loop and its helper, one step at a time."""
+
+    def __init__(self, folder, left=0):
+        self.folder, self.helper, self.soon = folder, Inline(), []
+        self.store = SqliteStore(folder, helper=self.helper, page_helper=self.helper)
+        for first in range(0, 500, 50):
+            put(self.store, *(message(seq, 40_000) for seq in range(first, first + 50)))
+        for seq in range(left, 500):
+            self.store.remove("q", message(seq, 0))
+        self.store.commit()
+
+    def tidy(self):
+        self.store.tidy(self.soon.append)
+
+    def step(self):
+        """One job of the helper, and what it wants the loop to do. False: there is none."""
+        if not self.helper.jobs:
+            return False
+        self.helper.jobs.pop(0)()
+        while self.soon:
+            self.soon.pop(0)()
+        return True
+
+    def rest(self, seconds):
+        """So many seconds without a commit; how many steps they had."""
+        steps = 0
+        for _ in range(seconds):
+            self.tidy()
+            while self.step():
+                steps += 1
+        return steps
+
+    def size(self, end=""):
+        return (self.folder / f"messages.sqlite{end}").stat().st_size
+
+    @property
+    def pages(self):
+        return self.store._writer._db.execute("PRAGMA page_count").fetchone()[0]
+
+
+def test_space_comes_back_after_a_drain(tmp_path):
+    idle = Idle(tmp_path, left=3)
+    idle.store._writer.checkpoint()
+    assert idle.size() > 15 * MIB
+    idle.rest(5)
+    assert idle.size() < 2 * MIB
+    assert idle.size("-wal") == 0
+    assert idle.rest(5) == 0, "all is done"
+    idle.store.close()
+    assert check(tmp_path).whole
+    assert len(content(tmp_path)[0]) == 3
+
+
+def test_each_step_is_small(tmp_path):
+    """Bytes written per step: a commit that comes meanwhile waits for no more than that."""
+    idle = Idle(tmp_path)
+    idle.store._writer._shrink_wal(idle.store._writer._db)
+    pages, tidy = [], idle.store._writer.tidy
+
+    def counted():
+        before = idle.pages
+        more = tidy()
+        pages.append(before - idle.pages)
+        return more
+
+    idle.store._writer.tidy = counted
+    idle.rest(5)
+    assert sum(pages) > 15 * MIB / 8192
+    assert max(pages) <= 130  # with those that say where others are
+    assert 15 < len(pages) < 40
+    idle.store.close()
+
+
+def test_commits_come_first(tmp_path):
+    """Nothing is done while there is work, and a commit ends the row of steps."""
+    idle = Idle(tmp_path)
+    idle.store._writer._shrink_wal(idle.store._writer._db)
+    idle.tidy()
+    idle.store.append("q", message(1000))
+    idle.tidy()
+    assert idle.helper.jobs == []
+    idle.store.commit()
+    idle.tidy()
+    idle.tidy()
+    assert idle.step()
+    assert len(idle.helper.jobs) == 1
+    idle.store.append("q", message(1001))
+    done = []
+    idle.store.commit_later(done.append, idle.soon.append)
+    assert idle.step(), "one step was given before"
+    while idle.step():
         pass
+    assert done == [None]
+    assert idle.size() > 10 * MIB
+    idle.store.close()
 
-    wait = stop = lambda self: None
+
+def test_a_disk_that_is_full_does_not_stop_the_store(tmp_path, monkeypatch):
+    idle = Idle(tmp_path)
+
+    def full(writer, db):
+        raise sqlite3.OperationalError("database or disk is full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Writer, "_shrink_wal", full)
+        idle.rest(3)
+    put(idle.store, message(1))
+    assert seqs(idle.store.load()) == [1]
+    idle.store.close()
+    assert check(tmp_path).whole
 
 
 # ---- a real disk ----
 
 
 @pytest.fixture
-def disk(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
+def disk(tmp_path, request):
     """In memory, of a size in MiB."""
     folder = tmp_path / "disk"
     folder.mkdir()
@@ -169,17 +269,17 @@ def disk(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
 
 @pytest.mark.long
 @pytest.mark.parametrize(("disk", "full"), [(60, False), (42, True)], ids=["low", "full"], indirect=["disk"])
-def test_a_disk_that_is_full_heals_by_consuming(disk: Path, tmp_path: Path, full: bool) -> None:
+def test_a_disk_that_is_full_heals_by_consuming(disk, tmp_path, full):
     """With nothing left at all, too, because of somebody else's file. On the smaller disk the log of the database would
     not be copied before.
     """
     fields = {"store_free": 20 * MIB}
-    broker = BrokerProcess(tmp_path / "broker", fields=fields, flags=("--data", str(disk / "data")))
-    with broker:
+    with BrokerProcess(tmp_path / "broker", fields=fields, flags=("--data", str(disk / "data"))) as broker:
         url = f"stomp://127.0.0.1:{broker.port}"
         sent = _fill(url)
         assert len(sent) > 100
-        assert _free(disk) > 5 * MIB, "it stopped in time"
+        stat = os.statvfs(disk)
+        assert stat.f_bavail * stat.f_frsize > 5 * MIB, "it stopped in time"
         if full:
             with suppress(OSError), open(disk / "other", "wb", buffering=0) as other:
                 while other.write(bytes(4096)):
@@ -188,12 +288,10 @@ def test_a_disk_that_is_full_heals_by_consuming(disk: Path, tmp_path: Path, full
                 _send(url, b"refused")
         with stomp.connect(url) as consumer:
             subscription = consumer.subscribe(QUEUE, ack="client-individual")
-            got = []
-            for _ in sent:
+            for expected in sent:
                 delivery = subscription.get(patience(30))
-                got.append(delivery.body[:10])
+                assert delivery.body[:10] == expected
                 delivery.ack(receipt=True)
-        assert got == sent
         if full:
             (disk / "other").unlink()
         for _ in range(round(patience(300))):
@@ -207,26 +305,22 @@ def test_a_disk_that_is_full_heals_by_consuming(disk: Path, tmp_path: Path, full
         assert broker.stop() == 0
 
 
-def _free(disk: Path) -> int:
-    stat = os.statvfs(disk)
-    return stat.f_bavail * stat.f_frsize
-
-
-def _send(url: str, body: bytes) -> None:
+def _send(url, body):
     with stomp.connect(url) as sender:
         sender.send(QUEUE, body, {"persistent": "true"}, receipt=True)
 
 
-def _fill(url: str) -> list[bytes]:
+def _fill(url):
     """Send until the broker refuses; the beginnings of what has a receipt."""
-    sent: list[bytes] = []
-    try:
+    sent = []
+
+    def send_all():
         with stomp.connect(url) as sender:
             for number in range(5000):
                 head = b"%010d" % number
                 sender.send(QUEUE, head + bytes(50_000), {"persistent": "true"}, receipt=True)
                 sent.append(head)
-    except StompError as error:
-        assert "the disk is full" in str(error)  # noqa: PT017
-        return sent
-    raise AssertionError("it takes everything")
+
+    with pytest.raises(StompError, match="the disk is full"):
+        send_all()
+    return sent
