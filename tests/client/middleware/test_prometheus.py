@@ -34,12 +34,8 @@ def registry():
 def value(registry, name, *labels):
     """One number, found by the values of its labels."""
     samples = [each for metric in registry.collect() for each in metric.samples]
-    found = [
-        each.value
-        for each in samples
-        if each.name == f"stompcodec_client_{name}" and set(labels) <= set(each.labels.values())
-    ]
-    return sum(found)
+    named = [each for each in samples if each.name == f"stompcodec_client_{name}"]
+    return sum(each.value for each in named if set(labels) <= set(each.labels.values()))
 
 
 def test_each_step_is_counted(shell, broker, queue, registry):
@@ -68,6 +64,17 @@ def test_each_step_is_counted(shell, broker, queue, registry):
         ("settled_messages_total", queue, "nack", "ok"): 1,
     }
     assert {key: value(registry, *key) for key in expected} == expected
+
+
+def test_the_size_of_a_streamed_body_is_told_to_counters_and_spans(shell, broker, queue, registry):
+    telemetry = pytest.importorskip("client.middleware.test_otel").Telemetry()
+    client = shell.connect(broker.url, middleware=[telemetry.layer, Prometheus(registry)], stream_over=4096)
+    client.send(queue, iter([bytes(3000)] * 2), receipt=True)
+    with client.subscribe(queue, ack="client-individual").get(patience(10)).processing() as message:
+        assert (message.is_streamed, "traceparent" in message.headers) == (True, True)
+    sizes = [(each.name.split()[0], each.attributes.get("messaging.message.body.size")) for each in telemetry.spans()]
+    assert sizes == [("send", 6000), ("receive", 6000), ("process", 6000), ("ack", None)]
+    assert [value(registry, f"{name}_bytes_total", queue) for name in ("sent", "received")] == [6000, 6000]
 
 
 def test_errors_are_counted(broker, registry):
