@@ -1,20 +1,17 @@
 """Calls and their outcomes, the outbox, transactions, what comes back after a loss, requests, time and limits."""
 
+import contextlib
 import logging
 
 import pytest
 from client.scripted import Scripted, outcome
 
 from stompcodec import Frame
-from stompcodec.client.messages import Subscription
+from stompcodec.client.messages import BaseTransaction, Subscription
 from stompcodec.client.outbox import OutboxFullError
-from stompcodec.errors import (
-    ConnectionLostError,
-    FrameError,
-    LocalProtocolError,
-    RejectedError,
-    StaleAckError,
-)
+from stompcodec.errors import FrameError, LocalProtocolError, RejectedError, StaleAckError
+
+LOST, LATE = "ConnectionLostError", "ReceiptTimeoutError"
 
 
 @pytest.fixture
@@ -24,20 +21,14 @@ def client():
 
 @pytest.mark.req("S12-CON-01", "S12-CON-06", "S12-CON-07", "S12-CON-08", "S12-CON-11", "S12-NEG-01", "S12-NEG-02")
 @pytest.mark.req("S11-CON-07")
-def test_connect_says_what_the_client_can():
-    client = Scripted(heart_beat=(1000, 2000), client_id="me", headers={"x": "y"})
+def test_connect_says_what_the_client_can_and_the_trace_masks_secrets():
+    client = Scripted(heart_beat=(1000, 2000), client_id="me", headers={"x": "y"}, on_frame=lambda *_: None)
     client.open()
     (frame,) = client.frames()
-    assert frame.command == "CONNECT"
-    assert frame.headers.pairs() == [
-        ("accept-version", "1.0,1.1,1.2"),
-        ("heart-beat", "1000,2000"),
-        ("host", "h"),
-        ("login", "ann"),
-        ("passcode", "s3cret"),
-        ("client-id", "me"),
-        ("x", "y"),
-    ]
+    ((direction, traced),) = client.core.link.trace
+    assert (frame.command, direction, traced.headers["passcode"]) == ("CONNECT", "out", "***")
+    said = {"accept-version": "1.0,1.1,1.2", "heart-beat": "1000,2000", "host": "h", "login": "ann"}
+    assert frame.headers.pairs() == [*said.items(), ("passcode", "s3cret"), ("client-id", "me"), ("x", "y")]
 
 
 @pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
@@ -50,38 +41,29 @@ def test_an_error_goes_to_the_call_that_it_names(version):
     assert "no such queue" in str(second.error)
     assert second.error.frame.command == "ERROR"
     # 1.2 says that the session is over then; older servers go on.
-    assert outcome(first) == ("ConnectionLostError" if version == "1.2" else "waits")
+    assert outcome(first) == (LOST if version == "1.2" else "waits")
     assert (client.core.link.connection is None) == (version == "1.2")
 
 
-def test_an_error_that_names_nobody_is_raised_from_iterators_and_logged(caplog):
-    client = Scripted(version="1.1").connect()
-    subscription = client.subscribed()
-    client.error(None, "something is wrong")
-    assert isinstance(subscription.news, RejectedError)
-    assert "something is wrong" in caplog.text
-
-
-def test_an_error_that_names_nobody_ends_the_client_that_does_not_reconnect(caplog):
-    client = Scripted(reconnect=None).connect()
+@pytest.mark.parametrize("goes_on", [True, False])
+def test_an_error_that_names_nobody_is_raised_from_iterators_and_logged(caplog, goes_on):
+    """In 1.2 it ends a client that does not reconnect."""
+    client = Scripted(version="1.1").connect() if goes_on else Scripted(reconnect=None).connect()
     subscription, call = client.subscribed(), client.send(receipt=True)
-    client.error(None, "shutting down")
-    assert client.core.link.state == "closed"
-    assert isinstance(subscription.error, RejectedError)
-    assert outcome(call) == "ConnectionLostError"
-    assert isinstance(call.error.__cause__, RejectedError)
+    client.error(None, "something is wrong")
+    assert "something is wrong" in caplog.text
+    assert isinstance(subscription.news if goes_on else subscription.error, RejectedError)
+    assert (client.core.link.state, outcome(call)) == (("connected", "waits") if goes_on else ("closed", LOST))
+    assert goes_on or isinstance(call.error.__cause__, RejectedError)
 
 
 def test_time_runs_out_for_each_call_on_its_own(client):
     slow, quick = client.send(receipt=True, timeout=30.0), client.send(receipt=True, timeout=2.0)
     client.frames()
-    client.wait(1.9)
-    assert (outcome(slow), outcome(quick)) == ("waits", "waits")
-    client.wait(0.2)
-    assert (outcome(slow), outcome(quick)) == ("waits", "ReceiptTimeoutError")
+    for seconds, outcomes in ((1.9, ("waits",) * 2), (0.2, ("waits", LATE)), (30, (LATE, LATE))):
+        client.wait(seconds)
+        assert (outcome(slow), outcome(quick)) == outcomes
     assert quick.error.sent
-    client.wait(30)
-    assert outcome(slow) == "ReceiptTimeoutError"
 
 
 def test_a_loss_makes_the_outcome_unknown_and_what_never_left_says_so(client):
@@ -90,7 +72,7 @@ def test_a_loss_makes_the_outcome_unknown_and_what_never_left_says_so(client):
     client.lose(OSError("reset"))
     unsent = client.send(receipt=True, timeout=5.0)
     client.wait(6)
-    assert [outcome(call) for call in (sent, unsent)] == ["ConnectionLostError", "ReceiptTimeoutError"]
+    assert [outcome(call) for call in (sent, unsent)] == [LOST, LATE]
     assert (sent.error.sent, unsent.error.sent) == (True, False)
     assert "reset" in str(sent.error)
     client.connect()
@@ -135,10 +117,7 @@ def test_the_outbox_is_bounded_in_octets(full):
     client.lose()
     client.send(b"x" * 6000)
     large = Frame("SEND", {"destination": "a"}, b"x" * 6000)
-    if full == "raise":
-        with pytest.raises(OutboxFullError):
-            client.core.send(large, client.now)
-    else:
+    with pytest.raises(OutboxFullError) if full == "raise" else contextlib.nullcontext():
         assert not client.core.send(large, client.now)
     client.send(b"x" * 10)
     assert client.core.link.outbox.octets < 10_000
@@ -171,12 +150,10 @@ def test_a_frame_that_cannot_be_written_is_refused_at_once(client, connected):
 def test_a_frame_that_the_next_version_cannot_carry_fails_alone():
     client = Scripted(version="1.2").connect()
     client.lose()
-    calls = []
-    for name in ("a\nb", "ab"):
-        call = client.call()
+    calls = [client.call(), client.call()]
+    for call, name in zip(calls, ("a\nb", "ab"), strict=True):
         frame = Frame("SEND", [("destination", "a"), ("x", name), ("receipt", call.id)])
         assert client.core.send(frame, client.now, call)
-        calls.append(call)
     client.version = "1.0"
     client.connect()
     assert [outcome(call) for call in calls] == ["FrameError", "accepted"]
@@ -202,8 +179,6 @@ def test_a_transaction_commits(client):
 
 
 def test_begin_waits_for_a_connection(client):
-    from stompcodec.client.messages import BaseTransaction
-
     client.lose()
     assert not client.core.begin(BaseTransaction("t9"), client.now)
     waits = client.call("connection")
@@ -222,10 +197,7 @@ def test_close_copes_without_the_last_receipt(client, how):
     close = client.call("close", 60.0, command="")
     client.core.close(client.now, close)
     client.frames()
-    if how == "lost":
-        client.lose()
-    else:
-        client.wait(5.1)
+    client.lose() if how == "lost" else client.wait(5.1)
     assert (outcome(close), client.core.link.state) == ("accepted", "closed")
 
 
@@ -241,11 +213,9 @@ def test_the_end_gives_every_call_an_outcome_and_tells_what_was_lost(client, cap
     error = RejectedError("login", Frame("ERROR"))
     with caplog.at_level(logging.ERROR, "stompcodec.client"):
         client.core.link.end(error)
-    assert outcome(sent) == "ConnectionLostError"
-    assert isinstance(waiting.error, ConnectionLostError)
+    assert [outcome(call) for call in (sent, waiting)] == [LOST, LOST]
     assert not waiting.error.sent
-    assert subscribing.call.error is error
-    assert connected.error is error
+    assert subscribing.call.error is connected.error is error
     assert "1 frames were never sent" in caplog.text
 
 
@@ -268,13 +238,6 @@ def test_close_says_goodbye_behind_all_that_waits(client):
     assert (outcome(close), client.core.link.state) == ("accepted", "closed")
 
 
-def test_secrets_are_masked_in_the_trace():
-    client = Scripted(on_frame=lambda *_: None)
-    client.open()
-    ((direction, frame),) = client.core.link.trace
-    assert (direction, frame.headers["passcode"]) == ("out", "***")
-
-
 # ---- coming back ----
 
 
@@ -287,11 +250,9 @@ def test_subscriptions_come_back_before_anything_else(client):
     first, second = client.frames()
     assert {first.command, second.command} == {"SUBSCRIBE"}
     client.receipt(first)
-    assert client.frames() == []
-    assert client.core.link.state == "reconnecting"
+    assert (client.frames(), client.core.link.state) == ([], "reconnecting")
     client.receipt(second)
-    assert client.commands() == ["SEND"]
-    assert client.core.link.state == "connected"
+    assert (client.commands(), client.core.link.state) == (["SEND"], "connected")
 
 
 @pytest.mark.parametrize("when", ["at once", "on return", "unsubscribed"])
@@ -321,7 +282,7 @@ def test_one_that_is_never_confirmed_is_given_up(client):
     subscription = client.subscribe(timeout=3.0)
     client.frames()
     client.wait(4)
-    assert outcome(subscription.call) == "ReceiptTimeoutError"
+    assert outcome(subscription.call) == LATE
     assert client.commands() == ["UNSUBSCRIBE"]
     assert not client.core.inbound.subscriptions
 
@@ -360,9 +321,8 @@ def test_a_reply_finds_its_request(client):
         pairs = {"subscription": subscribe.headers["id"], "message-id": "m", "destination": "d"}
         key = frame.headers["correlation-id"]
         client.answer("MESSAGE", {**pairs, "correlation-id": key}, key.encode())
-    assert [call.result.body for call in (first, second)] == [
-        frame.headers["correlation-id"].encode() for frame in asked
-    ]
+    keys = [frame.headers["correlation-id"].encode() for frame in asked]
+    assert [call.result.body for call in (first, second)] == keys
 
 
 @pytest.mark.parametrize(("server", "correlated"), [("test/1", False), ("RabbitMQ/3.10.8", True)])
@@ -381,27 +341,17 @@ def test_a_reply_can_be_told_if_only_one_waits_or_it_is_correlated(server, corre
     assert len(client.frames()) == len(subscribes)
 
 
-def test_requests_end_with_their_connection(client):
-    call = ask(client)
-    client.confirm_all()
-    client.lose()
-    assert outcome(call) == "ConnectionLostError"
+def test_a_request_may_be_refused_or_time_out_and_ends_with_its_connection(client):
+    late, lost, refused = ask(client, 2.0), ask(client), ask(client)
+    *_, frame = client.frames()
+    client.wait(3)
+    client.error(frame)  # the connection ends, too
+    assert [outcome(call) for call in (late, lost, refused)] == [LATE, LOST, "RejectedError"]
+    assert not client.core.inbound.replies
     client.connect(confirm=False)
     (subscribe,) = client.confirm_all()
     assert subscribe.headers["destination"] == "/temp-queue/replies"
-    second = ask(client)
-    assert outcome(second) == "waits"
-
-
-def test_a_request_may_be_refused_or_time_out(client):
-    late = ask(client, 2.0)
-    refused = ask(client)
-    *_, frame = client.frames()
-    client.wait(3)
-    assert outcome(late) == "ReceiptTimeoutError"
-    client.error(frame)
-    assert outcome(refused) == "RejectedError"
-    assert not client.core.inbound.replies
+    assert outcome(ask(client)) == "waits"
 
 
 # ---- draining ----
@@ -539,7 +489,6 @@ def test_the_time_of_a_pause_is_not_held_against_the_server(ticked):
     else:
         client.now += 600
         client.send()  # the core learns what time it is
-    assert client.core.link.connection is not None
     client.take(subscription)
     client.wait(2.5)
     assert client.core.link.connection is not None
