@@ -1,15 +1,28 @@
-"""Acknowledgements, and what brokers call things."""
+"""Acknowledgements, what brokers call things, and their traps that the client names or refuses."""
 
 import contextlib
+import logging
+from types import SimpleNamespace
 
 import pytest
 from client.scripted import Scripted, outcome
 
 from stompcodec import Frame
 from stompcodec.broker.config import DIALECTS
+from stompcodec.client import dialects, handlers
 from stompcodec.client.dialects import BROKERS, row_of
 from stompcodec.client.messages import Subscription
 from stompcodec.errors import LocalProtocolError, StaleAckError
+
+#: The names of servers, and their rows.
+SERVERS = {
+    "stompcodec/1": "stompcodec",
+    **{f"stompcodec/1 as {name}": name for name in DIALECTS},
+    "RabbitMQ/4.3": "rabbitmq",
+    "ActiveMQ/6.1": "activemq",
+    "ActiveMQ-Artemis/2.40": "artemis",
+    "?": "unknown",
+}
 
 
 @pytest.fixture
@@ -50,7 +63,6 @@ def test_a_stale_ack_is_refused_and_never_sent(client):
     for command in ("ACK", "NACK"):
         with pytest.raises(StaleAckError):
             client.ack(old, command)
-    assert client.frames() == []
     client.ack(new)
     assert client.commands() == ["ACK"]
 
@@ -148,6 +160,8 @@ def test_a_reconnect_to_another_broker_uses_its_words(before, after, names, expe
 
 def test_each_subscription_and_connection_has_a_durable_queue_of_its_own():
     """A shared queue would halve the messages."""
+    with pytest.raises(ValueError, match="topic_queues is 'quorum': use auto, transient, exclusive, durable"):
+        Scripted(topic_queues="quorum")
     client = Scripted(server="RabbitMQ/4.3.0", topic_queues="durable").connect()
     for _ in range(2):
         client.subscribed(destination="/topic/a")
@@ -227,9 +241,8 @@ def test_the_server_header_chooses_the_row(server, name):
 
 
 def test_the_option_wins_and_our_own_broker_keeps_its_nack():
-    client = Scripted(server="stompcodec/1", dialect="activemq", client_id="me").connect()
-    assert client.core.link.dialect.durable == BROKERS["activemq"].durable
-    assert client.core.link.dialect.discard == (("requeue", "false"),)
+    row = Scripted(server="stompcodec/1", dialect="activemq", client_id="me").connect().core.link.dialect
+    assert (row.durable, row.discard) == (BROKERS["activemq"].durable, (("requeue", "false"),))
 
 
 # ---- which queue stands behind a topic ----
@@ -277,11 +290,6 @@ def test_the_queue_behind_a_topic(server, choice, given, expected):
         assert asked == (expected if destination == "/topic/a" else given)
 
 
-def test_a_kind_of_queue_that_there_is_not():
-    with pytest.raises(ValueError, match="topic_queues is 'quorum': use auto, transient, exclusive, durable"):
-        Scripted(topic_queues="quorum")
-
-
 # ---- ending a durable subscription for good ----
 
 
@@ -320,44 +328,106 @@ def test_a_durable_subscription_is_deleted_once():
 
 # ---- what else the row decides ----
 
-_SERVERS = {
-    "stompcodec/1": "stompcodec",
-    **{f"stompcodec/1 as {name}": name for name in DIALECTS},
-    "RabbitMQ/4.3": "rabbitmq",
-    "ActiveMQ/6.1": "activemq",
-    "ActiveMQ-Artemis/2.40": "artemis",
-    "?": "unknown",
-}
 
-
-@pytest.mark.parametrize("server", _SERVERS)
+@pytest.mark.parametrize("server", SERVERS)
 def test_what_else_the_row_decides(server):
     """Which brokers want text without content-length, and a client-id for durable subscriptions."""
-    client, row = Scripted(server=server).connect(), _SERVERS[server]
+    client, row = Scripted(server=server).connect(), SERVERS[server]
     assert client.core.send(Frame("SEND", {"destination": "/queue/a"}, b"text"), client.now, None, text=True)
     octets = b"".join(client.core.link.take_output(client.now))
     assert (b"content-length" not in octets) == (row in ("activemq", "artemis"))
+    refused = {"activemq": "client_id", "artemis": "client_id", "unknown": "durable"}.get(row)
     client = Scripted(server=server).connect()
-    with (
-        pytest.raises(LocalProtocolError, match="durable" if row == "unknown" else "client_id")
-        if row in ("activemq", "artemis", "unknown")
-        else contextlib.nullcontext()
-    ):
+    with pytest.raises(LocalProtocolError, match=refused) if refused else contextlib.nullcontext():
         client.subscribe(durable="daily")
-    assert len(client.frames()) == len(client.core.inbound.subscriptions) == (row in ("rabbitmq", "stompcodec"))
+    assert len(client.frames()) == len(client.core.inbound.subscriptions) == (refused is None)
 
 
-@pytest.mark.parametrize("server", _SERVERS)
+@pytest.mark.parametrize("server", SERVERS)
 def test_a_nack_in_a_transaction_is_refused_by_activemq(server):
-    client = Scripted(server=server).connect()
+    client, refuses = Scripted(server=server).connect(), server == "ActiveMQ/6.1"
     message = client.deliver(client.subscribed("client-individual", prefetch=1))
-    transaction = client.begin()
+    transaction, said = client.begin(), "activemq does not support NACK in a transaction"
     client.frames()
-    refuses = pytest.raises(LocalProtocolError, match="activemq does not support NACK in a transaction")
-    with refuses if server == "ActiveMQ/6.1" else contextlib.nullcontext():
+    with pytest.raises(LocalProtocolError, match=said) if refuses else contextlib.nullcontext():
         client.ack(message, "NACK", transaction=transaction)
-    if server == "ActiveMQ/6.1":
+    if refuses:
         client.ack(message, "ACK", transaction=transaction)
-        assert client.commands() == ["ACK"]
-    else:
-        assert client.commands() == ["NACK"][: "artemis" not in server.lower()]  # there it waits for the COMMIT
+    waits = "artemis" in server.lower()  # for the COMMIT
+    assert client.commands() == (["ACK"] if refuses else ["NACK"] * (not waits))
+
+
+# ---- traps ----
+
+
+@pytest.fixture(autouse=True)
+def unnamed(monkeypatch):
+    monkeypatch.setattr(dialects, "_warned", set())
+
+
+@pytest.mark.parametrize(
+    ("server", "version", "warns"),
+    [
+        ("ActiveMQ/6.1", "1.0", True),
+        ("unheard of", "1.0", True),  # Artemis says nothing in 1.0
+        ("RabbitMQ/4.3", "1.0", False),
+        ("stompcodec/1 as activemq", "1.0", False),
+        ("ActiveMQ/6.1", "1.1", False),
+        ("ActiveMQ/6.1", "1.2", False),
+    ],
+)
+def test_a_session_of_1_0_warns_once_where_senders_can_forge_headers(caplog, server, version, warns):
+    for _ in range(2):
+        here = Scripted(version=version, server=server, versions=(version,), reconnect=None)
+        here.connect()
+    forge = [
+        (each.levelname, "1.1 or 1.2" in each.getMessage()) for each in caplog.records if "forge" in each.getMessage()
+    ]
+    assert forge == [("WARNING", True)] * warns
+
+
+@pytest.mark.parametrize(
+    ("server", "says"),
+    [
+        ("ActiveMQ/6.1", "activemq drops what waits"),
+        ("ActiveMQ-Artemis/2.40", "artemis keeps the old ones"),
+        *[(server, None) for server in ("stompcodec/1", "stompcodec/1 as activemq", "RabbitMQ/4.3")],
+    ],
+)
+def test_a_durable_name_with_a_selector_says_that_it_must_be_deleted_first(caplog, server, says):
+    """Where a changed selector is neither refused nor unknown."""
+    caplog.set_level(logging.INFO, "stompcodec.client")
+    here = Scripted(server=server, client_id="me").connect()
+    here.subscribed(durable="plain", destination="/topic/a")
+    assert "unsubscribe(delete=True)" not in caplog.text
+    here.subscribed(durable="daily", selector="n = '1'", destination="/topic/a")
+    assert ("unsubscribe(delete=True)" in caplog.text) is (says is not None)
+    assert f"'daily' has a selector: if it or the destination changes, {says}" in caplog.text or says is None
+
+
+def test_a_selector_that_breaks_others_is_refused_at_the_call():
+    converts = {"selector": "convert_string_expressions:n > 9"}
+    for given in (converts, {"headers": converts}):
+        here = Scripted(server="ActiveMQ/6.1").connect()
+        with pytest.raises(LocalProtocolError, match="breaks 'n > 9' for all clients of activemq"):
+            here.subscribe(**given)
+        assert here.commands() == []
+        for server in ("ActiveMQ-Artemis/2.40", "stompcodec/1 as activemq"):
+            Scripted(server=server).connect().subscribed(**given)
+
+
+def test_a_queue_of_artemis_without_its_type_has_a_wide_window():
+    """It counts in bytes."""
+    for options, headers in (({"artemis_types": False}, {}), ({}, {"subscription-type": "MULTICAST"})):
+        client = Scripted(server="ActiveMQ-Artemis/2.40", **options).connect()
+        subscription = client.subscribed("client-individual", prefetch=5, destination="/queue/a", headers=headers)
+        assert int(dict(subscription.asked)["consumer-window-size"]) >= 2**23
+
+
+def test_the_calls_with_a_message_are_counted_over_its_deliveries():
+    """Its message-id is another one in each of them, and not all are said to be redelivered."""
+    retries = handlers.Retries(handlers.Handling(print, "client-individual", None, 1, None, 4, ()))
+    first = SimpleNamespace(id="1,7", identity="7 5", redelivered=False, subscription=SimpleNamespace(destination="a"))
+    again = SimpleNamespace(id="2,7", identity="7 5", redelivered=False)
+    retries.keep(first, 3)
+    assert retries.calls_of(again) == 3
