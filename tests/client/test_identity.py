@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -91,15 +90,15 @@ def as_artemis(broker: StompBroker, time: int = int(AT)) -> None:
     broker.faults.change("MESSAGE", named, times=None)
 
 
-@contextlib.contextmanager
-def recording(url: str, capture: CaptureWriter, queue: str, **options) -> Iterator[Recorder]:
-    with stomp.connect(url) as client:
+def record(url: str, path: Path, queue: str, until: Callable[[Recorder], bool], **options) -> None:
+    """Record a queue until something is true of the recorder."""
+    with CaptureWriter(path) as capture, stomp.connect(url) as client:
         recorder = Recorder(client, capture, **options)
         recorder.subscribe(queue)
         thread = threading.Thread(target=recorder.run)
         thread.start()
         try:
-            yield recorder
+            wait_for(lambda: until(recorder))
         finally:
             recorder.stop()
             thread.join(patience(60))
@@ -115,13 +114,8 @@ def test_the_recorder_knows_what_artemis_delivers_again(tmp_path: Path) -> None:
     with StompBroker() as broker:
         as_artemis(broker)
         publish(broker.url, "/queue/a", 20)
-        with (
-            CaptureWriter(path) as capture,
-            recording(broker.url, capture, "/queue/a", acknowledge="released") as first,
-        ):
-            wait_for(lambda: first.held == 20)
-        with CaptureWriter(path) as capture, recording(broker.url, capture, "/queue/a", dedupe=Dedupe()) as second:
-            wait_for(lambda: second.duplicates == 20)
+        record(broker.url, path, "/queue/a", lambda it: it.held == 20, acknowledge="released")
+        record(broker.url, path, "/queue/a", lambda it: it.duplicates == 20, dedupe=Dedupe())
     assert recorded(path) == [b"%d" % number for number in range(20)]
 
 
@@ -132,11 +126,7 @@ def test_the_recorder_loses_nothing_of_a_new_journal(tmp_path: Path) -> None:
         for later in (0, 60_000):
             as_artemis(broker, int(AT) + later)
             publish(broker.url, "/queue/a", 20)
-            with (
-                CaptureWriter(path) as capture,
-                recording(broker.url, capture, "/queue/a", dedupe=Dedupe()) as recorder,
-            ):
-                wait_for(lambda recorder=recorder: recorder.messages + recorder.duplicates == 20)
+            record(broker.url, path, "/queue/a", lambda it: it.messages + it.duplicates == 20, dedupe=Dedupe())
     assert recorded(path) == [b"%d" % number for number in range(20)] * 2
 
 
@@ -149,8 +139,7 @@ def test_an_unknown_broker_is_recorded_whole_and_named(tmp_path: Path, caplog: p
             "MESSAGE", lambda it: Frame("MESSAGE", {**it.headers, "message-id": "1"}, b"x"), times=None
         )
         publish(broker.url, "/queue/a", 2)
-        with CaptureWriter(path) as capture, recording(broker.url, capture, "/queue/a", dedupe=Dedupe()) as recorder:
-            wait_for(lambda: recorder.messages + recorder.duplicates == 2)
+        record(broker.url, path, "/queue/a", lambda it: it.messages + it.duplicates == 2, dedupe=Dedupe())
     assert recorded(path) == [b"x", b"x"]
     assert "use header:NAME" in caplog.text
 
