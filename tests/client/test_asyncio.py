@@ -137,28 +137,6 @@ def test_a_cancelled_send_leaves_the_middleware():
 # ---- what can be awaited, entered and iterated ----
 
 
-def test_asyncio_idioms():
-    async def work(client, peer):
-        await asyncio.gather(*[client.send("/queue/a", b"%d" % number, receipt=True) for number in range(50)])
-        got = []
-        async with client.subscribe("/queue/a", ack="client") as subscription:
-            async for message in subscription:
-                got.append(int(message.body))
-                if len(got) == 50:
-                    await message.ack()
-                    break
-        assert got == list(range(50))
-        waits = asyncio.create_task(client.subscribe("/queue/b").get())
-        await asyncio.sleep(0.01)
-        waits.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await waits
-        with pytest.raises(asyncio.TimeoutError):
-            await asyncio.wait_for(client.request("/queue/nobody", b"?"), 0.05)
-
-    run(work)
-
-
 async def awaited(subscription):
     await subscription
 

@@ -177,31 +177,6 @@ def test_reply_checks_what_it_can(dialect):
         assert bool(row.fault_of(name)) is ours
 
 
-@pytest.mark.slow
-def test_the_attempts_survive_a_crash(tmp_path):
-    with BrokerProcess(tmp_path, config=RULES) as broker:
-        ask(broker, "rpc", FORBIDDEN)
-        seen = Seen()
-
-        def handle(message):
-            if message.body == POISON:
-                seen.add(message.body)
-            client.send(message.get("reply-to"), message.body)
-
-        for life in range(1, ATTEMPTS + 1):
-            with stomp.connect(url(broker), reconnect=QUICK) as client:
-                client.subscribe("/queue/rpc", ack="client-individual", handler=handle)
-                if life == ATTEMPTS:
-                    dead = client.subscribe("/queue/DLQ.rpc")
-                    assert dead.get(patience(20)).body == POISON
-                else:
-                    seen.wait(life)
-                    broker.kill()
-            if life < ATTEMPTS:
-                broker.start()
-        assert seen.bodies.count(POISON) <= ATTEMPTS + 2  # an attempt just before the kill may not be stored
-
-
 # ---- a message that cannot be processed gives its credit back, on every road by which it can fail ----
 
 #: More messages than may be unacknowledged at one time, and how often each is delivered.

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import sys
-
 import pytest
 from patience import patience
 
@@ -25,7 +22,6 @@ from opentelemetry.trace import StatusCode
 import stompcodec.client as stomp
 from stompcodec import Frame
 from stompcodec.client.middleware.otel import BUCKETS, OpenTelemetry
-from stompcodec.errors import MissingExtraError
 
 TRACEPARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
@@ -258,10 +254,3 @@ def test_a_hostile_context_is_no_context(shell, broker, queue, telemetry):
     assert client.subscribe(queue).get(patience(10)).body == b"body"
     (receive,) = telemetry.spans("receive")
     assert (receive.parent, receive.links) == (None, ())
-
-
-def test_without_the_package_the_error_names_the_extra(monkeypatch):
-    monkeypatch.setitem(sys.modules, "opentelemetry", None)
-    monkeypatch.delitem(sys.modules, "stompcodec.client.middleware.otel")
-    with pytest.raises(MissingExtraError, match=r"stompcodec\[otel\]"):
-        importlib.import_module("stompcodec.client.middleware.otel")

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
 import re
-import sys
 from pathlib import Path
 
 import pytest
@@ -21,7 +19,6 @@ from prometheus_client.parser import text_string_to_metric_families
 import stompcodec.client as stomp
 from stompcodec.client.middleware import Destinations
 from stompcodec.client.middleware.prometheus import Prometheus
-from stompcodec.errors import MissingExtraError
 
 PAGE = Path(__file__).parents[3] / "docs" / "tracing.md"
 
@@ -113,10 +110,3 @@ def test_prometheus_reads_it(broker, registry):
         counters = {name for name in told if name.endswith("_total")}
         ours = {name for name in names if not name.endswith("_created")}  # the library's own, beside each
         assert {name.removesuffix("_total") for name in counters} | (told - counters) == ours
-
-
-def test_without_the_package_the_error_names_the_extra(monkeypatch):
-    monkeypatch.setitem(sys.modules, "prometheus_client", None)
-    monkeypatch.delitem(sys.modules, "stompcodec.client.middleware.prometheus")
-    with pytest.raises(MissingExtraError, match=r"stompcodec\[metrics\]"):
-        importlib.import_module("stompcodec.client.middleware.prometheus")
