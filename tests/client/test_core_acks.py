@@ -14,16 +14,6 @@ from stompcodec.client.dialects import BROKERS, row_of
 from stompcodec.client.messages import Subscription
 from stompcodec.errors import LocalProtocolError, StaleAckError
 
-#: The names of servers, and their rows.
-SERVERS = {
-    "stompcodec/1": "stompcodec",
-    **{f"stompcodec/1 as {name}": name for name in DIALECTS},
-    "RabbitMQ/4.3": "rabbitmq",
-    "ActiveMQ/6.1": "activemq",
-    "ActiveMQ-Artemis/2.40": "artemis",
-    "?": "unknown",
-}
-
 
 @pytest.fixture
 def client():
@@ -97,8 +87,8 @@ def test_an_ack_in_client_mode_covers_what_came_before(client):
     messages = [client.deliver(subscription, f"m{number}") for number in range(4)]
     client.ack(messages[2])
     assert subscription.open == 1
-    client.ack(messages[0])
-    client.ack(messages[3])
+    for message in (messages[0], messages[3]):
+        client.ack(message)
     assert [frame.headers["id"] for frame in client.frames()] == ["am2", "am3"]
     assert subscription.open == 0
 
@@ -120,25 +110,59 @@ def test_a_server_that_sends_no_ack_header_gets_no_ack(client):
 
 # ---- what brokers call things ----
 
+_COUNT = {"prefetch-count": "5", "durable": "true", "auto-delete": "false"}
+_ACTIVEMQ = {"activemq.prefetchSize": "5", "activemq.subscriptionName": "daily"}
+_ARTEMIS = {"consumer-window-size": "8388608", "durable-subscription-name": "daily", "subscription-type": "MULTICAST"}
+_DISCARD, _REFUSED = {"requeue": "false"}, "activemq does not support NACK in a transaction"
+#: Server: a durable subscription, with 5 messages ahead, and what one without a client-id lacks; NACK with requeue
+#: (None is refused) and without; what is sent at once of a NACK in a transaction; whether text has a content-length.
+WORDS = {
+    "stompcodec/1": (_COUNT, None, {}, _DISCARD, ["NACK"], True),
+    "stompcodec/1 as stompcodec": (_COUNT, None, {}, _DISCARD, ["NACK"], True),
+    "stompcodec/1 as rabbitmq": (_COUNT, None, {}, _DISCARD, ["NACK"], True),
+    "stompcodec/1 as activemq": (_ACTIVEMQ, "client_id", {}, _DISCARD, ["NACK"], False),
+    "stompcodec/1 as artemis": (_ARTEMIS, "client_id", {}, _DISCARD, [], False),
+    "RabbitMQ/3.10.8": (_COUNT, None, {"requeue": "true"}, _DISCARD, ["NACK"], True),
+    "ActiveMQ/6.1": (_ACTIVEMQ, "client_id", None, {}, _REFUSED, False),
+    "ActiveMQ-Artemis/2.40": (_ARTEMIS, "client_id", None, {}, [], False),
+    "?": ({}, "durable", {}, {}, ["NACK"], True),
+}
 
-@pytest.mark.parametrize(
-    ("server", "expected"),
-    [
-        ("RabbitMQ/3.10.8", {"prefetch-count": "5", "durable": "true", "auto-delete": "false", "id": "daily"}),
-        ("ActiveMQ/5.17.2", {"activemq.prefetchSize": "5", "activemq.subscriptionName": "daily", "id": "daily"}),
-        ("ActiveMQ-Artemis/2.31", {"consumer-window-size": "8388608", "durable-subscription-name": "daily"}),
-        ("stompcodec/0.1", {"prefetch-count": "5", "durable": "true", "auto-delete": "false", "id": "daily"}),
-        ("stompcodec/0.1 as rabbitmq", {"prefetch-count": "5", "durable": "true", "id": "daily"}),
-        ("stompcodec/0.1 as activemq", {"activemq.prefetchSize": "5", "activemq.subscriptionName": "daily"}),
-        ("stompcodec/0.1 as artemis", {"consumer-window-size": "8388608", "durable-subscription-name": "daily"}),
-    ],
-)
-def test_prefetch_and_durable_in_the_words_of_the_broker(server, expected):
+
+@pytest.mark.parametrize("server", WORDS)
+def test_everything_in_the_words_of_the_broker(server):
+    durable, lacks, requeue, discard, within, counted = WORDS[server]
+
+    def refused(said):
+        return pytest.raises(LocalProtocolError, match=said) if said else contextlib.nullcontext()
+
     client = Scripted(server=server, client_id="me").connect()
-    client.subscribe("client-individual", prefetch=5, durable="daily", destination="/topic/news")
-    (frame,) = client.frames()
-    assert {name: frame.get(name) for name in expected} == expected
-    assert frame.headers.getall("ack") == ["client-individual"]
+    with refused(not durable and lacks):
+        client.subscribe("client-individual", prefetch=5, durable="daily", destination="/topic/news")
+    given = {"id": "daily", "destination": "/topic/news", "ack": "client-individual", "receipt": "r1"}
+    assert [dict(frame.headers) for frame in client.frames()] == [{**given, **durable}] * bool(durable)
+    client = Scripted(server=server).connect()
+    with refused(lacks):
+        client.subscribe(durable="daily")
+    assert len(client.frames()) == len(client.core.inbound.subscriptions) == (lacks is None)
+    for again, headers in ((True, requeue), (False, discard)):
+        client = Scripted(server=server).connect()
+        message = client.deliver(client.subscribed("client-individual"))
+        with refused(headers is None and "cannot requeue"):
+            client.ack(message, "NACK", requeue=again)
+        sent = [dict(frame.headers) for frame in client.frames()]
+        assert sent == [{"id": "am1", **headers}] if headers is not None else not sent
+    client = Scripted(server=server).connect()
+    message = client.deliver(client.subscribed("client-individual", prefetch=1))
+    transaction = client.begin()
+    client.frames()
+    with refused(within == _REFUSED and _REFUSED):
+        client.ack(message, "NACK", transaction=transaction)
+    if within == _REFUSED:
+        client.ack(message, "ACK", transaction=transaction)
+    assert client.commands() == (["ACK"] if within == _REFUSED else within)
+    assert client.core.send(Frame("SEND", {"destination": "/queue/a"}, b"text"), client.now, None, text=True)
+    assert (b"content-length" in b"".join(client.core.link.take_output(client.now))) is counted
 
 
 @pytest.mark.parametrize(
@@ -172,32 +196,6 @@ def test_each_subscription_and_connection_has_a_durable_queue_of_its_own():
 
 
 @pytest.mark.parametrize(
-    ("server", "requeue", "headers"),
-    [
-        ("RabbitMQ/3", True, {"requeue": "true"}),
-        ("RabbitMQ/3", False, {"requeue": "false"}),
-        ("ActiveMQ/5", False, {}),
-        ("ActiveMQ/5", True, None),
-        ("ActiveMQ-Artemis/2", True, None),
-        ("stompcodec/1", True, {}),
-        ("stompcodec/1", False, {"requeue": "false"}),
-        *((f"stompcodec/1 as {name}", True, {}) for name in DIALECTS),
-        *((f"stompcodec/1 as {name}", False, {"requeue": "false"}) for name in DIALECTS),
-    ],
-)
-def test_nack_in_the_words_of_the_broker(server, requeue, headers):
-    client = Scripted(server=server).connect()
-    message = client.deliver(client.subscribed("client-individual"))
-    if headers is None:
-        with pytest.raises(LocalProtocolError, match="cannot"):
-            client.ack(message, "NACK", requeue=requeue)
-        return
-    client.ack(message, "NACK", requeue=requeue)
-    (frame,) = client.frames()
-    assert dict(frame.headers) == {"id": "am1", **headers}
-
-
-@pytest.mark.parametrize(
     ("server", "headers", "attempt"),
     [
         ("stompcodec/1", {}, 1),
@@ -225,15 +223,10 @@ def test_which_attempt_it_is(server, headers, attempt):
         *((f"stompcodec/{version} as {name}", name) for name in DIALECTS for version in ("0.1.0", "12.3.dev4+g1")),
         ("stompcodec/0.1.0", "stompcodec"),
         ("stompcodec/0.1.0 as something-new", "stompcodec"),
-        ("ActiveMQ-Artemis/2.31.0 ActiveMQ Artemis Messaging Engine", "artemis"),
-        ("Apache-Artemis/3.0.0", "artemis"),
-        ("Artemis/3.0.0", "artemis"),
+        *((f"{name}/2.31.0", "artemis") for name in ("ActiveMQ-Artemis", "Apache-Artemis", "Artemis")),
         ("ActiveMQ/6.1.7", "activemq"),
         ("RabbitMQ/4.3.0", "rabbitmq"),
-        ("a broker as artemis", "unknown"),
-        ("notrabbitmq/1", "unknown"),
-        ("", "unknown"),
-        (None, "unknown"),
+        *((name, "unknown") for name in ("a broker as artemis", "notrabbitmq/1", "", None)),
     ],
 )
 def test_the_server_header_chooses_the_row(server, name):
@@ -254,14 +247,8 @@ _DURABLE = {"durable": "true", "auto-delete": "true", "x-queue-name": "key1"}
 @pytest.mark.parametrize(
     ("server", "choice", "given", "expected"),
     [
-        ("RabbitMQ/3.10.8", "auto", {}, {}),
-        ("RabbitMQ/4.2.9", "auto", {}, {}),
-        ("RabbitMQ/4.3.0", "auto", {}, _EXCLUSIVE),
-        ("RabbitMQ/4.3.0-rc.1", "auto", {}, _EXCLUSIVE),
-        ("RabbitMQ/4.12", "auto", {}, _EXCLUSIVE),
-        ("RabbitMQ/10.0.0", "auto", {}, _EXCLUSIVE),
-        ("RabbitMQ/" + "9" * 5000 + ".1", "auto", {}, {}),
-        ("RabbitMQ", "auto", {}, {}),
+        *((f"RabbitMQ{version}", "auto", {}, {}) for version in ("", "/3.10.8", "/4.2.9", "/" + "9" * 5000 + ".1")),
+        *((f"RabbitMQ/{version}", "auto", {}, _EXCLUSIVE) for version in ("4.3.0", "4.3.0-rc.1", "4.12", "10.0.0")),
         ("RabbitMQ/4.3.0", "transient", {}, {}),
         ("RabbitMQ/3.10.8", "exclusive", {}, _EXCLUSIVE),
         ("RabbitMQ/3.10.8", "durable", {}, _DURABLE),
@@ -324,37 +311,6 @@ def test_a_durable_subscription_is_deleted_once():
     assert [frame.get("activemq.subscriptionName") for frame in client.confirm_all()] == [None, "daily"]
     assert [outcome(call) for call in (first, deleting(client, subscription))] == ["accepted"] * 2
     assert client.frames() == []
-
-
-# ---- what else the row decides ----
-
-
-@pytest.mark.parametrize("server", SERVERS)
-def test_what_else_the_row_decides(server):
-    """Which brokers want text without content-length, and a client-id for durable subscriptions."""
-    client, row = Scripted(server=server).connect(), SERVERS[server]
-    assert client.core.send(Frame("SEND", {"destination": "/queue/a"}, b"text"), client.now, None, text=True)
-    octets = b"".join(client.core.link.take_output(client.now))
-    assert (b"content-length" not in octets) == (row in ("activemq", "artemis"))
-    refused = {"activemq": "client_id", "artemis": "client_id", "unknown": "durable"}.get(row)
-    client = Scripted(server=server).connect()
-    with pytest.raises(LocalProtocolError, match=refused) if refused else contextlib.nullcontext():
-        client.subscribe(durable="daily")
-    assert len(client.frames()) == len(client.core.inbound.subscriptions) == (refused is None)
-
-
-@pytest.mark.parametrize("server", SERVERS)
-def test_a_nack_in_a_transaction_is_refused_by_activemq(server):
-    client, refuses = Scripted(server=server).connect(), server == "ActiveMQ/6.1"
-    message = client.deliver(client.subscribed("client-individual", prefetch=1))
-    transaction, said = client.begin(), "activemq does not support NACK in a transaction"
-    client.frames()
-    with pytest.raises(LocalProtocolError, match=said) if refuses else contextlib.nullcontext():
-        client.ack(message, "NACK", transaction=transaction)
-    if refuses:
-        client.ack(message, "ACK", transaction=transaction)
-    waits = "artemis" in server.lower()  # for the COMMIT
-    assert client.commands() == (["ACK"] if refuses else ["NACK"] * (not waits))
 
 
 # ---- traps ----

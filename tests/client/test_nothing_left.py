@@ -52,9 +52,9 @@ class Driven(Scripted):
         return self
 
     def enter(self, state):
-        link = self.core.link
-        STATES[state](self)
-        assert (link.state, link.phase) == _STATES.get(state, ("connected", "up"))
+        act, *expected = STATES[state]
+        act(self)
+        assert (self.core.link.state, self.core.link.phase) == tuple(expected or ("connected", "up"))
 
     def full(self):
         self.core.link.writable(False)
@@ -106,20 +106,15 @@ class Driven(Scripted):
         assert outcome(self.unanswered) == "ConnectionLostError"
 
 
-_STATES = {
-    "connecting": ("reconnecting", "connecting"),
-    "restoring": ("reconnecting", "restoring"),
-    "reconnecting": ("reconnecting", "down"),
-    "closing": ("closing", "up"),
-}
+#: How the client gets into a state, and the words for it of the core.
 STATES = {
-    "up": lambda driven: None,
-    "connecting": lambda driven: (driven.lose(), driven.open(), driven.frames()),
-    "restoring": lambda driven: (driven.lose(), driven.connect(confirm=False)),
-    "full": Driven.full,
-    "uploading": Driven.uploading,
-    "reconnecting": Driven.lose,
-    "closing": lambda driven: driven.core.close(driven.now, driven.call("close")),
+    "up": (lambda driven: None,),
+    "connecting": (lambda driven: (driven.lose(), driven.open(), driven.frames()), "reconnecting", "connecting"),
+    "restoring": (lambda driven: (driven.lose(), driven.connect(confirm=False)), "reconnecting", "restoring"),
+    "full": (Driven.full,),
+    "uploading": (Driven.uploading,),
+    "reconnecting": (Driven.lose, "reconnecting", "down"),
+    "closing": (lambda driven: driven.core.close(driven.now, driven.call("close")), "closing", "up"),
 }
 
 # ---- the calls ----
@@ -140,93 +135,93 @@ ENCODING = [5, "zip", b"gzip", ["gzip"]]
 OBJECT = [None, 5, "m", []]
 
 
-def subscribe(name, odd, **more):
-    known = {"ack": "client-individual", "prefetch": 7, "selector": "a", **more}
-    return [(lambda d, v=v: d.client.subscribe(**{"destination": "/queue/a", **known, name: v})) for v in odd]
-
-
-def call(work, odd):
-    return [(lambda d, v=v: work(d, v)) for v in odd]
-
-
-def sends(method, *, with_timeout=True):
+def sends(method):
     """The calls of a method that sends."""
-    yield f"{method}(destination)", call(lambda d, v: getattr(d.client, method)(v, b"x"), NAME)
-    yield f"{method}(headers)", call(lambda d, v: getattr(d.client, method)("/queue/a", b"x", headers=v), HEADERS)
-    yield f"{method}(text, headers)", call(lambda d, v: getattr(d.client, method)("/queue/a", "x", headers=v), HEADERS)
-    yield f"{method}(body)", call(lambda d, v: getattr(d.client, method)("/queue/a", v), [*BODY, None])
-    yield f"{method}(timeout)", call(lambda d, v: getattr(d.client, method)("/queue/a", b"x", timeout=v), SECONDS)
-    encoded = call(lambda d, v: getattr(d.client, method)("/queue/a", b"x", content_encoding=v), ENCODING)
-    yield f"{method}(content_encoding)", encoded
+    for what, odd, work in (
+        ("destination", NAME, lambda send, v: send(v, b"x")),
+        ("headers", HEADERS, lambda send, v: send("/queue/a", b"x", headers=v)),
+        ("text, headers", HEADERS, lambda send, v: send("/queue/a", "x", headers=v)),
+        ("body", [*BODY, None], lambda send, v: send("/queue/a", v)),
+        ("timeout", SECONDS, lambda send, v: send("/queue/a", b"x", timeout=v)),
+        ("content_encoding", ENCODING, lambda send, v: send("/queue/a", b"x", content_encoding=v)),
+    ):
+        yield f"{method}({what})", (lambda d, v, work=work: work(getattr(d.client, method), v), odd)
 
 
-def streamed(d, value, **more):
-    return d.client.send("/queue/a", [b"x"], **{"length": 1, **more}, **value)
+def subscribes(name, odd, **more):
+    """A call of `subscribe` with one odd argument."""
+    known = {"destination": "/queue/a", "ack": "client-individual", "prefetch": 7, "selector": "a", **more}
+    return lambda d, v: d.client.subscribe(**{**known, name: v}), odd
 
 
+#: What is called with odd arguments, and these.
 CALLS = {
     **dict(itertools.chain(*map(sends, ("send", "send_for_receipt", "request")))),
-    "send(receipt, timeout)": call(lambda d, v: d.client.send("/queue/a", b"x", receipt=True, timeout=v), SECONDS),
-    "send(resend)": call(lambda d, v: d.client.send("/queue/a", b"x", resend=v), [True]),
-    "send(source, headers)": call(lambda d, v: streamed(d, {"headers": v}), [*HEADERS, {"content-length": "1"}]),
-    "send(source, timeout)": call(lambda d, v: streamed(d, {"timeout": v}), SECONDS),
-    "send(source, length)": call(lambda d, v: d.client.send("/queue/a", [b"x"], length=v), ["x", -1, 1.5, True]),
-    "send_many(messages)": call(
+    "send(receipt, timeout)": (lambda d, v: d.client.send("/queue/a", b"x", receipt=True, timeout=v), SECONDS),
+    "send(resend)": (lambda d, v: d.client.send("/queue/a", b"x", resend=v), [True]),
+    "send(source, headers)": (
+        lambda d, v: d.client.send("/queue/a", [b"x"], length=1, headers=v),
+        [*HEADERS, {"content-length": "1"}],
+    ),
+    "send(source, timeout)": (lambda d, v: d.client.send("/queue/a", [b"x"], length=1, timeout=v), SECONDS),
+    "send(source, length)": (lambda d, v: d.client.send("/queue/a", [b"x"], length=v), ["x", -1, 1.5, True]),
+    "send_many(messages)": (
         lambda d, v: d.client.send_many(v),
         [5, [5], [("a",)], [("a", b"x", {}, 1)], [Frame("ACK", {"id": "x"})], [Frame("SEND", {"x": "y"})]],
     ),
-    "send_many(destination)": call(lambda d, v: d.client.send_many([(v, b"x")]), NAME),
-    "send_many(body)": call(lambda d, v: d.client.send_many([("/queue/a", v)]), [*BODY, None]),
-    "send_many(headers)": call(lambda d, v: d.client.send_many([("/queue/a", b"x", v)]), [v for v in HEADERS if v]),
-    "send_many(receipt_every)": call(
-        lambda d, v: d.client.send_many([("/queue/a", b"x")], receipt_every=v), ["a", 1.5, -1, None, []]
+    "send_many(destination)": (lambda d, v: d.client.send_many([(v, b"x")]), NAME),
+    "send_many(body)": (lambda d, v: d.client.send_many([("/queue/a", v)]), [*BODY, None]),
+    "send_many(headers)": (lambda d, v: d.client.send_many([("/queue/a", b"x", v)]), [v for v in HEADERS if v]),
+    "send_many(receipt_every)": (
+        lambda d, v: d.client.send_many([("/queue/a", b"x")], receipt_every=v),
+        ["a", 1.5, -1, None, []],
     ),
-    "send_many(timeout)": call(lambda d, v: d.client.send_many([("/queue/a", b"x")], timeout=v), SECONDS),
-    "send_many(transaction)": call(lambda d, v: d.client.send_many([("/queue/a", b"x")], transaction=v), OBJECT[1:]),
-    "transaction(timeout)": call(lambda d, v: d.client.transaction(timeout=v), SECONDS),
-    "transaction.send(headers)": call(lambda d, v: d.transaction.send("/queue/a", b"x", v), HEADERS),
-    "transaction.send(timeout)": call(lambda d, v: d.transaction.send("/queue/a", b"x", timeout=v), SECONDS),
-    "transaction.ack": call(lambda d, v: d.transaction.ack(v), OBJECT),
-    "transaction.nack": call(lambda d, v: d.transaction.nack(v), OBJECT),
-    "transaction.commit": call(lambda d, v: d.transaction.commit(v), SECONDS),
-    "transaction.abort": call(lambda d, v: d.transaction.abort(timeout=v), SECONDS),
-    "subscribe(destination)": subscribe("destination", NAME),
-    "subscribe(id)": subscribe("id", [*TEXT, "kept"]),
-    "subscribe(selector)": subscribe("selector", TEXT),
-    "subscribe(durable)": subscribe("durable", TEXT),
-    "subscribe(headers)": subscribe("headers", SUBSCRIBED),
-    "subscribe(headers, unconfirmed)": subscribe("headers", SUBSCRIBED, confirm=False),
-    "subscribe(ack)": subscribe("ack", [mode for mode in MODE if mode is not None]),
-    "subscribe(prefetch)": subscribe("prefetch", NUMBER),
-    "subscribe(timeout)": subscribe("timeout", SECONDS),
-    "subscribe(handler)": subscribe("handler", FUNCTION),
-    "subscribe(on_error)": subscribe("on_error", POLICY, handler=print),
-    "subscribe(concurrency)": subscribe("concurrency", [*NUMBER, 10_001], handler=print),
-    "subscribe(key)": subscribe("key", FUNCTION, handler=print, concurrency=2),
-    "subscribe(attempts)": subscribe("attempts", [None, *NUMBER, 10_001], handler=print),
-    "subscribe(give_up)": subscribe("give_up", ["no", 5, None, [ValueError], (5,)], handler=print),
-    "on_message(destination)": call(lambda d, v: d.client.on_message(v)(print), NAME),
-    "on_message()(handler)": call(lambda d, v: d.client.on_message("/queue/a")(v), [None, *FUNCTION]),
-    "receive(destination)": call(lambda d, v: d.client.receive(v), NAME),
-    "receive(headers)": call(lambda d, v: d.client.receive("/queue/a", selector="a", headers=v), SUBSCRIBED[:-2]),
-    "receive(selector)": call(lambda d, v: d.client.receive("/queue/a", selector=v), TEXT),
-    "receive(id)": call(lambda d, v: d.client.receive("/queue/a", id=v), TEXT),
-    "receive(ack)": call(lambda d, v: d.client.receive("/queue/a", ack=v), MODE),
-    "receive(timeout)": call(lambda d, v: d.client.receive("/queue/a", timeout=v), SECONDS),
-    "message.ack(headers)": call(lambda d, v: d.message.ack(v), [*HEADERS, {"id": "x"}]),
-    "message.ack(timeout)": call(lambda d, v: d.message.ack(receipt=True, timeout=v), SECONDS),
-    "message.nack(timeout)": call(lambda d, v: d.message.nack(receipt=True, timeout=v), SECONDS),
-    "message.reply(headers)": call(lambda d, v: d.message.reply(b"x", v), HEADERS),
-    "message.reply(body)": call(lambda d, v: d.message.reply(v), [*BODY, None]),
-    "subscription.get(timeout)": call(lambda d, v: d.kept.get(v), SECONDS),
-    "subscription.take(most)": call(lambda d, v: d.kept.take(v), ["x", [], None, b"1"]),
-    "subscription.take(timeout)": call(lambda d, v: d.kept.take(1, v), SECONDS),
-    "subscription.unsubscribe(timeout)": call(lambda d, v: d.kept.unsubscribe(timeout=v), SECONDS),
-    "subscription.join(timeout)": call(lambda d, v: d.kept.join(v), SECONDS),
-    "wait_connected(timeout)": call(lambda d, v: d.client.wait_connected(v), SECONDS),
-    "ping(timeout)": call(lambda d, v: d.client.ping(v), SECONDS),
-    "drain(timeout)": call(lambda d, v: d.client.drain(v), SECONDS),
-    "close(timeout)": call(lambda d, v: d.client.close(v), SECONDS),
+    "send_many(timeout)": (lambda d, v: d.client.send_many([("/queue/a", b"x")], timeout=v), SECONDS),
+    "send_many(transaction)": (lambda d, v: d.client.send_many([("/queue/a", b"x")], transaction=v), OBJECT[1:]),
+    "transaction(timeout)": (lambda d, v: d.client.transaction(timeout=v), SECONDS),
+    "transaction.send(headers)": (lambda d, v: d.transaction.send("/queue/a", b"x", v), HEADERS),
+    "transaction.send(timeout)": (lambda d, v: d.transaction.send("/queue/a", b"x", timeout=v), SECONDS),
+    "transaction.ack": (lambda d, v: d.transaction.ack(v), OBJECT),
+    "transaction.nack": (lambda d, v: d.transaction.nack(v), OBJECT),
+    "transaction.commit": (lambda d, v: d.transaction.commit(v), SECONDS),
+    "transaction.abort": (lambda d, v: d.transaction.abort(timeout=v), SECONDS),
+    "subscribe(destination)": subscribes("destination", NAME),
+    "subscribe(id)": subscribes("id", [*TEXT, "kept"]),
+    "subscribe(selector)": subscribes("selector", TEXT),
+    "subscribe(durable)": subscribes("durable", TEXT),
+    "subscribe(headers)": subscribes("headers", SUBSCRIBED),
+    "subscribe(headers, unconfirmed)": subscribes("headers", SUBSCRIBED, confirm=False),
+    "subscribe(ack)": subscribes("ack", [mode for mode in MODE if mode is not None]),
+    "subscribe(prefetch)": subscribes("prefetch", NUMBER),
+    "subscribe(timeout)": subscribes("timeout", SECONDS),
+    "subscribe(handler)": subscribes("handler", FUNCTION),
+    "subscribe(on_error)": subscribes("on_error", POLICY, handler=print),
+    "subscribe(concurrency)": subscribes("concurrency", [*NUMBER, 10_001], handler=print),
+    "subscribe(key)": subscribes("key", FUNCTION, handler=print, concurrency=2),
+    "subscribe(attempts)": subscribes("attempts", [None, *NUMBER, 10_001], handler=print),
+    "subscribe(give_up)": subscribes("give_up", ["no", 5, None, [ValueError], (5,)], handler=print),
+    "on_message(destination)": (lambda d, v: d.client.on_message(v)(print), NAME),
+    "on_message()(handler)": (lambda d, v: d.client.on_message("/queue/a")(v), [None, *FUNCTION]),
+    "receive(destination)": (lambda d, v: d.client.receive(v), NAME),
+    "receive(headers)": (lambda d, v: d.client.receive("/queue/a", selector="a", headers=v), SUBSCRIBED[:-2]),
+    "receive(selector)": (lambda d, v: d.client.receive("/queue/a", selector=v), TEXT),
+    "receive(id)": (lambda d, v: d.client.receive("/queue/a", id=v), TEXT),
+    "receive(ack)": (lambda d, v: d.client.receive("/queue/a", ack=v), MODE),
+    "receive(timeout)": (lambda d, v: d.client.receive("/queue/a", timeout=v), SECONDS),
+    "message.ack(headers)": (lambda d, v: d.message.ack(v), [*HEADERS, {"id": "x"}]),
+    "message.ack(timeout)": (lambda d, v: d.message.ack(receipt=True, timeout=v), SECONDS),
+    "message.nack(timeout)": (lambda d, v: d.message.nack(receipt=True, timeout=v), SECONDS),
+    "message.reply(headers)": (lambda d, v: d.message.reply(b"x", v), HEADERS),
+    "message.reply(body)": (lambda d, v: d.message.reply(v), [*BODY, None]),
+    "subscription.get(timeout)": (lambda d, v: d.kept.get(v), SECONDS),
+    "subscription.take(most)": (lambda d, v: d.kept.take(v), ["x", [], None, b"1"]),
+    "subscription.take(timeout)": (lambda d, v: d.kept.take(1, v), SECONDS),
+    "subscription.unsubscribe(timeout)": (lambda d, v: d.kept.unsubscribe(timeout=v), SECONDS),
+    "subscription.join(timeout)": (lambda d, v: d.kept.join(v), SECONDS),
+    "wait_connected(timeout)": (lambda d, v: d.client.wait_connected(v), SECONDS),
+    "ping(timeout)": (lambda d, v: d.client.ping(v), SECONDS),
+    "drain(timeout)": (lambda d, v: d.client.drain(v), SECONDS),
+    "close(timeout)": (lambda d, v: d.client.close(v), SECONDS),
 }
 KINDS = {"sync": stomp.Client, "async": stomp.AsyncClient}
 
@@ -254,10 +249,10 @@ def test_each_odd_argument(kind, state, impatient):
     """In each state; the thread has the code of the event loop."""
     driven = Driven(KINDS[kind]).prepare()
     driven.enter(state)
-    for name, works in CALLS.items():
-        for work in works:
+    for name, (work, odd) in CALLS.items():
+        for value in odd:
             before = driven.account()
             with pytest.raises((TypeError, ValueError, stomp.StompError)):
-                driven.wait_for(work(driven))
-            assert driven.account() == before, (name, works.index(work))
+                driven.wait_for(work(driven, value))
+            assert driven.account() == before, (name, value)
     driven.survives()
