@@ -8,6 +8,7 @@ import asyncio
 import inspect
 import itertools
 import time
+from operator import attrgetter
 
 import pytest
 from client.scripted import Scripted, outcome
@@ -133,96 +134,74 @@ POLICY = ["no", 5, [], {}, b"nack"]
 BODY = [5, 1.5, True]
 ENCODING = [5, "zip", b"gzip", ["gzip"]]
 OBJECT = [None, 5, "m", []]
+SENDS = ("send", "send_for_receipt", "request")
 
 
-def sends(method):
-    """The calls of a method that sends."""
-    for what, odd, work in (
-        ("destination", NAME, lambda send, v: send(v, b"x")),
-        ("headers", HEADERS, lambda send, v: send("/queue/a", b"x", headers=v)),
-        ("text, headers", HEADERS, lambda send, v: send("/queue/a", "x", headers=v)),
-        ("body", [*BODY, None], lambda send, v: send("/queue/a", v)),
-        ("timeout", SECONDS, lambda send, v: send("/queue/a", b"x", timeout=v)),
-        ("content_encoding", ENCODING, lambda send, v: send("/queue/a", b"x", content_encoding=v)),
-    ):
-        yield f"{method}({what})", (lambda d, v, work=work: work(getattr(d.client, method), v), odd)
+def call(path, *args, odd="timeout", **options):
+    """A call, to which an odd argument is given by its name."""
+
+    def work(driven, value):
+        method = attrgetter(path)(driven)
+        assert odd in inspect.signature(method).parameters, path  # else each value would be a TypeError
+        return method(*args, **options, **{odd: value})
+
+    return work
 
 
-def subscribes(name, odd, **more):
-    """A call of `subscribe` with one odd argument."""
-    known = {"destination": "/queue/a", "ack": "client-individual", "prefetch": 7, "selector": "a", **more}
-    return lambda d, v: d.client.subscribe(**{**known, name: v}), odd
+KNOWN = {"destination": "/queue/a", "ack": "client-individual", "prefetch": 7, "selector": "a"}
 
 
-#: What is called with odd arguments, and these.
-CALLS = {
-    **dict(itertools.chain(*map(sends, ("send", "send_for_receipt", "request")))),
-    "send(receipt, timeout)": (lambda d, v: d.client.send("/queue/a", b"x", receipt=True, timeout=v), SECONDS),
-    "send(resend)": (lambda d, v: d.client.send("/queue/a", b"x", resend=v), [True]),
-    "send(source, headers)": (
-        lambda d, v: d.client.send("/queue/a", [b"x"], length=1, headers=v),
-        [*HEADERS, {"content-length": "1"}],
+def subscribes(odd, **more):
+    """A call of `subscribe` with one odd argument, and the others as they should be."""
+    return lambda d, v: d.client.subscribe(**{**KNOWN, **more, odd: v})
+
+
+#: Odd values, and the calls that get them.
+CALLS = [
+    (SECONDS, [call(f"client.{name}") for name in ("wait_connected", "ping", "drain", "close", "transaction")]),
+    (SECONDS, [call(f"kept.{name}") for name in ("get", "unsubscribe", "join")] + [call("kept.take", 1)]),
+    (SECONDS, [call("transaction.commit"), call("transaction.abort"), call("transaction.send", "/queue/a", b"x")]),
+    (SECONDS, [call("message.ack", receipt=True), call("message.nack", receipt=True), subscribes("timeout")]),
+    (SECONDS, [call(f"client.{name}", "/queue/a", b"x") for name in SENDS]),
+    (SECONDS, [call("client.send", "/queue/a", b"x", receipt=True), call("client.send", "/queue/a", [b"x"], length=1)]),
+    (SECONDS, [call("client.send_many", [("/queue/a", b"x")]), call("client.receive", "/queue/a")]),
+    (HEADERS, [call(f"client.{name}", "/queue/a", body, odd="headers") for name in SENDS for body in (b"x", "x")]),
+    (HEADERS, [call("transaction.send", "/queue/a", b"x", odd="headers"), call("message.reply", b"x", odd="headers")]),
+    (HEADERS, [call("client.send", "/queue/a", [b"x"], length=1, odd="headers")]),
+    ([{"content-length": "1"}], [call("client.send", "/queue/a", [b"x"], length=1, odd="headers")]),
+    ([v for v in HEADERS if v], [lambda d, v: d.client.send_many([("/queue/a", b"x", v)])]),
+    ([*HEADERS, {"id": "x"}], [call("message.ack", odd="headers")]),
+    (SUBSCRIBED, [subscribes("headers"), subscribes("headers", confirm=False)]),
+    (SUBSCRIBED[:-2], [call("client.receive", "/queue/a", selector="a", odd="headers")]),
+    (NAME, [call(f"client.{name}", odd="destination") for name in (*SENDS, "receive")] + [subscribes("destination")]),
+    (NAME, [lambda d, v: d.client.send_many([(v, b"x")]), lambda d, v: d.client.on_message(v)(print)]),
+    (
+        [*BODY, None],
+        [call(f"client.{name}", "/queue/a", odd="body") for name in SENDS] + [call("message.reply", odd="body")],
     ),
-    "send(source, timeout)": (lambda d, v: d.client.send("/queue/a", [b"x"], length=1, timeout=v), SECONDS),
-    "send(source, length)": (lambda d, v: d.client.send("/queue/a", [b"x"], length=v), ["x", -1, 1.5, True]),
-    "send_many(messages)": (
-        lambda d, v: d.client.send_many(v),
-        [5, [5], [("a",)], [("a", b"x", {}, 1)], [Frame("ACK", {"id": "x"})], [Frame("SEND", {"x": "y"})]],
-    ),
-    "send_many(destination)": (lambda d, v: d.client.send_many([(v, b"x")]), NAME),
-    "send_many(body)": (lambda d, v: d.client.send_many([("/queue/a", v)]), [*BODY, None]),
-    "send_many(headers)": (lambda d, v: d.client.send_many([("/queue/a", b"x", v)]), [v for v in HEADERS if v]),
-    "send_many(receipt_every)": (
-        lambda d, v: d.client.send_many([("/queue/a", b"x")], receipt_every=v),
-        ["a", 1.5, -1, None, []],
-    ),
-    "send_many(timeout)": (lambda d, v: d.client.send_many([("/queue/a", b"x")], timeout=v), SECONDS),
-    "send_many(transaction)": (lambda d, v: d.client.send_many([("/queue/a", b"x")], transaction=v), OBJECT[1:]),
-    "transaction(timeout)": (lambda d, v: d.client.transaction(timeout=v), SECONDS),
-    "transaction.send(headers)": (lambda d, v: d.transaction.send("/queue/a", b"x", v), HEADERS),
-    "transaction.send(timeout)": (lambda d, v: d.transaction.send("/queue/a", b"x", timeout=v), SECONDS),
-    "transaction.ack": (lambda d, v: d.transaction.ack(v), OBJECT),
-    "transaction.nack": (lambda d, v: d.transaction.nack(v), OBJECT),
-    "transaction.commit": (lambda d, v: d.transaction.commit(v), SECONDS),
-    "transaction.abort": (lambda d, v: d.transaction.abort(timeout=v), SECONDS),
-    "subscribe(destination)": subscribes("destination", NAME),
-    "subscribe(id)": subscribes("id", [*TEXT, "kept"]),
-    "subscribe(selector)": subscribes("selector", TEXT),
-    "subscribe(durable)": subscribes("durable", TEXT),
-    "subscribe(headers)": subscribes("headers", SUBSCRIBED),
-    "subscribe(headers, unconfirmed)": subscribes("headers", SUBSCRIBED, confirm=False),
-    "subscribe(ack)": subscribes("ack", [mode for mode in MODE if mode is not None]),
-    "subscribe(prefetch)": subscribes("prefetch", NUMBER),
-    "subscribe(timeout)": subscribes("timeout", SECONDS),
-    "subscribe(handler)": subscribes("handler", FUNCTION),
-    "subscribe(on_error)": subscribes("on_error", POLICY, handler=print),
-    "subscribe(concurrency)": subscribes("concurrency", [*NUMBER, 10_001], handler=print),
-    "subscribe(key)": subscribes("key", FUNCTION, handler=print, concurrency=2),
-    "subscribe(attempts)": subscribes("attempts", [None, *NUMBER, 10_001], handler=print),
-    "subscribe(give_up)": subscribes("give_up", ["no", 5, None, [ValueError], (5,)], handler=print),
-    "on_message(destination)": (lambda d, v: d.client.on_message(v)(print), NAME),
-    "on_message()(handler)": (lambda d, v: d.client.on_message("/queue/a")(v), [None, *FUNCTION]),
-    "receive(destination)": (lambda d, v: d.client.receive(v), NAME),
-    "receive(headers)": (lambda d, v: d.client.receive("/queue/a", selector="a", headers=v), SUBSCRIBED[:-2]),
-    "receive(selector)": (lambda d, v: d.client.receive("/queue/a", selector=v), TEXT),
-    "receive(id)": (lambda d, v: d.client.receive("/queue/a", id=v), TEXT),
-    "receive(ack)": (lambda d, v: d.client.receive("/queue/a", ack=v), MODE),
-    "receive(timeout)": (lambda d, v: d.client.receive("/queue/a", timeout=v), SECONDS),
-    "message.ack(headers)": (lambda d, v: d.message.ack(v), [*HEADERS, {"id": "x"}]),
-    "message.ack(timeout)": (lambda d, v: d.message.ack(receipt=True, timeout=v), SECONDS),
-    "message.nack(timeout)": (lambda d, v: d.message.nack(receipt=True, timeout=v), SECONDS),
-    "message.reply(headers)": (lambda d, v: d.message.reply(b"x", v), HEADERS),
-    "message.reply(body)": (lambda d, v: d.message.reply(v), [*BODY, None]),
-    "subscription.get(timeout)": (lambda d, v: d.kept.get(v), SECONDS),
-    "subscription.take(most)": (lambda d, v: d.kept.take(v), ["x", [], None, b"1"]),
-    "subscription.take(timeout)": (lambda d, v: d.kept.take(1, v), SECONDS),
-    "subscription.unsubscribe(timeout)": (lambda d, v: d.kept.unsubscribe(timeout=v), SECONDS),
-    "subscription.join(timeout)": (lambda d, v: d.kept.join(v), SECONDS),
-    "wait_connected(timeout)": (lambda d, v: d.client.wait_connected(v), SECONDS),
-    "ping(timeout)": (lambda d, v: d.client.ping(v), SECONDS),
-    "drain(timeout)": (lambda d, v: d.client.drain(v), SECONDS),
-    "close(timeout)": (lambda d, v: d.client.close(v), SECONDS),
-}
+    ([*BODY, None], [lambda d, v: d.client.send_many([("/queue/a", v)])]),
+    (ENCODING, [call(f"client.{name}", "/queue/a", b"x", odd="content_encoding") for name in SENDS]),
+    ([True], [call("client.send", "/queue/a", b"x", odd="resend")]),
+    (["x", -1, 1.5, True], [call("client.send", "/queue/a", [b"x"], odd="length")]),
+    ([5, [5], [("a",)], [("a", b"x", {}, 1)]], [call("client.send_many", odd="messages")]),
+    ([[Frame("ACK", {"id": "x"})], [Frame("SEND", {"x": "y"})]], [call("client.send_many", odd="messages")]),
+    (["a", 1.5, -1, None, []], [call("client.send_many", [("/queue/a", b"x")], odd="receipt_every")]),
+    (OBJECT[1:], [call("client.send_many", [("/queue/a", b"x")], odd="transaction")]),
+    (OBJECT, [call("transaction.ack", odd="message"), call("transaction.nack", odd="message")]),
+    (TEXT, [subscribes("selector"), subscribes("durable"), subscribes("id")]),
+    (TEXT, [call("client.receive", "/queue/a", odd="selector"), call("client.receive", "/queue/a", odd="id")]),
+    (["kept"], [subscribes("id")]),
+    (MODE, [call("client.receive", "/queue/a", odd="ack")]),
+    ([mode for mode in MODE if mode is not None], [subscribes("ack")]),
+    (NUMBER, [subscribes("prefetch")]),
+    ([*NUMBER, 10_001], [subscribes("concurrency", handler=print), subscribes("attempts", handler=print)]),
+    ([None], [subscribes("attempts", handler=print), lambda d, v: d.client.on_message("/queue/a")(v)]),
+    (FUNCTION, [subscribes("handler"), subscribes("key", handler=print, concurrency=2)]),
+    (FUNCTION, [lambda d, v: d.client.on_message("/queue/a")(v)]),
+    (POLICY, [subscribes("on_error", handler=print)]),
+    (["no", 5, None, [ValueError], (5,)], [subscribes("give_up", handler=print)]),
+    (["x", [], None, b"1"], [call("kept.take", odd="most")]),
+]
 KINDS = {"sync": stomp.Client, "async": stomp.AsyncClient}
 
 
@@ -249,10 +228,10 @@ def test_each_odd_argument(kind, state, impatient):
     """In each state; the thread has the code of the event loop."""
     driven = Driven(KINDS[kind]).prepare()
     driven.enter(state)
-    for name, (work, odd) in CALLS.items():
-        for value in odd:
+    for row, (values, works) in enumerate(CALLS):
+        for work, value in itertools.product(works, values):
             before = driven.account()
             with pytest.raises((TypeError, ValueError, stomp.StompError)):
                 driven.wait_for(work(driven, value))
-            assert driven.account() == before, (name, value)
+            assert driven.account() == before, (row, works.index(work), value)
     driven.survives()
