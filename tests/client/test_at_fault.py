@@ -114,19 +114,11 @@ def test_one_dead_letter_and_all_others_answered(shell, broker, way, reply_to, o
     assert options or seen.bodies.count(POISON) == ATTEMPTS
 
 
-def failing(shell, seen, error=ValueError):
-    def fail(message):
-        seen.add(message.body)
-        raise error("no")
-
-    return shell.handler(fail)
-
-
 def test_what_is_sent_outside_of_handlers_counts_against_nobody(shell):
     with BrokerThread(max_attempts=1) as broker:
         client, seen = shell.connect(broker.url, reconnect=QUICK), Seen()
         client.send("/queue/a", b"in hand", receipt=True)
-        client.subscribe("/queue/a", ack="client-individual", on_error="ignore", handler=failing(shell, seen))
+        client.subscribe("/queue/a", ack="client-individual", on_error="ignore", handler=seen.handler(shell, bool))
         for epoch in range(1, 4):
             seen.wait(epoch)
             client.send(RESERVED, b"")
@@ -209,7 +201,8 @@ def plain():
 def test_every_way_to_call_handlers_frees_the_way(shell, plain, version, ack, options):
     client, seen = shell.connect(plain.url, versions=[version], login="ann", passcode="secret"), Seen()
     errors = {"none": ValueError, "sync": SystemExit, "async": asyncio.CancelledError}
-    handler, name = failing(shell, seen, errors[shell.name if options is ENDS else "none"]), f"poison-{next(_numbers)}"
+    error = errors[shell.name if options is ENDS else "none"]("no")
+    handler, name = seen.handler(shell, bool, error), f"poison-{next(_numbers)}"
     client.send_many((f"/queue/{name}", body) for body in BODIES)
     if options.get("concurrency") == 2:
         options = {**options, "on_error": lambda message, error: seen.add(message.body) or "discard"}

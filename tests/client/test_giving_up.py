@@ -449,24 +449,13 @@ def test_text_stays_text_and_bytes_stay_bytes_also_in_a_file(shell, server, stre
     assert told == [(large.encode(), None, None), (bytes(5000), "5000", None)]
 
 
-def failing(shell, seen, fails=lambda body: True, error=NO):
-    """A handler that notes each body, and fails for some."""
-
-    def handle(message):
-        seen.add(message.body)
-        if fails(message.body):
-            raise error
-
-    return shell.handler(handle)
-
-
 @pytest.mark.parametrize("how", ["no receipt", "refused"])
 def test_a_copy_without_receipt_leaves_the_message_and_pauses_the_subscription(shell, artemis, how, monkeypatch):
     artemis.rules["SEND"] = lambda side, frame: how == "refused" and (side.error(frame), side.close())
     seen, said = Seen(), Seen()
     monkeypatch.setattr(logging.getLogger("stompcodec.client"), "error", lambda words, *_, **__: said.add(words))
     client = shell.connect(artemis.url, receipt_timeout=0.05, close_timeout=0.1)
-    subscription = client.subscribe("/queue/a", handler=failing(shell, seen, error=BAD), timeout=patience(30))
+    subscription = client.subscribe("/queue/a", handler=seen.handler(shell, bool, BAD), timeout=patience(30))
     artemis.do(lambda: artemis.side().deliver("s1", b"1", count=2))
     assert "stays unsettled" in said.wait(2)[1]
     client.close()
@@ -563,7 +552,7 @@ def test_our_broker_makes_a_dead_letter_of_it_after_six_calls_in_all(shell, brok
     client, seen = shell.connect(broker.url), Seen()
     queue = f"/queue/six-{shell.name}"
     client.send_many([(queue, b"1"), (queue, b"bad"), (queue, b"2")])
-    client.subscribe(queue, handler=failing(shell, seen, b"bad".__eq__))
+    client.subscribe(queue, handler=seen.handler(shell, b"bad".__eq__))
     assert seen.wait(8) == [b"1", *[b"bad"] * 6, b"2"]
     letter = client.subscribe(f"/queue/DLQ.six-{shell.name}").get(patience(10))
     assert (letter.body, letter.headers["dead-letter-reason"]) == (b"bad", "rejected")
@@ -577,7 +566,7 @@ def test_a_window_stays_where_its_messages_would_not_come_again(shell, pauses, s
     with Peer(server=SERVERS[server]) as peer:
         client, seen = shell.connect(peer.url), Seen()
         client.send("/queue/a", b"x")
-        client.subscribe("/queue/a", handler=failing(shell, seen, lambda body: len(seen.bodies) < 3))
+        client.subscribe("/queue/a", handler=seen.handler(shell, lambda body: len(seen.bodies) < 3))
         peer.wait(lambda peer: peer.got("ACK"))
         peer.wait(lambda peer: len(peer.got("SUBSCRIBE")) == len(windows))
         assert [frame.get("prefetch-count") for frame in peer.got("SUBSCRIBE")] == windows
@@ -586,7 +575,7 @@ def test_a_window_stays_where_its_messages_would_not_come_again(shell, pauses, s
 @pytest.mark.parametrize("options", [{}, {"key": lambda message: message.body}])
 def test_only_the_worker_of_a_message_pauses(shell, peer, long_pauses, options):
     client, seen = shell.connect(peer.url, close_timeout=0.1), Seen()
-    client.subscribe("/queue/a", handler=failing(shell, seen, b"0".__eq__), concurrency=2, **options)
+    client.subscribe("/queue/a", handler=seen.handler(shell, b"0".__eq__), concurrency=2, **options)
     peer.deliver("s1", b"0")
     long_pauses.wait(1)
     others = [b"%d" % number for number in range(1, 20) if hash(b"%d" % number) % 2 != hash(b"0") % 2 or not options]
@@ -599,7 +588,7 @@ def test_only_the_worker_of_a_message_pauses(shell, peer, long_pauses, options):
 @pytest.mark.parametrize("end", ["unsubscribe", "close", "drain", "lose"])
 def test_the_end_does_not_wait_for_a_pause_and_leaves_the_message(shell, peer, long_pauses, end):
     client, seen = shell.connect(peer.url, close_timeout=patience(30)), Seen()
-    subscription = client.subscribe("/queue/a", handler=failing(shell, seen))
+    subscription = client.subscribe("/queue/a", handler=seen.handler(shell, bool))
     peer.deliver("s1", b"bad")
     long_pauses.wait(1)
     if end == "lose":
@@ -613,7 +602,7 @@ def test_the_end_does_not_wait_for_a_pause_and_leaves_the_message(shell, peer, l
 def test_messages_without_ack_header_count_as_acknowledged_which_is_said_once(shell, peer, pauses, caplog):
     client, seen = shell.connect(peer.url), Seen()
     with caplog.at_level(logging.WARNING, "stompcodec.client"):
-        client.subscribe("/queue/a", handler=failing(shell, seen, b"bad".__eq__))
+        client.subscribe("/queue/a", handler=seen.handler(shell, b"bad".__eq__))
         for number, body in enumerate((b"1", b"bad", b"2")):
             bare = {"subscription": "s1", "message-id": f"b{number}", "destination": "/queue/a"}
             peer.do(lambda bare=bare, body=body: peer.side().send("MESSAGE", bare, body))

@@ -278,7 +278,7 @@ def test_get_ends_in_time_while_each_message_is_refused(shell, peer):
 def test_with_a_handler_its_policy_decides(shell, peer, on_error, command):
     peer.server, seen = "stompcodec/1", Seen()  # an unknown broker gets no NACK
     client = shell.connect(peer.url, middleware=[layer_for(shell, after_receive=refuse_bad)])
-    handler = shell.handler(lambda message: seen.add(message.body))
+    handler = seen.handler(shell)
     subscription = subscribed(client, peer, b"bad", handler=handler, on_error=on_error, attempts=1)
     if command is None:
         with pytest.raises(Refused):
@@ -371,7 +371,7 @@ def test_a_handler_is_inside_of_process_and_its_ack_behind(shell, broker, queue)
     client = shell.connect(broker.url, middleware=[layer])
     client.send(queue, b"a", receipt=True)
     layer.notes.clear()
-    client.subscribe(queue, ack="client-individual", handler=shell.handler(lambda message: seen.add(message.body)))
+    client.subscribe(queue, ack="client-individual", handler=seen.handler(shell))
     assert seen.wait(1) == [b"A!"]
     wait_for(lambda: layer.of("settle"))
     assert layer.steps[:5] == ["a>receive", "a<receive", "a>process", "a<process", "a>settle"]
@@ -452,7 +452,7 @@ def test_ack_raises_it(shell, peer, step):
 def test_behind_a_handler_it_is_logged(shell, peer, caplog):
     client, seen = shell.connect(peer.url, middleware=[layer_for(shell, before_settle=refuse)]), Seen()
     with caplog.at_level(logging.WARNING, "stompcodec.client"):
-        subscribed(client, peer, b"1", b"2", handler=shell.handler(lambda message: seen.add(message.body)))
+        subscribed(client, peer, b"1", b"2", handler=seen.handler(shell))
         assert seen.wait(2) == [b"1", b"2"]  # the worker goes on
     assert "not settled: no" in caplog.text
     assert peer.got("ACK") == []
