@@ -5,12 +5,11 @@ import contextlib
 import inspect
 import os
 import time
-from types import SimpleNamespace
 from unittest import mock
 
 import pytest
 from client.busy import busy_hub
-from client.calls import CALLS
+from client.calls import CALLS, objects_async
 from client.middleware.layers import Notes
 from client.peer import Peer
 from client.shells import QUICK
@@ -214,16 +213,7 @@ OTHERS = {
 
 
 async def opened(url):
-    client = await stomp.connect_async(url)
-    await client.send("/queue/a", b"x", {"reply-to": "/queue/never"}, receipt=True)
-    message = await client.subscribe("/queue/a", ack="client-individual").get(patience(10))
-    transaction = await client.transaction().begin()
-    subscription = client.subscribe("/queue/b")
-    receipt = await client.send_for_receipt("/queue/c", b"x")
-    await client.ping()  # both have come
-    receipt._call.done = subscription.receipt._call.done = False  # as if they had not come
-    objects = {"client": client, "subscription": subscription, "handled": subscription, "message": message}
-    return SimpleNamespace(**objects, transaction=transaction, receipt=receipt)
+    return await objects_async(await stomp.connect_async(url))
 
 
 @pytest.mark.parametrize("is_over", [True, False], ids=["after the first", "beside the first"])

@@ -9,12 +9,10 @@ import threading
 import traceback
 import warnings
 from functools import partial
-from types import SimpleNamespace
 
 import pytest
-from client.calls import CALLS
+from client.calls import CALLS, objects, objects_async
 from client.feeding import wait_for
-from client.peer import Peer
 
 import stompcodec.client as stomp
 from stompcodec.client.hub import process
@@ -62,37 +60,21 @@ def refusals(calls):
     return " ".join(wrong) or "all refused"
 
 
-def no_answer(side, frame):
-    """Of a rule: a SEND gets its receipt, if it does not say that it wants none."""
-    if frame.get("quiet") is None:
-        side.receipt(frame)
-
-
-@pytest.fixture
-def peer():
-    with Peer(rules={"SEND": no_answer}) as peer:
-        yield peer
-
-
 def test_every_call_of_a_thread_s_client_is_refused(peer):
     """Also what was begun in the parent: receipts, messages, transactions, what is there to be taken."""
     with stomp.connect(peer.url, **OPTIONS) as client:
-        subscription = client.subscribe("/queue/a", ack="client-individual", id="s")
-        peer.deliver("s", b"one", count=5, **{"reply-to": "/queue/r"})
-        of = SimpleNamespace(client=client, subscription=subscription, handled=subscription)
-        of.message = subscription.get(LONG)
-        wait_for(lambda: subscription.inbox or subscription.batch)
-        of.receipt = client.send_for_receipt("/queue/a", b"x", {"quiet": "1"})
-        of.transaction = client.transaction().begin()
+        of = objects(client)
+        peer.deliver(of.subscription.id, b"one", count=4)
+        wait_for(lambda: of.subscription.inbox or of.subscription.batch)
         calls = {name: partial(call, of) for name, call in CALLS.items()}
-        assert child(lambda: refusals({**calls, "iterating": lambda: next(subscription)})) == "all refused"
+        assert child(lambda: refusals({**calls, "iterating": lambda: next(of.subscription)})) == "all refused"
         assert child(lambda: client.state) == "closed"
         # The parent goes on as if nothing had been.
         assert client.state == "connected"
         of.transaction.send("/queue/a", b"in it")
         of.transaction.commit()
-        for _ in range(4):
-            subscription.get(LONG).ack(receipt=True)
+        of.message.ack(receipt=True)
+        assert [of.subscription.get(LONG).body for _ in range(4)] == [b"one"] * 4
         client.send("/queue/a", b"y", receipt=True)
         assert len(peer.sides) == 1
 
@@ -100,12 +82,7 @@ def test_every_call_of_a_thread_s_client_is_refused(peer):
 def test_every_call_of_asyncio_s_client_is_refused(peer):
     async def main():
         async with stomp.connect_async(peer.url, **OPTIONS) as client:
-            subscription = await client.subscribe("/queue/a", ack="client-individual", id="s")
-            await asyncio.to_thread(peer.deliver, "s", b"one", count=5, **{"reply-to": "/queue/r"})
-            of = SimpleNamespace(client=client, subscription=subscription, handled=subscription)
-            of.message = await subscription.get(LONG)
-            of.receipt = await client.send_for_receipt("/queue/a", b"x", {"quiet": "1"})
-            of.transaction = await client.transaction().begin()
+            of = await objects_async(client)
 
             async def await_it(call):
                 await call(of)
@@ -126,8 +103,7 @@ def test_every_call_of_asyncio_s_client_is_refused(peer):
             assert child(lambda: child(in_the_child)) == "all refused"  # a grandchild is a child
             assert child(leave) == "closed"
             await of.transaction.commit()
-            for _ in range(4):
-                await (await subscription.get(LONG)).ack(receipt=True)
+            await of.message.ack(receipt=True)
             await client.send("/queue/a", b"y", receipt=True)
             assert len(peer.sides) == 1
 
@@ -187,10 +163,9 @@ def test_the_child_may_have_a_client_of_its_own(peer):
     assert [frame.body for frame in peer.got("SEND")] == [b"child", b"child", b"parent"]
 
 
-def test_clients_that_are_gone_are_not_kept():
+def test_clients_that_are_gone_are_not_kept(peer):
     """Those that look for forks do not live longer for that. The I/O thread forgets the last one a moment later."""
     before = len(process.watched)
-    with Peer() as peer:
-        for _ in range(3):
-            stomp.connect(peer.url, **OPTIONS).close()
+    for _ in range(3):
+        stomp.connect(peer.url, **OPTIONS).close()
     wait_for(lambda: gc.collect() >= 0 and len(process.watched) <= before)

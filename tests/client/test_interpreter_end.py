@@ -25,19 +25,11 @@ IN_DEL = {
 TOGETHER = """
 import sys
 sys.path.insert(0, TESTS)
-from client.calls import CALLS
+from client.calls import CALLS, objects
 import stompcodec.client as s
 class A:
     def __init__(self):
-        self.client = s.connect(URL)
-        self.client.send("/queue/m", b"x", {"reply-to": "/queue/r"})
-        self.message = self.client.subscribe("/queue/m", ack="client-individual").get(5)
-        self.handled = self.client.subscribe("/queue/h", handler=print)
-        self.subscription = self.client.subscribe("/queue/s")
-        self.transaction = self.client.transaction().begin()
-        self.receipt = self.client.send_for_receipt("/queue/a", b"x")
-        self.receipt._call.done or self.receipt.wait()
-        self.receipt._call.done = False  # as if it had not come
+        vars(self).update(vars(objects(s.connect(URL))))
     def __del__(o):
         for name, work in PROGRAMS + list(CALLS.items()):
             try:
