@@ -156,9 +156,7 @@ def test_send(client: Any, peer: Any, gather: float, headers: Any, monkeypatch: 
     monkeypatch.setattr(engine, "_GATHER", gather)
     texts = [b"0"]
     count = every_place(
-        client,
-        lambda: client.send("/queue/a", texts[-1], headers),
-        lambda place: texts.append(b"%d" % place),
+        client, lambda: client.send("/queue/a", texts[-1], headers), lambda place: texts.append(b"%d" % place)
     )
     client.send("/queue/a", b"last", receipt=True)
     *numbers, last = [frame.body for frame in peer.got("SEND")]

@@ -547,8 +547,7 @@ def test_other_objects_are_refused(peer):
 
 
 @pytest.mark.parametrize(
-    ("name", "package", "extra"),
-    [("otel", "opentelemetry", "otel"), ("prometheus", "prometheus_client", "metrics")],
+    ("name", "package", "extra"), [("otel", "opentelemetry", "otel"), ("prometheus", "prometheus_client", "metrics")]
 )
 def test_without_the_package_the_error_names_the_extra(monkeypatch, name, package, extra):
     monkeypatch.setitem(sys.modules, package, None)
