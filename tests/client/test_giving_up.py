@@ -150,9 +150,7 @@ def test_a_policy_acts_when_a_message_is_given_up(monkeypatch, options, fates, c
     ("error", "options", "said"),
     [
         (ValueError, {"attempts": 0}, "attempts is 0"),
-        (TypeError, {"attempts": 1.5}, r"attempts is 1\.5"),
         (TypeError, {"attempts": None}, "attempts is None"),
-        (TypeError, {"give_up": "ValueError"}, "give_up is "),
         (TypeError, {"give_up": (ValueError("x"),)}, "give_up is "),
         (TypeError, {"give_up": KeyboardInterrupt}, "give_up is "),
         (ValueError, {"ack": "auto", "on_error": "nack"}, "on_error='nack' has no effect with ack='auto'"),

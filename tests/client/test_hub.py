@@ -10,7 +10,6 @@ import pytest
 from client.broker import BrokerThread
 from client.feeding import wait_for
 from client.peer import Peer
-from client.shells import QUICK
 from hypothesis import given
 from hypothesis import strategies as st
 from patience import patience
@@ -103,13 +102,6 @@ def test_a_server_that_says_nothing_holds_up_nobody(other, scheme):
         url = f"{scheme}://127.0.0.1:{listener.getsockname()[1]}"
         with background(stomp.connect, url, connect_timeout=0.3) as connecting:
             ping_while(other, connecting.is_alive)
-
-
-def test_a_client_that_flaps_holds_up_nobody(other):
-    with Peer(rules={"CONNECT": lambda side, frame: side.close()}) as peer:
-        with background(stomp.connect, peer.url, reconnect=QUICK, startup_timeout=0.5) as connecting:
-            ping_while(other, connecting.is_alive)
-        assert len(peer.got("CONNECT")) > 1
 
 
 @pytest.mark.parametrize("which", ["login", "getaddrinfo", "on_state", "on_frame", "handler"])

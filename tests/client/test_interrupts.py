@@ -207,29 +207,6 @@ def test_real_interrupts_while_it_waits(client: Any, peer: Any) -> None:
     assert not subscription._waiters._locks
 
 
-def test_messages_move_once(client: Any, peer: Any) -> None:
-    """An interrupt while `get` takes messages over from the I/O thread neither loses nor repeats one."""
-    subscription = client.subscribe("/queue/a", id="s", ack="client-individual", prefetch=1000)
-    inbound, bodies = client._link.core.inbound, []
-
-    def check() -> None:
-        if not subscription.batch:
-            subscription._refill(None)
-        assert [message.body for message in subscription.batch] == bodies[-1:] * 2
-        assert (inbound.backlog, inbound.backlog_octets, len(subscription.inbox)) == (0, 0, 0)
-        subscription.batch.clear()
-
-    def deliver(place: int) -> None:
-        if bodies:
-            check()
-        bodies.append(b"%d" % place)
-        peer.deliver("s", bodies[-1], count=2)
-        wait_for(lambda: len(subscription.inbox) == 2)
-
-    every_place(client, lambda: subscription._refill(None), deliver)
-    check()
-
-
 @pytest.mark.parametrize("middleware", [(), (Middleware(),)], ids=["plain", "through middleware"])
 def test_reading_goes_on(peer: Any, middleware: Any) -> None:
     """An interrupt while `get` makes room, where reading is paused, does not leave it paused for ever."""
