@@ -2,6 +2,8 @@
 messages, one with a `handled`, a `message` with reply-to, a `receipt` that has not come and an open `transaction`.
 """
 
+from types import SimpleNamespace
+
 CALLS = {
     "send": lambda o: o.client.send("/queue/never", b"x"),
     "send with a receipt": lambda o: o.client.send("/queue/never", b"x", receipt=True),
@@ -30,3 +32,29 @@ CALLS = {
     "abort": lambda o: o.transaction.abort(),
     "drain": lambda o: o.client.drain(),
 }
+
+
+def objects(client):
+    """`o` of a client for threads."""
+    asked = client.subscribe("/queue/a", ack="client-individual")
+    client.send("/queue/a", b"x", {"reply-to": "/queue/never"})
+    message = asked.get(60)
+    subscription, handled = client.subscribe("/queue/b"), client.subscribe("/queue/h", handler=print)
+    transaction, receipt = client.transaction().begin(), client.send_for_receipt("/queue/c", b"x")
+    receipt.wait()
+    receipt._call.done = False  # as if it had not come
+    given = {"client": client, "subscription": subscription, "handled": handled, "message": message}
+    return SimpleNamespace(**given, receipt=receipt, transaction=transaction)
+
+
+async def objects_async(client):
+    """The same for asyncio."""
+    asked = await client.subscribe("/queue/a", ack="client-individual")
+    await client.send("/queue/a", b"x", {"reply-to": "/queue/never"})
+    message = await asked.get(60)
+    subscription, transaction = client.subscribe("/queue/b"), await client.transaction().begin()
+    receipt = await client.send_for_receipt("/queue/c", b"x")
+    await client.ping()  # both have come
+    receipt._call.done = subscription.receipt._call.done = False  # as if they had not come
+    given = {"client": client, "subscription": subscription, "handled": subscription, "message": message}
+    return SimpleNamespace(**given, receipt=receipt, transaction=transaction)

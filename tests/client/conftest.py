@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import logging
+
 import pytest
+from client.broker import BrokerThread
 from client.peer import Peer
 from client.shells import Shell
 
@@ -18,3 +21,18 @@ def shell(request):
 def peer():
     with Peer() as peer:
         yield peer
+
+
+@pytest.fixture(scope="module")
+def broker():
+    """Our own broker, for all tests of a module: each has a `queue`."""
+    with BrokerThread() as broker:
+        yield broker
+
+
+@pytest.fixture
+def quiet():
+    """Nothing is logged of the client."""
+    logging.getLogger("stompcodec.client").setLevel(logging.CRITICAL)
+    yield
+    logging.getLogger("stompcodec.client").setLevel(logging.NOTSET)

@@ -19,25 +19,25 @@ from stompcodec.connection import Connection, Role
 
 
 class Desk:
-    """`run()` handles all messages of `put`, as far as they come."""
+    """`run()` handles all messages of `put`, as far as they come.
 
-    def __init__(
-        self, monkeypatch, handler, *, server="stompcodec/1", destination="/queue/a", prefetch=None, **options
-    ):
+    With `behind`, as ActiveMQ, what comes back goes behind what came back before; both go before all others.
+    """
+
+    def __init__(self, monkeypatch, handler, *, server="stompcodec/1", prefetch=None, behind=False, **options):
         monkeypatch.setattr(Receipt, "wait", lambda receipt: self._wait(receipt))
         monkeypatch.setattr(Pauses, "rest", lambda _pauses, seconds, is_over: is_over() or self._rest(seconds))
         self.clock, self.pauses, self.at_pause = 0.0, [], lambda: None
         self.calls, self.fates, self.windows, self.frames = [], [], [], []
-        self.requeues = False  # what it does with NACK
-        self._handler, self._server_name = handler, server
-        self._queue, self._unacked, self._window = deque(), {}, 0
+        self._handler, self._server_name, self._behind = handler, server, behind
+        self._queue, self._back, self._unacked, self._window = deque(), deque(), {}, 0
         self._numbers = itertools.count(1)
         self._client = Client("stomp://localhost:1", Options(heart_beat=(0, 0)))
         self.link = self._client._link
         self.core = self.link.core
         self.connect()
         handling = Handling(self._call, **options).checked(self.core.link.dialect)
-        self.subscription = self.link.subscription(destination, handling.ack, prefetch, handler, id="s1")
+        self.subscription = self.link.subscription("/queue/a", handling.ack, prefetch, handler, id="s1")
         call = self.link.call("SUBSCRIBE", "SUBSCRIBE", None)
         self.core.inbound.subscribe(self.subscription, time.monotonic(), call)
         self.serve()
@@ -76,7 +76,7 @@ class Desk:
 
     def left(self):
         """The messages that the broker still has."""
-        return [*sorted(self._unacked), *(number for number, _ in self._queue)]
+        return [*sorted(self._unacked), *(number for number, _ in (*self._back, *self._queue))]
 
     # ---- the broker ----
 
@@ -113,14 +113,15 @@ class Desk:
         self.core.inbound.receive(serialize(Frame(command, headers, body), "1.2"), 0.0)
 
     def _deliver(self):
-        while self._queue and len(self._unacked) < self._window:
-            number, again = self._queue.popleft()
+        while (self._back or self._queue) and len(self._unacked) < self._window:
+            number, again = (self._back or self._queue).popleft()
             self._unacked[number] = again
             fixed = {"subscription": "s1", "destination": "/queue/a", "message-id": number, "ack": number}
             self._write("MESSAGE", {**fixed, "redelivered": "true" if again else "false"}, b"x")
 
     def _return(self):
-        self._queue.extendleft((number, True) for number in sorted(self._unacked, reverse=True))
+        returned = [(number, True) for number in sorted(self._unacked)]
+        self._back = deque([*self._back, *returned] if self._behind else [*returned, *self._back])
         self._unacked.clear()
         self._window = 0
 
@@ -139,6 +140,4 @@ class Desk:
     def _on_nack(self, frame):
         number = frame.headers["id"]
         del self._unacked[number]
-        if self.requeues:
-            self._queue.appendleft((number, True))
         self.fates.append((number, f"NACK {frame.get('requeue') or ''}".strip()))

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import itertools
 import selectors
 import socket
 import threading
 import time
+from concurrent.futures import Future
 
 from patience import patience
 
@@ -31,15 +33,10 @@ class Side:
     """One connection, as the server sees it."""
 
     def __init__(self, peer, sock, number):
-        self.peer = peer
-        self.sock = sock
-        self.number = number
+        self.peer, self.sock, self.number = peer, sock, number
         self.connection = Connection(Role.SERVER, heart_beat=peer.heart_beat, versions=peer.versions, now=0.0)
-        self.subscriptions = {}
-        self.unacked = {}
-        self.transactions = {}
-        self.silent = False
-        self.closed = False
+        self.subscriptions, self.unacked = {}, {}
+        self.silent = self.closed = False
 
     def send(self, command, headers=(), body=b""):
         self.connection.send(Frame(command, headers, body))
@@ -50,26 +47,20 @@ class Side:
             self.send("RECEIPT", {"receipt-id": frame.headers["receipt"]})
 
     def error(self, frame, message="refused"):
-        headers = {"message": message}
-        if frame is not None and frame.get("receipt") is not None:
-            headers["receipt-id"] = frame.headers["receipt"]
-        self.send("ERROR", headers)
+        named = frame is not None and frame.get("receipt") is not None
+        self.send("ERROR", {"message": message, **({"receipt-id": frame.headers["receipt"]} if named else {})})
 
     def deliver(self, subscription, body=b"", headers=(), count=1, **more):
         """One MESSAGE to a subscription of this connection."""
         asked = self.subscriptions[subscription]
         for _ in range(count):
-            number = f"m{self.peer.next_id()}"
-            pairs = [
-                ("subscription", subscription),
-                ("message-id", number),
-                ("destination", asked.headers["destination"]),
-            ]
+            number = f"m{next(self.peer.ids)}"
+            own = {"subscription": subscription, "message-id": number, "destination": asked.headers["destination"]}
             if asked.get("ack", "auto") != "auto":
                 self.unacked[number] = asked
                 if self.connection.version == "1.2":
-                    pairs.append(("ack", number))
-            self.connection.send(Frame("MESSAGE", [*pairs, *dict(headers).items(), *more.items()], body))
+                    own["ack"] = number
+            self.connection.send(Frame("MESSAGE", [*own.items(), *dict(headers).items(), *more.items()], body))
         self.flush()
 
     def flush(self):
@@ -92,16 +83,12 @@ class Peer:
     """The server. `rules` maps a command to a function of (side, frame); what it lacks is done as a broker would."""
 
     def __init__(self, *, heart_beat=(0, 0), versions=("1.0", "1.1", "1.2"), server="test/1", rules=None, port=0):
-        self.heart_beat = heart_beat
-        self.versions = versions
-        self.server = server
+        self.heart_beat, self.versions, self.server = heart_beat, versions, server
         self.rules = dict(rules or {})
-        self.frames = []
-        self.sides = []
+        self.frames, self.sides, self.dead = [], [], []
         self.changed = threading.Condition()
         self.queues = collections.defaultdict(list)
-        self.dead = []
-        self._ids = 0
+        self.ids = itertools.count(1)
         self.selector = selectors.DefaultSelector()
         self.listener = socket.create_server(("127.0.0.1", port))
         self.port = self.listener.getsockname()[1]
@@ -123,58 +110,41 @@ class Peer:
     def __exit__(self, *_):
         self.stop()
 
-    def next_id(self):
-        self._ids += 1
-        return self._ids
-
     def stop(self):
         self._running = False
         self._wake()
         self.thread.join(patience(5))
         for side in self.sides:
             side.close()
-        self.listener.close()
-        self.selector.close()
-        self._wake_in.close()
-        self._wake_out.close()
+        for each in (self.listener, self.selector, self._wake_in, self._wake_out):
+            each.close()
 
     # ---- from the test's thread ----
 
     def do(self, work):
         """Run in the server's thread, and wait for it. What it raises is raised here."""
-        done = threading.Event()
-        box = []
+        done = Future()
 
         def run():
             try:
-                box.append((work(), None))
+                done.set_result(work())
             except Exception as error:
-                box.append((None, error))
-            done.set()
+                done.set_exception(error)
 
         self._todo.append(run)
         self._wake()
-        assert done.wait(patience(5))
-        result, error = box[0]
-        if error is not None:
-            raise error
-        return result
+        return done.result(patience(5))
 
     def wait(self, condition, timeout=10.0):
         """Until condition(self) is true; it is looked at after each frame."""
         with self.changed:
-            assert self.changed.wait_for(lambda: condition(self), patience(timeout)), [
-                frame for _, frame in self.frames
-            ]
+            assert self.changed.wait_for(lambda: condition(self), patience(timeout)), self.frames
 
     def got(self, command, **headers):
         """The frames of a command that came, with these headers."""
         wanted = {name.replace("_", "-"): value for name, value in headers.items()}
-        return [
-            frame
-            for _, frame in list(self.frames)
-            if frame.command == command and all(frame.get(name) == value for name, value in wanted.items())
-        ]
+        frames = [frame for _, frame in list(self.frames) if frame.command == command]
+        return [frame for frame in frames if all(frame.get(name) == value for name, value in wanted.items())]
 
     def commands(self, number=None):
         return [frame.command for side, frame in list(self.frames) if number is None or side == number]
@@ -207,9 +177,7 @@ class Peer:
             while self._todo:
                 self._todo.popleft()()
             now = time.monotonic()
-            for side in self.sides:
-                if side.closed:
-                    continue
+            for side in [side for side in self.sides if not side.closed]:
                 if not side.connection.tick(now):
                     self.dead.append(side.number)  # the client was silent for too long
                     side.close()
@@ -233,8 +201,8 @@ class Peer:
         try:
             for frame in side.connection.receive(data, time.monotonic()):
                 self.frames.append((side.number, frame))
-                rule = self.rules.get(frame.command)
-                (rule or getattr(self, f"on_{frame.command.lower()}", Peer.on_other.__get__(self)))(side, frame)
+                rule = self.rules.get(frame.command) or getattr(self, f"on_{frame.command.lower()}", Side.receipt)
+                rule(side, frame)
                 self._note()
                 if side.closed:
                     return
@@ -253,10 +221,6 @@ class Peer:
     def on_subscribe(self, side, frame):
         side.subscriptions[frame.headers.get("id", frame.headers["destination"])] = frame
         side.receipt(frame)
-        self.hand_out(side, frame)
-
-    def hand_out(self, side, frame):
-        """Give what a queue holds to a new subscriber."""
         waiting, self.queues[frame.headers["destination"]] = self.queues[frame.headers["destination"]], []
         for body in waiting:
             side.deliver(frame.headers.get("id"), body)
@@ -270,9 +234,8 @@ class Peer:
         side.receipt(frame)
         if frame.get("transaction"):
             return
-        extra = {
-            name: frame.headers[name] for name in ("reply-to", "correlation-id", "content-encoding") if frame.get(name)
-        }
+        kept = ("reply-to", "correlation-id", "content-encoding")
+        extra = {name: frame.headers[name] for name in kept if frame.get(name)}
         for other in self.sides:
             for name, asked in list(other.subscriptions.items()):
                 if not other.closed and asked.headers["destination"] == frame.headers["destination"]:
@@ -291,6 +254,3 @@ class Peer:
     def on_disconnect(self, side, frame):
         side.receipt(frame)
         side.close()
-
-    def on_other(self, side, frame):
-        side.receipt(frame)

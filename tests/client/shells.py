@@ -143,6 +143,16 @@ class Seen:
             self.bodies.append(body)
             self.changed.notify_all()
 
+    def handler(self, shell, fails=None, error=None):
+        """A handler of a shell that notes each body, and fails for some."""
+
+        def handle(message):
+            self.add(message.body)
+            if fails is not None and fails(message.body):
+                raise error or ValueError("no")
+
+        return shell.handler(handle)
+
     def wait(self, count):
         with self.changed:
             assert self.changed.wait_for(lambda: len(self.bodies) >= count, patience(10)), self.bodies

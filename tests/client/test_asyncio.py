@@ -1,41 +1,139 @@
-"""What only the shell for asyncio has."""
+"""What only asyncio has: `send` at once, loops that end, and the event loop that reads the socket itself."""
 
 import asyncio
+import contextlib
+import inspect
+import os
 import time
-from types import SimpleNamespace
+from unittest import mock
 
 import pytest
-from client.broker import BrokerThread
-from client.calls import CALLS
+from client.busy import busy_hub
+from client.calls import CALLS, objects_async
+from client.middleware.layers import Notes
 from client.peer import Peer
 from client.shells import QUICK
+from client.test_forks import child
 from patience import patience
 
 import stompcodec.client as stomp
+from stompcodec.client import engine
+from stompcodec.client.aio import waiting
+from stompcodec.errors import LocalProtocolError
+
+LONG = 60.0
 
 
-def test_asyncio_idioms(peer):
-    async def main():
-        client = await stomp.connect_async(peer.url)
-        await asyncio.gather(*[client.send("/queue/a", b"%d" % number, receipt=True) for number in range(50)])
-        got = []
-        async with client.subscribe("/queue/a", ack="client") as subscription:
-            async for message in subscription:
-                got.append(int(message.body))
-                if len(got) == 50:
-                    await message.ack()
-                    break
-        assert got == list(range(50))
-        waiting = asyncio.create_task(client.subscribe("/queue/b").get())
-        await asyncio.sleep(0.01)
-        waiting.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await waiting
-        with pytest.raises(asyncio.TimeoutError):
-            await asyncio.wait_for(client.request("/queue/nobody", b"?"), 0.05)
+def run(work, *middleware, **options):
+    """Run `work` with a client and a server; return the bodies that were sent."""
+    options = {"heart_beat": (0, 0), "receipt_timeout": LONG, "reconnect": QUICK, **options}
+
+    async def main(peer):
+        async with stomp.connect_async(peer.url, middleware=middleware, **options) as client:
+            await work(client, peer)
+
+    with Peer() as peer:
+        asyncio.run(main(peer))
+        return [frame.body for frame in peer.got("SEND")]
+
+
+async def wait_for(done):
+    until = time.monotonic() + patience(LONG)
+    while not done():
+        assert time.monotonic() < until
+        await asyncio.sleep(0)
+
+
+# ---- what `send` returns only waits: the message is sent at once ----
+
+
+def test_all_ways_to_await_it():
+    async def work(client, peer):
+        await client.send("/queue/a", b"1")
+        task = asyncio.create_task(client.send("/queue/a", b"2"))
+        assert isinstance(task, asyncio.Task)
+        assert repr(task)
+        assert await task is None
+        assert await asyncio.gather(client.send("/queue/a", b"3"), client.send("/queue/a", b"4")) == [None, None]
+        assert await asyncio.wait_for(client.send("/queue/a", b"5"), patience(60)) is None
+        assert await asyncio.shield(client.send("/queue/a", b"6")) is None
+        loop, sent = asyncio.get_running_loop(), client.send("/queue/a", b"7")
+        future = await loop.run_in_executor(None, lambda: asyncio.run_coroutine_threadsafe(sent, loop))
+        assert await asyncio.wrap_future(future) is None
+        assert asyncio.iscoroutine(sent)
+        sent.close()
+        with pytest.raises(KeyError):
+            sent.throw(KeyError("x"))
+        await client.send("/queue/a", b"8", receipt=True)
+
+    assert run(work) == [b"%d" % number for number in range(1, 9)]
+    assert asyncio.iscoroutinefunction(stomp.AsyncClient.send)
+    result = mock.create_autospec(stomp.AsyncClient, instance=True).send("/queue/a", b"x")
+    assert inspect.iscoroutine(result)
+    result.close()
+
+
+@pytest.mark.parametrize("middleware", [[], [Notes()]], ids=["without", "with"])
+def test_the_order_of_all_kinds_is_that_of_the_calls(middleware, tmp_path):
+    (tmp_path / "body").write_bytes(b"3")
+
+    async def work(client, peer):
+        sends = [
+            client.send("/queue/a", b"1", {"a": "b"}),
+            client.send("/queue/a", b"2"),
+            client.send("/queue/a", tmp_path / "body"),
+            client.send("/queue/a", [b"4", b""], receipt=True, length=1),
+            client.send("/queue/a", "5"),
+            client.send("/queue/a", b"6", receipt=True, resend=True),
+        ]
+        await asyncio.gather(*reversed(sends))
+        await client.send("/queue/a", b"7", receipt=True)
+
+    assert run(work, *middleware) == [b"%d" % number for number in range(1, 8)]
+
+
+@pytest.mark.parametrize("refuses", [False, True])
+def test_errors_come_when_it_is_awaited(refuses):
+    def refuse(event):
+        if event.body == b"bad":
+            raise PermissionError("no")
+
+    async def work(client, peer):
+        found = await asyncio.gather(
+            client.send("/queue/a", 5),
+            client.send("/queue/a", b"bad"),
+            client.send("/queue/a", b"x", timeout=float("nan")),
+            client.send("/queue/a", b"x", resend=True),
+            client.send("/queue/a", b"good", receipt=True),
+            return_exceptions=True,
+        )
+        refused = PermissionError if refuses else type(None)
+        assert [type(each) for each in found] == [TypeError, refused, ValueError, LocalProtocolError, type(None)]
         await client.close()
+        late = client.send("/queue/a", b"x")
+        with pytest.raises(LocalProtocolError):
+            await late
 
-    asyncio.run(main())
+    assert run(work, *[Notes(before_send=refuse)] * refuses) == [b"bad", b"good"][refuses:]
+
+
+def test_a_cancelled_send_leaves_the_middleware():
+    notes = Notes()
+
+    async def work(client, peer):
+        peer.rules["SEND"] = lambda side, frame: None
+        task = asyncio.create_task(client.send("/queue/a", b"1", receipt=True))
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert notes.steps[-1] == "a!send CancelledError"
+        client.send("/queue/a", b"2", receipt=True).close()
+        assert notes.steps[-1] == "a!send GeneratorExit"
+
+    run(work, notes)
+
+
+# ---- what can be awaited, entered and iterated ----
 
 
 async def awaited(subscription):
@@ -54,19 +152,19 @@ WAYS = {
 def test_a_subscription_that_is_never_confirmed_is_raised(take):
     """Or is refused; whichever way its user waits. A time-out of `get` that is shorter is no error."""
 
-    async def main(peer):
-        async with stomp.connect_async(peer.url) as client:
-            patient = client.subscribe("/queue/b", timeout=patience(60))
-            assert await patient.get(0.01) is None
-            subscription = client.subscribe("/queue/a", timeout=0.05)
-            with pytest.raises(stomp.ReceiptTimeoutError, match="SUBSCRIBE to /queue/a"):
-                await WAYS[take](subscription)
-            peer.rules["SUBSCRIBE"] = lambda side, frame: side.error(frame)
-            with pytest.raises(stomp.RejectedError):
-                await WAYS[take](client.subscribe("/queue/a"))
+    async def work(client, peer):
+        peer.rules["SUBSCRIBE"] = lambda side, frame: None
+        assert await client.subscribe("/queue/b", timeout=patience(60)).get(0.01) is None
+        with pytest.raises(stomp.ReceiptTimeoutError, match="SUBSCRIBE to /queue/a"):
+            await WAYS[take](client.subscribe("/queue/a", timeout=0.05))
+        peer.rules["SUBSCRIBE"] = lambda side, frame: side.error(frame)
+        with pytest.raises(stomp.RejectedError):
+            await WAYS[take](client.subscribe("/queue/a"))
 
-    with Peer(rules={"SUBSCRIBE": lambda side, frame: None}) as peer:
-        asyncio.run(main(peer))
+    run(work)
+
+
+# ---- loops that end, and others ----
 
 
 def test_a_client_may_be_entered_after_it_was_awaited(peer):
@@ -86,27 +184,21 @@ def test_a_client_may_be_entered_after_it_was_awaited(peer):
     assert len(peer.got("CONNECT")) == 1
 
 
-def test_a_closed_loop_leaves_no_events_behind():
+def test_a_closed_loop_leaves_no_events_behind(peer):
     """The client was not closed, so it connects again and again."""
 
-    async def main(url):
-        return await stomp.connect_async(url, reconnect=QUICK, on_state=lambda *_: None)
+    async def main():
+        return await stomp.connect_async(peer.url, reconnect=QUICK, on_state=lambda *_: None)
 
-    with Peer() as peer:
-        client = asyncio.run(main(peer.url))
-        for number in range(2, 5):
-            peer.cut()
-            peer.wait(lambda peer, number=number: len(peer.got("CONNECT")) == number)
-        engine, delivery = client._link.engine, client._link.delivery
+    client = asyncio.run(main())
+    for number in range(2, 6):
         peer.cut()
-        peer.wait(lambda peer: len(peer.got("CONNECT")) == 5)
-        until = time.monotonic() + patience(30)
-        while engine.look(lambda: len(delivery._noted)) > 1:
-            assert time.monotonic() < until, delivery._noted
-            time.sleep(0.001)
-        engine.do(client._link.core.close, time.monotonic(), client._link.call("close", "", 1.0), 1.0)
-        engine.join(patience(30))
-        assert not delivery._noted
+        peer.wait(lambda peer, number=number: len(peer.got("CONNECT")) == number)
+    engine, delivery = client._link.engine, client._link.delivery
+    asyncio.run(wait_for(lambda: engine.look(lambda: len(delivery._noted)) <= 1))
+    engine.do(client._link.core.close, time.monotonic(), client._link.call("close", "", 1.0), 1.0)
+    engine.join(patience(30))
+    assert not delivery._noted
 
 
 #: What waits beside the others.
@@ -120,23 +212,8 @@ OTHERS = {
 }
 
 
-@pytest.fixture(scope="module")
-def broker():
-    with BrokerThread() as broker:
-        yield broker
-
-
 async def opened(url):
-    client = await stomp.connect_async(url)
-    await client.send("/queue/a", b"x", {"reply-to": "/queue/never"}, receipt=True)
-    message = await client.subscribe("/queue/a", ack="client-individual").get(patience(10))
-    transaction = await client.transaction().begin()
-    subscription = client.subscribe("/queue/b")
-    receipt = await client.send_for_receipt("/queue/c", b"x")
-    await client.ping()  # both have come
-    receipt._call.done = subscription.receipt._call.done = False  # as if they had not come
-    objects = {"client": client, "subscription": subscription, "handled": subscription, "message": message}
-    return SimpleNamespace(**objects, transaction=transaction, receipt=receipt)
+    return await objects_async(await stomp.connect_async(url))
 
 
 @pytest.mark.parametrize("is_over", [True, False], ids=["after the first", "beside the first"])
@@ -145,19 +222,18 @@ def test_every_call_that_waits_says_so(broker, is_over):
     objects = first.run_until_complete(opened(broker.url))
     if is_over:
         first.close()
-
-    waits = {**CALLS, **OTHERS}
-    del waits["send"], waits["ack"], waits["send in a transaction"]  # these wait for nothing
+    for_nothing = {"send", "ack", "send in a transaction"}  # these wait for nothing
+    waits = {name: call for name, call in (CALLS | OTHERS).items() if name not in for_nothing}
 
     async def second():
         said = {}
         for name, call in waits.items():
             try:
                 await asyncio.wait_for(call(objects), patience(5))
-            except stomp.LocalProtocolError as error:
+            except LocalProtocolError as error:
                 said[name] = "was opened in another event loop" in str(error)
         assert said == dict.fromkeys(waits, True)
-        with pytest.raises(stomp.LocalProtocolError, match=r"open a client in each asyncio\.run"):
+        with pytest.raises(LocalProtocolError, match=r"open a client in each asyncio\.run"):
             objects.client.subscribe("/queue/a", handler=print)
         async with stomp.connect_async(broker.url) as other:  # nothing was sent
             assert await other.receive("/queue/never") is None
@@ -173,8 +249,114 @@ def test_every_call_that_waits_says_so(broker, is_over):
 def test_a_client_whose_loop_has_ended_can_be_closed(broker):
     client = asyncio.run(stomp.connect_async(broker.url).open())
     asyncio.run(client.send("/queue/sent", b"x"))  # the I/O thread sends it
-    with pytest.raises(stomp.LocalProtocolError, match="another event loop"):
+    with pytest.raises(LocalProtocolError, match="another event loop"):
         asyncio.run(client.close())
     client._link.engine.join(patience(10))
     assert client.state == "closed"
     asyncio.run(client.close())
+
+
+# ---- the loop reads the socket while a conversation goes on; the I/O thread takes it back when it must ----
+
+lends = pytest.mark.skipif(not hasattr(os, "fork"), reason="loops of Windows do not watch sockets")
+
+
+@pytest.fixture
+def kept(monkeypatch):
+    """A lent socket stays with the event loop, and callers always write themselves."""
+    monkeypatch.setattr(engine, "_IDLE", 1e9)
+    monkeypatch.setattr(engine, "_GATHER", -1.0)
+
+
+async def talk(client):
+    """Have a conversation until the event loop reads."""
+    until, io = time.monotonic() + patience(LONG), client._link.engine
+    while not io.look(lambda: (owner := io._owner) and owner.wire.is_lent):
+        assert time.monotonic() < until
+        await client.send("/queue/a", b"x", receipt=True)
+
+
+@lends
+def test_a_lost_connection_is_followed_by_another(kept):
+    """The next socket often has the number of the last one."""
+
+    async def work(client, peer):
+        for number in range(1, 4):
+            await talk(client)
+            peer.cut()
+            await wait_for(lambda number=number: client.epoch > number)
+            await client.wait_connected()
+        await talk(client)
+        with busy_hub():
+            await client.send("/queue/a", b"last", receipt=True)
+
+    run(work)
+
+
+@lends
+@pytest.mark.parametrize("how", ["closed", "cancelled", "given up"])
+def test_nothing_is_left_in_the_loop(kept, how):
+    async def work(client, peer):
+        await talk(client)
+        selector = client._link.delivery.selector
+        number = selector.fileno()
+        if how == "given up":
+            peer.cut()
+        else:
+            closing = asyncio.ensure_future(client.close())
+            await asyncio.sleep(0)
+            if how == "cancelled":
+                closing.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await closing
+        await wait_for(lambda: selector.get_map() is None)
+        assert not asyncio.get_running_loop().remove_reader(number)
+
+    run(work, reconnect=None)
+
+
+@lends
+@pytest.mark.parametrize("error", [NotImplementedError, ValueError, OSError, None])
+def test_a_loop_that_cannot_watch_sockets(error, monkeypatch, caplog):
+    """As that of Windows; or none of the process's descriptors is left, for the loop or (None) for the selector."""
+    refuse = mock.Mock(side_effect=error or OSError)
+
+    async def work(client, peer):
+        where = (waiting.selectors, "DefaultSelector") if error is None else (asyncio.get_running_loop(), "add_reader")
+        monkeypatch.setattr(*where, refuse)
+        for _ in range(5):
+            await client.send("/queue/a", b"x", receipt=True)
+        assert client._link.delivery.selector is None
+        assert not [record for record in caplog.records if record.levelname == "ERROR"]
+        monkeypatch.undo()
+
+    run(work)
+
+
+@lends
+def test_a_bug_leaves_nobody_waiting(kept, monkeypatch, caplog):
+    async def work(client, peer):
+        await talk(client)
+        monkeypatch.setattr(client._link.core.inbound, "receive", mock.Mock(side_effect=RuntimeError("a bug")))
+        with pytest.raises(stomp.ConnectionLostError):
+            await client.send("/queue/a", b"x", receipt=True)
+        assert "a bug" in caplog.text
+
+    run(work)
+
+
+@lends
+def test_a_child_process_leaves_it_to_its_parent(kept):
+    async def work(client, peer):
+        await talk(client)
+
+        def leave():
+            client._link.engine.read()
+            client._link.engine.let_go()
+            return "left"
+
+        assert child(leave) == "left"
+        with busy_hub():
+            await client.send("/queue/a", b"x", receipt=True)
+
+    run(work)

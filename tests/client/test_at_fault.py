@@ -7,7 +7,7 @@ import logging
 import pytest
 from client.broker import BrokerThread
 from client.scripted import Scripted
-from client.shells import QUICK, Seen, Shell
+from client.shells import QUICK, Seen
 from crash.process import BrokerProcess
 from patience import patience
 
@@ -15,37 +15,19 @@ import stompcodec.client as stomp
 from stompcodec.client.dialects import BROKERS
 from stompcodec.client.handlers import WITHOUT_NACK, leave
 
+pytestmark = pytest.mark.usefixtures("quiet")
 ATTEMPTS, COUNT = 3, 60
 POISON = b"50"
 #: What a stranger may ask for as the address of the answer.
 LONG, RESERVED, FORBIDDEN = "/queue/" + "x" * 5000, "/management/x", "/queue/closed"
-RULES = """
-[queues]
-max_attempts = 3
-[[rules]]
-who = "*"
-action = "send"
-destination = "/queue/closed"
-allow = false
-[[rules]]
-who = "*"
-action = "*"
-destination = "*"
-allow = true
-"""
+ALLOW = '[[rules]]\nwho = "*"\naction = "{}"\ndestination = "{}"\nallow = {}\n'
+RULES = "[queues]\nmax_attempts = 3\n" + ALLOW.format("send", FORBIDDEN, "false") + ALLOW.format("*", "*", "true")
 
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory):
     with BrokerProcess(tmp_path_factory.mktemp("broker"), config=RULES) as broker:
         yield broker
-
-
-@pytest.fixture(autouse=True)
-def quiet():
-    logging.getLogger("stompcodec.client").setLevel(logging.CRITICAL)
-    yield
-    logging.getLogger("stompcodec.client").setLevel(logging.NOTSET)
 
 
 def url(broker):
@@ -55,13 +37,9 @@ def url(broker):
 def ask(broker, name, reply_to):
     """Requests to a service, one of which wants its answer where it cannot go."""
     with stomp.connect(url(broker)) as client:
+        addresses = {b"%d" % number: f"/queue/answers-{name}" for number in range(COUNT)} | {POISON: reply_to}
         client.send_many(
-            (
-                f"/queue/{name}",
-                b"%d" % number,
-                {"reply-to": reply_to if b"%d" % number == POISON else f"/queue/answers-{name}", "persistent": "true"},
-            )
-            for number in range(COUNT)
+            (f"/queue/{name}", body, {"reply-to": to, "persistent": "true"}) for body, to in addresses.items()
         )
 
 
@@ -82,45 +60,34 @@ def check(broker, name, attempts=ATTEMPTS):
         assert dead.get(0) is None
 
 
-def handler_of(shell, seen, way):
-    """A handler of the shell, that notes the body and then answers in one of several ways."""
-    if shell.name == "sync":
-        client = shell.clients[-1]
+async def commit(client, message, to):
+    async with client.transaction() as transaction:
+        await transaction.send(to, message.body)
+        await transaction.ack(message)
 
-        def send(message):
-            seen.add(message.body)
-            client.send(message.get("reply-to"), message.body)
 
-        return send
-    client = shell.clients[-1].target
-
-    async def handle(message):
-        seen.add(message.body)
-        to, body = message.get("reply-to"), message.body
-        if way == "reply":
-            await message.reply(body)
-        elif way == "commit":
-            async with client.transaction() as transaction:
-                await transaction.send(to, body)
-                await transaction.ack(message)
-        elif way == "send_many":
-            await client.send_many([(to, body)], receipt_every=0)
-        elif way == "processing":
-            async with message.processing():
-                await client.send(to, body)
-        else:
-            await client.send(to, body, receipt=way == "receipt")
-
-    return handle
+async def process(client, message, to):
+    async with message.processing():
+        await client.send(to, message.body)
 
 
 #: `reply` refuses a long address itself, the broker all. The thread has the code of the event loop: it tries one way.
+WAYS = {
+    "send": lambda client, message, to: client.send(to, message.body),
+    "reply": lambda client, message, to: message.reply(message.body),
+    "receipt": lambda client, message, to: client.send(to, message.body, receipt=True),
+    "send_many": lambda client, message, to: client.send_many([(to, message.body)], receipt_every=0),
+    "commit": commit,
+    "processing": process,
+}
+
+
 @pytest.mark.parametrize(
     ("shell", "way", "reply_to", "options"),
     [
         ("sync", "send", LONG, {}),
         ("sync", "send", LONG, {"concurrency": 8}),
-        *(("async", way, LONG, {}) for way in ("reply", "send", "receipt", "send_many", "commit", "processing")),
+        *(("async", way, LONG, {}) for way in WAYS),
         *(("async", way, FORBIDDEN, {}) for way in ("reply", "send")),
         ("async", "send", LONG, {"concurrency": 8}),
     ],
@@ -131,7 +98,16 @@ def test_one_dead_letter_and_all_others_answered(shell, broker, way, reply_to, o
     name = f"{shell.name}-{way}-{reply_to[7:11]}-{len(options)}"
     ask(broker, name, reply_to)
     client, seen = shell.connect(url(broker), reconnect=QUICK), Seen()
-    handler = handler_of(shell, seen, way)
+    inner = client if shell.name == "sync" else client.target
+
+    def handle(message):
+        seen.add(message.body)
+        return WAYS[way](inner, message, message.get("reply-to"))
+
+    async def handle_async(message):
+        await handle(message)
+
+    handler = handle if shell.name == "sync" else handle_async
     client.subscribe(f"/queue/{name}", prefetch=COUNT, handler=handler, attempts=ATTEMPTS, **options)
     is_refused_here = way == "reply" and reply_to == LONG  # then the handler is called again in place
     check(broker, name, 1 if is_refused_here else ATTEMPTS)
@@ -142,9 +118,7 @@ def test_what_is_sent_outside_of_handlers_counts_against_nobody(shell):
     with BrokerThread(max_attempts=1) as broker:
         client, seen = shell.connect(broker.url, reconnect=QUICK), Seen()
         client.send("/queue/a", b"in hand", receipt=True)
-        client.subscribe(
-            "/queue/a", ack="client-individual", on_error="ignore", handler=shell.handler(lambda m: fail(seen, m))
-        )
+        client.subscribe("/queue/a", ack="client-individual", on_error="ignore", handler=seen.handler(shell, bool))
         for epoch in range(1, 4):
             seen.wait(epoch)
             client.send(RESERVED, b"")
@@ -184,11 +158,6 @@ def test_a_task_that_outlives_its_handler_counts_against_no_later_message():
             assert client.receive("/queue/DLQ.a") is None
 
 
-def fail(seen, message):
-    seen.add(message.body)
-    raise ValueError("no")
-
-
 @pytest.mark.parametrize("dialect", sorted(BROKERS))
 def test_reply_checks_what_it_can(dialect):
     ours, row = dialect == "stompcodec", BROKERS[dialect]
@@ -200,37 +169,14 @@ def test_reply_checks_what_it_can(dialect):
         assert bool(row.fault_of(name)) is ours
 
 
-@pytest.mark.slow
-def test_the_attempts_survive_a_crash(tmp_path):
-    with BrokerProcess(tmp_path, config=RULES) as broker:
-        ask(broker, "rpc", FORBIDDEN)
-        seen = Seen()
-
-        def handle(message):
-            if message.body == POISON:
-                seen.add(message.body)
-            client.send(message.get("reply-to"), message.body)
-
-        for life in range(1, ATTEMPTS + 1):
-            with stomp.connect(url(broker), reconnect=QUICK) as client:
-                client.subscribe("/queue/rpc", ack="client-individual", handler=handle)
-                if life == ATTEMPTS:
-                    dead = client.subscribe("/queue/DLQ.rpc")
-                    assert dead.get(patience(20)).body == POISON
-                else:
-                    seen.wait(life)
-                    broker.kill()
-            if life < ATTEMPTS:
-                broker.start()
-        assert seen.bodies.count(POISON) <= ATTEMPTS + 2  # an attempt just before the kill may not be stored
-
-
 # ---- a message that cannot be processed gives its credit back, on every road by which it can fail ----
 
 #: More messages than may be unacknowledged at one time, and how often each is delivered.
 MESSAGES, PREFETCH, DELIVERIES = 8, 3, 2
 #: Three of them fill a window that is counted in bytes.
 BODIES = [b"%d" % number + bytes(1100) for number in range(MESSAGES)]
+#: The handler raises what would end its worker: that is a failure like others.
+ENDS = {"concurrency": 1}
 _numbers = itertools.count(1)
 
 
@@ -240,90 +186,34 @@ def plain():
         yield broker
 
 
-@pytest.fixture
-def sync():
-    shell = Shell("sync")
-    yield shell
-    shell.stop()
-
-
-def filled(client):
-    """A queue with messages."""
-    name = f"/queue/poison-{next(_numbers)}"
-    client.send_many((name, body) for body in BODIES)
-    return name
-
-
-def letters(client, name, count):
-    """Exactly so many dead letters are there."""
-    subscription = client.subscribe(f"/queue/DLQ.{name.removeprefix('/queue/')}")
-    found = [subscription.get(patience(10)).body for _ in range(count)]
-    assert sorted(found) == BODIES[:count]
-    client.ping()
-    assert subscription.get(0) is None
-    subscription.unsubscribe()
-
-
-def failing(shell, seen, error=ValueError):
-    def fail(message):
-        seen.add(message.body)
-        raise error("no")
-
-    return shell.handler(fail)
-
-
-@pytest.mark.parametrize("version", ["legacy", "1.0", "1.1", "1.2"])
-@pytest.mark.parametrize("mode", ["client", "client-individual"])
-def test_discarded_messages_free_the_way_in_every_version(sync, plain, version, mode):
-    client, seen = sync.connect(plain.url, versions=[version], login="ann", passcode="secret"), Seen()
-    name = filled(client)
-    client.subscribe(name, ack=mode, prefetch=PREFETCH, handler=failing(sync, seen), on_error="discard", attempts=1)
-    seen.wait(MESSAGES)
-    letters(client, name, 0 if version in WITHOUT_NACK else MESSAGES)  # there an ACK drops them
-
-
 @pytest.mark.parametrize(
-    "options",
+    ("version", "ack", "options"),
     [
-        {"on_error": lambda message, error: "discard"},
-        {"on_error": "discard", "concurrency": 3},
-        {"on_error": "discard", "concurrency": 3, "key": lambda message: message.body},
-        {"on_error": "ack", "key": lambda message: 1 / 0, "concurrency": 2},
+        *((version, ack, {}) for version in ("legacy", "1.0", "1.1", "1.2") for ack in ("client", "client-individual")),
+        ("1.2", "client-individual", {"on_error": lambda message, error: "discard"}),
+        ("1.2", "client-individual", {"concurrency": 3}),
+        ("1.2", "client-individual", {"concurrency": 3, "key": lambda message: message.body}),
+        ("1.2", "client-individual", {"concurrency": 2, "key": lambda message: 1 / 0}),  # the handler is not called
+        ("1.2", "client-individual", ENDS),
     ],
-    ids=["function", "workers", "lanes", "broken key"],
+    ids=lambda value: "-".join(value) if isinstance(value, dict) else None,
 )
-def test_every_way_to_call_handlers_frees_the_way(shell, plain, options):
-    client, seen = shell.connect(plain.url), Seen()
-    name = filled(client)
-    on_error = options["on_error"]
-    if "key" in options and on_error == "ack":  # the handler is not called then
-        options = {**options, "on_error": lambda message, error: seen.add(message.body) or "ack"}
-    client.subscribe(
-        name, ack="client-individual", prefetch=PREFETCH, handler=failing(shell, seen), attempts=1, **options
-    )
+def test_every_way_to_call_handlers_frees_the_way(shell, plain, version, ack, options):
+    client, seen = shell.connect(plain.url, versions=[version], login="ann", passcode="secret"), Seen()
+    errors = {"none": ValueError, "sync": SystemExit, "async": asyncio.CancelledError}
+    error = errors[shell.name if options is ENDS else "none"]("no")
+    handler, name = seen.handler(shell, bool, error), f"poison-{next(_numbers)}"
+    client.send_many((f"/queue/{name}", body) for body in BODIES)
+    if options.get("concurrency") == 2:
+        options = {**options, "on_error": lambda message, error: seen.add(message.body) or "discard"}
+    options = {"on_error": "discard", "attempts": 1, "prefetch": PREFETCH, **options}
+    client.subscribe(f"/queue/{name}", ack=ack, handler=handler, **options)
     seen.wait(MESSAGES)
-    letters(client, name, 0 if on_error == "ack" else MESSAGES)
-
-
-def test_what_would_end_the_worker_is_a_failure_like_others(shell, plain):
-    """SystemExit in a thread, CancelledError of another task in a loop."""
-    client, seen = shell.connect(plain.url), Seen()
-    name = filled(client)
-
-    async def wait_for_a_cancelled_task(message):
-        seen.add(message.body)
-        other = asyncio.ensure_future(asyncio.sleep(60))
-        other.cancel()
-        await other
-
-    handler = failing(shell, seen, SystemExit) if shell.name == "sync" else wait_for_a_cancelled_task
-    options = {"ack": "client-individual", "prefetch": PREFETCH, "on_error": "discard", "attempts": 1}
-    client.subscribe(name, handler=handler, **options)
-    seen.wait(MESSAGES)
-    letters(client, name, MESSAGES)
-
-
-# ---- what cannot be had is said ----
+    dead = client.subscribe(f"/queue/DLQ.{name}")
+    count = 0 if version in WITHOUT_NACK else MESSAGES  # there an ACK drops them
+    assert sorted(dead.get(patience(10)).body for _ in range(count)) == BODIES[:count]
+    client.ping()
+    assert dead.get(0) is None
 
 
 def test_messages_that_are_left_and_hold_the_whole_prefetch_are_told(caplog):

@@ -1,12 +1,15 @@
-"""Acknowledgements, and what brokers call things."""
+"""Acknowledgements, what brokers call things, and their traps that the client names or refuses."""
 
 import contextlib
+import logging
+from types import SimpleNamespace
 
 import pytest
 from client.scripted import Scripted, outcome
 
 from stompcodec import Frame
 from stompcodec.broker.config import DIALECTS
+from stompcodec.client import dialects, handlers
 from stompcodec.client.dialects import BROKERS, row_of
 from stompcodec.client.messages import Subscription
 from stompcodec.errors import LocalProtocolError, StaleAckError
@@ -50,7 +53,6 @@ def test_a_stale_ack_is_refused_and_never_sent(client):
     for command in ("ACK", "NACK"):
         with pytest.raises(StaleAckError):
             client.ack(old, command)
-    assert client.frames() == []
     client.ack(new)
     assert client.commands() == ["ACK"]
 
@@ -85,8 +87,8 @@ def test_an_ack_in_client_mode_covers_what_came_before(client):
     messages = [client.deliver(subscription, f"m{number}") for number in range(4)]
     client.ack(messages[2])
     assert subscription.open == 1
-    client.ack(messages[0])
-    client.ack(messages[3])
+    for message in (messages[0], messages[3]):
+        client.ack(message)
     assert [frame.headers["id"] for frame in client.frames()] == ["am2", "am3"]
     assert subscription.open == 0
 
@@ -108,25 +110,59 @@ def test_a_server_that_sends_no_ack_header_gets_no_ack(client):
 
 # ---- what brokers call things ----
 
+_COUNT = {"prefetch-count": "5", "durable": "true", "auto-delete": "false"}
+_ACTIVEMQ = {"activemq.prefetchSize": "5", "activemq.subscriptionName": "daily"}
+_ARTEMIS = {"consumer-window-size": "8388608", "durable-subscription-name": "daily", "subscription-type": "MULTICAST"}
+_DISCARD, _REFUSED = {"requeue": "false"}, "activemq does not support NACK in a transaction"
+#: Server: a durable subscription, with 5 messages ahead, and what one without a client-id lacks; NACK with requeue
+#: (None is refused) and without; what is sent at once of a NACK in a transaction; whether text has a content-length.
+WORDS = {
+    "stompcodec/1": (_COUNT, None, {}, _DISCARD, ["NACK"], True),
+    "stompcodec/1 as stompcodec": (_COUNT, None, {}, _DISCARD, ["NACK"], True),
+    "stompcodec/1 as rabbitmq": (_COUNT, None, {}, _DISCARD, ["NACK"], True),
+    "stompcodec/1 as activemq": (_ACTIVEMQ, "client_id", {}, _DISCARD, ["NACK"], False),
+    "stompcodec/1 as artemis": (_ARTEMIS, "client_id", {}, _DISCARD, [], False),
+    "RabbitMQ/3.10.8": (_COUNT, None, {"requeue": "true"}, _DISCARD, ["NACK"], True),
+    "ActiveMQ/6.1": (_ACTIVEMQ, "client_id", None, {}, _REFUSED, False),
+    "ActiveMQ-Artemis/2.40": (_ARTEMIS, "client_id", None, {}, [], False),
+    "?": ({}, "durable", {}, {}, ["NACK"], True),
+}
 
-@pytest.mark.parametrize(
-    ("server", "expected"),
-    [
-        ("RabbitMQ/3.10.8", {"prefetch-count": "5", "durable": "true", "auto-delete": "false", "id": "daily"}),
-        ("ActiveMQ/5.17.2", {"activemq.prefetchSize": "5", "activemq.subscriptionName": "daily", "id": "daily"}),
-        ("ActiveMQ-Artemis/2.31", {"consumer-window-size": "8388608", "durable-subscription-name": "daily"}),
-        ("stompcodec/0.1", {"prefetch-count": "5", "durable": "true", "auto-delete": "false", "id": "daily"}),
-        ("stompcodec/0.1 as rabbitmq", {"prefetch-count": "5", "durable": "true", "id": "daily"}),
-        ("stompcodec/0.1 as activemq", {"activemq.prefetchSize": "5", "activemq.subscriptionName": "daily"}),
-        ("stompcodec/0.1 as artemis", {"consumer-window-size": "8388608", "durable-subscription-name": "daily"}),
-    ],
-)
-def test_prefetch_and_durable_in_the_words_of_the_broker(server, expected):
+
+@pytest.mark.parametrize("server", WORDS)
+def test_everything_in_the_words_of_the_broker(server):
+    durable, lacks, requeue, discard, within, counted = WORDS[server]
+
+    def refused(said):
+        return pytest.raises(LocalProtocolError, match=said) if said else contextlib.nullcontext()
+
     client = Scripted(server=server, client_id="me").connect()
-    client.subscribe("client-individual", prefetch=5, durable="daily", destination="/topic/news")
-    (frame,) = client.frames()
-    assert {name: frame.get(name) for name in expected} == expected
-    assert frame.headers.getall("ack") == ["client-individual"]
+    with refused(not durable and lacks):
+        client.subscribe("client-individual", prefetch=5, durable="daily", destination="/topic/news")
+    given = {"id": "daily", "destination": "/topic/news", "ack": "client-individual", "receipt": "r1"}
+    assert [dict(frame.headers) for frame in client.frames()] == [{**given, **durable}] * bool(durable)
+    client = Scripted(server=server).connect()
+    with refused(lacks):
+        client.subscribe(durable="daily")
+    assert len(client.frames()) == len(client.core.inbound.subscriptions) == (lacks is None)
+    for again, headers in ((True, requeue), (False, discard)):
+        client = Scripted(server=server).connect()
+        message = client.deliver(client.subscribed("client-individual"))
+        with refused(headers is None and "cannot requeue"):
+            client.ack(message, "NACK", requeue=again)
+        sent = [dict(frame.headers) for frame in client.frames()]
+        assert sent == [{"id": "am1", **headers}] if headers is not None else not sent
+    client = Scripted(server=server).connect()
+    message = client.deliver(client.subscribed("client-individual", prefetch=1))
+    transaction = client.begin()
+    client.frames()
+    with refused(within == _REFUSED and _REFUSED):
+        client.ack(message, "NACK", transaction=transaction)
+    if within == _REFUSED:
+        client.ack(message, "ACK", transaction=transaction)
+    assert client.commands() == (["ACK"] if within == _REFUSED else within)
+    assert client.core.send(Frame("SEND", {"destination": "/queue/a"}, b"text"), client.now, None, text=True)
+    assert (b"content-length" in b"".join(client.core.link.take_output(client.now))) is counted
 
 
 @pytest.mark.parametrize(
@@ -148,6 +184,8 @@ def test_a_reconnect_to_another_broker_uses_its_words(before, after, names, expe
 
 def test_each_subscription_and_connection_has_a_durable_queue_of_its_own():
     """A shared queue would halve the messages."""
+    with pytest.raises(ValueError, match="topic_queues is 'quorum': use auto, transient, exclusive, durable"):
+        Scripted(topic_queues="quorum")
     client = Scripted(server="RabbitMQ/4.3.0", topic_queues="durable").connect()
     for _ in range(2):
         client.subscribed(destination="/topic/a")
@@ -155,32 +193,6 @@ def test_each_subscription_and_connection_has_a_durable_queue_of_its_own():
     client.connect()
     names = [frame.get("x-queue-name") for _, frame in client.seen if frame.command == "SUBSCRIBE"]
     assert len(names) == len(set(names)) == 4
-
-
-@pytest.mark.parametrize(
-    ("server", "requeue", "headers"),
-    [
-        ("RabbitMQ/3", True, {"requeue": "true"}),
-        ("RabbitMQ/3", False, {"requeue": "false"}),
-        ("ActiveMQ/5", False, {}),
-        ("ActiveMQ/5", True, None),
-        ("ActiveMQ-Artemis/2", True, None),
-        ("stompcodec/1", True, {}),
-        ("stompcodec/1", False, {"requeue": "false"}),
-        *((f"stompcodec/1 as {name}", True, {}) for name in DIALECTS),
-        *((f"stompcodec/1 as {name}", False, {"requeue": "false"}) for name in DIALECTS),
-    ],
-)
-def test_nack_in_the_words_of_the_broker(server, requeue, headers):
-    client = Scripted(server=server).connect()
-    message = client.deliver(client.subscribed("client-individual"))
-    if headers is None:
-        with pytest.raises(LocalProtocolError, match="cannot"):
-            client.ack(message, "NACK", requeue=requeue)
-        return
-    client.ack(message, "NACK", requeue=requeue)
-    (frame,) = client.frames()
-    assert dict(frame.headers) == {"id": "am1", **headers}
 
 
 @pytest.mark.parametrize(
@@ -211,15 +223,10 @@ def test_which_attempt_it_is(server, headers, attempt):
         *((f"stompcodec/{version} as {name}", name) for name in DIALECTS for version in ("0.1.0", "12.3.dev4+g1")),
         ("stompcodec/0.1.0", "stompcodec"),
         ("stompcodec/0.1.0 as something-new", "stompcodec"),
-        ("ActiveMQ-Artemis/2.31.0 ActiveMQ Artemis Messaging Engine", "artemis"),
-        ("Apache-Artemis/3.0.0", "artemis"),
-        ("Artemis/3.0.0", "artemis"),
+        *((f"{name}/2.31.0", "artemis") for name in ("ActiveMQ-Artemis", "Apache-Artemis", "Artemis")),
         ("ActiveMQ/6.1.7", "activemq"),
         ("RabbitMQ/4.3.0", "rabbitmq"),
-        ("a broker as artemis", "unknown"),
-        ("notrabbitmq/1", "unknown"),
-        ("", "unknown"),
-        (None, "unknown"),
+        *((name, "unknown") for name in ("a broker as artemis", "notrabbitmq/1", "", None)),
     ],
 )
 def test_the_server_header_chooses_the_row(server, name):
@@ -227,9 +234,8 @@ def test_the_server_header_chooses_the_row(server, name):
 
 
 def test_the_option_wins_and_our_own_broker_keeps_its_nack():
-    client = Scripted(server="stompcodec/1", dialect="activemq", client_id="me").connect()
-    assert client.core.link.dialect.durable == BROKERS["activemq"].durable
-    assert client.core.link.dialect.discard == (("requeue", "false"),)
+    row = Scripted(server="stompcodec/1", dialect="activemq", client_id="me").connect().core.link.dialect
+    assert (row.durable, row.discard) == (BROKERS["activemq"].durable, (("requeue", "false"),))
 
 
 # ---- which queue stands behind a topic ----
@@ -241,14 +247,8 @@ _DURABLE = {"durable": "true", "auto-delete": "true", "x-queue-name": "key1"}
 @pytest.mark.parametrize(
     ("server", "choice", "given", "expected"),
     [
-        ("RabbitMQ/3.10.8", "auto", {}, {}),
-        ("RabbitMQ/4.2.9", "auto", {}, {}),
-        ("RabbitMQ/4.3.0", "auto", {}, _EXCLUSIVE),
-        ("RabbitMQ/4.3.0-rc.1", "auto", {}, _EXCLUSIVE),
-        ("RabbitMQ/4.12", "auto", {}, _EXCLUSIVE),
-        ("RabbitMQ/10.0.0", "auto", {}, _EXCLUSIVE),
-        ("RabbitMQ/" + "9" * 5000 + ".1", "auto", {}, {}),
-        ("RabbitMQ", "auto", {}, {}),
+        *((f"RabbitMQ{version}", "auto", {}, {}) for version in ("", "/3.10.8", "/4.2.9", "/" + "9" * 5000 + ".1")),
+        *((f"RabbitMQ/{version}", "auto", {}, _EXCLUSIVE) for version in ("4.3.0", "4.3.0-rc.1", "4.12", "10.0.0")),
         ("RabbitMQ/4.3.0", "transient", {}, {}),
         ("RabbitMQ/3.10.8", "exclusive", {}, _EXCLUSIVE),
         ("RabbitMQ/3.10.8", "durable", {}, _DURABLE),
@@ -275,11 +275,6 @@ def test_the_queue_behind_a_topic(server, choice, given, expected):
         (frame,) = client.frames()
         asked = {name: value for name, value in frame.headers.items() if name in names}
         assert asked == (expected if destination == "/topic/a" else given)
-
-
-def test_a_kind_of_queue_that_there_is_not():
-    with pytest.raises(ValueError, match="topic_queues is 'quorum': use auto, transient, exclusive, durable"):
-        Scripted(topic_queues="quorum")
 
 
 # ---- ending a durable subscription for good ----
@@ -318,46 +313,77 @@ def test_a_durable_subscription_is_deleted_once():
     assert client.frames() == []
 
 
-# ---- what else the row decides ----
-
-_SERVERS = {
-    "stompcodec/1": "stompcodec",
-    **{f"stompcodec/1 as {name}": name for name in DIALECTS},
-    "RabbitMQ/4.3": "rabbitmq",
-    "ActiveMQ/6.1": "activemq",
-    "ActiveMQ-Artemis/2.40": "artemis",
-    "?": "unknown",
-}
+# ---- traps ----
 
 
-@pytest.mark.parametrize("server", _SERVERS)
-def test_what_else_the_row_decides(server):
-    """Which brokers want text without content-length, and a client-id for durable subscriptions."""
-    client, row = Scripted(server=server).connect(), _SERVERS[server]
-    assert client.core.send(Frame("SEND", {"destination": "/queue/a"}, b"text"), client.now, None, text=True)
-    octets = b"".join(client.core.link.take_output(client.now))
-    assert (b"content-length" not in octets) == (row in ("activemq", "artemis"))
-    client = Scripted(server=server).connect()
-    with (
-        pytest.raises(LocalProtocolError, match="durable" if row == "unknown" else "client_id")
-        if row in ("activemq", "artemis", "unknown")
-        else contextlib.nullcontext()
-    ):
-        client.subscribe(durable="daily")
-    assert len(client.frames()) == len(client.core.inbound.subscriptions) == (row in ("rabbitmq", "stompcodec"))
+@pytest.fixture(autouse=True)
+def unnamed(monkeypatch):
+    monkeypatch.setattr(dialects, "_warned", set())
 
 
-@pytest.mark.parametrize("server", _SERVERS)
-def test_a_nack_in_a_transaction_is_refused_by_activemq(server):
-    client = Scripted(server=server).connect()
-    message = client.deliver(client.subscribed("client-individual", prefetch=1))
-    transaction = client.begin()
-    client.frames()
-    refuses = pytest.raises(LocalProtocolError, match="activemq does not support NACK in a transaction")
-    with refuses if server == "ActiveMQ/6.1" else contextlib.nullcontext():
-        client.ack(message, "NACK", transaction=transaction)
-    if server == "ActiveMQ/6.1":
-        client.ack(message, "ACK", transaction=transaction)
-        assert client.commands() == ["ACK"]
-    else:
-        assert client.commands() == ["NACK"][: "artemis" not in server.lower()]  # there it waits for the COMMIT
+@pytest.mark.parametrize(
+    ("server", "version", "warns"),
+    [
+        ("ActiveMQ/6.1", "1.0", True),
+        ("unheard of", "1.0", True),  # Artemis says nothing in 1.0
+        ("RabbitMQ/4.3", "1.0", False),
+        ("stompcodec/1 as activemq", "1.0", False),
+        ("ActiveMQ/6.1", "1.1", False),
+        ("ActiveMQ/6.1", "1.2", False),
+    ],
+)
+def test_a_session_of_1_0_warns_once_where_senders_can_forge_headers(caplog, server, version, warns):
+    for _ in range(2):
+        here = Scripted(version=version, server=server, versions=(version,), reconnect=None)
+        here.connect()
+    forge = [
+        (each.levelname, "1.1 or 1.2" in each.getMessage()) for each in caplog.records if "forge" in each.getMessage()
+    ]
+    assert forge == [("WARNING", True)] * warns
+
+
+@pytest.mark.parametrize(
+    ("server", "says"),
+    [
+        ("ActiveMQ/6.1", "activemq drops what waits"),
+        ("ActiveMQ-Artemis/2.40", "artemis keeps the old ones"),
+        *[(server, None) for server in ("stompcodec/1", "stompcodec/1 as activemq", "RabbitMQ/4.3")],
+    ],
+)
+def test_a_durable_name_with_a_selector_says_that_it_must_be_deleted_first(caplog, server, says):
+    """Where a changed selector is neither refused nor unknown."""
+    caplog.set_level(logging.INFO, "stompcodec.client")
+    here = Scripted(server=server, client_id="me").connect()
+    here.subscribed(durable="plain", destination="/topic/a")
+    assert "unsubscribe(delete=True)" not in caplog.text
+    here.subscribed(durable="daily", selector="n = '1'", destination="/topic/a")
+    assert ("unsubscribe(delete=True)" in caplog.text) is (says is not None)
+    assert f"'daily' has a selector: if it or the destination changes, {says}" in caplog.text or says is None
+
+
+def test_a_selector_that_breaks_others_is_refused_at_the_call():
+    converts = {"selector": "convert_string_expressions:n > 9"}
+    for given in (converts, {"headers": converts}):
+        here = Scripted(server="ActiveMQ/6.1").connect()
+        with pytest.raises(LocalProtocolError, match="breaks 'n > 9' for all clients of activemq"):
+            here.subscribe(**given)
+        assert here.commands() == []
+        for server in ("ActiveMQ-Artemis/2.40", "stompcodec/1 as activemq"):
+            Scripted(server=server).connect().subscribed(**given)
+
+
+def test_a_queue_of_artemis_without_its_type_has_a_wide_window():
+    """It counts in bytes."""
+    for options, headers in (({"artemis_types": False}, {}), ({}, {"subscription-type": "MULTICAST"})):
+        client = Scripted(server="ActiveMQ-Artemis/2.40", **options).connect()
+        subscription = client.subscribed("client-individual", prefetch=5, destination="/queue/a", headers=headers)
+        assert int(dict(subscription.asked)["consumer-window-size"]) >= 2**23
+
+
+def test_the_calls_with_a_message_are_counted_over_its_deliveries():
+    """Its message-id is another one in each of them, and not all are said to be redelivered."""
+    retries = handlers.Retries(handlers.Handling(print, "client-individual", None, 1, None, 4, ()))
+    first = SimpleNamespace(id="1,7", identity="7 5", redelivered=False, subscription=SimpleNamespace(destination="a"))
+    again = SimpleNamespace(id="2,7", identity="7 5", redelivered=False)
+    retries.keep(first, 3)
+    assert retries.calls_of(again) == 3

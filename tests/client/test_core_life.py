@@ -24,29 +24,20 @@ class Life(RuleBasedStateMachine):
     @initialize(version=st.sampled_from(["1.0", "1.1", "1.2"]), frames=st.sampled_from([4, 1000]))
     def start(self, version, frames):
         self.client = Scripted(version=version, outbox_frames=frames, inbox_messages=5)
-        self.version = version
-        self.calls = []
-        self.sends = {}  # body -> call or None
-        self.resent = set()
-        self.live = []
-        self.subscriptions = []
-        self.messages = []
-        self.transactions = []
-        self.delivered = {}  # message-id -> (connection, cumulative)
-        self.settled = set()
-        self.asked = []  # frames of this connection with a receipt that is not answered
-        self.confirmed_by = {}
-        self.counter = 0
-        self.writable = True
+        self.core, self.link = self.client.core, self.client.core.link
+        self.version, self.counter = version, 0
+        self.calls, self.live, self.subscriptions, self.messages, self.transactions = [], [], [], [], []
+        self.sends, self.resent = {}, set()  # body -> call or None
+        self.delivered, self.settled = {}, set()  # message-id -> connection
         self.log = []  # (connection, frame)
-        self.returning = []
-        self.held = set()  # ids of the subscriptions that the server has
+        self.asked = []  # frames of this connection with a receipt that is not answered
+        self.returning, self.held = [], set()  # ids that are subscribed again; ids of those that the server has
 
     # ---- the server ----
 
     @property
     def up(self):
-        return self.client.core.link.connection is not None
+        return self.link.connection is not None
 
     def look(self):
         """Judge what the client sent since."""
@@ -63,13 +54,14 @@ class Life(RuleBasedStateMachine):
                 self.judge_ack(frame)
             if frame.command == "SEND" and frame.get("transaction") is None:
                 self.judge_send(frame)
-            if frame.get("transaction") is not None and frame.command != "BEGIN":
-                begun = [
-                    number
-                    for number, other in self.log
-                    if other.command == "BEGIN" and other.get("transaction") == frame.get("transaction")
-                ]
+            name = frame.get("transaction")
+            if name is not None and frame.command != "BEGIN":
+                begun = [number for number, other in self.sent("BEGIN") if other.get("transaction") == name]
                 assert begun == [self.client.connections]
+
+    def sent(self, command):
+        """What was sent of a command, over all connections: (connection, frame)."""
+        return [(number, frame) for number, frame in self.log if frame.command == command]
 
     def judge_id(self, frame):
         id = frame.headers["id"]
@@ -78,8 +70,7 @@ class Life(RuleBasedStateMachine):
 
     def judge_ack(self, frame):
         name = (frame.get("id") or frame.headers["message-id"]).removeprefix("a")
-        connection, _ = self.delivered[name]
-        assert connection == self.client.connections, "a stale ack"
+        assert self.delivered[name] == self.client.connections, "a stale ack"
         if frame.get("transaction") is None:
             assert name not in self.settled, "acknowledged twice"
             self.settled.add(name)
@@ -87,16 +78,13 @@ class Life(RuleBasedStateMachine):
     def judge_send(self, frame):
         number = int(frame.body)
         assert not [each for each in self.asked if each.command == "SUBSCRIBE" and self.holds_up(each)]
-        before = [
-            int(f.body) for c, f in self.log[:-1] if c == self.client.connections and f.command == "SEND" and f.body
-        ]
-        assert not before or before[-1] < number, "out of order"
-        if number in [int(f.body) for c, f in self.log[:-1] if f.command == "SEND" and f.body]:
-            assert number in self.resent, "sent twice"
+        *before, _ = [(at, int(each.body)) for at, each in self.sent("SEND") if each.body]
+        assert all(each < number for at, each in before if at == self.client.connections), "out of order"
+        assert number in self.resent or number not in [each for _, each in before], "sent twice"
 
     def holds_up(self, frame):
         """A subscription that came back and is not confirmed, for as long as that is waited for."""
-        subscription = self.client.core.inbound.subscriptions.get(frame.headers["id"])
+        subscription = self.core.inbound.subscriptions.get(frame.headers["id"])
         recent = self.client.now - self.connected_at < 30
         return subscription is not None and subscription.id in self.returning and recent and not subscription.confirmed
 
@@ -104,15 +92,14 @@ class Life(RuleBasedStateMachine):
     @rule()
     def connect(self):
         self.asked.clear()
-        self.writable = True
         self.connected_at = self.client.now
         self.held.clear()
-        self.returning = list(self.client.core.inbound.subscriptions)
+        self.returning = list(self.core.inbound.subscriptions)
         self.client.connect(confirm=False)
         self.look()
-        subscribed = [f.headers["id"] for c, f in self.log if c == self.client.connections and f.command == "SUBSCRIBE"]
-        pace = self.client.core.link.pace
-        first = sorted(self.returning, key=lambda id: not pace.is_suspect(self.client.core.inbound.subscriptions[id]))
+        subscribed = [frame.headers["id"] for at, frame in self.sent("SUBSCRIBE") if at == self.client.connections]
+        pace = self.link.pace
+        first = sorted(self.returning, key=lambda id: not pace.is_suspect(self.core.inbound.subscriptions[id]))
         is_idle = pace.item is None and not pace.is_free  # nothing is sent for a step
         assert subscribed == ([] if is_idle else first[:1] if pace.is_slow else self.returning)
 
@@ -134,9 +121,9 @@ class Life(RuleBasedStateMachine):
     @rule(data=st.data())
     def error(self, data):
         frame = self.asked.pop(data.draw(st.integers(0, len(self.asked) - 1)))
-        before = set(self.client.core.inbound.subscriptions)
+        before = set(self.core.inbound.subscriptions)
         self.client.error(frame)
-        self.held -= before - set(self.client.core.inbound.subscriptions)
+        self.held -= before - set(self.core.inbound.subscriptions)
         assert self.up == (self.version != "1.2")
         self.look()
 
@@ -155,16 +142,15 @@ class Life(RuleBasedStateMachine):
         for _ in range(count):
             self.counter += 1
             name = f"m{self.counter}"
-            self.delivered[name] = (self.client.connections, subscription.cumulative)
+            self.delivered[name] = self.client.connections
             pairs = {"subscription": subscription.id, "message-id": name, "destination": subscription.destination}
-            if subscription.explicit and self.version == "1.2":
-                pairs["ack"] = f"a{name}"
-            self.client.answer("MESSAGE", pairs)
+            with_ack = subscription.explicit and self.version == "1.2"
+            self.client.answer("MESSAGE", {**pairs, **({"ack": f"a{name}"} if with_ack else {})})
 
     @rule(yes=st.booleans())
     def writable(self, yes):
         if self.up:
-            self.client.core.link.writable(yes)
+            self.link.writable(yes)
             self.look()
 
     @rule(seconds=st.sampled_from([0.1, 1.0, 20.0]))
@@ -177,7 +163,7 @@ class Life(RuleBasedStateMachine):
     @rule(receipt=st.booleans(), resend=st.booleans())
     def send(self, receipt, resend):
         self.counter += 1
-        if not self.client.core.link.outbox.has_room(10):
+        if not self.link.outbox.has_room(10):
             return
         call = self.client.send(b"%d" % self.counter, receipt=receipt, resend=resend)
         self.sends[self.counter] = call
@@ -189,10 +175,8 @@ class Life(RuleBasedStateMachine):
 
     @rule(ack=ACKS, confirm=st.booleans(), data=st.data())
     def subscribe(self, ack, confirm, data):
-        known = self.client.core.inbound.subscriptions
-        ended = sorted(
-            {each.id for each in self.subscriptions if each.closed and each.error is None and each.id not in known}
-        )
+        ended = {each.id for each in self.subscriptions if each.closed and each.error is None}
+        ended = sorted(ended - set(self.core.inbound.subscriptions))
         subscription = self.client.subscribe(ack, confirm=confirm, id=data.draw(st.sampled_from([None, *ended])))
         self.calls.append(subscription.call)
         self.live.append(subscription)
@@ -208,7 +192,7 @@ class Life(RuleBasedStateMachine):
         call = self.client.call("UNSUBSCRIBE", 30.0, "UNSUBSCRIBE") if receipt else None
         if call:
             self.calls.append(call)
-        self.client.core.inbound.unsubscribe(subscription, self.client.now, call)
+        self.core.inbound.unsubscribe(subscription, self.client.now, call)
         self.look()
 
     @precondition(lambda self: self.live)
@@ -228,7 +212,7 @@ class Life(RuleBasedStateMachine):
             options["call"] = self.client.call(command, 30.0, command)
         unsure = message.settled == "unknown" or ("call" in options and not message.is_confirmed)
         stale = message.subscription.explicit and (not message.settled or unsure)
-        stale = stale and (message.epoch != self.client.core.link.epoch or message.subscription.closed)
+        stale = stale and (message.epoch != self.link.epoch or message.subscription.closed)
         try:
             self.client.ack(message, command, **options)
         except StaleAckError:
@@ -243,7 +227,7 @@ class Life(RuleBasedStateMachine):
                 self.calls.append(options["call"])
         self.look()
 
-    @precondition(lambda self: self.client.core.link.state == "connected")
+    @precondition(lambda self: self.link.state == "connected")
     @rule()
     def begin(self):
         self.counter += 1
@@ -258,7 +242,7 @@ class Life(RuleBasedStateMachine):
         try:
             if command == "SEND":
                 frame = Frame("SEND", {"destination": "/queue/t"})
-                self.client.core.send(frame, self.client.now, transaction=transaction)
+                self.core.send(frame, self.client.now, transaction=transaction)
             else:
                 self.calls.append(self.client.finish(transaction, command))
         except ConnectionLostError:
@@ -273,35 +257,31 @@ class Life(RuleBasedStateMachine):
 
     @invariant()
     def counts_agree(self):
-        core = self.client.core
-        assert core.inbound.backlog == sum(len(each.inbox) for each in self.subscriptions)
-        assert core.link.outbox.frames >= len(core.link.outbox)
-        assert (len(core.link.outbox) == 0) or (core.link.outbox.octets > 0)
+        outbox = self.link.outbox
+        assert self.core.inbound.backlog == sum(len(each.inbox) for each in self.subscriptions)
+        assert outbox.frames >= len(outbox)
+        assert len(outbox) == 0 or outbox.octets > 0
         assert all(each.open >= 0 for each in self.live)
 
     def teardown(self):
-        client = getattr(self, "client", None)
-        if client is None:
+        if not hasattr(self, "client"):
             return
-        close = client.call("close", 60.0, "")
-        self.calls.append(close)
-        client.core.close(client.now, close)
+        self.calls.append(self.client.call("close", 60.0, ""))
+        self.core.close(self.client.now, self.calls[-1])
         self.look()
-        client.wait(120)
-        assert client.core.link.state == "closed"
-        told = collections.Counter(id(call) for call in client.core.link.calls.finished)
-        on_wire = collections.Counter(int(f.body) for _, f in self.log if f.command == "SEND" and f.body)
+        self.client.wait(120)
+        assert self.link.state == "closed"
+        told = collections.Counter(id(call) for call in self.link.calls.finished)
+        on_wire = collections.Counter(int(frame.body) for _, frame in self.sent("SEND") if frame.body)
         for call in self.calls:
             assert call.done, f"no outcome: {call}"
             assert told[id(call)] == 1
-        for number, call in self.sends.items():
-            if call is None:
-                continue
+        for number, call in ((number, call) for number, call in self.sends.items() if call is not None):
             if outcome(call) in ("accepted", "RejectedError"):
                 assert on_wire[number] >= 1
             if isinstance(call.error, (ConnectionLostError, ReceiptTimeoutError)):
                 assert call.error.sent == (on_wire[number] > 0)
-        assert client.core.inbound.backlog == sum(len(each.inbox) for each in self.subscriptions)
+        self.counts_agree()
 
 
 TestLife = Life.TestCase

@@ -5,7 +5,6 @@ from functools import partial
 import pytest
 from client.broker import BrokerThread
 from interop.fields import FIELDS, Place
-from patience import patience
 
 from stompcodec.broker.config import DIALECTS
 from stompcodec.client.dialects import BROKERS, BrokerDialect
@@ -41,27 +40,3 @@ def test_a_field_of_the_table_holds_in_versions_that_lack_something(broker, shel
     options = {"versions": [version], "login": "fred", "passcode": "x"}
     connect = partial(shell.connect, broker.url, **options)
     check(Place(broker.config.dialect, connect, own=True, version=version))
-
-
-@pytest.mark.parametrize("dialect", DIALECTS)
-def test_a_durable_subscription_outlives_the_broker(dialect, shell, tmp_path):
-    options = {"data": str(tmp_path), "dialect": dialect}
-    with BrokerThread(**options) as broker:
-        client = shell.connect(broker.url, client_id="me")
-        client.subscribe("/topic/a", durable="daily").unsubscribe()
-        client.send("/topic/a", b"before the restart", {"persistent": "true"}, receipt=True)
-        client.close()
-    with BrokerThread(**options) as broker:
-        client = shell.connect(broker.url, client_id="me")
-        subscription = client.subscribe("/topic/a", durable="daily", ack="client", prefetch=1)
-        message = subscription.get(patience(10))
-        assert (message.body, message.redelivered) == (b"before the restart", False)
-        message.nack(requeue=False, receipt=True)
-        subscription.unsubscribe(delete=True)
-        client.close()
-    with BrokerThread(**options) as broker:
-        client = shell.connect(broker.url, client_id="me")
-        subscription = client.subscribe("/topic/a", durable="daily", ack="client")
-        client.send("/topic/a", b"after the deletion", receipt=True)
-        assert subscription.get(patience(10)).body == b"after the deletion"
-        subscription.unsubscribe(delete=True)

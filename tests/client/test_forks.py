@@ -5,16 +5,14 @@ import contextlib
 import gc
 import os
 import signal
-import time
+import threading
 import traceback
 import warnings
 from functools import partial
-from types import SimpleNamespace
 
 import pytest
-from client.calls import CALLS
+from client.calls import CALLS, objects, objects_async
 from client.feeding import wait_for
-from client.peer import Peer
 
 import stompcodec.client as stomp
 from stompcodec.client.hub import process
@@ -40,21 +38,13 @@ def child(work):
         finally:
             os._exit(0)
     os.close(far)
-    timer = time.monotonic() + QUICK
-    try:
-        while not os.waitpid(pid, os.WNOHANG)[0]:
-            assert time.monotonic() < timer, "the child hangs"
-            time.sleep(0.01)
-        pid = 0
-    finally:
-        if pid:
-            os.kill(pid, signal.SIGKILL)
-            os.waitpid(pid, 0)
-    text = b""
-    while piece := os.read(near, 65536):
-        text += piece
-    os.close(near)
-    return text.decode()
+    timer = threading.Timer(QUICK, os.kill, (pid, signal.SIGKILL))
+    timer.start()
+    with open(near) as said:
+        text = said.read()
+    timer.cancel()
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0, "the child hangs"
+    return text
 
 
 def refusals(calls):
@@ -70,44 +60,21 @@ def refusals(calls):
     return " ".join(wrong) or "all refused"
 
 
-def all_refused(**objects):
-    """Whether every call is."""
-    return refusals({name: partial(call, SimpleNamespace(**objects)) for name, call in CALLS.items()})
-
-
-def no_answer(side, frame):
-    """Of a rule: a SEND gets its receipt, if it does not say that it wants none."""
-    if frame.get("quiet") is None:
-        side.receipt(frame)
-
-
-@pytest.fixture
-def peer():
-    with Peer(rules={"SEND": no_answer}) as peer:
-        yield peer
-
-
 def test_every_call_of_a_thread_s_client_is_refused(peer):
     """Also what was begun in the parent: receipts, messages, transactions, what is there to be taken."""
     with stomp.connect(peer.url, **OPTIONS) as client:
-        subscription = client.subscribe("/queue/a", ack="client-individual", id="s")
-        peer.deliver("s", b"one", count=5, **{"reply-to": "/queue/r"})
-        message = subscription.get(LONG)
-        while not (subscription.inbox or subscription.batch):
-            time.sleep(0.001)
-        receipt = client.send_for_receipt("/queue/a", b"x", {"quiet": "1"})
-        transaction = client.transaction().begin()
-        objects = {"client": client, "subscription": subscription, "handled": subscription, "message": message}
-        objects |= {"receipt": receipt, "transaction": transaction}
-        assert child(lambda: all_refused(**objects)) == "all refused"
-        assert child(lambda: refusals({"iterating": lambda: next(subscription)})) == "all refused"
+        of = objects(client)
+        peer.deliver(of.subscription.id, b"one", count=4)
+        wait_for(lambda: of.subscription.inbox or of.subscription.batch)
+        calls = {name: partial(call, of) for name, call in CALLS.items()}
+        assert child(lambda: refusals({**calls, "iterating": lambda: next(of.subscription)})) == "all refused"
         assert child(lambda: client.state) == "closed"
         # The parent goes on as if nothing had been.
         assert client.state == "connected"
-        transaction.send("/queue/a", b"in it")
-        transaction.commit()
-        for _ in range(4):
-            subscription.get(LONG).ack(receipt=True)
+        of.transaction.send("/queue/a", b"in it")
+        of.transaction.commit()
+        of.message.ack(receipt=True)
+        assert [of.subscription.get(LONG).body for _ in range(4)] == [b"one"] * 4
         client.send("/queue/a", b"y", receipt=True)
         assert len(peer.sides) == 1
 
@@ -115,37 +82,28 @@ def test_every_call_of_a_thread_s_client_is_refused(peer):
 def test_every_call_of_asyncio_s_client_is_refused(peer):
     async def main():
         async with stomp.connect_async(peer.url, **OPTIONS) as client:
-            subscription = await client.subscribe("/queue/a", ack="client-individual", id="s")
-            await asyncio.to_thread(peer.deliver, "s", b"one", count=5, **{"reply-to": "/queue/r"})
-            message = await subscription.get(LONG)
-            receipt = await client.send_for_receipt("/queue/a", b"x", {"quiet": "1"})
-            transaction = await client.transaction().begin()
-            objects = {"client": client, "subscription": subscription, "handled": subscription, "message": message}
-            of = SimpleNamespace(**objects, receipt=receipt, transaction=transaction)
+            of = await objects_async(client)
+
+            async def await_it(call):
+                await call(of)
+
+            def in_another_loop(call):
+                asyncio._set_running_loop(None)
+                return asyncio.new_event_loop().run_until_complete(await_it(call))
 
             def in_the_child():
-                def run(call):
-                    async def await_it():
-                        await call(of)
-
-                    asyncio._set_running_loop(None)
-                    return lambda: asyncio.new_event_loop().run_until_complete(await_it())
-
-                return refusals({name: run(call) for name, call in CALLS.items()})
+                return refusals({name: partial(in_another_loop, call) for name, call in CALLS.items()})
 
             def leave():
-                asyncio._set_running_loop(None)
-                loop = asyncio.new_event_loop()
                 for _ in range(2):
-                    loop.run_until_complete(client.close())
+                    in_another_loop(lambda o: o.client.close())
                 return client.state
 
             assert child(in_the_child) == "all refused"
             assert child(lambda: child(in_the_child)) == "all refused"  # a grandchild is a child
             assert child(leave) == "closed"
-            await transaction.commit()
-            for _ in range(4):
-                await (await subscription.get(LONG)).ack(receipt=True)
+            await of.transaction.commit()
+            await of.message.ack(receipt=True)
             await client.send("/queue/a", b"y", receipt=True)
             assert len(peer.sides) == 1
 
@@ -178,13 +136,10 @@ def test_closing_a_copy_is_quick_and_harmless(peer, held):
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/fd"), reason="no /proc here")
 def test_a_copy_that_is_closed_holds_no_descriptors(peer):
-    def leave():
-        client.close()
-        return " ".join(os.listdir("/proc/self/fd"))
-
-    before = len(child(lambda: " ".join(os.listdir("/proc/self/fd"))).split())
+    before = int(child(lambda: str(len(os.listdir("/proc/self/fd")))))
     with stomp.connect(peer.url, **OPTIONS) as client:
-        assert len(child(leave).split()) == before + 1  # the server's end, which is in this process, too
+        left = int(child(lambda: str(client.close() or len(os.listdir("/proc/self/fd")))))
+    assert left == before + 1  # the server's end, which is in this process, too
 
 
 def test_the_child_may_have_a_client_of_its_own(peer):
@@ -208,10 +163,9 @@ def test_the_child_may_have_a_client_of_its_own(peer):
     assert [frame.body for frame in peer.got("SEND")] == [b"child", b"child", b"parent"]
 
 
-def test_clients_that_are_gone_are_not_kept():
+def test_clients_that_are_gone_are_not_kept(peer):
     """Those that look for forks do not live longer for that. The I/O thread forgets the last one a moment later."""
     before = len(process.watched)
-    with Peer() as peer:
-        for _ in range(3):
-            stomp.connect(peer.url, **OPTIONS).close()
+    for _ in range(3):
+        stomp.connect(peer.url, **OPTIONS).close()
     wait_for(lambda: gc.collect() >= 0 and len(process.watched) <= before)

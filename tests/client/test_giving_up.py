@@ -1,8 +1,11 @@
-"""A message that cannot be handled becomes a dead letter, or stays unsettled: no exception loses one."""
+"""A handler that fails is called again with the same message, in place, after pauses; then the message is given up: it
+becomes a dead letter, or stays unsettled. No exception loses one.
+"""
 
+import asyncio
 import json
 import logging
-from collections import deque
+from collections import Counter, deque
 
 import pytest
 from client.desk import Desk
@@ -14,12 +17,18 @@ from patience import patience
 
 import stompcodec.client as stomp
 from stompcodec import Frame
+from stompcodec.client.aio.waiting import AsyncPauses
 from stompcodec.client.dialects import BROKERS, row_of
-from stompcodec.client.handlers import copy_of, text_of, way_of
+from stompcodec.client.handlers import ATTEMPTS, Handling, Retries, copy_of, text_of, way_of
 from stompcodec.client.messages import BaseMessage, Subscription
 from stompcodec.client.outbox import KEPT
+from stompcodec.client.sync.waiting import Pauses
 from stompcodec.errors import LocalProtocolError, ReceiptTimeoutError
 
+pytestmark = pytest.mark.usefixtures("quiet")
+#: Calling again may help with the first one; with the other one it never does.
+NO, BAD = ValueError("no"), json.JSONDecodeError("bad", "", 0)
+LONE = [0.1, 0.2, 0.4, 0.8, 1.6]
 SERVERS = {
     "ours": "stompcodec/1",
     "ours as artemis": "stompcodec/1 as artemis",
@@ -32,23 +41,174 @@ SERVERS = {
 }
 
 
-@pytest.fixture(autouse=True)
-def quiet():
-    logging.getLogger("stompcodec.client").setLevel(logging.CRITICAL)
-    yield
-    logging.getLogger("stompcodec.client").setLevel(logging.NOTSET)
+# ---- how often, and when it is called again ----
+
+
+def down(monkeypatch, *, until=0.0, bad=(), **options):
+    """A desk whose handler fails until a time, and always for bad messages."""
+
+    def handle(message):
+        if message.id in bad or desk.clock < until:
+            raise NO
+
+    desk = Desk(monkeypatch, handle, **options)
+    return desk
+
+
+#: What becomes of a transient message. The copy to a queue of dead letters comes before the ACK.
+@pytest.mark.parametrize(("server", "fate"), [("ours", "NACK false"), ("activemq", "ACK"), ("rabbitmq", "ACK")])
+def test_a_lone_bad_message_costs_three_seconds_and_is_given_up_after_six_calls(monkeypatch, caplog, server, fate):
+    desk = down(monkeypatch, bad={"m0002"}, server=SERVERS[server]).put(3)
+    with caplog.at_level(logging.WARNING, "stompcodec.client"):
+        desk.run()
+    assert desk.fates == [("m0001", "ACK"), ("m0002", fate), ("m0003", "ACK")]
+    assert desk.calls == [("m0001", 1), *(("m0002", attempt) for attempt in range(1, 7)), ("m0003", 1)]
+    assert desk.pauses == LONE
+    first, last = caplog.records  # once with the exception, and once with the count
+    assert (first.levelname, first.exc_info is None) == ("WARNING", False)
+    assert "message m0002 is handled again in 0.1 s, 6 times in all" in first.getMessage()
+    assert (last.levelname, last.exc_info) == ("ERROR", None)
+    assert "failed 6 times: message m0002 is given up: ValueError('no')" in last.getMessage()
+
+
+def test_one_that_is_away_for_ten_minutes_makes_a_handful_and_holds_no_window(monkeypatch):
+    desk = down(monkeypatch, until=600.0, prefetch=50).put(200).run()
+    assert [number for number, _ in desk.fates] == [f"m{number:04}" for number in range(1, 201)]
+    assert 0 < sum(fate != "ACK" for _, fate in desk.fates) <= 6
+    assert max(desk.pauses) == 30.0
+    assert desk.windows == [50, 1, 50]  # again its own after the first success
+    assert max(Counter(number for number, _ in desk.calls).values()) == ATTEMPTS
+
+
+def test_the_order_is_kept_when_the_window_grows_again(monkeypatch):
+    desk = down(monkeypatch, until=100.0, behind=True, server="ActiveMQ/5.18.6", prefetch=10).put(60).run()
+    assert [number for number, _ in desk.fates] == [f"m{number:04}" for number in range(1, 61)]
+    assert desk.windows == [10, 1, 10]
+
+
+def test_automatic_messages_are_handled_again_too(monkeypatch):
+    desk = down(monkeypatch, until=2.0, ack="auto").put(2).run()
+    assert [number for number, _ in desk.calls] == ["m0001"] * 6 + ["m0002"]
+    assert desk.fates == []
+
+
+def test_a_message_whose_connection_has_ended_comes_again_with_the_calls_that_are_left(monkeypatch):
+    desk = down(monkeypatch, bad={"m0001"}).put(2)
+    desk.at_pause = lambda: desk.lose() if len(desk.pauses) == 2 else None
+    desk.run()
+    assert desk.fates == [("m0001", "NACK false"), ("m0002", "ACK")]
+    assert desk.calls == [*(("m0001", attempt) for attempt in (1, 2, 2, 3, 4, 5)), ("m0002", 2)]
+
+
+def test_a_message_that_may_be_committed_is_left_alone(monkeypatch):
+    def handle(message):
+        transaction = desk.transaction().begin()
+        transaction.ack(message)
+        transaction.end("unknown")  # COMMIT had no answer
+        raise NO
+
+    desk = Desk(monkeypatch, handle).put(1)
+    desk.run()
+    assert (len(desk.calls), desk.pauses) == (1, [])
+    assert "NACK" not in [frame.command for frame in desk.frames]
+
+
+def test_a_transaction_that_was_left_open_is_aborted_before_the_next_call(monkeypatch):
+    def handle(message):
+        transaction = desk.transaction().begin()
+        transaction.send("/queue/b", b"x")
+        transaction.ack(message)
+        if len(desk.calls) == 1:
+            raise NO
+        transaction.commit()
+
+    desk = Desk(monkeypatch, handle).put(1)
+    desk.run()
+    commands = [frame.command for frame in desk.frames if frame.get("transaction") is not None]
+    assert commands == ["BEGIN", "SEND", "ACK", "ABORT", "BEGIN", "SEND", "ACK", "COMMIT"]
+
+
+@pytest.mark.parametrize(
+    ("options", "fates", "calls"),
+    [
+        ({"on_error": "nack"}, ["NACK false"], 6),
+        ({"on_error": "discard"}, ["NACK false"], 6),
+        ({"on_error": "ack"}, ["ACK"], 6),
+        ({"on_error": "ignore"}, [], 1),
+        ({"on_error": "stop"}, [], 1),
+        ({"on_error": lambda message, error: {"6: no": "ack"}[f"{message.attempt}: {error}"]}, ["ACK"], 6),
+        ({"attempts": 1}, ["NACK"], 1),
+    ],
+)
+def test_a_policy_acts_when_a_message_is_given_up(monkeypatch, options, fates, calls):
+    desk = down(monkeypatch, bad={"m0001"}, **options).put(1).run()
+    assert (desk.fates, len(desk.calls)) == ([("m0001", fate) for fate in fates], calls)
+    assert desk.subscription.closed is (options.get("on_error") == "stop")
+
+
+@pytest.mark.parametrize(
+    ("error", "options", "said"),
+    [
+        (ValueError, {"attempts": 0}, "attempts is 0"),
+        (TypeError, {"attempts": None}, "attempts is None"),
+        (TypeError, {"give_up": (ValueError("x"),)}, "give_up is "),
+        (TypeError, {"give_up": KeyboardInterrupt}, "give_up is "),
+        (ValueError, {"ack": "auto", "on_error": "nack"}, "on_error='nack' has no effect with ack='auto'"),
+        (ValueError, {"ack": "auto", "on_error": "stop"}, "on_error='stop' has no effect with ack='auto'"),
+        (ValueError, {"ack": "auto", "on_error": print}, "on_error=.* has no effect with ack='auto'"),
+        (LocalProtocolError, {"on_error": "requeue"}, "on_error='requeue': the NACK of artemis cannot requeue"),
+    ],
+)
+def test_a_wrong_option_is_named(error, options, said):
+    with pytest.raises(error, match=f"^{said}"):
+        Handling(print, **options).checked(BROKERS["artemis"])
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60, deadline=None)
+@given(
+    outcomes=st.lists(
+        st.sampled_from(["ok", "fail", "fail", "json", "settle", "refuse", "lose", "lose ok"]), max_size=60
+    ),
+    pauses=st.lists(st.sampled_from(["", "", "lose", "drain"]), max_size=20),
+    attempts=st.integers(1, 7),
+    prefetch=st.integers(1, 5),
+)
+def test_each_message_is_acknowledged_given_up_or_left_and_in_order(monkeypatch, outcomes, pauses, attempts, prefetch):
+    steps, breaks, failures = iter(outcomes), iter(pauses), Counter()
+
+    def handle(message):
+        step = next(steps, "ok")
+        if "lose" in step:
+            desk.lose()
+        if step in ("settle", "refuse"):
+            {"settle": message.ack, "refuse": message.nack}[step]()
+        if "ok" not in step:
+            failures[message.id] += 1
+            raise BAD if step == "json" else ValueError(step)
+
+    desk = Desk(monkeypatch, handle, attempts=attempts, prefetch=prefetch)
+    acts = {"": lambda: None, "lose": desk.lose, "drain": lambda: desk.core.drain(0.0)}
+    desk.at_pause = lambda: acts[next(breaks, "")]()
+    desk.put(8).run()
+    settled = [number for number, _ in desk.fates]
+    assert settled == sorted(set(settled))  # once each, in order
+    assert sorted(settled + desk.left()) == [f"m{number:04}" for number in range(1, 9)]
+    assert not desk.left() or desk.subscription.deaf
+    lost = sum("lose" in step for step in outcomes) if attempts == 1 else 0  # then the broker alone counts
+    assert max(failures.values(), default=0) <= attempts + lost
+    if desk.subscription.deaf:  # what was left does not keep a drain waiting
+        assert desk.subscription.open == 0
+
+
+# ---- how each broker gives a message up ----
 
 
 def message_of(source="/queue/a", persistent=True, body=b"x", more=(), **options):
     subscription = Subscription(source, id="s1", ack=options.pop("ack", "client-individual"), **options)
     pairs = [("destination", source), ("message-id", "m1"), ("subscription", "s1"), ("ack", "m1"), *more]
-    if persistent:
-        pairs.append(("persistent", "true"))
     subscription.seq = subscription.open = 1
-    return BaseMessage(Frame("MESSAGE", pairs, body), subscription, 1, 1)
+    return BaseMessage(Frame("MESSAGE", [*pairs, *[("persistent", "true")] * persistent], body), subscription, 1, 1)
 
-
-# ---- the table ----
 
 #: Broker -> how it gives up a persistent message of a queue, another one, and one of a topic; "" if there is no way.
 TABLE = {
@@ -57,9 +217,7 @@ TABLE = {
     "activemq": ("NACK", "/queue/ActiveMQ.DLQ", "/queue/ActiveMQ.DLQ"),
     "artemis": ("DLQ", "DLQ", "DLQ"),
     "rabbitmq": ("/queue/DLQ.a", "/queue/DLQ.a", "/queue/DLQ.a"),
-    "vertx": ("", "", ""),
-    "gostomp": ("", "", ""),
-    "hidden": ("", "", ""),
+    **dict.fromkeys(("vertx", "gostomp", "hidden"), ("", "", "")),
 }
 
 
@@ -110,28 +268,16 @@ def test_a_dead_letter_queue_that_is_the_source_is_refused(broker, source, dead_
         Subscription(source, id="s1", dead_letter="")
 
 
-# ---- the copy ----
-
-
 def test_a_copy_says_where_it_comes_from_and_takes_no_effect_twice():
     row = BROKERS["artemis"]
     more = [("n", "1"), ("expires", "9"), ("delay", "5"), ("destination-type", "MULTICAST"), ("receipt", "r1")]
     message = message_of(more=[*more, ("correlation-id", "c"), ("idempotency-key", "k"), ("priority", "7")])
-    pairs = dict(copy_of(message, row, "DLQ", ValueError("no\nsuch"), None))
-    assert pairs == {
-        "destination": "DLQ",
-        "n": "1",
-        "original-expires": "9",
-        "original-delay": "5",
-        "correlation-id": "c",
-        "original-idempotency-key": "k",
-        "priority": "7",
-        "persistent": "true",
-        "destination-type": "ANYCAST",
-        "original-destination": "/queue/a",
-        "original-message-id": "m1",
-        "dead-letter-reason": "ValueError('no\\nsuch')",
-    }
+    copy = dict(copy_of(message, row, "DLQ", ValueError("no\nsuch"), None))
+    origin = {"original-destination": "/queue/a", "original-message-id": "m1"}
+    kept = {"n": "1", "correlation-id": "c", "priority": "7", "persistent": "true"}
+    renamed = {"original-expires": "9", "original-delay": "5", "original-idempotency-key": "k"}
+    own = {"destination": "DLQ", "destination-type": "ANYCAST", "dead-letter-reason": "ValueError('no\\nsuch')"}
+    assert copy == {**own, **origin, **kept, **renamed}
 
 
 @pytest.mark.parametrize(
@@ -155,9 +301,6 @@ def test_the_key_of_a_copy_is_that_of_the_message_and_its_consumers():
     assert key(message_of("/topic/a")) is None  # no later delivery is of the same message
 
 
-# ---- whatever happens ----
-
-
 class Letters(Desk):
     """A desk whose broker takes or refuses copies: `answers` are "yes", "no" (ERROR), "lost", "silent", and "here" for
     a copy that fails before it is sent.
@@ -168,14 +311,13 @@ class Letters(Desk):
         self.lasting, self.keys = lasting, {}  # message-ids of Artemis, with the same number in each delivery
         self.bad, self.wrong, self.sent, self.open = (), [], None, set()
         super().__init__(monkeypatch, handler, **options)
-        copy = self.link.copy
-        self.link.copy = lambda *given: self._fail() if self._is_next("here") else copy(*given)
+        self._copy, self.link.copy = self.link.copy, self._fail_or_copy
 
-    def _is_next(self, answer):
-        return self.answers and self.answers[0] == answer and self.answers.popleft()
-
-    def _fail(self):
-        raise OSError("no room")
+    def _fail_or_copy(self, *given):
+        if self.answers and self.answers[0] == "here":
+            self.answers.popleft()
+            raise OSError("no room")
+        return self._copy(*given)
 
     def _wait(self, receipt):
         self.serve()
@@ -236,7 +378,7 @@ def test_no_exception_of_a_handler_loses_a_message(
 ):
     def handle(message):
         if message.get("ack") in desk.bad:
-            raise json.JSONDecodeError("bad", "", 0)
+            raise BAD
 
     options = {"server": SERVERS[broker], "attempts": attempts, "prefetch": 3}
     options["lasting"] = lasting and broker == "artemis"
@@ -247,21 +389,19 @@ def test_no_exception_of_a_handler_loses_a_message(
     desk.put(6).run(until=3600.0)
     fates = dict(desk.fates)
     assert desk.wrong == []
-    made = {number for number, fate in fates.items() if fate.startswith("NACK")}
     if desk.work.stopped:  # the broker has no place for dead letters, and the error says so
         assert dead_letter is None
         assert desk.subscription.closed
         assert isinstance(desk.subscription.error, json.JSONDecodeError)
         return
     assert set(fates) == {f"m{number:04}" for number in range(1, 7)}
+    made = {number for number, fate in fates.items() if fate.startswith("NACK")}
     assert made | set(desk.letters) == desk.bad
     assert made <= desk.bad
-    if made:
-        assert dead_letter is None or broker.startswith("ours") or broker == "rabbitmq"
-        assert attempts == 1 or dead_letter is None
+    assert not made or dead_letter is None or ((broker.startswith("ours") or broker == "rabbitmq") and attempts == 1)
 
 
-# ---- both shells ----
+# ---- copies and refusals, with both shells ----
 
 
 @pytest.fixture
@@ -291,30 +431,17 @@ def test_text_stays_text_and_bytes_stay_bytes_also_in_a_file(shell, server, stre
             with pytest.raises(KeyError), message.processing():
                 raise KeyError("no")
         peer.wait(lambda peer: len(peer.got("ACK")) == 2)
-    assert [copy.body for copy in copies] == [large.encode(), bytes(5000)]
-    assert [copy.get("content-length") for copy in copies] == [None, "5000"]
-    assert [copy.get("content-type") for copy in copies] == [None, None]
-
-
-def failing(shell, seen=None):
-    def handle(message):
-        if seen is not None:
-            seen.add(message.body)
-        raise json.JSONDecodeError("bad", "", 0)
-
-    return shell.handler(handle)
+    told = [(copy.body, copy.get("content-length"), copy.get("content-type")) for copy in copies]
+    assert told == [(large.encode(), None, None), (bytes(5000), "5000", None)]
 
 
 @pytest.mark.parametrize("how", ["no receipt", "refused"])
 def test_a_copy_without_receipt_leaves_the_message_and_pauses_the_subscription(shell, artemis, how, monkeypatch):
-    if how == "refused":
-        artemis.rules["SEND"] = lambda side, frame: (side.error(frame), side.close())
-    else:
-        artemis.rules["SEND"] = lambda side, frame: None
+    artemis.rules["SEND"] = lambda side, frame: how == "refused" and (side.error(frame), side.close())
     seen, said = Seen(), Seen()
     monkeypatch.setattr(logging.getLogger("stompcodec.client"), "error", lambda words, *_, **__: said.add(words))
     client = shell.connect(artemis.url, receipt_timeout=0.05, close_timeout=0.1)
-    subscription = client.subscribe("/queue/a", handler=failing(shell, seen), timeout=patience(30))
+    subscription = client.subscribe("/queue/a", handler=seen.handler(shell, bool, BAD), timeout=patience(30))
     artemis.do(lambda: artemis.side().deliver("s1", b"1", count=2))
     assert "stays unsettled" in said.wait(2)[1]
     client.close()
@@ -347,7 +474,7 @@ def test_nack_by_hand_is_refused_where_it_drops_the_message_unless_that_is_meant
 class Refusing(stomp.Middleware):
     def receive(self, event):
         if event.body == b"2":
-            raise ValueError("no")
+            raise NO
         return super().receive(event)
 
 
@@ -380,3 +507,93 @@ def test_what_failed_is_not_settled_by_a_later_ack_in_mode_client(shell, server,
             message.ack(receipt=True)
         assert len(peer.got("ACK")) == (1 if refuses else 3)
         assert not peer.got("NACK") + peer.got("SEND")
+
+
+# ---- pauses, with both shells ----
+
+
+@pytest.fixture
+def pauses(monkeypatch):
+    """The pauses, which take no time."""
+    made = Seen()
+
+    async def rest(_pauses, seconds, is_over):
+        made.add(seconds)
+        await asyncio.sleep(0)
+
+    monkeypatch.setattr(Pauses, "rest", lambda _pauses, seconds, is_over: made.add(seconds))
+    monkeypatch.setattr(AsyncPauses, "rest", rest)
+    return made
+
+
+@pytest.fixture
+def long_pauses(monkeypatch):
+    """Each pause lasts longer than any test."""
+    begun = Seen()
+    monkeypatch.setattr(Retries, "pause", lambda _retries, before: begun.add(b"") or patience(600.0))
+    return begun
+
+
+def test_our_broker_makes_a_dead_letter_of_it_after_six_calls_in_all(shell, broker, pauses):
+    client, seen = shell.connect(broker.url), Seen()
+    queue = f"/queue/six-{shell.name}"
+    client.send_many([(queue, b"1"), (queue, b"bad"), (queue, b"2")])
+    client.subscribe(queue, handler=seen.handler(shell, b"bad".__eq__))
+    assert seen.wait(8) == [b"1", *[b"bad"] * 6, b"2"]
+    letter = client.subscribe(f"/queue/DLQ.six-{shell.name}").get(patience(10))
+    assert (letter.body, letter.headers["dead-letter-reason"]) == (b"bad", "rejected")
+    assert pauses.bodies == LONE
+
+
+@pytest.mark.parametrize(("server", "windows"), [("rabbitmq", ["100", "100"]), ("hidden", ["100"])])
+def test_a_window_stays_where_its_messages_would_not_come_again(shell, pauses, server, windows, monkeypatch):
+    """RabbitMQ keeps them for the connection. Behind the outage it gets the window that a new connection lacks."""
+    monkeypatch.setattr(Retries, "pause", lambda _retries, before: 30.0)
+    with Peer(server=SERVERS[server]) as peer:
+        client, seen = shell.connect(peer.url), Seen()
+        client.send("/queue/a", b"x")
+        client.subscribe("/queue/a", handler=seen.handler(shell, lambda body: len(seen.bodies) < 3))
+        peer.wait(lambda peer: peer.got("ACK"))
+        peer.wait(lambda peer: len(peer.got("SUBSCRIBE")) == len(windows))
+        assert [frame.get("prefetch-count") for frame in peer.got("SUBSCRIBE")] == windows
+
+
+@pytest.mark.parametrize("options", [{}, {"key": lambda message: message.body}])
+def test_only_the_worker_of_a_message_pauses(shell, peer, long_pauses, options):
+    client, seen = shell.connect(peer.url, close_timeout=0.1), Seen()
+    client.subscribe("/queue/a", handler=seen.handler(shell, b"0".__eq__), concurrency=2, **options)
+    peer.deliver("s1", b"0")
+    long_pauses.wait(1)
+    others = [b"%d" % number for number in range(1, 20) if hash(b"%d" % number) % 2 != hash(b"0") % 2 or not options]
+    for body in others:
+        peer.deliver("s1", body)
+    assert seen.wait(1 + len(others))[1:] == others
+    peer.wait(lambda peer: len(peer.got("ACK")) == len(others))
+
+
+@pytest.mark.parametrize("end", ["unsubscribe", "close", "drain", "lose"])
+def test_the_end_does_not_wait_for_a_pause_and_leaves_the_message(shell, peer, long_pauses, end):
+    client, seen = shell.connect(peer.url, close_timeout=patience(30)), Seen()
+    subscription = client.subscribe("/queue/a", handler=seen.handler(shell, bool))
+    peer.deliver("s1", b"bad")
+    long_pauses.wait(1)
+    if end == "lose":
+        peer.cut()
+    {"unsubscribe": subscription.unsubscribe, "drain": client.drain}.get(end, client.close)()
+    subscription.join(patience(30))
+    assert seen.bodies == [b"bad"]
+    assert not peer.got("ACK") + peer.got("NACK")
+
+
+def test_messages_without_ack_header_count_as_acknowledged_which_is_said_once(shell, peer, pauses, caplog):
+    client, seen = shell.connect(peer.url), Seen()
+    with caplog.at_level(logging.WARNING, "stompcodec.client"):
+        client.subscribe("/queue/a", handler=seen.handler(shell, b"bad".__eq__))
+        for number, body in enumerate((b"1", b"bad", b"2")):
+            bare = {"subscription": "s1", "message-id": f"b{number}", "destination": "/queue/a"}
+            peer.do(lambda bare=bare, body=body: peer.side().send("MESSAGE", bare, body))
+        assert seen.wait(8) == [b"1", *[b"bad"] * 6, b"2"]
+        client.drain(patience(10))
+    assert not peer.got("ACK") + peer.got("NACK")
+    assert caplog.text.count("without an ack header") == 1
+    assert "not settled" not in caplog.text

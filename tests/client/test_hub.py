@@ -1,7 +1,5 @@
 """The hub: one thread for all clients of a process, in which no client holds up another."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import socket
@@ -12,7 +10,6 @@ import pytest
 from client.broker import BrokerThread
 from client.feeding import wait_for
 from client.peer import Peer
-from client.shells import QUICK
 from hypothesis import given
 from hypothesis import strategies as st
 from patience import patience
@@ -20,71 +17,54 @@ from patience import patience
 import stompcodec.client as stomp
 from stompcodec import Frame, serialize
 from stompcodec.client import hub
-from stompcodec.testing import StompBroker
+from stompcodec.transport import websocket
 
 _LONG = 60.0
 
 
-#: Threads of clients that tests of other files left open in this process.
-_OLD: set[threading.Thread] = set()
-
-
-def pass_over_others() -> None:
-    """Do not count threads that run already: earlier tests left them."""
-    _OLD.update(threading.enumerate())
-
-
-def threads(name: str = "stompcodec-") -> list[str]:
-    return [thread.name for thread in threading.enumerate() if thread.name.startswith(name) and thread not in _OLD]
+@pytest.fixture
+def threads():
+    """The threads of clients; earlier tests may have left others."""
+    old = set(threading.enumerate())
+    return lambda: [each for each in threading.enumerate() if each.name == "stompcodec-client" and each not in old]
 
 
 # ---- one thread ----
 
 
-def test_one_thread_serves_all_clients_and_ends_with_the_last() -> None:
-    async def main(url: str) -> None:
-        clients = await asyncio.gather(*[stomp.connect_async(url).open() for _ in range(20)])
-        wait_for(lambda: threads() == ["stompcodec-client"])
+def test_one_thread_serves_all_clients_and_ends_with_the_last(threads, peer):
+    async def main():
+        clients = await asyncio.gather(*[stomp.connect_async(peer.url).open() for _ in range(20)])
+        wait_for(lambda: threads() == [first])
         for client in clients:
             await client.send("/queue/a", b"x", receipt=True)
-        assert threads() == ["stompcodec-client"]
+        assert threads() == [first]
         for client in clients:
             await client.close()
 
-    pass_over_others()
-    with StompBroker() as broker, contextlib.ExitStack() as stack:
+    with contextlib.ExitStack() as stack:
         for _ in range(5):
-            stack.enter_context(stomp.connect(broker.url))
-        first = next(
-            thread for thread in threading.enumerate() if thread.name == "stompcodec-client" and thread not in _OLD
-        )
-        asyncio.run(main(broker.url))
+            stack.enter_context(stomp.connect(peer.url))
+        first = threads()[0]
+        asyncio.run(main())
         assert first.is_alive()
         stack.close()
         assert not first.is_alive()
-        with stomp.connect(broker.url) as client:
+        with stomp.connect(peer.url) as client:
             client.send("/queue/a", b"x", receipt=True)
-        wait_for(lambda: threads() == [])  # that which has connected may still be ending
+        wait_for(lambda: not threads())  # that which has connected may still be ending
 
 
-def test_a_selector_that_takes_few_sockets_has_few_clients(monkeypatch) -> None:
-    pass_over_others()
+def test_a_selector_that_takes_few_sockets_has_few_clients(threads, peer, monkeypatch):
     monkeypatch.setattr(hub, "_MOST", 2)
-    with Peer() as peer, contextlib.ExitStack() as stack:
+    with contextlib.ExitStack() as stack:
         for _ in range(5):
             stack.enter_context(stomp.connect(peer.url))
-        assert threads("stompcodec-client") == ["stompcodec-client"] * 3
-    wait_for(lambda: threads() == [])
+        assert len(threads()) == 3
+    wait_for(lambda: not threads())
 
 
 # ---- clients that cannot hold up others ----
-
-
-@contextlib.contextmanager
-def silent():
-    """A server that accepts, and says nothing."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        yield listener.getsockname()[1]
 
 
 @pytest.fixture
@@ -94,60 +74,69 @@ def other():
         yield client
 
 
-def connecting(url: str, **options) -> threading.Thread:
-    """A thread whose client tries to connect until the end of the test."""
+def ping_while(other, is_so):
+    while is_so():
+        other.ping(patience(_LONG))
+        time.sleep(0.02)
 
-    def run() -> None:
-        with contextlib.suppress(stomp.StompError):
-            stomp.connect(url, **options).close()
+
+@contextlib.contextmanager
+def background(work, *args, **options):
+    """A thread that does some work meanwhile, whatever comes of it."""
+
+    def run():
+        with contextlib.suppress(stomp.StompError, OSError):
+            work(*args, **options)
 
     thread = threading.Thread(target=run)
     thread.start()
-    return thread
+    try:
+        yield thread
+    finally:
+        thread.join(patience(_LONG))
 
 
 @pytest.mark.parametrize("scheme", ["stomp", "stomp+ssl", "ws", "wss"])
-def test_a_server_that_says_nothing_holds_up_nobody(other, scheme) -> None:
-    with silent() as port:
-        thread = connecting(f"{scheme}://127.0.0.1:{port}", connect_timeout=0.3)
-        while thread.is_alive():
-            other.ping(patience(_LONG))
-            thread.join(0.02)
+def test_a_server_that_says_nothing_holds_up_nobody(other, scheme):
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        url = f"{scheme}://127.0.0.1:{listener.getsockname()[1]}"
+        with background(stomp.connect, url, connect_timeout=0.3) as connecting:
+            ping_while(other, connecting.is_alive)
 
 
 @pytest.mark.parametrize("which", ["login", "getaddrinfo", "on_state", "on_frame", "handler"])
-def test_what_blocks_in_the_program_holds_up_nobody(other, monkeypatch, which) -> None:
+def test_what_blocks_in_the_program_holds_up_nobody(other, peer, monkeypatch, which):
     blocked, go_on, resolve = threading.Event(), threading.Event(), socket.getaddrinfo
 
-    def block(*args: object, **options: object) -> object:
+    def block(*args, **options):
         blocked.set()
         go_on.wait(patience(_LONG))
         return "x" if which == "login" else resolve(*args, **options) if which == "getaddrinfo" else None
 
-    options = {which: block} if which not in ("getaddrinfo", "handler") else {}
-    options |= {"passcode": "y"} if which == "login" else {}
-    with Peer() as peer:
-        if which in ("login", "getaddrinfo"):
-            if which == "getaddrinfo":
-                monkeypatch.setattr(socket, "getaddrinfo", block)
-            end = connecting(peer.url, connect_timeout=patience(_LONG), **options).join
-        else:
-            client = stomp.connect(peer.url, **options)
-            end = client.close
+    def talk():
+        with stomp.connect(peer.url, connect_timeout=patience(_LONG), **options) as client:
             if which == "handler":
                 client.subscribe("/queue/a", id="s", handler=block)
                 peer.deliver("s", b"x")
+            client.ping(patience(_LONG))
+            done.set()
+
+    options = {which: block} if which not in ("getaddrinfo", "handler") else {}
+    options |= {"passcode": "y"} if which == "login" else {}
+    done = threading.Event()
+    if which == "getaddrinfo":
+        monkeypatch.setattr(socket, "getaddrinfo", block)
+    with background(talk):
         try:
             assert blocked.wait(patience(_LONG))
             other.ping(patience(_LONG))
-            if which in ("on_state", "on_frame", "handler"):
-                client.ping(patience(_LONG))
+            assert which in ("login", "getaddrinfo") or done.wait(patience(_LONG))
         finally:
             go_on.set()
-            end()
+    assert done.is_set()
 
 
-def test_a_thread_that_keeps_the_server_waiting_holds_up_nobody(other) -> None:
+def test_a_thread_that_keeps_the_server_waiting_holds_up_nobody(other):
     """A server that does not read: the outbox of its client fills up."""
     stop = threading.Event()
     with Peer() as peer, stomp.connect(peer.url, outbox_frames=100, close_timeout=0.1) as client:
@@ -163,41 +152,38 @@ def test_a_thread_that_keeps_the_server_waiting_holds_up_nobody(other) -> None:
             stop.set()
 
 
-@pytest.mark.parametrize("what", ["messages", "beats", "receipts"])
-def test_a_server_that_never_stops_holds_up_nobody(other, what) -> None:
-    head = {"subscription": "s", "message-id": "m", "destination": "/queue/a"}
-    flood = {
-        "messages": serialize(Frame("MESSAGE", head)) * 2000,
-        "beats": b"\n" * 100_000,
-        "receipts": serialize(Frame("RECEIPT", {"receipt-id": "none"})) * 2000,
-    }[what]
+_HEAD = {"subscription": "s", "message-id": "m", "destination": "/queue/a"}
+_FLOODS = {
+    "messages": serialize(Frame("MESSAGE", _HEAD)) * 2000,
+    "beats": b"\n" * 100_000,
+    "receipts": serialize(Frame("RECEIPT", {"receipt-id": "none"})) * 2000,
+}
+
+
+@pytest.mark.parametrize("flood", _FLOODS.values(), ids=_FLOODS)
+def test_a_server_that_never_stops_holds_up_nobody(other, flood):
     stop = threading.Event()
 
-    def pour(side) -> None:
-        with contextlib.suppress(OSError):
-            while not stop.is_set():
-                side.sock.send(flood)
+    def pour(side):
+        while not stop.is_set():
+            side.sock.send(flood)
 
     with Peer() as peer, stomp.connect(peer.url, heart_beat=(0, 0), close_timeout=0.1, reconnect=None) as client:
         subscription = client.subscribe("/queue/a", id="s")
         side = peer.side()
         side.silent = True
-        pouring = threading.Thread(target=pour, args=[side])
-        pouring.start()
-        try:
-            for _ in range(8):
-                other.ping(patience(_LONG))
-                subscription.take(10_000, 0)
-        finally:
-            stop.set()
-            side.sock.shutdown(socket.SHUT_RDWR)
-            pouring.join(patience(_LONG))
+        with background(pour, side):
+            try:
+                for _ in range(8):
+                    other.ping(patience(_LONG))
+                    subscription.take(10_000, 0)
+            finally:
+                stop.set()
+                side.sock.shutdown(socket.SHUT_RDWR)
 
 
-def test_tiny_websocket_frames_are_handled_in_shares(other) -> None:
+def test_tiny_websocket_frames_are_handled_in_shares(other):
     """All of one read would take a second; others are served between two shares."""
-    from stompcodec.transport import websocket
-
     count = 3 * websocket.SHARE
     with BrokerThread(ws_port=0) as broker, stomp.connect(f"ws://127.0.0.1:{broker.ws_port}/stomp") as client:
         subscription = client.subscribe("/queue/a")
@@ -207,54 +193,38 @@ def test_tiny_websocket_frames_are_handled_in_shares(other) -> None:
             assert subscription.get(patience(_LONG)).body == b"%d" % number
 
 
-def test_a_client_that_flaps_holds_up_nobody(other) -> None:
-    with Peer(rules={"CONNECT": lambda side, frame: side.close()}) as peer:
-        thread = connecting(peer.url, reconnect=QUICK, startup_timeout=0.5)
-        while thread.is_alive():
-            other.ping(patience(_LONG))
-            thread.join(0.02)
-        assert len(peer.got("CONNECT")) > 1
-
-
-def test_an_error_of_one_client_is_its_own(other, monkeypatch, caplog) -> None:
+@pytest.mark.parametrize("whose", ["client", "hub"])
+def test_an_error_of_one_client_is_its_own_and_one_of_the_hub_ends_its_clients(other, monkeypatch, caplog, whose):
+    """No caller waits for ever; the next client has a hub of its own."""
     silent = {"SEND": lambda side, frame: None}
-    with Peer(rules=silent) as peer, stomp.connect(peer.url, receipt_timeout=patience(_LONG)) as client:
+    options = {"heart_beat": (0, 0), "receipt_timeout": patience(_LONG)}
+    with Peer(rules=silent) as peer, stomp.connect(peer.url, **options) as client:
         receipt = client.send_for_receipt("/queue/a", b"x")
-        monkeypatch.setattr(client._link.engine, "_turn", lambda owner: 1 / 0)
+        if whose == "client":
+            monkeypatch.setattr(client._link.engine, "_turn", lambda owner: 1 / 0)
+        else:
+            client._link.engine._work._hub._timers.insert(0, None)
         client._link.engine._work.wake()
         with pytest.raises(stomp.ConnectionLostError):
             receipt.wait()
         assert client.state == "closed"
-        other.ping(patience(_LONG))
-    assert "the I/O of the client failed" in caplog.text
-
-
-def test_an_error_of_the_hub_ends_its_clients(caplog) -> None:
-    """No caller waits for ever; the next client has a hub of its own."""
-    with Peer(rules={"SEND": lambda side, frame: None}) as peer:
-        client = stomp.connect(peer.url, heart_beat=(0, 0), receipt_timeout=patience(_LONG))
-        receipt = client.send_for_receipt("/queue/a", b"x")
-        client._link.engine._work._hub._timers.insert(0, None)
-        client._link.engine._work.wake()
-        with pytest.raises(stomp.ConnectionLostError):
-            receipt.wait()
-        client.close()
-        with stomp.connect(peer.url) as another:
+        monkeypatch.undo()
+        with other if whose == "client" else stomp.connect(peer.url) as another:
             another.ping(patience(_LONG))
-    assert "the I/O thread failed" in caplog.text
+    assert f"the I/O {'of the client' if whose == 'client' else 'thread'} failed" in caplog.text
 
 
 # ---- tasks ----
 
 
-def finish(task: hub.Task, stop: list) -> None:
+def finish(task, stop):
     stop.append(True)
     task.wake()
     task.join(patience(_LONG))
     assert task.ended.is_set()
 
 
-def test_no_wake_is_lost() -> None:
+def test_no_wake_is_lost():
     """Each thread puts work down and wakes; the task looks for work whenever it goes on."""
     work, found, stop = [], [], []
 
@@ -264,22 +234,19 @@ def test_no_wake_is_lost() -> None:
                 found.append(work.pop())
             yield None
 
-    def give() -> None:
+    def give():
         for number in range(2000):
             work.append(number)
             task.wake()
 
     task = hub.run(steps())
-    givers = [threading.Thread(target=give) for _ in range(3)]
-    for giver in givers:
-        giver.start()
-    for giver in givers:
-        giver.join()
+    with background(give), background(give), background(give):
+        pass
     wait_for(lambda: len(found) == 6000)
     finish(task, stop)
 
 
-def test_a_task_goes_on_when_it_is_due_and_not_before() -> None:
+def test_a_task_goes_on_when_it_is_due_and_not_before():
     """Also when it waits for a later time in between, and for ever."""
     seen, stop = [], []
 
@@ -299,10 +266,10 @@ def test_a_task_goes_on_when_it_is_due_and_not_before() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.none() | st.floats(0, 1e9)), max_size=400))
-def test_timers_are_those_of_a_model_and_few(steps) -> None:
+def test_timers_are_those_of_a_model_and_few(steps):
     """Each task is due at the time that it yielded last, however often that changed, and outdated entries are few."""
     test = hub.Hub()
-    tasks = [hub.Task(test, None) for _ in range(6)]  # type: ignore[arg-type]  # its steps do not run
+    tasks = [hub.Task(test, None) for _ in range(6)]  # their steps do not run
     test._tasks.update(tasks)
     try:
         for number, due in steps:
@@ -311,9 +278,7 @@ def test_timers_are_those_of_a_model_and_few(steps) -> None:
             assert len(test._timers) <= 2 * 6 + hub._TIDY
         for task in tasks:
             live = [at for at, _, each in test._timers if each is task and at == task.timer]
-            if task.due is not None:
-                assert live
-                assert live[0] <= task.due
+            assert task.due is None or live[0] <= task.due
     finally:
         test.close()
 
@@ -321,7 +286,7 @@ def test_timers_are_those_of_a_model_and_few(steps) -> None:
 # ---- turns ----
 
 
-def test_callers_let_the_io_thread_pass() -> None:
+def test_callers_let_the_io_thread_pass(peer):
     """Whatever they do with each message."""
     asked = []
 
@@ -330,13 +295,13 @@ def test_callers_let_the_io_thread_pass() -> None:
 
         waits = property(lambda _: True, lambda _, value: None)
 
-        def let_pass(self) -> None:
+        def let_pass(self):
             asked.append(1)
 
-        def __exit__(self, *_: object) -> None:
+        def __exit__(self, *_):
             self._lock.release()
 
-    with Peer() as peer, stomp.connect(peer.url, heart_beat=(0, 0)) as client:
+    with stomp.connect(peer.url, heart_beat=(0, 0)) as client:
         subscription = client.subscribe("/queue/b", id="s", ack="client-individual")
         peer.deliver("s", b"x", count=2)
         first, second = subscription.get(patience(_LONG)), subscription.get(patience(_LONG))

@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from client.broker import BrokerThread
 from client.calls import CALLS
 from patience import patience
 
@@ -26,19 +25,11 @@ IN_DEL = {
 TOGETHER = """
 import sys
 sys.path.insert(0, TESTS)
-from client.calls import CALLS
+from client.calls import CALLS, objects
 import stompcodec.client as s
 class A:
     def __init__(self):
-        self.client = s.connect(URL)
-        self.client.send("/queue/m", b"x", {"reply-to": "/queue/r"})
-        self.message = self.client.subscribe("/queue/m", ack="client-individual").get(5)
-        self.handled = self.client.subscribe("/queue/h", handler=print)
-        self.subscription = self.client.subscribe("/queue/s")
-        self.transaction = self.client.transaction().begin()
-        self.receipt = self.client.send_for_receipt("/queue/a", b"x")
-        self.receipt._call.done or self.receipt.wait()
-        self.receipt._call.done = False  # as if it had not come
+        vars(self).update(vars(objects(s.connect(URL))))
     def __del__(o):
         for name, work in PROGRAMS + list(CALLS.items()):
             try:
@@ -89,37 +80,31 @@ atexit.register(first)
 """
 
 
-@pytest.fixture(scope="module")
-def url():
-    with BrokerThread() as broker:
-        yield broker.url
-
-
-def ended(program, url):
+def ended(program, broker):
     """Run a program to its end; return its output."""
-    command = [sys.executable, "-c", f"URL = {url!r}\n{program}"]
+    command = [sys.executable, "-c", f"URL = {broker.url!r}\n{program}"]
     result = subprocess.run(command, capture_output=True, text=True, timeout=patience(5), check=True)
     return result.stdout.splitlines(), result.stderr
 
 
-def test_calls_in_del_end_at_once(url):
+def test_calls_in_del_end_at_once(broker):
     programs = [(name, work) for name, (work, _) in IN_DEL.items()]
-    lines, errors = ended(f"PROGRAMS, TESTS = {programs!r}, {str(Path(__file__).parents[1])!r}\n{TOGETHER}", url)
+    lines, errors = ended(f"PROGRAMS, TESTS = {programs!r}, {str(Path(__file__).parents[1])!r}\n{TOGETHER}", broker)
     wanted = {name: word for name, (_, word) in IN_DEL.items()} | dict.fromkeys(CALLS, "LocalProtocolError")
     assert lines == [f"{name} {word}" for name, word in wanted.items()]
     assert errors == ""
 
 
 @pytest.mark.parametrize("program", ALONE.values(), ids=ALONE)
-def test_blocks_that_are_left_end_at_once(program, url):
-    assert ended(f"import stompcodec.client as s\n{program}", url) == ([], "")
+def test_blocks_that_are_left_end_at_once(program, broker):
+    assert ended(f"import stompcodec.client as s\n{program}", broker) == ([], "")
 
 
-def test_functions_of_atexit_use_clients_as_ever(url):
-    assert ended(AT_EXIT, url) == (["late b'x'", "early closed"], "")
+def test_functions_of_atexit_use_clients_as_ever(broker):
+    assert ended(AT_EXIT, broker) == (["late b'x'", "early closed"], "")
 
 
-def test_a_close_that_comes_too_late_says_what_was_not_sent(url):
+def test_a_close_that_comes_too_late_says_what_was_not_sent(broker):
     program = """
 import stompcodec.client as s
 class A:
@@ -131,6 +116,6 @@ class A:
         self.c.close()
 a = A()
 """
-    lines, errors = ended(program, url)
+    lines, errors = ended(program, broker)
     assert lines == []
     assert "1 frames were never sent" in errors

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from client.peer import Peer
+from client.feeding import wait_for
 from patience import patience
 
 import stompcodec.client as stomp
@@ -90,12 +90,6 @@ def interrupted(call: Any, place: int) -> bool:
 
 
 @pytest.fixture
-def peer() -> Any:
-    with Peer() as peer:
-        yield peer
-
-
-@pytest.fixture
 def client(peer: Any) -> Any:
     with stomp.connect(peer.url, heart_beat=(0, 0)) as client:
         yield client
@@ -107,12 +101,16 @@ def is_sound(client: Any) -> None:
     client._link.engine.lock.release()
 
 
-def every_place(client: Any, call: Any) -> int:
-    place = 1
-    while interrupted(call, place):
-        is_sound(client)
+def every_place(client: Any, call: Any, prepare: Any = lambda place: None, least: int = 6) -> int:
+    """Call with an interrupt at each place in turn; return how many there are: not fewer than the least."""
+    place, going_on = 0, True
+    while going_on:
         place += 1
+        prepare(place)
+        going_on = interrupted(call, place)
+        is_sound(client)
         assert place < 5000
+    assert place >= least
     return place
 
 
@@ -130,7 +128,7 @@ def test_get_with_a_time_out(client: Any, is_woken: bool) -> None:
     waking = threading.Thread(target=wake, daemon=True)
     waking.start()
     try:
-        assert every_place(client, lambda: subscription.get(0.001)) > 10
+        every_place(client, lambda: subscription.get(0.001), least=11)
     finally:
         stop.set()
         waking.join(patience(30))
@@ -143,18 +141,12 @@ def test_get_with_a_time_out(client: Any, is_woken: bool) -> None:
 def test_ack(client: Any, peer: Any, receipt: bool) -> None:
     subscription = client.subscribe("/queue/a", id="s", ack="client-individual", prefetch=5000)
     peer.deliver("s", b"x", count=1500)
-
-    def ack() -> None:
-        message.ack(receipt=receipt, timeout=patience(30))
-
-    place, going_on = 1, True
-    while going_on:
-        message = subscription.get(patience(30))
-        going_on = interrupted(ack, place)
-        is_sound(client)
-        place += 1
-        assert place < 1500
-    assert place > 5
+    taken: list[Any] = []
+    every_place(
+        client,
+        lambda: taken[-1].ack(receipt=receipt, timeout=patience(30)),
+        lambda place: taken.append(subscription.get(patience(30))),
+    )
 
 
 @pytest.mark.parametrize("gather", [-1.0, 1e9], ids=["written by the caller", "by the I/O thread"])
@@ -162,28 +154,23 @@ def test_ack(client: Any, peer: Any, receipt: bool) -> None:
 def test_send(client: Any, peer: Any, gather: float, headers: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """No byte is lost or repeated: the server gets frames in order, each once, and those that were not interrupted."""
     monkeypatch.setattr(engine, "_GATHER", gather)
-    place, going_on = 1, True
-    while going_on:
-        text = b"%d" % place
-        going_on = interrupted(lambda text=text: client.send("/queue/a", text, headers), place)
-        is_sound(client)
-        place += 1
-        assert place < 1500
+    texts = [b"0"]
+    count = every_place(
+        client, lambda: client.send("/queue/a", texts[-1], headers), lambda place: texts.append(b"%d" % place)
+    )
     client.send("/queue/a", b"last", receipt=True)
     *numbers, last = [frame.body for frame in peer.got("SEND")]
     assert last == b"last"
     assert [int(number) for number in numbers] == sorted({int(number) for number in numbers})
-    assert int(numbers[-1]) == place - 1
-    assert place > 5
+    assert int(numbers[-1]) == count
     assert client.epoch == 1
 
 
 @pytest.mark.parametrize("is_there", [True, False])
 def test_a_receipt_may_be_waited_for_again(client: Any, is_there: bool) -> None:
     receipt = client.send_for_receipt("/queue/a", b"x")
-    while is_there and not receipt.done:
-        time.sleep(0.001)
-    every_place(client, receipt.wait)
+    wait_for(lambda: receipt.done or not is_there)
+    every_place(client, receipt.wait, least=1)
     receipt.wait()
 
 
@@ -220,49 +207,22 @@ def test_real_interrupts_while_it_waits(client: Any, peer: Any) -> None:
     assert not subscription._waiters._locks
 
 
-def test_messages_move_once(client: Any, peer: Any) -> None:
-    """An interrupt while `get` takes messages over from the I/O thread neither loses nor repeats one."""
-    subscription = client.subscribe("/queue/a", id="s", ack="client-individual", prefetch=1000)
-    inbound, place, fired = client._link.core.inbound, 1, True
-    while fired:
-        peer.deliver("s", b"%d" % place, count=2)
-        until = time.monotonic() + patience(30)
-        while len(subscription.inbox) < 2:
-            assert time.monotonic() < until
-            time.sleep(0.001)
-        fired = interrupted(lambda: subscription._refill(None), place)
-        if not subscription.batch:
-            subscription._refill(None)
-        assert [message.body for message in subscription.batch] == [b"%d" % place] * 2
-        assert (inbound.backlog, inbound.backlog_octets, len(subscription.inbox)) == (0, 0, 0)
-        subscription.batch.clear()
-        place += 1
-    assert place > 5
-
-
 @pytest.mark.parametrize("middleware", [(), (Middleware(),)], ids=["plain", "through middleware"])
 def test_reading_goes_on(peer: Any, middleware: Any) -> None:
     """An interrupt while `get` makes room, where reading is paused, does not leave it paused for ever."""
     with stomp.connect(peer.url, heart_beat=(0, 0), inbox_messages=2, middleware=middleware) as client:
         subscription = client.subscribe("/queue/a", id="s", ack="client-individual", prefetch=1000)
-        engine, place, fired = client._link.engine, 1, True
-        while fired:
-            peer.deliver("s", b"x", count=2)
-            until = time.monotonic() + patience(30)
-            while not engine._owner.paused:
-                assert time.monotonic() < until
-                time.sleep(0.001)
+        engine = client._link.engine
 
-            def get() -> None:
-                while subscription.inbox:
-                    subscription._refill(None)
-                    subscription.batch.clear()
+        def get() -> None:
+            while subscription.inbox:
+                subscription._refill(None)
+                subscription.batch.clear()
 
-            fired = interrupted(get, place)
+        def pause(place: int) -> None:
             get()
-            until = time.monotonic() + patience(3)
-            while engine._owner.paused:
-                assert time.monotonic() < until, f"paused for ever by an interrupt at place {place}"
-                time.sleep(0.001)
-            place += 1
-        assert place > 5
+            wait_for(lambda: not engine._owner.paused, 3)  # else the last interrupt has paused it for ever
+            peer.deliver("s", b"x", count=2)
+            wait_for(lambda: engine._owner.paused)
+
+        every_place(client, get, pause)

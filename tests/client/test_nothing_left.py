@@ -8,6 +8,7 @@ import asyncio
 import inspect
 import itertools
 import time
+from operator import attrgetter
 
 import pytest
 from client.scripted import Scripted, outcome
@@ -52,9 +53,9 @@ class Driven(Scripted):
         return self
 
     def enter(self, state):
-        link = self.core.link
-        STATES[state](self)
-        assert (link.state, link.phase) == _STATES.get(state, ("connected", "up"))
+        act, *expected = STATES[state]
+        act(self)
+        assert (self.core.link.state, self.core.link.phase) == tuple(expected or ("connected", "up"))
 
     def full(self):
         self.core.link.writable(False)
@@ -106,20 +107,15 @@ class Driven(Scripted):
         assert outcome(self.unanswered) == "ConnectionLostError"
 
 
-_STATES = {
-    "connecting": ("reconnecting", "connecting"),
-    "restoring": ("reconnecting", "restoring"),
-    "reconnecting": ("reconnecting", "down"),
-    "closing": ("closing", "up"),
-}
+#: How the client gets into a state, and the words for it of the core.
 STATES = {
-    "up": lambda driven: None,
-    "connecting": lambda driven: (driven.lose(), driven.open(), driven.frames()),
-    "restoring": lambda driven: (driven.lose(), driven.connect(confirm=False)),
-    "full": Driven.full,
-    "uploading": Driven.uploading,
-    "reconnecting": Driven.lose,
-    "closing": lambda driven: driven.core.close(driven.now, driven.call("close")),
+    "up": (lambda driven: None,),
+    "connecting": (lambda driven: (driven.lose(), driven.open(), driven.frames()), "reconnecting", "connecting"),
+    "restoring": (lambda driven: (driven.lose(), driven.connect(confirm=False)), "reconnecting", "restoring"),
+    "full": (Driven.full,),
+    "uploading": (Driven.uploading,),
+    "reconnecting": (Driven.lose, "reconnecting", "down"),
+    "closing": (lambda driven: driven.core.close(driven.now, driven.call("close")), "closing", "up"),
 }
 
 # ---- the calls ----
@@ -138,96 +134,74 @@ POLICY = ["no", 5, [], {}, b"nack"]
 BODY = [5, 1.5, True]
 ENCODING = [5, "zip", b"gzip", ["gzip"]]
 OBJECT = [None, 5, "m", []]
+SENDS = ("send", "send_for_receipt", "request")
 
 
-def subscribe(name, odd, **more):
-    known = {"ack": "client-individual", "prefetch": 7, "selector": "a", **more}
-    return [(lambda d, v=v: d.client.subscribe(**{"destination": "/queue/a", **known, name: v})) for v in odd]
+def call(path, *args, odd="timeout", **options):
+    """A call, to which an odd argument is given by its name."""
+
+    def work(driven, value):
+        method = attrgetter(path)(driven)
+        assert odd in inspect.signature(method).parameters, path  # else each value would be a TypeError
+        return method(*args, **options, **{odd: value})
+
+    return work
 
 
-def call(work, odd):
-    return [(lambda d, v=v: work(d, v)) for v in odd]
+KNOWN = {"destination": "/queue/a", "ack": "client-individual", "prefetch": 7, "selector": "a"}
 
 
-def sends(method, *, with_timeout=True):
-    """The calls of a method that sends."""
-    yield f"{method}(destination)", call(lambda d, v: getattr(d.client, method)(v, b"x"), NAME)
-    yield f"{method}(headers)", call(lambda d, v: getattr(d.client, method)("/queue/a", b"x", headers=v), HEADERS)
-    yield f"{method}(text, headers)", call(lambda d, v: getattr(d.client, method)("/queue/a", "x", headers=v), HEADERS)
-    yield f"{method}(body)", call(lambda d, v: getattr(d.client, method)("/queue/a", v), [*BODY, None])
-    yield f"{method}(timeout)", call(lambda d, v: getattr(d.client, method)("/queue/a", b"x", timeout=v), SECONDS)
-    encoded = call(lambda d, v: getattr(d.client, method)("/queue/a", b"x", content_encoding=v), ENCODING)
-    yield f"{method}(content_encoding)", encoded
+def subscribes(odd, **more):
+    """A call of `subscribe` with one odd argument, and the others as they should be."""
+    return lambda d, v: d.client.subscribe(**{**KNOWN, **more, odd: v})
 
 
-def streamed(d, value, **more):
-    return d.client.send("/queue/a", [b"x"], **{"length": 1, **more}, **value)
-
-
-CALLS = {
-    **dict(itertools.chain(*map(sends, ("send", "send_for_receipt", "request")))),
-    "send(receipt, timeout)": call(lambda d, v: d.client.send("/queue/a", b"x", receipt=True, timeout=v), SECONDS),
-    "send(resend)": call(lambda d, v: d.client.send("/queue/a", b"x", resend=v), [True]),
-    "send(source, headers)": call(lambda d, v: streamed(d, {"headers": v}), [*HEADERS, {"content-length": "1"}]),
-    "send(source, timeout)": call(lambda d, v: streamed(d, {"timeout": v}), SECONDS),
-    "send(source, length)": call(lambda d, v: d.client.send("/queue/a", [b"x"], length=v), ["x", -1, 1.5, True]),
-    "send_many(messages)": call(
-        lambda d, v: d.client.send_many(v),
-        [5, [5], [("a",)], [("a", b"x", {}, 1)], [Frame("ACK", {"id": "x"})], [Frame("SEND", {"x": "y"})]],
+#: Odd values, and the calls that get them.
+CALLS = [
+    (SECONDS, [call(f"client.{name}") for name in ("wait_connected", "ping", "drain", "close", "transaction")]),
+    (SECONDS, [call(f"kept.{name}") for name in ("get", "unsubscribe", "join")] + [call("kept.take", 1)]),
+    (SECONDS, [call("transaction.commit"), call("transaction.abort"), call("transaction.send", "/queue/a", b"x")]),
+    (SECONDS, [call("message.ack", receipt=True), call("message.nack", receipt=True), subscribes("timeout")]),
+    (SECONDS, [call(f"client.{name}", "/queue/a", b"x") for name in SENDS]),
+    (SECONDS, [call("client.send", "/queue/a", b"x", receipt=True), call("client.send", "/queue/a", [b"x"], length=1)]),
+    (SECONDS, [call("client.send_many", [("/queue/a", b"x")]), call("client.receive", "/queue/a")]),
+    (HEADERS, [call(f"client.{name}", "/queue/a", body, odd="headers") for name in SENDS for body in (b"x", "x")]),
+    (HEADERS, [call("transaction.send", "/queue/a", b"x", odd="headers"), call("message.reply", b"x", odd="headers")]),
+    (HEADERS, [call("client.send", "/queue/a", [b"x"], length=1, odd="headers")]),
+    ([{"content-length": "1"}], [call("client.send", "/queue/a", [b"x"], length=1, odd="headers")]),
+    ([v for v in HEADERS if v], [lambda d, v: d.client.send_many([("/queue/a", b"x", v)])]),
+    ([*HEADERS, {"id": "x"}], [call("message.ack", odd="headers")]),
+    (SUBSCRIBED, [subscribes("headers"), subscribes("headers", confirm=False)]),
+    (SUBSCRIBED[:-2], [call("client.receive", "/queue/a", selector="a", odd="headers")]),
+    (NAME, [call(f"client.{name}", odd="destination") for name in (*SENDS, "receive")] + [subscribes("destination")]),
+    (NAME, [lambda d, v: d.client.send_many([(v, b"x")]), lambda d, v: d.client.on_message(v)(print)]),
+    (
+        [*BODY, None],
+        [call(f"client.{name}", "/queue/a", odd="body") for name in SENDS] + [call("message.reply", odd="body")],
     ),
-    "send_many(destination)": call(lambda d, v: d.client.send_many([(v, b"x")]), NAME),
-    "send_many(body)": call(lambda d, v: d.client.send_many([("/queue/a", v)]), [*BODY, None]),
-    "send_many(headers)": call(lambda d, v: d.client.send_many([("/queue/a", b"x", v)]), [v for v in HEADERS if v]),
-    "send_many(receipt_every)": call(
-        lambda d, v: d.client.send_many([("/queue/a", b"x")], receipt_every=v), ["a", 1.5, -1, None, []]
-    ),
-    "send_many(timeout)": call(lambda d, v: d.client.send_many([("/queue/a", b"x")], timeout=v), SECONDS),
-    "send_many(transaction)": call(lambda d, v: d.client.send_many([("/queue/a", b"x")], transaction=v), OBJECT[1:]),
-    "transaction(timeout)": call(lambda d, v: d.client.transaction(timeout=v), SECONDS),
-    "transaction.send(headers)": call(lambda d, v: d.transaction.send("/queue/a", b"x", v), HEADERS),
-    "transaction.send(timeout)": call(lambda d, v: d.transaction.send("/queue/a", b"x", timeout=v), SECONDS),
-    "transaction.ack": call(lambda d, v: d.transaction.ack(v), OBJECT),
-    "transaction.nack": call(lambda d, v: d.transaction.nack(v), OBJECT),
-    "transaction.commit": call(lambda d, v: d.transaction.commit(v), SECONDS),
-    "transaction.abort": call(lambda d, v: d.transaction.abort(timeout=v), SECONDS),
-    "subscribe(destination)": subscribe("destination", NAME),
-    "subscribe(id)": subscribe("id", [*TEXT, "kept"]),
-    "subscribe(selector)": subscribe("selector", TEXT),
-    "subscribe(durable)": subscribe("durable", TEXT),
-    "subscribe(headers)": subscribe("headers", SUBSCRIBED),
-    "subscribe(headers, unconfirmed)": subscribe("headers", SUBSCRIBED, confirm=False),
-    "subscribe(ack)": subscribe("ack", [mode for mode in MODE if mode is not None]),
-    "subscribe(prefetch)": subscribe("prefetch", NUMBER),
-    "subscribe(timeout)": subscribe("timeout", SECONDS),
-    "subscribe(handler)": subscribe("handler", FUNCTION),
-    "subscribe(on_error)": subscribe("on_error", POLICY, handler=print),
-    "subscribe(concurrency)": subscribe("concurrency", [*NUMBER, 10_001], handler=print),
-    "subscribe(key)": subscribe("key", FUNCTION, handler=print, concurrency=2),
-    "subscribe(attempts)": subscribe("attempts", [None, *NUMBER, 10_001], handler=print),
-    "subscribe(give_up)": subscribe("give_up", ["no", 5, None, [ValueError], (5,)], handler=print),
-    "on_message(destination)": call(lambda d, v: d.client.on_message(v)(print), NAME),
-    "on_message()(handler)": call(lambda d, v: d.client.on_message("/queue/a")(v), [None, *FUNCTION]),
-    "receive(destination)": call(lambda d, v: d.client.receive(v), NAME),
-    "receive(headers)": call(lambda d, v: d.client.receive("/queue/a", selector="a", headers=v), SUBSCRIBED[:-2]),
-    "receive(selector)": call(lambda d, v: d.client.receive("/queue/a", selector=v), TEXT),
-    "receive(id)": call(lambda d, v: d.client.receive("/queue/a", id=v), TEXT),
-    "receive(ack)": call(lambda d, v: d.client.receive("/queue/a", ack=v), MODE),
-    "receive(timeout)": call(lambda d, v: d.client.receive("/queue/a", timeout=v), SECONDS),
-    "message.ack(headers)": call(lambda d, v: d.message.ack(v), [*HEADERS, {"id": "x"}]),
-    "message.ack(timeout)": call(lambda d, v: d.message.ack(receipt=True, timeout=v), SECONDS),
-    "message.nack(timeout)": call(lambda d, v: d.message.nack(receipt=True, timeout=v), SECONDS),
-    "message.reply(headers)": call(lambda d, v: d.message.reply(b"x", v), HEADERS),
-    "message.reply(body)": call(lambda d, v: d.message.reply(v), [*BODY, None]),
-    "subscription.get(timeout)": call(lambda d, v: d.kept.get(v), SECONDS),
-    "subscription.take(most)": call(lambda d, v: d.kept.take(v), ["x", [], None, b"1"]),
-    "subscription.take(timeout)": call(lambda d, v: d.kept.take(1, v), SECONDS),
-    "subscription.unsubscribe(timeout)": call(lambda d, v: d.kept.unsubscribe(timeout=v), SECONDS),
-    "subscription.join(timeout)": call(lambda d, v: d.kept.join(v), SECONDS),
-    "wait_connected(timeout)": call(lambda d, v: d.client.wait_connected(v), SECONDS),
-    "ping(timeout)": call(lambda d, v: d.client.ping(v), SECONDS),
-    "drain(timeout)": call(lambda d, v: d.client.drain(v), SECONDS),
-    "close(timeout)": call(lambda d, v: d.client.close(v), SECONDS),
-}
+    ([*BODY, None], [lambda d, v: d.client.send_many([("/queue/a", v)])]),
+    (ENCODING, [call(f"client.{name}", "/queue/a", b"x", odd="content_encoding") for name in SENDS]),
+    ([True], [call("client.send", "/queue/a", b"x", odd="resend")]),
+    (["x", -1, 1.5, True], [call("client.send", "/queue/a", [b"x"], odd="length")]),
+    ([5, [5], [("a",)], [("a", b"x", {}, 1)]], [call("client.send_many", odd="messages")]),
+    ([[Frame("ACK", {"id": "x"})], [Frame("SEND", {"x": "y"})]], [call("client.send_many", odd="messages")]),
+    (["a", 1.5, -1, None, []], [call("client.send_many", [("/queue/a", b"x")], odd="receipt_every")]),
+    (OBJECT[1:], [call("client.send_many", [("/queue/a", b"x")], odd="transaction")]),
+    (OBJECT, [call("transaction.ack", odd="message"), call("transaction.nack", odd="message")]),
+    (TEXT, [subscribes("selector"), subscribes("durable"), subscribes("id")]),
+    (TEXT, [call("client.receive", "/queue/a", odd="selector"), call("client.receive", "/queue/a", odd="id")]),
+    (["kept"], [subscribes("id")]),
+    (MODE, [call("client.receive", "/queue/a", odd="ack")]),
+    ([mode for mode in MODE if mode is not None], [subscribes("ack")]),
+    (NUMBER, [subscribes("prefetch")]),
+    ([*NUMBER, 10_001], [subscribes("concurrency", handler=print), subscribes("attempts", handler=print)]),
+    ([None], [subscribes("attempts", handler=print), lambda d, v: d.client.on_message("/queue/a")(v)]),
+    (FUNCTION, [subscribes("handler"), subscribes("key", handler=print, concurrency=2)]),
+    (FUNCTION, [lambda d, v: d.client.on_message("/queue/a")(v)]),
+    (POLICY, [subscribes("on_error", handler=print)]),
+    (["no", 5, None, [ValueError], (5,)], [subscribes("give_up", handler=print)]),
+    (["x", [], None, b"1"], [call("kept.take", odd="most")]),
+]
 KINDS = {"sync": stomp.Client, "async": stomp.AsyncClient}
 
 
@@ -254,10 +228,10 @@ def test_each_odd_argument(kind, state, impatient):
     """In each state; the thread has the code of the event loop."""
     driven = Driven(KINDS[kind]).prepare()
     driven.enter(state)
-    for name, works in CALLS.items():
-        for work in works:
+    for row, (values, works) in enumerate(CALLS):
+        for work, value in itertools.product(works, values):
             before = driven.account()
             with pytest.raises((TypeError, ValueError, stomp.StompError)):
-                driven.wait_for(work(driven))
-            assert driven.account() == before, (name, works.index(work))
+                driven.wait_for(work(driven, value))
+            assert driven.account() == before, (row, works.index(work), value)
     driven.survives()

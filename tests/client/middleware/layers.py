@@ -19,10 +19,8 @@ class Notes(Middleware):
     """
 
     def __init__(self, name="a", notes=None, **actions):
-        self.name = name
-        self.notes = [] if notes is None else notes
-        self.events = []
-        self.actions = actions
+        self.name, self.actions = name, actions
+        self.notes, self.events = [] if notes is None else notes, []
 
     @contextlib.contextmanager
     def _around(self, place, event):
@@ -71,8 +69,3 @@ class AsyncNotes(AsyncMiddleware):
 def layer_for(shell, *args, **actions):
     """Middleware of the kind for which a shell is known: for asyncio one that awaits."""
     return (Notes if shell.name == "sync" else AsyncNotes)(*args, **actions)
-
-
-def stamp(event):
-    """Add a header, which shows how often a message passed."""
-    event.headers.add("stamp", "1")

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
 import re
-import sys
 from pathlib import Path
 
 import pytest
@@ -21,7 +19,6 @@ from prometheus_client.parser import text_string_to_metric_families
 import stompcodec.client as stomp
 from stompcodec.client.middleware import Destinations
 from stompcodec.client.middleware.prometheus import Prometheus
-from stompcodec.errors import MissingExtraError
 
 PAGE = Path(__file__).parents[3] / "docs" / "tracing.md"
 
@@ -34,12 +31,8 @@ def registry():
 def value(registry, name, *labels):
     """One number, found by the values of its labels."""
     samples = [each for metric in registry.collect() for each in metric.samples]
-    found = [
-        each.value
-        for each in samples
-        if each.name == f"stompcodec_client_{name}" and set(labels) <= set(each.labels.values())
-    ]
-    return sum(found)
+    named = [each for each in samples if each.name == f"stompcodec_client_{name}"]
+    return sum(each.value for each in named if set(labels) <= set(each.labels.values()))
 
 
 def test_each_step_is_counted(shell, broker, queue, registry):
@@ -68,6 +61,17 @@ def test_each_step_is_counted(shell, broker, queue, registry):
         ("settled_messages_total", queue, "nack", "ok"): 1,
     }
     assert {key: value(registry, *key) for key in expected} == expected
+
+
+def test_the_size_of_a_streamed_body_is_told_to_counters_and_spans(shell, broker, queue, registry):
+    telemetry = pytest.importorskip("client.middleware.test_otel").Telemetry()
+    client = shell.connect(broker.url, middleware=[telemetry.layer, Prometheus(registry)], stream_over=4096)
+    client.send(queue, iter([bytes(3000)] * 2), receipt=True)
+    with client.subscribe(queue, ack="client-individual").get(patience(10)).processing() as message:
+        assert (message.is_streamed, "traceparent" in message.headers) == (True, True)
+    sizes = [(each.name.split()[0], each.attributes.get("messaging.message.body.size")) for each in telemetry.spans()]
+    assert sizes == [("send", 6000), ("receive", 6000), ("process", 6000), ("ack", None)]
+    assert [value(registry, f"{name}_bytes_total", queue) for name in ("sent", "received")] == [6000, 6000]
 
 
 def test_errors_are_counted(broker, registry):
@@ -106,10 +110,3 @@ def test_prometheus_reads_it(broker, registry):
         counters = {name for name in told if name.endswith("_total")}
         ours = {name for name in names if not name.endswith("_created")}  # the library's own, beside each
         assert {name.removesuffix("_total") for name in counters} | (told - counters) == ours
-
-
-def test_without_the_package_the_error_names_the_extra(monkeypatch):
-    monkeypatch.setitem(sys.modules, "prometheus_client", None)
-    monkeypatch.delitem(sys.modules, "stompcodec.client.middleware.prometheus")
-    with pytest.raises(MissingExtraError, match=r"stompcodec\[metrics\]"):
-        importlib.import_module("stompcodec.client.middleware.prometheus")

@@ -1,30 +1,72 @@
-"""Every way to send, receive and settle passes the middleware, once, in its order, with both shells."""
+"""Every way to send, receive and settle passes the middleware, once, in its order, with both shells; and what becomes
+of a message when middleware raises, as docs/middleware.md says.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import importlib
 import itertools
-import threading
+import logging
+import re
+import sys
+import time
+from pathlib import Path
 
 import pytest
 from client.feeding import wait_for
-from client.middleware.layers import AsyncNotes, Notes, layer_for, stamp
+from client.middleware.layers import AsyncNotes, Notes, layer_for
 from client.shells import QUICK, Seen
 from patience import patience
 
 import stompcodec.client as stomp
 from stompcodec import Frame
-from stompcodec.client.middleware import PLACES
+from stompcodec.client.headers import REQUEST
+from stompcodec.client.middleware import FIXED, PLACES, AsyncMiddleware, EditableHeaders
+from stompcodec.errors import MissingExtraError
+
+PAGE = Path(__file__).parents[3] / "docs" / "middleware.md"
+LARGE = bytes(range(256)) * 64
 
 
-def transacted(client, queue):
+class Refused(Exception):
+    """What middleware raises here."""
+
+
+def refuse(event):
+    raise Refused("no")
+
+
+def refuse_bad(event):
+    if event.message.body == b"bad":
+        raise Refused("no")
+
+
+def stamp(event):
+    """Add a header, which shows how often a message passed."""
+    event.headers.add("stamp", "1")
+
+
+def change(event):
+    event.headers["seen"] = "yes"
+    event.body = event.body.upper() + b"!"
+
+
+def subscribed(client, peer, *bodies, **options):
+    """A subscription, for which these bodies come."""
+    subscription = client.subscribe("/queue/a", ack="client-individual", id="1", **options)
+    for body in bodies:
+        peer.deliver("1", body)
+    return subscription
+
+
+def in_transaction(client, work):
     with client.transaction() as transaction:
-        transaction.send(queue, b"body")
+        work(transaction)
 
 
-def many_transacted(client, queue):
-    with client.transaction() as transaction:
-        client.send_many([(queue, b"body")], transaction=transaction)
-
+# ---- send ----
 
 SENDS = {
     "plain": lambda client, queue: client.send(queue, b"body"),
@@ -36,39 +78,173 @@ SENDS = {
     "many, text": lambda client, queue: client.send_many([(queue, "body", {"a": "b"})]),
     "many, frames": lambda client, queue: client.send_many([Frame("SEND", {"destination": queue}, b"body")]),
     "many, resend": lambda client, queue: client.send_many([(queue, b"body")], resend=True),
-    "transaction": transacted,
-    "many, transaction": many_transacted,
+    "transaction": lambda client, queue: in_transaction(client, lambda t: t.send(queue, b"body")),
+    "many, transaction": lambda client, queue: in_transaction(
+        client, lambda t: client.send_many([(queue, b"body")], transaction=t)
+    ),
 }
 
 
 @pytest.mark.parametrize("way", SENDS)
 def test_what_is_sent_passes_once(shell, broker, queue, way):
-    layer = layer_for(shell, before_send=stamp)
+    layer, is_many = layer_for(shell, before_send=stamp), way.startswith("many")
     client = shell.connect(broker.url, middleware=[layer])
     SENDS[way](client, queue)
     message = shell.connect(broker.url).subscribe(queue).get(patience(10))
     assert (message.body, message.headers.getall("stamp")) == (b"body", ["1"])
     (event,) = layer.of("send")
-    assert (event.destination, event.body) == (queue, b"body")
-    assert event.by == ("many" if way.startswith("many") else "send")
-    assert (event.transaction is not None) is ("transaction" in way)
-    assert (event.batch is not None) is way.startswith("many")
-    assert event.is_text is ("text" in way)
-    assert layer.notes.count("a>send_many") == way.startswith("many")
-    if event.batch is not None:
-        assert event.batch.messages == 1
+    assert (event.destination, event.body, event.is_text) == (queue, b"body", "text" in way)
+    assert (event.by, event.transaction is not None) == ("many" if is_many else "send", "transaction" in way)
+    assert (layer.notes.count("a>send_many"), event.batch and event.batch.messages) == (is_many, 1 if is_many else None)
+
+
+STREAMED = {
+    "send": lambda client, queue, source: client.send(queue, source, {"x": "1"}, receipt=True),
+    "without receipt": lambda client, queue, source: client.send(queue, source, {"x": "1"}),
+    "for receipt": lambda client, queue, source: client.send_for_receipt(queue, source, {"x": "1"}).wait(),
+    "transaction": lambda client, queue, source: in_transaction(client, lambda t: t.send(queue, source, {"x": "1"})),
+}
+
+
+@pytest.mark.parametrize("way", STREAMED)
+def test_a_streamed_body_can_be_measured_and_left(shell, broker, queue, tmp_path, way):
+    def look(event):
+        assert (event.is_streamed, event.size, event.by) == (True, len(LARGE), "send")
+        assert (event.receipt, event.transaction is None) == (way in ("send", "for receipt"), way != "transaction")
+        with pytest.raises(stomp.LocalProtocolError, match="streamed"):
+            event.body  # noqa: B018
+        event.headers["x"] = "2"
+
+    (tmp_path / "body").write_bytes(LARGE)
+    layer = layer_for(shell, before_send=look)
+    client = shell.connect(broker.url, middleware=[layer])
+    for source in (tmp_path / "body", iter([LARGE[:5], LARGE[5:]])):
+        STREAMED[way](client, queue, source)
+    subscription = client.subscribe(queue)
+    for _ in range(2):
+        message = subscription.get(patience(10))
+        assert (message.body, message.headers["x"]) == (LARGE, "2")
+    assert layer.steps.count("a<send") == 2
+
+
+@pytest.mark.parametrize("step", ["before_send", "after_receive"])
+def test_a_streamed_body_can_be_replaced_or_refused(shell, broker, queue, tmp_path, step):
+    def replace(event):
+        event.body = b"short"
+        assert (event.is_streamed, event.size, event.body) == (False, 5, b"short")
+        if "bad" in event.headers:
+            refuse(event)
+
+    (tmp_path / "body").write_bytes(LARGE)
+    client = shell.connect(broker.url, middleware=[layer_for(shell, **{step: replace})], stream_over=4096)
+    client.send(queue, tmp_path / "body", receipt=True)
+    with client.subscribe(queue) as subscription:
+        message = subscription.get(patience(10))
+    with message.open() as reader:
+        assert (message.is_streamed, message.body, message.size, reader.read()) == (False, b"short", 5, b"short")
+    if step == "before_send":
+        assert message.headers["content-length"] == "5"
+        with (tmp_path / "body").open("rb") as file, pytest.raises(Refused):
+            client.send(queue, file, {"bad": "1"})
+        assert (client.epoch, client.receive(queue)) == (1, None)
+
+
+@pytest.mark.parametrize(("step", "receipt"), [("before_send", False), ("before_send", True), ("after_send", True)])
+def test_send_raises_it_and_sent_nothing_if_it_came_before(shell, broker, queue, step, receipt):
+    notes = []
+    outer = Notes("outer", notes)
+    client = shell.connect(broker.url, middleware=[outer, layer_for(shell, "inner", notes, **{step: refuse})])
+    with pytest.raises(Refused):
+        client.send(queue, b"body", receipt=receipt)
+    assert outer.steps[-1] == "outer!send Refused"
+    assert client.ping(patience(10)) > 0  # the connection goes on, behind what was sent
+    assert (client.receive(queue) is None) is (step == "before_send")
+
+
+def test_send_many_names_the_message(shell, broker, queue):
+    layer = layer_for(shell, before_send=lambda event: event.body == b"2" and refuse(event))
+    client = shell.connect(broker.url, middleware=[layer])
+    with pytest.raises(stomp.SendManyError, match="message 2 cannot be written: no") as info:
+        client.send_many([(queue, b"%d" % number) for number in range(5)], receipt_every=1)
+    assert isinstance(info.value.reason, Refused)
+    assert [info.value.outcome(number) for number in range(5)] == ["accepted"] * 2 + ["unwritable"] + ["unsent"] * 2
+    client = shell.connect(broker.url, middleware=[layer_for(shell, before_send_many=refuse)])
+    with pytest.raises(Refused):
+        client.send_many([(queue, b"1")])
+
+
+def test_send_sees_the_brokers_error_and_may_replace_it(shell, peer):
+    class Translating(stomp.Middleware):
+        @contextlib.contextmanager
+        def send(self, event):
+            try:
+                yield
+            except stomp.RejectedError as error:
+                raise PermissionError("not allowed") from error
+
+    layer = layer_for(shell)
+    peer.rules["SEND"] = lambda side, frame: side.error(frame)
+    client = shell.connect(peer.url, middleware=[Translating(), layer])
+    with pytest.raises(PermissionError, match="not allowed"):
+        client.send("/queue/a", b"body", receipt=True)
+    assert layer.steps[-1] == "a!send RejectedError"
+
+
+def test_a_message_that_is_sent_again_passes_once(shell, peer):
+    layer = layer_for(shell, before_send=stamp)
+    peer.rules["SEND"] = lambda side, frame: side.close() if side.number == 1 else side.receipt(frame)
+    shell.connect(peer.url, middleware=[layer], reconnect=QUICK).send("/queue/a", b"body", receipt=True, resend=True)
+    first, second = peer.got("SEND")
+    assert first.headers.pairs() == second.headers.pairs()
+    assert first.headers.getall("stamp") == ["1"]
+    assert [note for note in layer.notes if note.endswith("send")] == ["a>send", "a<send"]
+    wait_for(lambda: [note for note in layer.notes if "connect" in note] == ["a>connect", "a<connect"] * 2)
+
+
+# ---- receive ----
+
+
+def take(subscription):
+    messages = []
+    while len(messages) < 3:
+        messages += subscription.take(3, patience(10))
+    return messages
+
+
+#: The ways to take messages of a subscription.
+TAKES = {
+    "get": lambda subscription: [subscription.get(patience(10)) for _ in range(3)],
+    "iteration": lambda subscription: list(itertools.islice(subscription, 3)),
+    "take": take,
+}
+
+
+@pytest.mark.parametrize("way", [*TAKES, "receive"])
+def test_what_is_received_passes_once(shell, broker, queue, way):
+    layer = layer_for(shell, after_receive=change)
+    client = shell.connect(broker.url, middleware=[layer])
+    client.send_many([(queue, b"%d" % number) for number in range(3)])
+    if way == "receive":
+        messages = [client.receive(queue) for _ in range(3)]
+        assert client.receive(queue) is None
+    else:
+        messages = TAKES[way](client.subscribe(queue, ack="client-individual"))
+        messages[0].ack()  # it still knows how
+    assert [(message.body, message.headers["content-length"]) for message in messages] == [
+        (b"%d!" % number, "2") for number in range(3)
+    ]
+    assert {message.get("seen") for message in messages} == {"yes"}
+    assert [each.by for each in layer.of("receive")] == ["receive" if way == "receive" else "taken"] * 3
 
 
 def test_requests_and_replies_pass(shell, broker, queue):
-    asking, answering = (layer_for(shell, before_send=stamp) for _ in range(2))
-    seen = Seen()
-    service = shell.connect(broker.url, middleware=[answering])
+    asking, answering, seen = *(layer_for(shell, before_send=stamp) for _ in range(2)), Seen()
 
     def answer(message):
         seen.add(message.headers.getall("stamp"))
         message.reply(b"answer")
 
-    service.subscribe(queue, handler=shell.handler(answer))
+    shell.connect(broker.url, middleware=[answering]).subscribe(queue, handler=shell.handler(answer))
     reply = shell.connect(broker.url, middleware=[asking]).request(queue, b"?", patience(10))
     assert (reply.body, reply.headers.getall("stamp"), seen.wait(1)) == (b"answer", ["1"], [["1"]])
     assert asking.steps == ["a>send", "a<send", "a>receive", "a<receive"]
@@ -76,59 +252,121 @@ def test_requests_and_replies_pass(shell, broker, queue):
     assert [each.by for each in answering.of("send")] == ["reply"]
 
 
-def takes(subscription):
-    taken = []
-    while len(taken) < 3:
-        taken += subscription.take(3, patience(10))
-    return taken
+@pytest.mark.parametrize("step", ["before_receive", "after_receive"])
+def test_a_message_that_receive_refuses_is_refused_and_the_next_one_comes(shell, peer, caplog, step):
+    peer.server = "stompcodec/1"  # an unknown broker gets no NACK
+    layer = layer_for(shell, **{step: refuse_bad})
+    subscription = subscribed(shell.connect(peer.url, middleware=[layer]), peer, b"bad", b"good")
+    with caplog.at_level(logging.ERROR, "stompcodec.client"):
+        assert subscription.get(patience(10)).body == b"good"
+    peer.wait(lambda peer: peer.got("NACK", id="m1"))
+    assert "middleware refused a message of /queue/a" in caplog.text
+    assert layer.notes.count("a>settle") == 1
 
 
-#: The ways to take messages.
-TAKES = {
-    "get": lambda subscription: [subscription.get(patience(10)) for _ in range(3)],
-    "iteration": lambda subscription: list(itertools.islice(subscription, 3)),
-    "take": takes,
-}
+def test_get_ends_in_time_while_each_message_is_refused(shell, peer):
+    """There is always a next one, as from a broker that delivers what is refused again."""
+    late = time.monotonic() + patience(5)
+
+    def refuse_for_long(event):
+        if time.monotonic() < late:
+            for _ in range(2):
+                peer.deliver("1", b"bad")
+            refuse(event)
+
+    client = shell.connect(peer.url, middleware=[layer_for(shell, after_receive=refuse_for_long)])
+    assert subscribed(client, peer, *[b"bad"] * 20).get(0.1) is None
+    assert time.monotonic() < late
 
 
-def change(event):
-    event.headers["seen"] = "yes"
-    event.body = event.body.upper() + b"!"
+@pytest.mark.parametrize(("on_error", "command"), [("nack", "NACK"), ("ack", "ACK"), ("stop", None)])
+def test_with_a_handler_its_policy_decides(shell, peer, on_error, command):
+    peer.server, seen = "stompcodec/1", Seen()  # an unknown broker gets no NACK
+    client = shell.connect(peer.url, middleware=[layer_for(shell, after_receive=refuse_bad)])
+    handler = seen.handler(shell)
+    subscription = subscribed(client, peer, b"bad", handler=handler, on_error=on_error, attempts=1)
+    if command is None:
+        with pytest.raises(Refused):
+            subscription.join(patience(10))
+        peer.wait(lambda peer: peer.got("UNSUBSCRIBE"))
+        return
+    peer.deliver("1", b"good")
+    assert seen.wait(1) == [b"good"]
+    peer.wait(lambda peer: peer.got(command, id="m1"))
 
 
-@pytest.mark.parametrize("way", TAKES)
-def test_what_is_received_passes_once(shell, broker, queue, way):
-    layer = layer_for(shell, after_receive=change)
-    client = shell.connect(broker.url, middleware=[layer])
-    client.send_many([(queue, b"%d" % number) for number in range(3)])
-    messages = TAKES[way](client.subscribe(queue, ack="client-individual"))
-    assert [message.body for message in messages] == [b"0!", b"1!", b"2!"]
-    assert [message.headers["content-length"] for message in messages] == ["2"] * 3
-    assert {message.get("seen") for message in messages} == {"yes"}
-    assert [each.by for each in layer.of("receive")] == ["taken"] * 3
-    messages[0].ack()  # it still knows how
+def test_request_and_receive_raise_it(shell, broker, queue):
+    shell.connect(broker.url).subscribe(queue, handler=shell.handler(lambda message: message.reply(b"bad")))
+    client = shell.connect(broker.url, middleware=[layer_for(shell, after_receive=refuse_bad)])
+    with pytest.raises(Refused):
+        client.request(queue, b"?", patience(10))
+    client.send(f"{queue}-one", b"bad", receipt=True)
+    with pytest.raises(Refused):
+        client.receive(f"{queue}-one")
 
 
-def test_receive_passes(shell, broker, queue):
-    layer = layer_for(shell, after_receive=change)
-    client = shell.connect(broker.url, middleware=[layer])
-    client.send(queue, b"a", receipt=True)
-    assert client.receive(queue).body == b"A!"
-    assert client.receive(queue) is None
-    assert [each.by for each in layer.of("receive")] == ["receive"]
+def test_a_message_whose_taking_was_cancelled_comes_again(broker, queue):
+    started, goes_on = asyncio.Event(), asyncio.Event()
+
+    class Slow(AsyncMiddleware):
+        @contextlib.asynccontextmanager
+        async def receive(self, event):
+            started.set()
+            await goes_on.wait()
+            yield
+
+    async def main():
+        async with stomp.connect_async(broker.url, middleware=[Slow()]) as client:
+            await client.send_many([(queue, b"1"), (queue, b"2")])
+            subscription = client.subscribe(queue, ack="client-individual")
+            task = asyncio.create_task(subscription.get())
+            await started.wait()
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            goes_on.set()
+            return [(await subscription.get(patience(10))).body for _ in range(2)]
+
+    assert asyncio.run(main()) == [b"1", b"2"]
+
+
+@pytest.mark.parametrize("headers", [{}, {"odd:\n": "a\\b\r"}])
+def test_headers_of_a_body_in_a_file_can_be_changed(shell, broker, queue, headers):
+    def look(event):
+        assert (event.is_streamed, event.size) == (True, len(LARGE))
+        with pytest.raises(stomp.LocalProtocolError, match="in a file"):
+            event.body  # noqa: B018
+        event.headers["seen"] = "yes"
+        assert event.message.reader().read() == LARGE
+
+    layer = layer_for(shell, after_receive=look)
+    client = shell.connect(broker.url, middleware=[layer], stream_over=4096)
+    expected = {**headers, "seen": "yes", "content-length": str(len(LARGE))}
+    with client.subscribe(queue, ack="client-individual") as subscription:
+        for _ in range(2):
+            client.send(queue, LARGE, headers, receipt=True)
+            message = subscription.get(patience(10))
+            assert {name: message.headers[name] for name in expected} == expected
+            with message.open() as reader:
+                assert (message.is_streamed, message.size, reader.read()) == (True, len(LARGE), LARGE)
+            message.ack(receipt=True)
+        inner = subscription if shell.name == "sync" else subscription.target
+        inbound = inner.link.core.inbound
+        assert (inner.streamed, inner.inbox_octets, inbound.backlog, inbound.backlog_octets) == (0, 0, 0, 0)
+    assert layer.steps.count("a<receive") == 2
+
+
+# ---- process and settle ----
 
 
 def test_a_handler_is_inside_of_process_and_its_ack_behind(shell, broker, queue):
-    done = threading.Event()
-    layer = layer_for(shell, after_receive=change, after_settle=lambda event: done.set())
+    layer, seen = layer_for(shell, after_receive=change), Seen()
     client = shell.connect(broker.url, middleware=[layer])
-    seen = Seen()
     client.send(queue, b"a", receipt=True)
     layer.notes.clear()
-    layer.events.clear()
-    client.subscribe(queue, ack="client-individual", handler=shell.handler(lambda message: seen.add(message.body)))
+    client.subscribe(queue, ack="client-individual", handler=seen.handler(shell))
     assert seen.wait(1) == [b"A!"]
-    assert done.wait(patience(10))
+    wait_for(lambda: layer.of("settle"))
     assert layer.steps[:5] == ["a>receive", "a<receive", "a>process", "a<process", "a>settle"]
     assert [layer.of(place)[0].by for place in ("receive", "process")] == ["handler"] * 2
     assert layer.of("settle")[0].command == "ACK"
@@ -139,22 +377,14 @@ def in_block(client, message):
         pass
 
 
-def in_transaction(command):
-    def settle(client, message):
-        with client.transaction() as transaction:
-            getattr(transaction, command)(message)
-
-    return settle
-
-
 SETTLES = {
     "ack": ("ACK", lambda client, message: message.ack()),
     "ack, receipt": ("ACK", lambda client, message: message.ack(receipt=True)),
     "ack, headers": ("ACK", lambda client, message: message.ack({"mine": "1"})),
     "nack": ("NACK", lambda client, message: message.nack()),
     "block": ("ACK", in_block),
-    "transaction, ack": ("ACK", in_transaction("ack")),
-    "transaction, nack": ("NACK", in_transaction("nack")),
+    "transaction, ack": ("ACK", lambda client, message: in_transaction(client, lambda t: t.ack(message))),
+    "transaction, nack": ("NACK", lambda client, message: in_transaction(client, lambda t: t.nack(message))),
 }
 
 
@@ -163,68 +393,65 @@ def test_what_is_settled_passes_once(shell, peer, way):
     command, settle = SETTLES[way]
     layer = layer_for(shell, before_settle=stamp)
     client = shell.connect(peer.url, middleware=[layer])
-    subscription = client.subscribe("/queue/a", ack="client-individual", id="1")
-    peer.deliver("1", b"body")
-    message = subscription.get(patience(10))
+    message = subscribed(client, peer, b"body").get(patience(10))
     settle(client, message)
-    message_again = layer.notes.count("a>settle")
+    assert layer.notes.count("a>settle") == 1
     if command == "ACK":
         message.ack()  # again: does nothing, and passes nothing
     peer.wait(lambda peer: peer.got(command))
-    (frame,) = peer.got(command)
+    (frame,), (event,) = peer.got(command), layer.of("settle")
     assert frame.headers.getall("stamp") == ["1"]
     assert frame.get("mine") == ("1" if way == "ack, headers" else None)
-    assert (message_again, layer.notes.count("a>settle")) == (1, 1)
-    (event,) = layer.of("settle")
     assert (event.command, event.receipt) == (command, way == "ack, receipt")
     assert (event.transaction is not None) is way.startswith("transaction")
     assert layer.notes.count("a>process") == (way == "block")
 
 
-def test_the_first_is_the_outermost_everywhere(shell, broker, queue):
-    notes = []
-    layers = [layer_for(shell, name, notes) for name in "ab"]
-    if shell.name == "async":
-        layers[1] = Notes("b", notes)  # both kinds in one list
-    client = shell.connect(broker.url, middleware=layers)
-    client.send_many([(queue, b"1")])
-    subscription = client.subscribe(queue, ack="client-individual")
-    with subscription.get(patience(10)).processing():
-        notes.append("inside")
-    wait_for(lambda: "a<connect" in notes)
-    found = [note for note in notes if note != "inside"]
-    for place in PLACES:
-        mine = [note for note in found if note.endswith(place)]
-        assert mine == [f"a>{place}", f"b>{place}", f"b<{place}", f"a<{place}"], place
-    assert notes.index("b>process") < notes.index("inside") < notes.index("b<process") < notes.index("a>settle")
+class Calm(stomp.Middleware):
+    """Suppresses each error."""
+
+    @contextlib.contextmanager
+    def _around(self, event):
+        with contextlib.suppress(Exception):
+            yield
+
+    send = process = settle = receive = _around
 
 
-def test_a_message_that_is_sent_again_passes_once(shell, peer):
-    layer = layer_for(shell, before_send=stamp)
-    peer.rules["SEND"] = lambda side, frame: side.close() if side.number == 1 else side.receipt(frame)
-    client = shell.connect(peer.url, middleware=[layer], reconnect=QUICK)
-    client.send("/queue/a", b"body", receipt=True, resend=True)
-    first, second = peer.got("SEND")
-    assert first.headers.pairs() == second.headers.pairs()
-    assert first.headers.getall("stamp") == ["1"]
-    assert [note for note in layer.notes if note.endswith("send")] == ["a>send", "a<send"]
-    wait_for(lambda: [note for note in layer.notes if "connect" in note] == ["a>connect", "a<connect"] * 2)
+def test_only_process_may_suppress_an_error_and_the_message_is_acknowledged(shell, peer):
+    """Else `send` would return as if the message had been sent."""
+    client = shell.connect(peer.url, middleware=[Calm(), layer_for(shell, before_send=refuse)])
+    subscribed(client, peer, b"body", handler=shell.handler(refuse))
+    peer.wait(lambda peer: peer.got("ACK", id="m1"))
+    other = client.subscribe("/queue/b", ack="client-individual", id="2")
+    peer.deliver("2", b"body")
+    with other.get(patience(10)).processing():
+        raise Refused
+    peer.wait(lambda peer: len(peer.got("ACK")) == 2)
+    with pytest.raises(Refused):
+        client.send("/queue/a", b"body")
 
 
-def test_a_message_that_comes_again_passes_again(shell, peer):
-    layer = layer_for(shell)
-    client = shell.connect(peer.url, middleware=[layer], reconnect=QUICK)
-    subscription = client.subscribe("/queue/a", ack="client-individual", id="1")
-    peer.deliver("1", b"1")
-    stale = subscription.get(patience(10))
-    peer.cut()
-    peer.wait(lambda peer: len(peer.sides) == 2 and peer.sides[1].subscriptions)
-    peer.deliver("1", b"1", redelivered="true")
-    assert subscription.get(patience(10)).redelivered
-    assert layer.notes.count("a>receive") == 2
-    with pytest.raises(stomp.StaleAckError):
-        stale.ack()
-    assert layer.steps[-1] == "a!settle StaleAckError"
+@pytest.mark.parametrize("step", ["before_settle", "after_settle"])
+def test_ack_raises_it(shell, peer, step):
+    client = shell.connect(peer.url, middleware=[layer_for(shell, **{step: refuse})])
+    message = subscribed(client, peer, b"body").get(patience(10))
+    with pytest.raises(Refused):
+        message.ack()
+    client.ping(patience(10))
+    assert len(peer.got("ACK")) == (step == "after_settle")
+
+
+def test_behind_a_handler_it_is_logged(shell, peer, caplog):
+    client, seen = shell.connect(peer.url, middleware=[layer_for(shell, before_settle=refuse)]), Seen()
+    with caplog.at_level(logging.WARNING, "stompcodec.client"):
+        subscribed(client, peer, b"1", b"2", handler=seen.handler(shell))
+        assert seen.wait(2) == [b"1", b"2"]  # the worker goes on
+    assert "not settled: no" in caplog.text
+    assert peer.got("ACK") == []
+
+
+# ---- connect ----
 
 
 def test_connect_adds_headers_and_sees_connected(shell, peer):
@@ -238,6 +465,51 @@ def test_connect_adds_headers_and_sees_connected(shell, peer):
     wait_for(lambda: layer.notes == ["a>connect", "a<connect"])
     assert layer.of("connect")[0].server.headers["server"] == "test/1"
     assert client.options.headers == {"plain": "1"}
+
+
+def test_connect_raises_it_with_the_first_attempt(shell, peer):
+    """It sees a refused login, too."""
+    with pytest.raises(stomp.ConnectionLostError, match="no") as info:
+        shell.connect(peer.url, middleware=[layer_for(shell, before_connect=refuse)])
+    assert isinstance(info.value.__cause__, Refused)
+    assert peer.got("CONNECT") == []
+    layer = layer_for(shell)
+    peer.rules["CONNECT"] = lambda side, frame: side.error(frame)
+    with pytest.raises(stomp.RejectedError):
+        shell.connect(peer.url, middleware=[layer])
+    wait_for(lambda: layer.notes == ["a>connect", "a!connect RejectedError"])
+
+
+def test_later_attempts_are_made_again_and_an_error_behind_connected_is_logged(shell, peer, caplog):
+    def refuse_second(event):
+        if len(layer.of("connect")) == 2:
+            refuse(event)
+
+    layer = layer_for(shell, before_connect=refuse_second, after_connect=refuse)
+    client = shell.connect(peer.url, middleware=[layer], reconnect=QUICK)
+    peer.cut()
+    peer.wait(lambda peer: len(peer.got("CONNECT")) == 2)
+    client.wait_connected(patience(10))
+    assert len(layer.of("connect")) == 3
+    client.send("/queue/a", b"body", receipt=True)
+    wait_for(lambda: "middleware failed after the attempt to connect" in caplog.text)
+
+
+# ---- which layers, in which order ----
+
+
+def test_the_first_is_the_outermost_everywhere(shell, broker, queue):
+    notes = []
+    layers = [layer_for(shell, "a", notes), Notes("b", notes)]  # for asyncio both kinds in one list
+    client = shell.connect(broker.url, middleware=layers)
+    client.send_many([(queue, b"1")])
+    with client.subscribe(queue, ack="client-individual").get(patience(10)).processing():
+        notes.append("inside")
+    wait_for(lambda: "a<connect" in notes)
+    for place in PLACES:
+        mine = [note for note in notes if note.endswith(place)]
+        assert mine == [f"a>{place}", f"b>{place}", f"b<{place}", f"a<{place}"], place
+    assert notes.index("b>process") < notes.index("inside") < notes.index("b<process") < notes.index("a>settle")
 
 
 def test_without_middleware_nothing_is_in_the_way(broker):
@@ -257,13 +529,78 @@ def test_without_middleware_nothing_is_in_the_way(broker):
         assert not client._link.engine.send("/queue/fast", b"body")
 
 
+def test_other_objects_are_refused(peer):
+    for wrong in (AsyncNotes(), Notes, object(), "signing"):
+        needed = "AsyncMiddleware needs connect_async" if isinstance(wrong, AsyncNotes) else "instances of Middleware"
+        with pytest.raises(TypeError, match=needed):
+            stomp.connect(peer.url, middleware=[wrong])
+
+
 @pytest.mark.parametrize(
-    ("wrong", "text"),
-    [
-        (AsyncNotes(), "AsyncMiddleware needs connect_async"),
-        *((each, "give instances of Middleware") for each in (Notes, object(), "signing")),
-    ],
+    ("name", "package", "extra"), [("otel", "opentelemetry", "otel"), ("prometheus", "prometheus_client", "metrics")]
 )
-def test_other_objects_are_refused(peer, wrong, text):
-    with pytest.raises(TypeError, match=text):
-        stomp.connect(peer.url, middleware=[wrong])
+def test_without_the_package_the_error_names_the_extra(monkeypatch, name, package, extra):
+    monkeypatch.setitem(sys.modules, package, None)
+    monkeypatch.delitem(sys.modules, f"stompcodec.client.middleware.{name}", raising=False)
+    with pytest.raises(MissingExtraError, match=rf"stompcodec\[{extra}\]"):
+        importlib.import_module(f"stompcodec.client.middleware.{name}")
+
+
+# ---- headers ----
+
+
+@pytest.mark.parametrize("command", FIXED)
+def test_a_forbidden_header_is_refused_with_its_name(command):
+    for name in FIXED[command]:
+        headers = EditableHeaders(command, [(name, "1")], FIXED[command])
+        for edit in (
+            lambda headers, name: headers.__setitem__(name, "2"),
+            lambda headers, name: headers.__delitem__(name),
+            lambda headers, name: headers.add(name, "2"),
+            lambda headers, name: headers.update({name: "2"}),
+            lambda headers, name: headers.pop(name),
+        ):
+            with pytest.raises(stomp.LocalProtocolError, match=rf"the header {name} of {command}: "):
+                edit(headers, name)
+        assert (headers.pairs(), headers.changed) == ([(name, "1")], False)
+
+
+def test_a_request_keeps_its_own_headers(shell, broker, queue):
+    for name in REQUEST:
+        layer = layer_for(shell, before_send=lambda event, name=name: event.headers.__setitem__(name, "1"))
+        client = shell.connect(broker.url, middleware=[layer])
+        with pytest.raises(stomp.LocalProtocolError, match=name):
+            client.request(queue, b"?", 1)
+        client.send(queue, b"1")
+        assert client.receive(queue, timeout=patience(10)).headers[name] == "1"
+
+
+def test_headers_are_a_mapping_of_text_and_bodies_are_bytes(broker, queue):
+    layer = Notes(before_send=lambda event: setattr(event, "body", "text"))
+    with stomp.connect(broker.url, middleware=[layer]) as client, pytest.raises(TypeError):
+        client.send(queue, b"body")
+    headers = EditableHeaders("SEND", [("a", "1"), ("b", "2"), ("a", "3")], {})
+    assert (dict(headers), len(headers), "c" in headers, headers.get("c")) == ({"a": "1", "b": "2"}, 2, False, None)
+    headers["a"] = "4"
+    headers.add("b", "5")
+    headers.setdefault("c", "6")
+    assert headers.pairs() == [("a", "4"), ("b", "2"), ("b", "5"), ("c", "6")]
+    del headers["b"]
+    assert headers.pairs() == [("a", "4"), ("c", "6")]
+    for error, edit in (
+        (KeyError, lambda: headers.__delitem__("b")),
+        (TypeError, lambda: headers.__setitem__("n", 1)),
+        (TypeError, lambda: headers.add(1, "n")),
+    ):
+        with pytest.raises(error):
+            edit()
+    assert "4" not in repr(headers)
+
+
+@pytest.mark.skipif(not PAGE.exists(), reason="without the docs")
+def test_the_page_has_the_places_and_the_headers():
+    text = PAGE.read_text("utf-8")
+    assert [place for place in PLACES if f"| `{place}` |" not in text] == []
+    rows = dict(re.findall(r"^\| ([A-Z, ]+) \| (`.*`) \|$", text, re.MULTILINE))
+    told = {command: set(re.findall(r"`([^`]+)`", names)) for row, names in rows.items() for command in row.split(", ")}
+    assert told == {command: set(names) for command, names in FIXED.items()}
