@@ -462,14 +462,14 @@ def test_kill_9_beside_another_consumer_loses_and_doubles_nothing(broker: StompB
     source, target = ("/queue/DLQ.from", FROM) if dead else (FROM, TO)
     expected = buried(broker, target, COUNT) if dead else fill(broker, source, COUNT)
     others: list[bytes] = []
-    with (
-        stomp.connect(broker.url) as client,
-        ending_at(broker, ("dlq", "retry", source) if dead else MOVE, commits, signal.SIGKILL),
-    ):
-        broker.wait_subscribed(source, timeout=patience(30))
-        client.subscribe(
-            source, ack="client-individual", prefetch=1, handler=lambda message: others.append(message.body)
-        )
+    with stomp.connect(broker.url) as client:
+        with ending_at(broker, ("dlq", "retry", source) if dead else MOVE, commits, signal.SIGKILL):
+            broker.wait_subscribed(source, timeout=patience(30))
+            client.subscribe(
+                source, ack="client-individual", prefetch=1, handler=lambda message: others.append(message.body)
+            )
+        client.drain(patience(30))  # closed at once, it would not acknowledge the last message that it handled
+    broker.wait_disconnected(timeout=patience(30))
     with stomp.connect(broker.url) as client:  # takes what comes back
         others += [message.body for message in taken(client, source)]
     moved = bodies(broker, target)
