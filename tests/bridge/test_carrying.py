@@ -1,7 +1,5 @@
 """Bridges between brokers in this process: moving, mirroring, draining, cuts, refusals, loops, other brokers."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 

@@ -1,7 +1,5 @@
 """Parts of a bridge alone: what its carrier drops when a connection is lost, and the delays of its ends."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest
@@ -20,13 +18,13 @@ class Session:
     ended = False
 
 
-def entry(session: Session, body: bytes = b"", ack: str = "client-individual") -> Entry:
+def entry(session, body=b"", ack="client-individual"):
     frame = Frame("MESSAGE", {"destination": "/queue/a", "message-id": "1"}, body)
     return Entry(BaseMessage(frame, Subscription("/queue/a", id="1", ack=ack), 1, 1), session, "/queue/a", None, "k")
 
 
-def take(carrier: Carrier, *entries: Entry) -> None:
-    async def main() -> None:
+def take(carrier, *entries):
+    async def main():
         for each in entries:
             await carrier.take(each)
 
@@ -34,16 +32,16 @@ def take(carrier: Carrier, *entries: Entry) -> None:
 
 
 @pytest.fixture
-def dropped() -> list[Entry]:
+def dropped():
     return []
 
 
 @pytest.fixture
-def carrier(dropped: list[Entry]) -> Carrier:
+def carrier(dropped):
     return Carrier(Tally(), 0, 100, lambda entry, reason: None, dropped.append)
 
 
-def test_all_that_comes_again_is_dropped_at_once(carrier: Carrier, dropped: list[Entry]) -> None:
+def test_all_that_comes_again_is_dropped_at_once(carrier, dropped):
     """Those that were sent before, too; not those of topics, nor the one that is being sent."""
     lost, session = Session(), Session()
     first, sent, new = (entry(lost) for _ in range(3))
@@ -58,13 +56,13 @@ def test_all_that_comes_again_is_dropped_at_once(carrier: Carrier, dropped: list
 
 
 @pytest.mark.parametrize("kind", ["messages", "bytes"])
-def test_it_takes_no_more_than_it_may(carrier: Carrier, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_takes_no_more_than_it_may(carrier, kind, monkeypatch):
     monkeypatch.setattr(
         carrier_module, "MOST_OPEN" if kind == "messages" else "MOST_OCTETS", 5 if kind == "messages" else 6000
     )
     session = Session()
 
-    async def main() -> tuple[int, int]:
+    async def main():
         entries = [entry(session, bytes(700)) for _ in range(8)]
         tasks = [asyncio.create_task(carrier.take(each)) for each in entries]
         await asyncio.sleep(0)
@@ -78,7 +76,7 @@ def test_it_takes_no_more_than_it_may(carrier: Carrier, kind: str, monkeypatch: 
     assert asyncio.run(main()) == (5, 5)
 
 
-def test_messages_are_sent_together_again_once_the_suspects_have_their_outcomes(carrier: Carrier) -> None:
+def test_messages_are_sent_together_again_once_the_suspects_have_their_outcomes(carrier):
     session = Session()
     entries = [entry(session) for _ in range(4)]
     take(carrier, *entries)

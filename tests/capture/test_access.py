@@ -1,13 +1,9 @@
 """Captures are for their owner alone, unless an option opens them."""
 
-from __future__ import annotations
-
 import os
 import stat
 import subprocess
 import sys
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from patience import patience
@@ -21,17 +17,17 @@ FRAME = b"MESSAGE\ndestination:/queue/a\n\nhello\0"
 
 
 @pytest.fixture(autouse=True, params=["000", "777"])
-def umask(request: pytest.FixtureRequest) -> Iterator[None]:
+def umask(request):
     old = os.umask(int(request.param, 8))
     yield
     os.umask(old)
 
 
-def modes(folder: Path) -> dict[str, int]:
+def modes(folder):
     return {str(path.relative_to(folder)): stat.S_IMODE(path.lstat().st_mode) for path in sorted(folder.rglob("*"))}
 
 
-def assert_all(folder: Path, access: Access, count: int) -> None:
+def assert_all(folder, access, count):
     found = modes(folder)
     wanted = {name: access.folder_mode if (folder / name).is_dir() else access.mode for name in found}
     assert found == wanted
@@ -39,7 +35,7 @@ def assert_all(folder: Path, access: Access, count: int) -> None:
 
 
 @pytest.mark.parametrize("access", [Access(), Access(0o640)])
-def test_a_folder(access: Access, tmp_path: Path) -> None:
+def test_a_folder(access, tmp_path):
     """Its lock, segments and indexes, while they are written and when they are sealed, and all folders above."""
     path = tmp_path / "deep" / "a.stompcap"
     with CaptureWriter(path, segment_octets=1, access=access) as capture:
@@ -55,7 +51,7 @@ def test_a_folder(access: Access, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("access", [Access(), Access(0o640)])
-def test_a_single_file(access: Access, tmp_path: Path) -> None:
+def test_a_single_file(access, tmp_path):
     """Also its index beside it, while it is written again."""
     path = tmp_path / "a.stompcap"
     for number in range(2):
@@ -69,7 +65,7 @@ def test_a_single_file(access: Access, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("single", [False, True])
 @pytest.mark.parametrize("harm", ["index gone", "index torn", "frame torn"])
-def test_what_is_put_right_keeps_its_rights(single: bool, harm: str, tmp_path: Path) -> None:
+def test_what_is_put_right_keeps_its_rights(single, harm, tmp_path):
     """Somebody has opened a capture by hand: an index that is made anew can be read by the same people."""
     path = tmp_path / "a.stompcap"
     with CaptureWriter(path, single=single) as capture:
@@ -95,7 +91,7 @@ def test_what_is_put_right_keeps_its_rights(single: bool, harm: str, tmp_path: P
     assert len(list(Capture(path).frames())) == 2
 
 
-def test_the_folder_of_somebody_else_stays_as_it_is(tmp_path: Path) -> None:
+def test_the_folder_of_somebody_else_stays_as_it_is(tmp_path):
     path = tmp_path / "a.stompcap"
     path.mkdir()
     path.chmod(0o755)
@@ -104,7 +100,7 @@ def test_the_folder_of_somebody_else_stays_as_it_is(tmp_path: Path) -> None:
     assert list(modes(tmp_path).values()) == [0o755, 0o600, 0o600, 0o600]
 
 
-def test_groups_that_python_does_not_have(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_groups_that_python_does_not_have(monkeypatch):
     """Python in a browser has no module for them: captures work, a group needs its number."""
     monkeypatch.setitem(sys.modules, "grp", None)
     assert access_of(None, "7") == Access(0o640, 7)

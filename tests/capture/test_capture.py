@@ -1,7 +1,5 @@
 """Captures that are written and read as they should be: appends, rotation, seals, chains, retention, following."""
 
-from __future__ import annotations
-
 import math
 import os
 import subprocess
@@ -23,7 +21,7 @@ TWO = octets_of(Frame("MESSAGE", {"destination": "/queue/a"}, b"two"))
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
+def path(tmp_path):
     return tmp_path / "a.stompcap"
 
 
@@ -32,10 +30,10 @@ def path(tmp_path: Path) -> Path:
     st.integers(1, 4000),
     st.lists(st.integers(0, 11), max_size=3),
 )
-def test_what_is_written_is_read(tmp_path_factory, appends, segment_octets, reopened) -> None:
+def test_what_is_written_is_read(tmp_path_factory, appends, segment_octets, reopened):
     path = tmp_path_factory.mktemp("capture") / "a.stompcap"
     writer = CaptureWriter(path, segment_octets=segment_octets)
-    written: dict[str, list[tuple[int, int, Frame]]] = {"frames": [], "b": []}
+    written = {"frames": [], "b": []}
     for number, (batch, syncs, chain) in enumerate(appends):
         if number in reopened:
             writer.close(seal=syncs)
@@ -69,7 +67,7 @@ def test_what_is_written_is_read(tmp_path_factory, appends, segment_octets, reop
             ends += len(data)
 
 
-def test_segments_by_size_and_age(path: Path) -> None:
+def test_segments_by_size_and_age(path):
     with CaptureWriter(path, segment_octets=2 * len(ONE), segment_seconds=10) as writer:
         for time in (0, 1, 2, 5, 12, 13):  # in s: the third does not fit, and is 10 s old when the fifth comes
             writer.append(ONE, TIME + time * 10**6)
@@ -88,7 +86,7 @@ def test_segments_by_size_and_age(path: Path) -> None:
 
 
 @pytest.mark.parametrize("single", [False, True])
-def test_a_cursor_follows(path: Path, single: bool) -> None:
+def test_a_cursor_follows(path, single):
     writer = CaptureWriter(path, single=single, segment_octets=3 * len(ONE))
     cursor = Capture(path).cursor()
     assert list(cursor.pieces()) == []
@@ -109,7 +107,7 @@ def test_a_cursor_follows(path: Path, single: bool) -> None:
     assert [piece.offset for piece in Capture(path).pieces(start=4 * len(ONE))] == [n * len(ONE) for n in range(4, 10)]
 
 
-def test_a_cursor_that_was_left_goes_on_where_it_was(path: Path) -> None:
+def test_a_cursor_that_was_left_goes_on_where_it_was(path):
     with CaptureWriter(path) as writer:
         for number in range(5):
             writer.append(ONE, TIME + number)
@@ -119,7 +117,7 @@ def test_a_cursor_that_was_left_goes_on_where_it_was(path: Path) -> None:
     assert [piece.time - TIME for piece in cursor.pieces()] == [2, 3, 4]
 
 
-def test_large_frames_come_in_pieces(path: Path) -> None:
+def test_large_frames_come_in_pieces(path):
     body = os.urandom(3 * 2**20)
     with CaptureWriter(path) as writer:
         writer.append(octets([Frame("SEND", {"destination": "a"}, body)]), TIME)
@@ -132,7 +130,7 @@ def test_large_frames_come_in_pieces(path: Path) -> None:
 
 
 @pytest.mark.parametrize("single", [False, True])
-def test_one_writer(path: Path, single: bool) -> None:
+def test_one_writer(path, single):
     writer = CaptureWriter(path, single=single)
     with pytest.raises(CaptureBusyError, match="another process writes"):
         CaptureWriter(path)
@@ -146,7 +144,7 @@ def test_one_writer(path: Path, single: bool) -> None:
     CaptureWriter(path).close()
 
 
-def test_kinds_are_not_mixed(path: Path) -> None:
+def test_kinds_are_not_mixed(path):
     CaptureWriter(path).close()
     with pytest.raises(StoreError, match="is a folder, and not a file"):
         CaptureWriter(path, single=True)
@@ -159,7 +157,7 @@ def test_kinds_are_not_mixed(path: Path) -> None:
         writer.append(ONE, TIME, "../x")
 
 
-def test_retention(path: Path) -> None:
+def test_retention(path):
     second = 10**6
     with CaptureWriter(path, segment_octets=1) as writer:
         for number in range(10):
@@ -178,12 +176,12 @@ def test_retention(path: Path) -> None:
     assert len(list(path.glob("*.idx"))) == 2
 
 
-def test_a_missing_segment_is_noticed(path: Path) -> None:
+def test_a_missing_segment_is_noticed(path):
     with CaptureWriter(path, segment_octets=1) as writer:
         for count in (10, 1, 1):  # one append is never cut
             writer.append(ONE * count, TIME)
     segment(path, 1).unlink()
-    problems: list[str] = []
+    problems = []
     assert len(read(path, problems=problems)) == 11
     assert len(problems) == 1
     assert "are missing" in problems[0]
@@ -192,7 +190,7 @@ def test_a_missing_segment_is_noticed(path: Path) -> None:
     assert len(list(path.glob("*.idx"))) == 2, "an index without a segment is swept up"
 
 
-def test_frames_of_other_versions() -> None:
+def test_frames_of_other_versions():
     padded = Frame("MESSAGE", [("content-length", " 2 "), ("a", "b:c\r\n")], b"hi")
     assert parse(octets_of(padded))[0] == Frame("MESSAGE", [("a", "b:c\r\n"), ("content-length", "2")], b"hi")
     plain = parse(b"MESSAGE\na:b\\c\n\nhi\0", "1.0")[0]
@@ -208,7 +206,7 @@ def test_an_age_of_segments_that_is_no_time_is_refused(tmp_path, seconds):
     assert not (tmp_path / "a").exists()
 
 
-def test_a_finished_chain_has_no_open_files_and_goes_on_after_its_end(path: Path) -> None:
+def test_a_finished_chain_has_no_open_files_and_goes_on_after_its_end(path):
     folder = Path("/proc/self/fd")
     with CaptureWriter(path) as writer:
         writer.append(ONE, TIME, "a")
@@ -231,7 +229,7 @@ def test_a_finished_chain_has_no_open_files_and_goes_on_after_its_end(path: Path
         single.finish("frames")
 
 
-def test_a_sealed_file_is_known_by_its_end(path: Path) -> None:
+def test_a_sealed_file_is_known_by_its_end(path):
     writer = CaptureWriter(path, single=True)
     writer.append(ONE, TIME)
     writer.sync()

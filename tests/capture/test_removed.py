@@ -1,7 +1,5 @@
 """A capture that is removed, renamed or replaced while it is written: its writer vouches for nothing more."""
 
-from __future__ import annotations
-
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -20,11 +18,11 @@ from stompcodec.errors import StoreError
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows removes no open files")
 
 
-def frame(number: int) -> bytes:
+def frame(number):
     return octets_of(Frame("MESSAGE", {"destination": "/queue/a"}, b"%d" % number))
 
 
-def bodies(path: Path) -> list[int]:
+def bodies(path):
     """What a reader finds at the path."""
     try:
         return [int(frame.body) for _, _, frame in Capture(path, on_problem=lambda text: None).frames()]
@@ -33,7 +31,7 @@ def bodies(path: Path) -> list[int]:
 
 
 @pytest.mark.parametrize("deed", DEEDS)
-def test_a_capture_that_is_not_at_its_path_any_more_is_told(tmp_path: Path, deed: str) -> None:
+def test_a_capture_that_is_not_at_its_path_any_more_is_told(tmp_path, deed):
     path = tmp_path / "a.stompcap"
     capture = CaptureWriter(path)
     capture.append(frame(0), TIME)
@@ -59,16 +57,14 @@ def test_a_capture_that_is_not_at_its_path_any_more_is_told(tmp_path: Path, deed
     unsynced=st.integers(0, 3),
     octets=st.sampled_from([1, 100, 200, 10_000]),
 )
-def test_what_a_sync_vouches_for_after_a_removal_is_at_the_path(
-    deed: str, before: int, after: int, unsynced: int, octets: int
-) -> None:
+def test_what_a_sync_vouches_for_after_a_removal_is_at_the_path(deed, before, after, unsynced, octets):
     """Whatever was removed, and wherever a segment ends: appending seals segments, too."""
     with TemporaryDirectory() as folder:
         path = Path(folder, "a.stompcap")
         capture = CaptureWriter(path, segment_octets=octets)
         numbers = iter(range(100))
 
-        def write(count: int) -> None:
+        def write(count):
             for _ in range(count):
                 capture.append(frame(next(numbers)), TIME)
 
@@ -86,7 +82,7 @@ def test_what_a_sync_vouches_for_after_a_removal_is_at_the_path(
         capture.close()
 
 
-def test_a_segment_that_is_deleted_for_its_age_is_no_removal(tmp_path: Path) -> None:
+def test_a_segment_that_is_deleted_for_its_age_is_no_removal(tmp_path):
     path = tmp_path / "a.stompcap"
     with CaptureWriter(path, segment_octets=100) as capture:
         for number in range(10):

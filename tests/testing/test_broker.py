@@ -1,7 +1,5 @@
 """StompBroker: frames on record, waiting for what happens, time that is set forward, stopping and starting."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 import threading
@@ -259,7 +257,7 @@ def test_save(broker, client, tmp_path):
     assert broker.save(tmp_path / "out.stompcap", "out") == 4
     frames = list(Capture(tmp_path / "in.stompcap").frames())
     assert [(frame.command, frame.body) for _, _, frame in frames] == [
-        *[("CONNECT", b""), ("SEND", b"m0"), ("SEND", b"m1"), ("SEND", b"m2")],
+        *[("CONNECT", b""), ("SEND", b"m0"), ("SEND", b"m1"), ("SEND", b"m2")]
     ]
     assert all(before - 60e6 < at <= before + 1e6 for _, at, _ in frames)
     out = [frame.command for _, _, frame in Capture(tmp_path / "out.stompcap").frames()]

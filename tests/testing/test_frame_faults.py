@@ -1,7 +1,5 @@
 """What a broker in a test does wrong: each fault, to the frame that is meant and to no other."""
 
-from __future__ import annotations
-
 import contextlib
 import socket
 import time

@@ -1,7 +1,5 @@
 """The pytest plugin, in runs of pytest of their own: fixtures, markers, reports, and what it loads."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

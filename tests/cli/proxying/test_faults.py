@@ -1,14 +1,9 @@
 """The faults of the proxy: each once, and what is not one."""
 
-from __future__ import annotations
-
 import re
 import socket
 
 import pytest
-
-pytest.importorskip("click")
-
 from cli.proxied import raw
 from patience import patience
 
@@ -41,7 +36,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("fault", "side", "data", "wanted"), CASES, ids=[case[0] for case in CASES])
-def test_faults(fault: str, side: str, data: bytes, wanted: bytes) -> None:
+def test_faults(fault, side, data, wanted):
     with raw(fault) as (proxy, connect):
         near, far = connect()
         sender, reader = (near, far) if side == "client" else (far, near)
@@ -58,7 +53,7 @@ def test_faults(fault: str, side: str, data: bytes, wanted: bytes) -> None:
         assert bool(told) is (wanted != ALL)
 
 
-def test_corrupt_flips_one_bit() -> None:
+def test_corrupt_flips_one_bit():
     with raw("corrupt MESSAGE", seed=7) as (_, connect):
         near, far = connect()
         far.send(MESSAGE + RECEIPT)
@@ -67,7 +62,7 @@ def test_corrupt_flips_one_bit() -> None:
     assert (a ^ b).bit_count() == 1
 
 
-def test_repeat_headers() -> None:
+def test_repeat_headers():
     with raw("repeat_headers MESSAGE") as (_, connect):
         near, far = connect()
         far.send(MESSAGE)
@@ -78,7 +73,7 @@ def test_repeat_headers() -> None:
 
 
 @pytest.mark.parametrize("fault", ["error SEND message='no room'", "refuse 'message=no room'"])
-def test_errors(fault: str) -> None:
+def test_errors(fault):
     data = b"CONNECT\naccept-version:1.2\nhost:a\nreceipt:r\n\n\0" if "refuse" in fault else SEND
     with raw(fault) as (_, connect):
         near, far = connect()
@@ -89,7 +84,7 @@ def test_errors(fault: str) -> None:
     assert frame.get("receipt-id") == ("r" if "refuse" in fault else None)
 
 
-def test_an_unreachable_broker_resets_its_clients() -> None:
+def test_an_unreachable_broker_resets_its_clients():
     # The reset may come before the connect has returned.
     with (
         raw("unreachable") as (proxy, _),
@@ -99,14 +94,14 @@ def test_an_unreachable_broker_resets_its_clients() -> None:
         near.recv(1)
 
 
-def test_a_cut_by_bytes_may_be_orderly() -> None:
+def test_a_cut_by_bytes_may_be_orderly():
     with raw("down cut_after=10", "fin") as (_, connect):
         near, far = connect()
         far.send(MESSAGE)
         assert near.rest() == MESSAGE[:10]
 
 
-def test_what_is_held_is_not_read() -> None:
+def test_what_is_held_is_not_read():
     with raw("up hold") as (proxy, connect):
         near, far = connect()
         near.send(SEND)
@@ -142,7 +137,7 @@ def test_what_is_held_is_not_read() -> None:
         ("silent now", "the first word"),
     ],
 )
-def test_what_is_not_a_fault(text: str, problem: str) -> None:
+def test_what_is_not_a_fault(text, problem):
     with pytest.raises(ValueError, match=re.escape(problem)) as caught:
         faults_of((text,), 0)
     assert repr(text) in str(caught.value)

@@ -1,7 +1,5 @@
 """stompcodec bridge: what is wrong is said before it connects, and what it did at its end."""
 
-from __future__ import annotations
-
 import errno
 import io
 import os
@@ -13,14 +11,10 @@ import threading
 from pathlib import Path
 
 import pytest
-from patience import patience
-
-pytest.importorskip("click")
-
 from bridge.running import fill
 from cli.running import COMMAND, objects
 from cli.running import run as run_verb
-from click.testing import Result
+from patience import patience
 
 from stompcodec.bridge import DEAD_LETTER
 from stompcodec.cli import connecting
@@ -34,11 +28,11 @@ AWAY, ELSEWHERE = "stomp://ann:secret@127.0.0.1:1", "stomp://127.0.0.2:2"
 posix = pytest.mark.skipif(os.name != "posix", reason="signals and terminals of POSIX")
 
 
-def run(*arguments: str | Path, input: str | None = None, **environment: str) -> Result:
+def run(*arguments, input=None, **environment):
     return run_verb("bridge", *arguments, input=input, **environment)
 
 
-def carry(one: StompBroker, other: StompBroker, *more: str | Path) -> Result:
+def carry(one, other, *more):
     return run(one.url, other.url, "-m", "/queue/a", *more)
 
 
@@ -55,7 +49,7 @@ def other():
 
 
 @pytest.fixture(autouse=True)
-def apart(monkeypatch: pytest.MonkeyPatch) -> None:
+def apart(monkeypatch):
     """Have bridges take both for brokers of two machines: they would look whether they are one, and meet the faults."""
     monkeypatch.setattr("stompcodec.bridge.bridge.may_be_one", lambda one, other: False)
 
@@ -95,7 +89,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize(("arguments", "why"), WRONG.items())
-def test_wrong_usage(arguments: str, why: str) -> None:
+def test_wrong_usage(arguments, why):
     result = run(*arguments.split())
     assert result.exit_code == 2, result.output
     assert why in result.stderr.replace("\n", " ")
@@ -103,7 +97,7 @@ def test_wrong_usage(arguments: str, why: str) -> None:
     assert "Traceback" not in result.output
 
 
-def test_no_name_of_a_list_matches(tmp_path: Path) -> None:
+def test_no_name_of_a_list_matches(tmp_path):
     (tmp_path / "names").write_text("# of rabbitmqctl\norders\n/topic/x\n")
     result = run(AWAY, ELSEWHERE, "-m", "/queue/a.*", "--destinations", tmp_path / "names")
     assert (result.exit_code, "matches /queue/a.*" in result.stderr) == (2, True)
@@ -111,7 +105,7 @@ def test_no_name_of_a_list_matches(tmp_path: Path) -> None:
     assert run(AWAY, ELSEWHERE, "-m", "/queue/o*", "--destinations", "-", input="a\n").exit_code == 2
 
 
-def test_no_destination_matches(one: StompBroker, other: StompBroker) -> None:
+def test_no_destination_matches(one, other):
     fill(one.url, "/queue/a", 1)
     result = run(one.url, other.url, "-m", "/queue/none.*")
     assert result.exit_code == 2
@@ -120,7 +114,7 @@ def test_no_destination_matches(one: StompBroker, other: StompBroker) -> None:
 
 
 @pytest.mark.parametrize("end", ["FROM", "TO"])
-def test_remedies_name_the_end(one: StompBroker, other: StompBroker, end: str) -> None:
+def test_remedies_name_the_end(one, other, end):
     result = run(*((AWAY, one.url) if end == "FROM" else (one.url, AWAY)), "-m", "/queue/a")
     assert result.exit_code == 1
     assert "cannot connect to stomp://ann:***@127.0.0.1:1: Connection refused" in result.stderr
@@ -137,7 +131,7 @@ def test_remedies_name_the_end(one: StompBroker, other: StompBroker, end: str) -
 # ---- carrying ----
 
 
-def test_names_without_messages_are_listed(one: StompBroker, other: StompBroker) -> None:
+def test_names_without_messages_are_listed(one, other):
     fill(one.url, "/queue/a", 1)
     options = [option for name in "abcde" for option in ("-m", f"/queue/{name}")]
     result = run(one.url, other.url, "--drain", "-m", "/queue/*", "-m", "/topic/x.>", *options[:6])
@@ -148,7 +142,7 @@ def test_names_without_messages_are_listed(one: StompBroker, other: StompBroker)
     assert carry(one, other, "--drain").stderr.endswith("/s\n")
 
 
-def test_maps_of_a_file_and_json(one: StompBroker, other: StompBroker, tmp_path: Path) -> None:
+def test_maps_of_a_file_and_json(one, other, tmp_path):
     fill(one.url, "/queue/a", 3)
     (tmp_path / "maps").write_text("# what goes where\n\n/queue/a=/queue/b\n")
     source = f"stomp://ann:secret@127.0.0.1:{one.port}"
@@ -161,7 +155,7 @@ def test_maps_of_a_file_and_json(one: StompBroker, other: StompBroker, tmp_path:
     assert other.queued("/queue/b") == 3
 
 
-def test_refused_messages_are_exit_status_1(one: StompBroker, other: StompBroker) -> None:
+def test_refused_messages_are_exit_status_1(one, other):
     fill(one.url, "/queue/a", 2)
     other.faults.error("SEND", "bad\x1b[2J colour", times=1)
     result = carry(one, other, "--drain", "--dead-letter", "/queue/mine")
@@ -173,7 +167,7 @@ def test_refused_messages_are_exit_status_1(one: StompBroker, other: StompBroker
 
 
 @pytest.mark.parametrize("way", ["environment", "url"])
-def test_a_login_for_each_end(way: str) -> None:
+def test_a_login_for_each_end(way):
     from broker.test_auth import users
 
     with StompBroker(users=users(ann="near")) as one, StompBroker(users=users(bob="far")) as other:
@@ -196,7 +190,7 @@ OF_TERMINAL = "import fcntl, os, sys, termios as t; fcntl.ioctl(0, t.TIOCSCTTY, 
 @posix
 @pytest.mark.parametrize("ending", ["a signal", "a closed terminal"])
 @pytest.mark.long
-def test_it_ends_in_good_order(one: StompBroker, other: StompBroker, ending: str) -> None:
+def test_it_ends_in_good_order(one, other, ending):
     """What was sent gets its receipts. A shell may send SIGHUP, as the closed terminal does that shows progress."""
     fill(one.url, "/queue/a", 20)
     main, side = os.openpty()
@@ -221,14 +215,14 @@ def test_it_ends_in_good_order(one: StompBroker, other: StompBroker, ending: str
     assert (one.queued("/queue/a"), other.queued("/queue/a")) == (0, 25)
 
 
-def test_progress_on_a_closed_terminal_is_discarded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_on_a_closed_terminal_is_discarded(monkeypatch):
     """It is closed before the process gets SIGHUP."""
 
     class Closed(io.StringIO):
-        def isatty(self) -> bool:
+        def isatty(self):
             return True
 
-        def write(self, text: str) -> int:
+        def write(self, text):
             raise OSError(errno.EIO, "Input/output error")
 
     monkeypatch.delenv("NO_COLOR", raising=False)
@@ -242,12 +236,12 @@ def test_progress_on_a_closed_terminal_is_discarded(monkeypatch: pytest.MonkeyPa
 
 @posix
 @pytest.mark.parametrize(("end", "number"), [("FROM", ENDING[0]), *(("TO", each) for each in ENDING)])
-def test_a_signal_ends_it_while_it_connects(one: StompBroker, end: str, number: int) -> None:
+def test_a_signal_ends_it_while_it_connects(one, end, number):
     """A host that accepts connections and says nothing."""
     with socket.create_server(("127.0.0.1", 0)) as mute:
         url = f"stomp://127.0.0.1:{mute.getsockname()[1]}"
 
-        def signal_it() -> None:
+        def signal_it():
             with mute.accept()[0] as connection:
                 connection.recv(100)
                 os.kill(os.getpid(), number)
@@ -262,8 +256,8 @@ def test_a_signal_ends_it_while_it_connects(one: StompBroker, end: str, number: 
     assert result.stderr == f"stompcodec: ended before it was connected to {end} ({url})\n"
 
 
-def test_lost_ends_are_reported_once(one: StompBroker, other: StompBroker) -> None:
-    results: list[Result] = []
+def test_lost_ends_are_reported_once(one, other):
+    results = []
     thread = threading.Thread(target=lambda: results.append(carry(one, other, "-n", "2")))
     thread.start()
     one.wait_subscribed("/queue/a", timeout=patience(30))

@@ -1,18 +1,12 @@
 """Captures, folders and single files, in the verbs that read files of frames: decode, lint, inspect, convert."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import os
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
-
-pytest.importorskip("click")
-
 from cli.running import objects, run
 
 from stompcodec import Frame
@@ -20,7 +14,7 @@ from stompcodec.capture import Capture, CaptureWriter, octets_of
 from stompcodec.capture.index import index_path
 
 TIME = 1_700_000_000_000_000
-VIEWS: list[list[str]] = [[], ["--json"], ["--pretty"], ["--hex"], ["--summary"], ["--summary", "--resync"]]
+VIEWS = [[], ["--json"], ["--pretty"], ["--hex"], ["--summary"], ["--summary", "--resync"]]
 FRAMES = [
     octets_of(Frame("MESSAGE", {"destination": "/queue/a", "message-id": str(n), "subscription": "1"}, b"x" * n))
     for n in range(4)
@@ -29,7 +23,7 @@ FRAMES = [
 BROKEN = b"SEND\ndestination:/queue/a\nx:\\q\n\n\0"
 SUBSCRIBE = b"SUBSCRIBE\nid:1\ndestination:/queue/a\nack:auto\n\n\0"
 #: The command lines that read a file, up to its name, and after it.
-READERS: list[tuple[list[str], list[str]]] = [
+READERS = [
     (["decode", "--json"], []),
     (["decode", "--summary"], []),
     (["lint"], []),
@@ -39,11 +33,11 @@ READERS: list[tuple[list[str], list[str]]] = [
 each_reader = pytest.mark.parametrize(("before", "after"), READERS, ids=lambda value: " ".join(value))
 
 
-def ids(found: list[dict[str, Any]]) -> list[str]:
+def ids(found):
     return [dict(each["headers"])["message-id"] for each in found]
 
 
-def write(path: Path, parts: list[bytes], *, chain: str = "frames", **options: Any) -> Path:
+def write(path, parts, *, chain="frames", **options):
     """Write a capture with a row, and in a folder a segment, for each part."""
     options.setdefault("single", False)
     with CaptureWriter(path, segment_octets=1, **options) as writer:
@@ -53,19 +47,19 @@ def write(path: Path, parts: list[bytes], *, chain: str = "frames", **options: A
     return path
 
 
-def files_of(path: Path) -> list[Path]:
+def files_of(path):
     return [segment.path for segment in Capture(path).segments()]
 
 
 @pytest.fixture(params=["folder", "single"])
-def capture(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+def capture(request, tmp_path):
     return write(tmp_path / "a.stompcap", FRAMES, single=request.param == "single")
 
 
 # What is in them
 
 
-def test_decode_shows_the_frames_with_their_file_and_their_offset_in_it(capture: Path, tmp_path: Path) -> None:
+def test_decode_shows_the_frames_with_their_file_and_their_offset_in_it(capture, tmp_path):
     raw = tmp_path / "raw.stomp"
     raw.write_bytes(FRAMES[0])
     result = run("decode", "--json", capture)
@@ -80,7 +74,7 @@ def test_decode_shows_the_frames_with_their_file_and_their_offset_in_it(capture:
     assert several[-2:] == [str((files_of(capture) * 4)[3]), str(raw)]
 
 
-def test_lint_names_the_segment_and_the_offset_in_it(capture: Path) -> None:
+def test_lint_names_the_segment_and_the_offset_in_it(capture):
     bad = octets_of(Frame("SEND", {}, b""))
     good = run("lint", capture)
     assert (good.exit_code, good.stderr) == (0, "")
@@ -101,7 +95,7 @@ def test_lint_names_the_segment_and_the_offset_in_it(capture: Path) -> None:
 
 
 @pytest.mark.parametrize("verb", ["decode", "lint"])
-def test_the_version_has_no_effect_because_captures_have_one(capture: Path, verb: str) -> None:
+def test_the_version_has_no_effect_because_captures_have_one(capture, verb):
     """In STOMP 1.0 the body would be a warning less, and the \\c no escape."""
     with CaptureWriter(capture) as writer:
         writer.append(b"SEND\ndestination:/queue/a\nx:a\\cb\n\n\0", TIME)
@@ -111,11 +105,11 @@ def test_the_version_has_no_effect_because_captures_have_one(capture: Path, verb
 
 
 @each_reader
-def test_sealed_files_and_pipes_are_known_by_their_bytes(tmp_path: Path, before: list[str], after: list[str]) -> None:
+def test_sealed_files_and_pipes_are_known_by_their_bytes(tmp_path, before, after):
     """A pipe is read once, as in a shell's `stompcodec convert <(zcat frames.stomp.gz) -`."""
     sealed = tmp_path / "a.bin"
     sealed.write_bytes(write(tmp_path / "a.stompcap", FRAMES, single=True).read_bytes())
-    inputs: list[Path | str] = [sealed]
+    inputs = [sealed]
     if sys.platform != "win32":
         read, write_ = os.pipe()
         os.write(write_, b"".join(FRAMES))
@@ -131,7 +125,7 @@ def test_sealed_files_and_pipes_are_known_by_their_bytes(tmp_path: Path, before:
 
 
 @pytest.mark.parametrize("view", VIEWS)
-def test_decode_stops_at_a_broken_frame_and_goes_on_with_the_next_segment(tmp_path: Path, view: list[str]) -> None:
+def test_decode_stops_at_a_broken_frame_and_goes_on_with_the_next_segment(tmp_path, view):
     path = write(tmp_path / "a.stompcap", [FRAMES[0], FRAMES[1] + BROKEN + FRAMES[2], FRAMES[3]])
     result = run("decode", *view, path)
     resync = "--resync" in view
@@ -146,7 +140,7 @@ def test_decode_stops_at_a_broken_frame_and_goes_on_with_the_next_segment(tmp_pa
         assert f", frames {4 if resync else 3}, " in result.stdout
 
 
-def test_decode_does_not_go_on_within_a_file(tmp_path: Path) -> None:
+def test_decode_does_not_go_on_within_a_file(tmp_path):
     path = write(tmp_path / "a.stompcap", [FRAMES[0], BROKEN, FRAMES[1]], single=True)
     result = run("decode", "--json", path)
     assert ids(objects(result)) == ["0"]
@@ -165,9 +159,7 @@ def test_decode_does_not_go_on_within_a_file(tmp_path: Path) -> None:
         ("unreadable", "cannot be "),
     ],
 )
-def test_damage_is_told_and_the_frames_are_shown(
-    tmp_path: Path, damage: str, said: str, before: list[str], after: list[str]
-) -> None:
+def test_damage_is_told_and_the_frames_are_shown(tmp_path, damage, said, before, after):
     path = write(tmp_path / "a.stompcap", FRAMES)
     file = files_of(path)[2]
     if damage == "no index":
@@ -191,9 +183,7 @@ def test_damage_is_told_and_the_frames_are_shown(
 
 
 @each_reader
-def test_an_empty_capture_is_good_and_a_folder_of_something_else_is_not(
-    tmp_path: Path, before: list[str], after: list[str]
-) -> None:
+def test_an_empty_capture_is_good_and_a_folder_of_something_else_is_not(tmp_path, before, after):
     for single in (False, True):
         result = run(*before, write(tmp_path / f"{single}.stompcap", [], single=single), *after)
         assert (result.exit_code, result.stderr) == (0, "")
@@ -210,7 +200,7 @@ def test_an_empty_capture_is_good_and_a_folder_of_something_else_is_not(
 
 
 @pytest.mark.parametrize(("before", "after"), [READERS[0], *READERS[2:]])
-def test_a_compressed_capture_ends_with_a_hint(tmp_path: Path, before: list[str], after: list[str]) -> None:
+def test_a_compressed_capture_ends_with_a_hint(tmp_path, before, after):
     data = write(tmp_path / "a.stompcap", FRAMES, single=True).read_bytes()
     packed = tmp_path / "a.stompcap.gz"
     packed.write_bytes(gzip.compress(data))

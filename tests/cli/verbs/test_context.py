@@ -1,24 +1,16 @@
 """stompcodec context, and what contexts do for the verbs that connect."""
 
-from __future__ import annotations
-
 import json
 import os
 import stat
 import subprocess
 import sys
-from pathlib import Path
-
-import pytest
-from patience import patience
-
-pytest.importorskip("click")
-pytest.importorskip("websockets")
 
 import click
-from cli.at_broker import Runner
+import pytest
 from cli.running import COMMAND, run
 from click.testing import CliRunner
+from patience import patience
 
 from stompcodec.cli import connecting
 from stompcodec.cli.connecting import Context, load
@@ -28,7 +20,7 @@ SECRET = "s3cret-passcode"
 
 
 @pytest.fixture(autouse=True)
-def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def config(tmp_path, monkeypatch):
     """The file of the contexts, in a folder of this test."""
     for name in [name for name in os.environ if name.startswith("STOMPCODEC_")]:
         if name != "STOMPCODEC_PURE":
@@ -38,17 +30,17 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "config" / "stompcodec" / "contexts.json"
 
 
-def good(*arguments: str | Path, input: str | None = None, **environment: str) -> str:
+def good(*arguments, input=None, **environment):
     result = run(*arguments, input=input, **environment)
     assert result.exit_code == 0, result.output
     return str(result.output)
 
 
-def add(name: str, *more: str, input: str | None = None) -> None:
+def add(name, *more, input=None):
     good("context", "add", name, *more, input=input)
 
 
-def write(config: Path, content: bytes) -> None:
+def write(config, content):
     config.parent.mkdir(parents=True)
     config.write_bytes(content)
     config.chmod(0o600)
@@ -57,7 +49,7 @@ def write(config: Path, content: bytes) -> None:
 # The file
 
 
-def test_contexts_are_added_selected_listed_shown_and_removed() -> None:
+def test_contexts_are_added_selected_listed_shown_and_removed():
     assert "there are no contexts" in good("context", "list")
     add("local", "localhost:61613")
     add("prod", "stomp+ssl://ann@broker/orders", "--ask-passcode", input=f"{SECRET}\n")
@@ -74,7 +66,7 @@ def test_contexts_are_added_selected_listed_shown_and_removed() -> None:
     assert load().all["prod"].passcode == SECRET
 
 
-def test_a_passcode_is_never_shown() -> None:
+def test_a_passcode_is_never_shown():
     add("a", "localhost:1", "--login", "ann", "--ask-passcode", input=f"{SECRET}\n")
     good("context", "use", "a")
     outputs = [
@@ -90,7 +82,7 @@ def test_a_passcode_is_never_shown() -> None:
     assert set(load().all) == {"a"}
 
 
-def test_the_file_is_private_and_replaced_at_once(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_file_is_private_and_replaced_at_once(config, monkeypatch):
     before = os.umask(0)
     try:
         add("a", "localhost:1")
@@ -100,7 +92,7 @@ def test_the_file_is_private_and_replaced_at_once(config: Path, monkeypatch: pyt
     assert stat.S_IMODE(config.parent.stat().st_mode) == 0o700
     held = config.read_bytes()
 
-    def fail(*_names: object) -> None:
+    def fail(*_names):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(connecting.os, "replace", fail)
@@ -111,7 +103,7 @@ def test_the_file_is_private_and_replaced_at_once(config: Path, monkeypatch: pyt
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o620, 0o601])
-def test_a_file_that_others_can_use_is_refused(config: Path, mode: int) -> None:
+def test_a_file_that_others_can_use_is_refused(config, mode):
     add("a", "127.0.0.1:1")
     config.chmod(mode)
     for verb in (["context", "list"], ["ping", "--context", "a"], ["ping"]):
@@ -121,7 +113,7 @@ def test_a_file_that_others_can_use_is_refused(config: Path, mode: int) -> None:
     assert run("ping", "-u", "127.0.0.1:1").exit_code == 1  # with a URL the file does not count
 
 
-def of_one(fields: str) -> bytes:
+def of_one(fields):
     return b'{"format": 1, "contexts": {"a": %s}}' % fields.encode()
 
 
@@ -146,7 +138,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("content", BROKEN.values(), ids=BROKEN)
-def test_a_broken_file_is_2_before_connecting(config: Path, content: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broken_file_is_2_before_connecting(config, content, monkeypatch):
     monkeypatch.setattr("stompcodec.client.connect", lambda *_arguments, **_options: pytest.fail("connected"))
     write(config, content)
     for verb in (["context", "list"], ["ping"], ["ping", "--context", "a"]):
@@ -174,7 +166,7 @@ def test_a_broken_file_is_2_before_connecting(config: Path, content: bytes, monk
     ],
     ids=lambda each: " ".join(each)[:30],
 )
-def test_wrong_names_and_values_are_2(arguments: list[str]) -> None:
+def test_wrong_names_and_values_are_2(arguments):
     add("t" * 64, "localhost:1")
     result = run("context", *arguments)
     assert result.exit_code == 2, result.output
@@ -182,13 +174,13 @@ def test_wrong_names_and_values_are_2(arguments: list[str]) -> None:
 
 
 @pytest.mark.parametrize("given", ["", "\n"])
-def test_no_passcode_is_1(given: str) -> None:
+def test_no_passcode_is_1(given):
     assert run("context", "add", "a", "localhost:1", "--ask-passcode", input=given).exit_code == 1
     assert load().all == {}
 
 
 @pytest.mark.long
-def test_processes_that_add_at_the_same_time_lose_no_context(config: Path) -> None:
+def test_processes_that_add_at_the_same_time_lose_no_context(config):
     environment = {**os.environ, "XDG_CONFIG_HOME": str(config.parents[1]), "HOME": str(config.parents[1])}
     names = [f"at{number}" for number in range(4)]
     command = [*COMMAND, "context", "add"]
@@ -201,7 +193,7 @@ def test_processes_that_add_at_the_same_time_lose_no_context(config: Path) -> No
 # The verbs that connect
 
 
-def test_every_verb_takes_a_context(at: Runner, fresh: str, tmp_path: Path) -> None:
+def test_every_verb_takes_a_context(at, fresh, tmp_path):
     add("open", at.url)
     add("guarded", at.guarded_url, "--login", "guest", "--ask-passcode", input="guest\n")
     assert run("ping", "-c0", at.guarded_url).exit_code == 1
@@ -224,12 +216,12 @@ def test_every_verb_takes_a_context(at: Runner, fresh: str, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("context", [Context("a", "b:1", vhost="v"), Context("a", "b:1", "ann", SECRET)])
-def test_pipelines_take_a_context(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pipelines_take_a_context(context, monkeypatch):
     pytest.importorskip("pyspark")
     from stompcodec.cli.verbs.pipeline import at_context
 
     @click.command()
-    def verb() -> None:
+    def verb():
         click.echo(json.dumps(at_context(context, {"login": None, "passcode_file": None, "spool": "s"})))
 
     result = CliRunner().invoke(verb)
@@ -254,9 +246,7 @@ def test_pipelines_take_a_context(context: Context, monkeypatch: pytest.MonkeyPa
         "ping 127.0.0.1:1 --context open",
     ],
 )
-def test_an_unknown_name_and_two_brokers_are_2_before_connecting(
-    arguments: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_an_unknown_name_and_two_brokers_are_2_before_connecting(arguments, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     add("open", "127.0.0.1:1")
     result = run(*arguments.split())
@@ -266,13 +256,13 @@ def test_an_unknown_name_and_two_brokers_are_2_before_connecting(
     assert not (tmp_path / "out").exists()
 
 
-def given_to(*arguments: str, **environment: str) -> tuple[Context | None, dict[str, object]]:
+def given_to(*arguments, **environment):
     """The context that a verb gets, and the options that it connects with."""
-    found: list[tuple[Context | None, dict[str, object]]] = []
+    found = []
 
     @click.command()
     @connecting.connection_options
-    def verb(context: Context | None, **given: object) -> None:
+    def verb(context, **given):
         found.append((context, connecting.adopt(context, given)))
 
     result = CliRunner().invoke(verb, list(arguments), env=environment)
@@ -281,8 +271,8 @@ def given_to(*arguments: str, **environment: str) -> tuple[Context | None, dict[
     return context, {name: value for name, value in options.items() if value not in (None, False)}
 
 
-def test_the_nearest_name_of_a_broker_counts() -> None:
-    def chosen(*arguments: str, **environment: str) -> str | None:
+def test_the_nearest_name_of_a_broker_counts():
+    def chosen(*arguments, **environment):
         context, _ = given_to(*arguments, **environment)
         return None if context is None else context.name
 
@@ -303,8 +293,8 @@ def test_the_nearest_name_of_a_broker_counts() -> None:
         chosen(STOMPCODEC_URL="c:1", STOMPCODEC_CONTEXT="b")
 
 
-def test_options_come_before_the_context_and_the_context_before_the_environment(config: Path) -> None:
-    def adopted(*arguments: str, **environment: str) -> dict[str, object]:
+def test_options_come_before_the_context_and_the_context_before_the_environment(config):
+    def adopted(*arguments, **environment):
         return given_to(*arguments, **environment)[1]
 
     fields = {"url": "stomp://b:1", "login": "ann", "passcode": SECRET, "vhost": "/", "version": "1.2", "ca": "ca.pem"}

@@ -1,7 +1,5 @@
 """stompcodec convert: what goes in comes out, in every form, and what is wrong is told."""
 
-from __future__ import annotations
-
 import gzip
 import os
 import struct
@@ -10,16 +8,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from patience import patience
-
-pytest.importorskip("click")
-
 from cli.packets import ACK, CLIENT, FIN, SERVER, SYN, block, ethernet, pcap, pcapng, section, tcp
 from cli.running import objects
 from cli.running import run as run_verb
-from click.testing import Result
 from hypothesis import given
 from hypothesis import strategies as st
+from patience import patience
 
 from stompcodec import Frame, parse, serialize
 from stompcodec.capture import Capture, CaptureWriter, octets_of
@@ -34,18 +28,18 @@ FRAMES = [
 ]
 
 
-def run(*arguments: str | Path, input: bytes | None = None) -> Result:
+def run(*arguments, input=None):
     return run_verb("convert", *arguments, input=input)
 
 
-def good(*arguments: str | Path, input: bytes | None = None) -> bytes:
+def good(*arguments, input=None):
     result = run(*arguments, input=input)
     assert result.exit_code == 0, result.output
     return result.stdout_bytes
 
 
 @pytest.fixture
-def capture(tmp_path: Path) -> Path:
+def capture(tmp_path):
     path = tmp_path / "a.stompcap"
     with CaptureWriter(path) as writer:
         for number, frame in enumerate(FRAMES):
@@ -53,12 +47,12 @@ def capture(tmp_path: Path) -> Path:
     return path
 
 
-def held(path: Path) -> list[tuple[int, Frame]]:
+def held(path):
     return [(time, frame) for _, time, frame in Capture(path).frames()]
 
 
 @pytest.mark.parametrize("through", ["x.stomp", "x.jsonl", "x.stompcap", "x.parquet"])
-def test_there_and_back(capture: Path, tmp_path: Path, through: str) -> None:
+def test_there_and_back(capture, tmp_path, through):
     if through == "x.parquet":
         pytest.importorskip("pyarrow")
     good(capture, tmp_path / through)
@@ -77,7 +71,7 @@ def test_there_and_back(capture: Path, tmp_path: Path, through: str) -> None:
     ],
     ids=["as it was", "by version"],
 )
-def test_a_raw_stream_comes_out_of_a_capture_as_it_was(raw: bytes, frame: Frame, tmp_path: Path) -> None:
+def test_a_raw_stream_comes_out_of_a_capture_as_it_was(raw, frame, tmp_path):
     (tmp_path / "a.stomp.gz").write_bytes(gzip.compress(b"\n\n" + raw + b"\n"))
     good(tmp_path / "a.stomp.gz", tmp_path / "a.stompcap")
     assert held(tmp_path / "a.stompcap")[0][1] == frame
@@ -87,7 +81,7 @@ def test_a_raw_stream_comes_out_of_a_capture_as_it_was(raw: bytes, frame: Frame,
     assert (tmp_path / "b.stomp").read_bytes() == raw
 
 
-def test_standard_input_and_output(capture: Path) -> None:
+def test_standard_input_and_output(capture):
     shown = objects(good(capture, "-"))
     assert [each["received_at"] for each in shown] == [TIME, TIME + 1, TIME + 2]
     assert shown[0]["headers"] == [list(pair) for pair in FRAMES[0].headers.pairs()]
@@ -99,7 +93,7 @@ def test_standard_input_and_output(capture: Path) -> None:
     )
 
 
-def test_nothing_is_written_over(capture: Path, tmp_path: Path) -> None:
+def test_nothing_is_written_over(capture, tmp_path):
     (tmp_path / "x.jsonl").write_text("mine")
     for target in ("x.jsonl", capture.name):
         result = run(capture, tmp_path / target)
@@ -122,7 +116,7 @@ def test_nothing_is_written_over(capture: Path, tmp_path: Path) -> None:
     ],
     ids=["command", "cut", "capture", "json", "pcapng", "no pcapng", "gzip"],
 )
-def test_what_is_broken_is_told_and_the_rest_is_written(tmp_path: Path, name: str, data: bytes, said: str) -> None:
+def test_what_is_broken_is_told_and_the_rest_is_written(tmp_path, name, data, said):
     (tmp_path / name).write_bytes(data)
     result = run(tmp_path / name, "-")
     assert result.exit_code == 1
@@ -132,19 +126,19 @@ def test_what_is_broken_is_told_and_the_rest_is_written(tmp_path: Path, name: st
     assert len(result.stdout.splitlines()) == (0 if name.endswith((".gz", "pcapng")) else 1)
 
 
-def test_resync_and_lenient(tmp_path: Path) -> None:
+def test_resync_and_lenient(tmp_path):
     (tmp_path / "a.stomp").write_bytes(octets_of(FRAMES[0]) + b"NONSENSE\n\n\0" + octets_of(FRAMES[1]))
     assert len(run("--resync", tmp_path / "a.stomp", "-").stdout.splitlines()) == 2
     assert len(objects(good("--lenient", tmp_path / "a.stomp", "-"))) == 3
 
 
-def test_wrong_usage(capture: Path, tmp_path: Path) -> None:
+def test_wrong_usage(capture, tmp_path):
     for arguments in ([capture], ["-", "-", "-"], [capture, tmp_path / "x.pcapng"], ["--to", "capture", "-", "-"]):
         assert run(*arguments).exit_code == 2
     assert run(capture, tmp_path / "no" / "x.jsonl").exit_code == 1
 
 
-def test_a_missing_extra_is_named(capture: Path, tmp_path: Path) -> None:
+def test_a_missing_extra_is_named(capture, tmp_path):
     code = (
         "import sys; sys.modules['pyarrow'] = None\nfrom stompcodec.cli.verbs.convert import command\n"
         f"command([{str(capture)!r}, {str(tmp_path / 'x.parquet')!r}])"
@@ -156,7 +150,7 @@ def test_a_missing_extra_is_named(capture: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "x.parquet").exists()
 
 
-def test_parquet_that_is_none(tmp_path: Path) -> None:
+def test_parquet_that_is_none(tmp_path):
     parquet = pytest.importorskip("pyarrow.parquet")
     (tmp_path / "a.parquet").write_bytes(b"PAR1" + os.urandom(50) + b"PAR1")
     assert "cannot be read" in run(tmp_path / "a.parquet", "-").stderr
@@ -169,9 +163,7 @@ def test_parquet_that_is_none(tmp_path: Path) -> None:
     "source",
     ["none.stomp", "none.jsonl", "none.stompcap", "none.pcapng", "none.parquet", "none/none", "foreign", "packed.gz"],
 )
-def test_nothing_is_made_where_nothing_can_be_read(
-    source: str, target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_is_made_where_nothing_can_be_read(source, target, tmp_path, monkeypatch):
     if "parquet" in source + target:
         pytest.importorskip("pyarrow")
     monkeypatch.chdir(tmp_path)
@@ -188,7 +180,7 @@ def test_nothing_is_made_where_nothing_can_be_read(
 
 
 @pytest.mark.skipif(not NDPI.exists(), reason="the genuine file is not here")
-def test_a_genuine_file_of_packets() -> None:
+def test_a_genuine_file_of_packets():
     """Its server writes one command in lower case, so that is told; the rest is read."""
     result = run(NDPI, "-")
     found = objects(result)
@@ -209,7 +201,7 @@ TALK = (
 COMMANDS = ["CONNECT", "CONNECTED", "SEND", "MESSAGE", "DISCONNECT", "RECEIPT"]
 
 
-def conversation(start: int = 2**32 - 100, size: int = 70) -> list[bytes]:
+def conversation(start=2**32 - 100, size=70):
     """IP packets of TALK; the numbers run over 2**32."""
     at = {CLIENT: start, SERVER: start + 5}
     other = {CLIENT: SERVER, SERVER: CLIENT}
@@ -221,12 +213,12 @@ def conversation(start: int = 2**32 - 100, size: int = 70) -> list[bytes]:
     return [*found, *(tcp(each, other[each], at[each], flags=FIN | ACK) for each in at)]
 
 
-def dissected(data: bytes, problems: list[str] | None = None) -> list[tuple[int, Frame]]:
+def dissected(data, problems=None):
     """Through a stream that gives few octets at a time."""
-    told: list[str] = [] if problems is None else problems
+    told = [] if problems is None else problems
     at = 0
 
-    def read(size: int) -> bytes:
+    def read(size):
         nonlocal at
         at += min(size, 700)
         return data[at - min(size, 700) : at]
@@ -236,12 +228,12 @@ def dissected(data: bytes, problems: list[str] | None = None) -> list[tuple[int,
     return found
 
 
-def file_of(ip: list[bytes]) -> bytes:
+def file_of(ip):
     return pcapng([(0, ethernet(each)) for each in ip])
 
 
 @pytest.mark.parametrize("form", ["pcapng", "big-endian", "nanoseconds", "binary", "pcap", "raw link", "tagged"])
-def test_forms_of_files(form: str) -> None:
+def test_forms_of_files(form):
     plain = conversation()
     timed = [(TIME + number, ethernet(data, form == "tagged")) for number, data in enumerate(plain)]
     data = {
@@ -257,23 +249,23 @@ def test_forms_of_files(form: str) -> None:
     assert found[3][1].headers["cr"] == "c:\\\r"
 
 
-def test_ipv6() -> None:
+def test_ipv6():
     a, b = (bytes(15) + b"\x01", 1), (bytes(15) + b"\x02", 2)
     data = serialize(Frame("SEND", {"destination": "a"}))
     assert [frame.command for _, frame in dissected(file_of([tcp(a, b, 7, flags=SYN), tcp(a, b, 8, data)]))] == ["SEND"]
 
 
-def test_a_packet_that_is_missing_costs_its_frame_only() -> None:
+def test_a_packet_that_is_missing_costs_its_frame_only():
     sent = conversation()
     lost = next(number for number, data in enumerate(sent) if b"x" * 70 in data)
-    problems: list[str] = []
+    problems = []
     found = dissected(file_of([data for n, data in enumerate(sent) if n != lost]), problems)
     assert sorted(frame.command for _, frame in found) == sorted(set(COMMANDS) - {"SEND"})
     (problem,) = problems
     assert "10.0.0.1:50000 to 10.0.0.2:61613: bytes are missing" in problem
 
 
-def test_other_protocols_are_passed_over() -> None:
+def test_other_protocols_are_passed_over():
     web = [tcp(CLIENT, SERVER, 1, flags=SYN), tcp(CLIENT, SERVER, 2, b"GET / HTTP/1.1\r\n\r\n")]
     udp = tcp(CLIENT, SERVER, 0)[:9] + b"\x11" + tcp(CLIENT, SERVER, 0)[10:]
     assert dissected(file_of([*web, udp, b"\x45", b""])) == []
@@ -298,14 +290,14 @@ INTERFACE = block(1, struct.pack("<HHI", 1, 0, 0))
         (INTERFACE + b"\6\0", "ends inside a block"),
     ],
 )
-def test_a_malformed_block_is_told(blocks: bytes, problem: str) -> None:
-    problems: list[str] = []
+def test_a_malformed_block_is_told(blocks, problem):
+    problems = []
     assert dissected(section() + blocks, problems) == []
     assert [problem in each for each in problems] == [True]
 
 
 @given(st.binary(max_size=300), st.integers(0, 2**32), st.booleans())
-def test_any_octets_in_the_place_of_packets(noise, at, links) -> None:
+def test_any_octets_in_the_place_of_packets(noise, at, links):
     data = bytearray(file_of(conversation()))
     at %= len(data)
     data[at : at + len(noise)] = noise
@@ -314,12 +306,12 @@ def test_any_octets_in_the_place_of_packets(noise, at, links) -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 400), st.integers(1, 30)), max_size=60), st.integers(0, 2**32 - 1))
-def test_reassembly_gives_octets_once_and_in_order(parts, start) -> None:
+def test_reassembly_gives_octets_once_and_in_order(parts, start):
     stream = bytes(range(256)) * 2
     flow = Flow()
     flow.start(start - 1)
     got = b""
-    have: set[int] = set()
+    have = set()
     for at, size in parts:
         have.update(range(at, min(at + size, len(stream))))
         for piece in flow.feed((start + at) % 2**32, stream[at : at + size]):

@@ -1,27 +1,18 @@
 """stompcodec proxy: its options, its output, its end."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 import signal
 import socket
 import subprocess
-from collections.abc import Iterator
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
-pytest.importorskip("click")
 pty = pytest.importorskip("pty")
 
 from cli.running import objects, run
 from client.peer import closed_port
 from patience import patience
-
-if TYPE_CHECKING:
-    from cli.at_broker import Runner
 
 CONNECT = b"CONNECT\naccept-version:1.2\nhost:a\nlogin:ann\npasscode:hunter2\nx-secret:hunter2\n\n\0"
 BROKEN = b"SEND\npasscode:hunter2\nx:\\q\n\n\0"
@@ -30,15 +21,14 @@ BROKEN = b"SEND\npasscode:hunter2\nx:\\q\n\n\0"
 class Running:
     """A proxy as a process."""
 
-    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+    def __init__(self, process):
         self.process = process
-        assert process.stderr is not None
         self.first = process.stderr.readline().decode()
         found = re.search(r"://127\.0\.0\.1:(\d+) passes on", self.first)
         assert found, self.first
         self.port = int(found[1])
 
-    def say(self, *parts: bytes) -> bytes:
+    def say(self, *parts):
         """Send parts, each after the answer to the one before, and return what came last, up to the end."""
         with socket.create_connection(("127.0.0.1", self.port), timeout=patience(10)) as client:
             data = b""
@@ -50,7 +40,7 @@ class Running:
                 data += more
         return data
 
-    def end(self, number: int = signal.SIGTERM) -> tuple[int, str, str]:
+    def end(self, number=signal.SIGTERM):
         """Status, standard output and standard error."""
         self.process.send_signal(number)
         out, err = self.process.communicate(timeout=patience(30))
@@ -58,7 +48,7 @@ class Running:
 
 
 @contextlib.contextmanager
-def running(at: Runner, *arguments: str | Path, target: str | None = None, **options: object) -> Iterator[Running]:
+def running(at, *arguments, target=None, **options):
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
     with at.process("proxy", "0", target or at.url, *arguments, **pipes) as process:
         try:
@@ -67,7 +57,7 @@ def running(at: Runner, *arguments: str | Path, target: str | None = None, **opt
             process.kill()
 
 
-def test_rows_and_the_last_lines(at: Runner, tmp_path: Path) -> None:
+def test_rows_and_the_last_lines(at, tmp_path):
     folder = tmp_path / "a.stompcap"
     with running(at, "--record", folder) as proxy:
         assert b"CONNECTED" in proxy.say(CONNECT)
@@ -88,7 +78,7 @@ def test_rows_and_the_last_lines(at: Runner, tmp_path: Path) -> None:
     assert {path.stat().st_mode & 0o777 for path in folder.iterdir()} == {0o600}
 
 
-def test_json(at: Runner) -> None:
+def test_json(at):
     with running(at, "--json", "--fault", "lose CONNECTED nth=2") as proxy:
         proxy.say(CONNECT, b"SEND\ndestination:/queue/j\nreceipt:1\n\n\xff\0")
         proxy.say(BROKEN)
@@ -112,7 +102,7 @@ def test_json(at: Runner) -> None:
     assert summary["lint"]["S12-ESC-05"] == 1
 
 
-def test_quiet_tells_only_of_a_target_that_is_down(at: Runner) -> None:
+def test_quiet_tells_only_of_a_target_that_is_down(at):
     with running(at, "-q") as proxy:
         proxy.say(CONNECT)
         status, out, err = proxy.end()
@@ -127,9 +117,8 @@ def test_quiet_tells_only_of_a_target_that_is_down(at: Runner) -> None:
     assert "(1 did not reach the target)" in err
 
 
-def test_a_closed_pipe_ends_it(at: Runner) -> None:
+def test_a_closed_pipe_ends_it(at):
     with running(at) as proxy:
-        assert proxy.process.stdout is not None
         proxy.process.stdout.close()
         with contextlib.suppress(OSError):  # it may end meanwhile
             proxy.say(CONNECT)
@@ -155,14 +144,14 @@ def test_a_closed_pipe_ends_it(at: Runner) -> None:
         ("0", "TARGET"),
     ],
 )
-def test_bad_options(arguments: str, problem: str) -> None:
+def test_bad_options(arguments, problem):
     result = run("proxy", *arguments.split())
     assert result.exit_code == 2
     assert problem in " ".join(result.stderr.split())
     assert "hunter2" not in result.stderr
 
 
-def test_a_port_that_is_taken() -> None:
+def test_a_port_that_is_taken():
     with socket.create_server(("127.0.0.1", 0)) as taken:
         result = run("proxy", str(taken.getsockname()[1]), "localhost:61613")
     assert result.exit_code == 1

@@ -1,7 +1,5 @@
 """stompcodec record and replay: on the disk first, acknowledged then; and the same messages again, at their pace."""
 
-from __future__ import annotations
-
 import json
 import os
 import random
@@ -11,22 +9,14 @@ import subprocess
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
-from patience import patience
-
-pytest.importorskip("click")
-pytest.importorskip("websockets")
-
 from capture.removing import DEEDS
-from cli.at_broker import Runner, read_until
 from cli.packets import ethernet, pcapng, tcp
-from cli.running import run
+from cli.running import read_until, run
 from client.feeding import left, publish, wait_for
 from client.peer import Peer
+from patience import patience
 
 import stompcodec.client as stomp
 from stompcodec import Frame, serialize
@@ -37,16 +27,16 @@ posix = pytest.mark.skipif(os.name != "posix", reason="signals of POSIX, and fil
 GROUP = str(os.getegid()) if hasattr(os, "getegid") else "0"
 
 
-def bodies(path: Path) -> list[bytes]:
+def bodies(path):
     return [frame.body for _, _, frame in Capture(path).frames()] if path.exists() else []
 
 
-def wait_until_recorded(path: Path, number: int) -> None:
+def wait_until_recorded(path, number):
     wait_for(lambda: len(bodies(path)) >= number)
 
 
 @pytest.mark.parametrize("options", [[], ["--single"]])
-def test_messages_with_their_times(at: Runner, fresh: str, tmp_path: Path, options: list[str]) -> None:
+def test_messages_with_their_times(at, fresh, tmp_path, options):
     path = tmp_path / "a.stompcap"
     before = time.time()
     at.good("pub", fresh, "-l", "-H", "kind:a:b", input=b"1\n2\n3\n")
@@ -62,7 +52,7 @@ def test_messages_with_their_times(at: Runner, fresh: str, tmp_path: Path, optio
     assert bodies(path) == [b"1", b"2", b"3"]
 
 
-def test_several_destinations_and_an_end_by_time(at: Runner, fresh: str, tmp_path: Path) -> None:
+def test_several_destinations_and_an_end_by_time(at, fresh, tmp_path):
     path = tmp_path / "a.stompcap"
     for name in "ab":
         at.good("pub", f"{fresh}.{name}", name)
@@ -74,7 +64,7 @@ def test_several_destinations_and_an_end_by_time(at: Runner, fresh: str, tmp_pat
 
 
 @posix
-def test_a_signal_seals_the_capture_and_a_terminal_shows_progress(at: Runner, fresh: str, tmp_path: Path) -> None:
+def test_a_signal_seals_the_capture_and_a_terminal_shows_progress(at, fresh, tmp_path):
     pty = pytest.importorskip("pty")
     path = tmp_path / "a.stompcap"
     at.good("pub", fresh, "-l", input=b"x\n" * 50)
@@ -91,12 +81,12 @@ def test_a_signal_seals_the_capture_and_a_terminal_shows_progress(at: Runner, fr
 
 
 @posix
-def test_kill_9_neither_loses_nor_doubles(at: Runner, fresh: str, tmp_path: Path) -> None:
+def test_kill_9_neither_loses_nor_doubles(at, fresh, tmp_path):
     """Whatever the broker has given up is in the capture, and with --dedupe it is there once."""
     path, total, roll = tmp_path / "a.stompcap", 4000, random.Random(4)
     arguments = ["record", fresh, "-o", path, "-q", "--segment", "100K", "--dedupe", "messageId"]
 
-    def publish() -> None:
+    def publish():
         with stomp.connect(at.url) as client:
             for number in range(total):
                 client.send(fresh, b"%d" % number)
@@ -122,7 +112,7 @@ def test_kill_9_neither_loses_nor_doubles(at: Runner, fresh: str, tmp_path: Path
     assert at.good("sub", fresh, "-w", "0.2") == b""
 
 
-def test_duplicates_are_counted(at: Runner, fresh: str, tmp_path: Path) -> None:
+def test_duplicates_are_counted(at, fresh, tmp_path):
     """Two messages with the same id of their sender and the same octets are one, two with other octets are not."""
     path = tmp_path / "a.stompcap"
     for body in ("1", "1", "2", "3"):
@@ -132,7 +122,7 @@ def test_duplicates_are_counted(at: Runner, fresh: str, tmp_path: Path) -> None:
     assert "1 more were recorded already" in result.stderr
 
 
-def test_a_full_disk_acknowledges_nothing(at: Runner, fresh: str, tmp_path: Path) -> None:
+def test_a_full_disk_acknowledges_nothing(at, fresh, tmp_path):
     """Files may not grow beyond 60 kB: it is told, it ends with 1, and another one gets everything."""
     resource = pytest.importorskip("resource")
     if not hasattr(resource, "prlimit"):
@@ -141,7 +131,6 @@ def test_a_full_disk_acknowledges_nothing(at: Runner, fresh: str, tmp_path: Path
     with at.process("record", fresh, "-o", path, "--prefetch", "20", stderr=subprocess.PIPE) as process:
         resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (60_000, 60_000))
         at.good("pub", fresh, "-l", input=b"".join(b"%d %s\n" % (n, b"x" * 1000) for n in range(200)))
-        assert process.stderr is not None
         assert b"cannot be written: File too large; nothing is acknowledged" in process.stderr.readline()
         process.terminate()
         assert process.wait(patience(60)) == 1
@@ -154,7 +143,7 @@ def test_a_full_disk_acknowledges_nothing(at: Runner, fresh: str, tmp_path: Path
 
 @posix
 @pytest.mark.parametrize("deed", ["folder removed", "segment removed", "index removed", "folder renamed"])
-def test_a_capture_that_is_removed_ends_record_with_status_1(at: Runner, fresh: str, tmp_path: Path, deed: str) -> None:
+def test_a_capture_that_is_removed_ends_record_with_status_1(at, fresh, tmp_path, deed):
     path = tmp_path / "a.stompcap"
     publish(at.url, fresh, 20)
     with at.process("record", fresh, "-o", path, "-q", stderr=subprocess.PIPE) as process:
@@ -173,9 +162,7 @@ def test_a_capture_that_is_removed_ends_record_with_status_1(at: Runner, fresh: 
 
 @posix
 @pytest.mark.parametrize(("options", "wanted"), [([], {0o600, 0o700}), (["--group", GROUP], {0o640, 0o750})])
-def test_who_may_read_what_is_recorded(
-    at: Runner, fresh: str, tmp_path: Path, options: list[str], wanted: set[int]
-) -> None:
+def test_who_may_read_what_is_recorded(at, fresh, tmp_path, options, wanted):
     at.good("pub", fresh, "-l", input=b"1\n2\n")
     at.good("record", fresh, "-o", tmp_path / "deep" / "a.stompcap", "-n", "2", *options)
     assert {stat.S_IMODE(path.lstat().st_mode) for path in tmp_path.rglob("*")} == wanted
@@ -196,7 +183,7 @@ def test_who_may_read_what_is_recorded(
         ("{url} /queue/closed -o {}", 1, "SUBSCRIBE"),
     ],
 )
-def test_wrong_usage(at: Runner, tmp_path: Path, arguments: str, status: int, said: str) -> None:
+def test_wrong_usage(at, tmp_path, arguments, status, said):
     path = tmp_path / "a"
     url = at.guarded_url.replace("//", "//guest:guest@")
     with CaptureWriter(f"{path}.held", holder="me"):
@@ -207,7 +194,7 @@ def test_wrong_usage(at: Runner, tmp_path: Path, arguments: str, status: int, sa
 
 
 @pytest.mark.parametrize(("option", "left"), [("--keep=30", [b"3", b"4"]), ("--keep-time=100", [b"4"])])
-def test_old_segments_are_deleted(at: Runner, fresh: str, tmp_path: Path, option: str, left: list[bytes]) -> None:
+def test_old_segments_are_deleted(at, fresh, tmp_path, option, left):
     path = tmp_path / "a.stompcap"
     with CaptureWriter(path, segment_octets=1) as writer:
         for number in range(5):
@@ -222,7 +209,7 @@ SECOND = 10**6
 TIME = 1_700_000_000 * SECOND
 
 
-def recorded(path: Path, destination: str, *seconds: float) -> Path:
+def recorded(path, destination, *seconds):
     """A capture with a message for each time; its body is its number."""
     with CaptureWriter(path, single=True) as writer:
         for number, second in enumerate(seconds):
@@ -234,16 +221,16 @@ def recorded(path: Path, destination: str, *seconds: float) -> Path:
     return path
 
 
-def taken(at: Runner, destination: str, number: int) -> list[dict[str, Any]]:
+def taken(at, destination, number):
     output = at.good("sub", destination, "-n", str(number), "-w", "20", "--json")
     return [json.loads(line) for line in output.splitlines()]
 
 
-def shown(at: Runner, destination: str, number: int) -> list[str]:
+def shown(at, destination, number):
     return [message["body"] for message in taken(at, destination, number)]
 
 
-def test_messages_go_in_order_with_their_headers(at: Runner, fresh: str, tmp_path: Path) -> None:
+def test_messages_go_in_order_with_their_headers(at, fresh, tmp_path):
     path = recorded(tmp_path / "a.stompcap", fresh, *[0.001 * n for n in range(700)])
     result = at("replay", path, at.url, "--speed", "max")
     assert result.exit_code == 0, result.stderr
@@ -257,7 +244,7 @@ def test_messages_go_in_order_with_their_headers(at: Runner, fresh: str, tmp_pat
 
 
 @pytest.mark.parametrize(("speed", "least"), [("1", 0.8), ("2x", 0.4), ("max", 0.0)])
-def test_the_pace(at: Runner, fresh: str, tmp_path: Path, speed: str, least: float) -> None:
+def test_the_pace(at, fresh, tmp_path, speed, least):
     path = recorded(tmp_path / "a.stompcap", fresh, 0, 0.4, -1, 0.8)
     start = time.monotonic()
     at.good("replay", path, "--speed", speed, "-q")
@@ -265,14 +252,14 @@ def test_the_pace(at: Runner, fresh: str, tmp_path: Path, speed: str, least: flo
     assert shown(at, fresh, 4) == ["0", "1", "2", "3"]
 
 
-def test_what_has_no_time_is_told_where_time_matters(at: Runner, fresh: str, tmp_path: Path) -> None:
+def test_what_has_no_time_is_told_where_time_matters(at, fresh, tmp_path):
     result = at("replay", recorded(tmp_path / "a.stompcap", fresh, 0, -1, -1), "--to", "+5")
     assert result.exit_code == 1
     assert "2 messages were left out, because their time is unknown" in result.stderr
     assert shown(at, fresh, 1) == ["0"]
 
 
-def test_other_destinations(at: Runner, fresh: str, tmp_path: Path) -> None:
+def test_other_destinations(at, fresh, tmp_path):
     path = recorded(tmp_path / "a.stompcap", "/topic/some.where", 0)
     at.good("replay", path, "-d", "/queue/none=/queue/x", "-d", f"/topic/*={fresh}.*", "-d", "/queue/late")
     assert shown(at, f"{fresh}.some.where", 1) == ["0"]
@@ -280,7 +267,7 @@ def test_other_destinations(at: Runner, fresh: str, tmp_path: Path) -> None:
     assert shown(at, f"{fresh}.all", 1) == ["0"]
 
 
-def test_forms_of_files(at: Runner, fresh: str, tmp_path: Path) -> None:
+def test_forms_of_files(at, fresh, tmp_path):
     a, b = (b"\x0a\0\0\x01", 5), (b"\x0a\0\0\x02", 61613)
     send = serialize(Frame("SEND", {"destination": fresh, "transaction": "t", "receipt": "r"}, b"sent"))
     message = serialize(Frame("MESSAGE", {"destination": fresh, "message-id": "1", "subscription": "1"}, b"got"))
@@ -301,7 +288,7 @@ def test_forms_of_files(at: Runner, fresh: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("options", ["--speed=0", "--speed=fast", "--from=noon", "-d a=", "--destination="])
-def test_wrong_usage_of_replay(at: Runner, options: str) -> None:
+def test_wrong_usage_of_replay(at, options):
     assert at("replay", "none", *options.split()).exit_code == 2
 
 
@@ -309,14 +296,14 @@ def test_wrong_usage_of_replay(at: Runner, options: str) -> None:
 
 
 @pytest.fixture(params=["/management/", "/ops/"])
-def managed(request: pytest.FixtureRequest) -> Iterator[StompBroker]:
+def managed(request):
     with StompBroker(management_prefix=request.param) as broker:
         with stomp.connect(broker.url) as client:
             client.send("/queue/a", b"x", receipt=True)
         yield broker
 
 
-def orders(path: Path, *destinations: str, command: str = "SEND") -> Path:
+def orders(path, *destinations, command="SEND"):
     with CaptureWriter(path, single=True) as writer:
         for destination in destinations:
             headers = [("destination", destination), ("message-id", "1"), ("reply-to", "/queue/answers")]
@@ -325,7 +312,7 @@ def orders(path: Path, *destinations: str, command: str = "SEND") -> Path:
 
 
 @pytest.mark.parametrize(("command", "version"), [("SEND", "1.2"), ("MESSAGE", "1.0")])
-def test_requests_are_left_out_and_reported(managed: StompBroker, tmp_path: Path, command: str, version: str) -> None:
+def test_requests_are_left_out_and_reported(managed, tmp_path, command, version):
     prefix = managed.config.management_prefix
     names = ("/queue/b", f"{prefix}purge", f" {prefix}purge", "/queue/b")
     path = orders(tmp_path / "a.stompcap", *names, command=command)
@@ -345,7 +332,7 @@ def test_requests_are_left_out_and_reported(managed: StompBroker, tmp_path: Path
 
 
 @pytest.mark.parametrize(("server", "sent"), [("RabbitMQ/3.10.8", 1), ("what/1", 0), ("", 0)])
-def test_another_broker_may_have_such_a_queue(tmp_path: Path, server: str, sent: int) -> None:
+def test_another_broker_may_have_such_a_queue(tmp_path, server, sent):
     with Peer(server=server) as peer:
         run("replay", orders(tmp_path / "a.stompcap", "/management/purge"), peer.url)
         assert len(peer.got("SEND")) == sent

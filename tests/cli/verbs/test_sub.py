@@ -1,30 +1,20 @@
 """stompcodec sub, reply and req: what they show, keep, run and answer, and that no message is lost by them."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
 import socket
 import subprocess
 import threading
-from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from patience import patience
-
-pytest.importorskip("click")
-pytest.importorskip("websockets")
-
-from cli.at_broker import Runner
 from cli.running import run
-from click.testing import Result
 from client.peer import Peer
 from hypothesis import given
 from hypothesis import strategies as st
+from patience import patience
 
 import stompcodec.client as stomp
 from stompcodec import Frame
@@ -34,7 +24,7 @@ from stompcodec.client.handlers import Retries
 from stompcodec.client.messages import BaseMessage
 
 
-def headers(line: bytes) -> dict[str, str]:
+def headers(line):
     """Those of a line of JSON."""
     return dict(json.loads(line)["headers"])
 
@@ -42,14 +32,14 @@ def headers(line: bytes) -> dict[str, str]:
 # Templates
 
 
-def message(body: bytes, **headers: str) -> BaseMessage:
+def message(body, **headers):
     subscription = SimpleNamespace(folds_case=False)
     frame = Frame("MESSAGE", {"destination": "/queue/a", "message-id": "7", **headers}, body)
     return BaseMessage(frame, subscription, 1, 1)
 
 
 @given(body=st.binary(), value=st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"])))
-def test_formats_keep_octets(body: bytes, value: str) -> None:
+def test_formats_keep_octets(body, value):
     found = Template("{body}|{headers[k]}|{size}|%\\t\\\\").render(message(body, k=value), 3)
     assert found == b"|".join([body, value.encode(), str(len(body)).encode(), b"%\t\\"])
 
@@ -66,7 +56,7 @@ TEMPLATES = {
 
 
 @pytest.mark.parametrize("form", TEMPLATES)
-def test_a_template(form: str) -> None:
+def test_a_template(form):
     assert Template(form).render(message(b"red", k="v"), 2) == TEMPLATES[form]
 
 
@@ -77,7 +67,7 @@ REFUSED += ["{headers[a}]}"]
 
 
 @pytest.mark.parametrize("form", REFUSED)
-def test_an_unknown_field_is_2_before_connecting(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_field_is_2_before_connecting(form, monkeypatch):
     monkeypatch.setattr("stompcodec.client.connect", lambda *_arguments, **_options: pytest.fail("connected"))
     result = run("sub", "/queue/a", "-u", "127.0.0.1:1", "-f", form)
     assert result.exit_code == 2, result.output
@@ -89,13 +79,13 @@ def test_an_unknown_field_is_2_before_connecting(form: str, monkeypatch: pytest.
 # sub
 
 
-def test_messages_stay_that_were_not_asked_for(at: Runner, fresh: str) -> None:
+def test_messages_stay_that_were_not_asked_for(at, fresh):
     at.good("pub", fresh, "-l", input=b"1\n2\n3\n4\n5\n")
     assert at.good("sub", fresh, "-n", "2") == b"1\n2\n"
     assert at.good("sub", fresh, "-n", "3", "-w", "10") == b"3\n4\n5\n"
 
 
-def test_octets_come_as_they_are_and_pretty_masks_secrets(at: Runner, fresh: str) -> None:
+def test_octets_come_as_they_are_and_pretty_masks_secrets(at, fresh):
     at.good("pub", fresh, "-", input=b"\x1b[2J\0\xff\r\n")
     assert at.good("sub", fresh, "-n", "1", "-f", "{body}") == b"\x1b[2J\0\xff\r\n"
     at.good("pub", fresh, '{"a":1}', "-H", "passcode:secret", "-H", "content-type:application/json")
@@ -104,7 +94,7 @@ def test_octets_come_as_they_are_and_pretty_masks_secrets(at: Runner, fresh: str
     assert "secret" not in shown
 
 
-def test_several_destinations(at: Runner, fresh: str) -> None:
+def test_several_destinations(at, fresh):
     at.good("pub", fresh, "a")
     at.good("pub", f"{fresh}2", "b")
     found = at.good("sub", fresh, f"{fresh}2", "-n", "2", "-w", "10", "-f", "{destination} {body}\\n").splitlines()
@@ -112,16 +102,14 @@ def test_several_destinations(at: Runner, fresh: str) -> None:
 
 
 @pytest.mark.parametrize("arguments", [("sub", "/queue/closed"), ("req", "/queue/closed", "x")], ids=" ".join)
-def test_what_the_broker_refuses_is_one_line(at: Runner, arguments: tuple[str, ...]) -> None:
+def test_what_the_broker_refuses_is_one_line(at, arguments):
     result = at(*arguments, "-u", at.guarded_url, "--login", "guest", STOMPCODEC_PASSCODE="guest")
     assert (result.exit_code, len(result.stderr.splitlines())) == (1, 1)
 
 
-def test_a_reader_that_goes_away_loses_nothing(at: Runner, fresh: str) -> None:
+def test_a_reader_that_goes_away_loses_nothing(at, fresh):
     at.good("pub", fresh, "-l", input=b"1\n2\n3\n")
     with at.process("sub", fresh, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        assert process.stderr is not None
         assert process.stdout.readline() == b"1\n"
         process.stdout.close()
         at.good("pub", fresh, "4")  # sub notices when it writes
@@ -132,9 +120,8 @@ def test_a_reader_that_goes_away_loses_nothing(at: Runner, fresh: str) -> None:
 
 
 @pytest.mark.parametrize("number", ENDING)
-def test_interrupted(number: signal.Signals, at: Runner, fresh: str) -> None:
+def test_interrupted(number, at, fresh):
     process = at.process("sub", fresh, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    assert process.stdout is not None
     at.good("pub", fresh, "one")
     assert process.stdout.readline() == b"one\n"
     process.send_signal(number)
@@ -143,7 +130,7 @@ def test_interrupted(number: signal.Signals, at: Runner, fresh: str) -> None:
 
 
 @pytest.mark.parametrize("arguments", ["", "/queue/a -f {q}", "/queue/a -n 0"])
-def test_wrong_usage(arguments: str) -> None:
+def test_wrong_usage(arguments):
     assert run("sub", *arguments.split()).exit_code == 2
 
 
@@ -151,14 +138,13 @@ def test_wrong_usage(arguments: str) -> None:
 @pytest.mark.parametrize(
     "arguments", ["sub /queue/a", "reply /queue/a pong", "record /queue/a -o a.stompcap"], ids=lambda each: each[:5]
 )
-def test_a_verb_tells_that_its_login_is_refused_after_a_reconnect(at: Runner, tmp_path: Path, arguments: str) -> None:
+def test_a_verb_tells_that_its_login_is_refused_after_a_reconnect(at, tmp_path, arguments):
     with Peer(server="RabbitMQ/3.10.8") as peer:
         streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         process = at.process(*arguments.split(), "-u", peer.url, cwd=tmp_path, **streams)
         peer.wait(lambda peer: peer.got("SUBSCRIBE"), 30)
         peer.rules["CONNECT"] = lambda side, frame: side.error(frame, "Access refused for user 'ann'")
         peer.cut()
-        assert process.stderr is not None
         first, second = process.stderr.readline(), process.stderr.readline()
         peer.wait(lambda peer: len(peer.got("CONNECT")) > 3, 30)
         process.send_signal(signal.SIGINT)
@@ -176,11 +162,11 @@ ONCE = 'test -e "{0}" || {{ : > "{0}"; exit 3; }}'
 
 
 @pytest.fixture
-def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_pauses(monkeypatch):
     monkeypatch.setattr(Retries, "pause", lambda _retries, _before: 0.0)
 
 
-def test_exec(at: Runner, fresh: str) -> None:
+def test_exec(at, fresh):
     at.good("pub", fresh, "body", "-H", "k:v")
     script = 'cat; printf " %s %s" "$STOMP_DESTINATION" "$STOMP_HEADERS"'
     process = at.process("sub", fresh, "-n", "1", "--exec", script, stdout=subprocess.PIPE)
@@ -192,7 +178,7 @@ def test_exec(at: Runner, fresh: str) -> None:
     assert at("sub", fresh, "-n", "1", "-w", "0.2").exit_code == 1  # it was acknowledged
 
 
-def test_sigterm_waits_for_the_command(at: Runner, fresh: str, tmp_path: Path) -> None:
+def test_sigterm_waits_for_the_command(at, fresh, tmp_path):
     """So a supervisor that starts another consumer does not have the same message handled by two at once."""
     begun, go, over = (tmp_path / name for name in ("begun", "go", "over"))
     os.mkfifo(begun)
@@ -209,7 +195,7 @@ def test_sigterm_waits_for_the_command(at: Runner, fresh: str, tmp_path: Path) -
     assert at("sub", fresh, "-n", "1", "-w", "0.2").exit_code == 1  # it was acknowledged
 
 
-def test_what_fails_once_is_done_the_second_time(at: Runner, fresh: str, tmp_path: Path, no_pauses: None) -> None:
+def test_what_fails_once_is_done_the_second_time(at, fresh, tmp_path, no_pauses):
     for body in ("1", "2"):
         at.good("pub", fresh, body)
     result = at("sub", fresh, "-n", "2", "-w", "30", "--exec", f"{ONCE.format(tmp_path / 'ran')}; cat")
@@ -217,9 +203,7 @@ def test_what_fails_once_is_done_the_second_time(at: Runner, fresh: str, tmp_pat
     assert result.stderr.count("status 3; it runs again in 0 s, 6 times in all at most") == 1
 
 
-def test_what_always_fails_is_a_dead_letter_and_the_next_one_follows(
-    at: Runner, fresh: str, tmp_path: Path, no_pauses: None
-) -> None:
+def test_what_always_fails_is_a_dead_letter_and_the_next_one_follows(at, fresh, tmp_path, no_pauses):
     for body in ("bad", "good"):
         at.good("pub", fresh, body)
     result = at("sub", fresh, "-n", "2", "-w", "30", "--exec", f'echo >> "{tmp_path}/ran"; ! grep -q bad')
@@ -231,7 +215,7 @@ def test_what_always_fails_is_a_dead_letter_and_the_next_one_follows(
 
 
 @pytest.mark.parametrize("verb", ["sub", "reply"])
-def test_with_one_attempt_the_broker_delivers_it_again(at: Runner, fresh: str, verb: str) -> None:
+def test_with_one_attempt_the_broker_delivers_it_again(at, fresh, verb):
     at.good("pub", fresh, "x", "-H", "reply-to:/queue/answers")
     result = at(verb, fresh, "-n", "1", "-w", "30", "--exec", "exit 3", "--attempts", "1")
     assert (result.exit_code, "runs again" in result.stderr) == (1, False)
@@ -240,7 +224,7 @@ def test_with_one_attempt_the_broker_delivers_it_again(at: Runner, fresh: str, v
 
 
 @pytest.mark.parametrize("verb", ["sub", "reply"])
-def test_a_dead_letter_goes_where_the_option_says(at: Runner, fresh: str, verb: str, no_pauses: None) -> None:
+def test_a_dead_letter_goes_where_the_option_says(at, fresh, verb, no_pauses):
     with stomp.connect(at.url) as client:
         client.send(fresh, b"x", {"reply-to": "/queue/answers"}, receipt=True)
     dead = f"{fresh}-dead"
@@ -251,7 +235,7 @@ def test_a_dead_letter_goes_where_the_option_says(at: Runner, fresh: str, verb: 
     assert found["dead-letter-reason"].startswith("CommandError(")
 
 
-def test_a_broker_without_a_place_for_dead_letters_keeps_the_message(at: Runner) -> None:
+def test_a_broker_without_a_place_for_dead_letters_keeps_the_message(at):
     with Peer() as peer:
         peer.queues["/queue/a"].append(b"x")
         result = at("sub", "/queue/a", "-u", peer.url, "-w", "30", "--exec", "exit 3", "--attempts", "1")
@@ -265,9 +249,9 @@ def test_a_broker_without_a_place_for_dead_letters_keeps_the_message(at: Runner)
 
 
 @contextmanager
-def replying(at: Runner, destination: str, *arguments: str, **environment: str) -> Iterator[list[Result]]:
+def replying(at, destination, *arguments, **environment):
     """`reply` in a thread, which ends by --count; its result afterwards."""
-    results: list[Result] = []
+    results = []
     whole = ["reply", destination, "-u", at.url, "--wait", str(patience(60)), *arguments]
     # CliRunner replaces the standard streams, so requests are sent by a client.
     thread = threading.Thread(target=lambda: results.append(run(*whole, **environment)))
@@ -287,7 +271,7 @@ def replying(at: Runner, destination: str, *arguments: str, **environment: str) 
     ],
     ids=["body", "template", "command", "environment"],
 )
-def test_answers(at: Runner, fresh: str, arguments: list[str], answers: list[bytes]) -> None:
+def test_answers(at, fresh, arguments, answers):
     with replying(at, fresh, *arguments, "-n", "2", "-H", "by:me") as results, stomp.connect(at.url) as client:
         for question, answer in zip((b"a", b"b"), answers):
             found = client.request(fresh, question, patience(30), {"k": "v"})
@@ -295,14 +279,14 @@ def test_answers(at: Runner, fresh: str, arguments: list[str], answers: list[byt
     assert (results[0].exit_code, results[0].stderr) == (0, "2 requests answered\n")
 
 
-def test_a_request_without_an_address_is_taken_and_counted_as_failed(at: Runner, fresh: str) -> None:
+def test_a_request_without_an_address_is_taken_and_counted_as_failed(at, fresh):
     at.good("pub", fresh, "nowhere")
     result = at("reply", fresh, "x", "-n", "1", "-w", "30")
     assert (result.exit_code, "it has no reply-to" in result.stderr) == (1, True)
     assert at.good("sub", fresh, "-w", "0.1") == b""
 
 
-def test_a_refused_answer_does_not_come_round_for_ever(at: Runner, fresh: str) -> None:
+def test_a_refused_answer_does_not_come_round_for_ever(at, fresh):
     """Our broker ends the session with its ERROR, so the request is delivered again."""
     with stomp.connect(at.guarded_url, login="guest", passcode="guest") as client:
         client.send(fresh, b"x", {"reply-to": "/queue/closed"}, receipt=True)
@@ -315,7 +299,7 @@ def test_a_refused_answer_does_not_come_round_for_ever(at: Runner, fresh: str) -
 
 
 @pytest.mark.long
-def test_a_signal_ends_reply_in_good_order(at: Runner, fresh: str) -> None:
+def test_a_signal_ends_reply_in_good_order(at, fresh):
     process = at.process("reply", fresh, "pong", stderr=subprocess.PIPE)
     with stomp.connect(at.url) as client:
         assert client.request(fresh, b"", patience(60)).body == b"pong"
@@ -327,12 +311,12 @@ def test_a_signal_ends_reply_in_good_order(at: Runner, fresh: str) -> None:
 @pytest.mark.parametrize(
     "arguments", ["", "x --exec date", "x -f {body}", "-f {nope}", "-f {body} --exec date"], ids=str
 )
-def test_wrong_answers_are_2(arguments: str) -> None:
+def test_wrong_answers_are_2(arguments):
     assert run("reply", "/queue/a", "-u", "127.0.0.1:1", *arguments.split()).exit_code == 2
 
 
-def test_an_answer(at: Runner, fresh: str) -> None:
-    def answer(message: stomp.Message) -> None:
+def test_an_answer(at, fresh):
+    def answer(message):
         message.reply(message.body[::-1], {"asked": message.get("asked", "")})
 
     with stomp.connect(at.url) as client:
@@ -345,7 +329,7 @@ def test_an_answer(at: Runner, fresh: str) -> None:
 
 
 @pytest.mark.parametrize(("option", "seconds"), [("-w", "0.2"), ("--timeout", "1")])
-def test_nobody_answers(at: Runner, fresh: str, option: str, seconds: str) -> None:
+def test_nobody_answers(at, fresh, option, seconds):
     result = at("req", fresh, "hello?", option, seconds)
     assert (result.exit_code, result.stdout) == (1, "")
     assert f"no answer came in {seconds} s (does anything answer at {fresh}? wait longer with" in result.stderr
