@@ -2,13 +2,13 @@
 
 import json
 import os
+import shlex
 import stat
-import subprocess
 import sys
 
 import click
 import pytest
-from cli.running import COMMAND, run
+from cli.running import environment, run, started
 from click.testing import CliRunner
 from patience import patience
 
@@ -22,9 +22,8 @@ SECRET = "s3cret-passcode"
 @pytest.fixture(autouse=True)
 def config(tmp_path, monkeypatch):
     """The file of the contexts, in a folder of this test."""
-    for name in [name for name in os.environ if name.startswith("STOMPCODEC_")]:
-        if name != "STOMPCODEC_PURE":
-            monkeypatch.delenv(name)
+    for name in {name for name in os.environ if name.startswith("STOMPCODEC_")} - {"STOMPCODEC_PURE"}:
+        monkeypatch.delenv(name)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.setattr(click, "get_app_dir", lambda name: str(tmp_path / "config" / name))
     return tmp_path / "config" / "stompcodec" / "contexts.json"
@@ -69,15 +68,8 @@ def test_contexts_are_added_selected_listed_shown_and_removed():
 def test_a_passcode_is_never_shown():
     add("a", "localhost:1", "--login", "ann", "--ask-passcode", input=f"{SECRET}\n")
     good("context", "use", "a")
-    outputs = [
-        good("context", "list"),
-        good("context", "list", "--json"),
-        good("context", "show"),
-        run("ping").output,
-        run("context", "add", "b", f"stomp://ann:{SECRET}@b").output,
-        repr(load()),
-        str(load().all["a"]),
-    ]
+    verbs = ("context list", "context list --json", "context show", "ping", f"context add b stomp://ann:{SECRET}@b")
+    outputs = [*(run(*verb.split()).output for verb in verbs), repr(load()), str(load().all["a"])]
     assert [text for text in outputs if SECRET in text] == []
     assert set(load().all) == {"a"}
 
@@ -88,8 +80,7 @@ def test_the_file_is_private_and_replaced_at_once(config, monkeypatch):
         add("a", "localhost:1")
     finally:
         os.umask(before)
-    assert stat.S_IMODE(config.stat().st_mode) == 0o600
-    assert stat.S_IMODE(config.parent.stat().st_mode) == 0o700
+    assert [stat.S_IMODE(path.stat().st_mode) for path in (config, config.parent)] == [0o600, 0o700]
     held = config.read_bytes()
 
     def fail(*_names):
@@ -106,15 +97,14 @@ def test_the_file_is_private_and_replaced_at_once(config, monkeypatch):
 def test_a_file_that_others_can_use_is_refused(config, mode):
     add("a", "127.0.0.1:1")
     config.chmod(mode)
-    for verb in (["context", "list"], ["ping", "--context", "a"], ["ping"]):
-        result = run(*verb)
-        assert result.exit_code == 2
-        assert f"its mode is {mode:04o}" in result.output
+    for verb in ("context list", "ping --context a", "ping"):
+        result = run(*verb.split())
+        assert (result.exit_code, f"its mode is {mode:04o}" in result.output) == (2, True)
     assert run("ping", "-u", "127.0.0.1:1").exit_code == 1  # with a URL the file does not count
 
 
-def of_one(fields):
-    return b'{"format": 1, "contexts": {"a": %s}}' % fields.encode()
+def of(contexts, more=""):
+    return b'{"format": 1, "contexts": %s%s}' % (contexts.encode(), more.encode())
 
 
 BROKEN = {
@@ -123,16 +113,16 @@ BROKEN = {
     "deep": b"[" * 100_000,
     "another format": b'{"format": 2, "contexts": {}}',
     "no contexts": b'{"format": 1}',
-    "contexts are a list": b'{"format": 1, "contexts": []}',
-    "a bad name": b'{"format": 1, "contexts": {"-a": {"url": "stomp://a"}}}',
-    "not an object": of_one('"stomp://a"'),
-    "no url": of_one("{}"),
-    "a bad url": of_one('{"url": "gopher://a"}'),
-    "a passcode in the url": of_one('{"url": "stomp://a:b@c"}'),
-    "an unknown field": of_one('{"url": "stomp://a", "pass": "x"}'),
-    "a field of another type": of_one('{"url": "stomp://a", "insecure": "no"}'),
-    "an unknown version": of_one('{"url": "stomp://a", "version": "2"}'),
-    "an unknown selection": b'{"format": 1, "contexts": {}, "selected": "a"}',
+    "contexts are a list": of("[]"),
+    "a bad name": of('{"-a": {"url": "stomp://a"}}'),
+    "not an object": of('{"a": "stomp://a"}'),
+    "no url": of('{"a": {}}'),
+    "a bad url": of('{"a": {"url": "gopher://a"}}'),
+    "a passcode in the url": of('{"a": {"url": "stomp://a:b@c"}}'),
+    "an unknown field": of('{"a": {"url": "stomp://a", "pass": "x"}}'),
+    "a field of another type": of('{"a": {"url": "stomp://a", "insecure": "no"}}'),
+    "an unknown version": of('{"a": {"url": "stomp://a", "version": "2"}}'),
+    "an unknown selection": of("{}", ', "selected": "a"'),
     "too large": b" " * (2**20 + 1),
 }
 
@@ -141,34 +131,24 @@ BROKEN = {
 def test_a_broken_file_is_2_before_connecting(config, content, monkeypatch):
     monkeypatch.setattr("stompcodec.client.connect", lambda *_arguments, **_options: pytest.fail("connected"))
     write(config, content)
-    for verb in (["context", "list"], ["ping"], ["ping", "--context", "a"]):
-        result = run(*verb)
-        assert result.exit_code == 2, result.output
-        assert str(config) in result.output.replace("\n", "")
+    for verb in ("context list", "ping", "ping --context a"):
+        result = run(*verb.split())
+        assert (result.exit_code, str(config) in result.output.replace("\n", "")) == (2, True), result.output
         assert "Traceback" not in result.output
 
 
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["add", "7", "localhost:1"],
-        ["add", "-a", "localhost:1"],
-        ["add", "a" * 65, "localhost:1"],
-        ["add", "a b", "localhost:1"],
-        ["add", "a", "gopher://b"],
-        ["add", "t" * 64, "localhost:2"],
-        ["add", "a", "localhost:1", "--ask-passcode", "--passcode-file", "b"],
-        ["use", "nobody"],
-        ["use"],
-        ["show", "nobody"],
-        ["show"],
-        ["remove", "nobody"],
+        *("add 7 localhost:1", "add -a localhost:1", f"add {'a' * 65} localhost:1", "add 'a b' localhost:1"),
+        *("add a gopher://b", f"add {'t' * 64} localhost:2", "add a localhost:1 --ask-passcode --passcode-file b"),
+        *("use nobody", "use", "show nobody", "show", "remove nobody"),
     ],
-    ids=lambda each: " ".join(each)[:30],
+    ids=lambda each: each[:30],
 )
 def test_wrong_names_and_values_are_2(arguments):
     add("t" * 64, "localhost:1")
-    result = run("context", *arguments)
+    result = run("context", *shlex.split(arguments))
     assert result.exit_code == 2, result.output
     assert {name: each.url for name, each in load().all.items()} == {"t" * 64: "stomp://localhost:1"}
 
@@ -181,10 +161,9 @@ def test_no_passcode_is_1(given):
 
 @pytest.mark.long
 def test_processes_that_add_at_the_same_time_lose_no_context(config):
-    environment = {**os.environ, "XDG_CONFIG_HOME": str(config.parents[1]), "HOME": str(config.parents[1])}
+    env = environment(XDG_CONFIG_HOME=str(config.parents[1]), HOME=str(config.parents[1]))
     names = [f"at{number}" for number in range(4)]
-    command = [*COMMAND, "context", "add"]
-    processes = [subprocess.Popen([*command, name, "localhost:1"], env=environment) for name in names]
+    processes = [started("context", "add", name, "localhost:1", env=env) for name in names]
     assert [process.wait(patience(60)) for process in processes] == [0] * len(names)
     if sys.platform == "linux":
         assert sorted(load().all) == names
@@ -235,24 +214,18 @@ def test_pipelines_take_a_context(context, monkeypatch):
 @pytest.mark.parametrize(
     "arguments",
     [
-        "ping --context nobody",
-        "ping context:nobody",
-        "ping -u context:nobody",
-        "record context:nobody /queue/a -o out",
-        "replay out context:nobody",
-        "bridge context:nobody localhost:1",
-        "bridge localhost:1 context:nobody",
-        "ping --context open -u 127.0.0.1:1",
-        "ping 127.0.0.1:1 --context open",
+        *("ping --context nobody", "ping context:nobody", "ping -u context:nobody"),
+        *("record context:nobody /queue/a -o out", "replay out context:nobody"),
+        *("bridge context:nobody localhost:1", "bridge localhost:1 context:nobody"),
+        *("ping --context open -u 127.0.0.1:1", "ping 127.0.0.1:1 --context open"),
     ],
 )
 def test_an_unknown_name_and_two_brokers_are_2_before_connecting(arguments, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     add("open", "127.0.0.1:1")
     result = run(*arguments.split())
-    assert result.exit_code == 2, result.output
     said = "unknown context 'nobody' (there is: open)" if "nobody" in arguments else "both name a broker"
-    assert said in result.output
+    assert (result.exit_code, said in result.output) == (2, True), result.output
     assert not (tmp_path / "out").exists()
 
 
@@ -265,52 +238,51 @@ def given_to(*arguments, **environment):
     def verb(context, **given):
         found.append((context, connecting.adopt(context, given)))
 
-    result = CliRunner().invoke(verb, list(arguments), env=environment)
+    result = CliRunner().invoke(verb, arguments, env=environment)
     assert result.exit_code == 0, result.output
-    context, options = found[0]
+    ((context, options),) = found
     return context, {name: value for name, value in options.items() if value not in (None, False)}
 
 
 def test_the_nearest_name_of_a_broker_counts():
-    def chosen(*arguments, **environment):
-        context, _ = given_to(*arguments, **environment)
-        return None if context is None else context.name
-
     add("a", "a:1")
     add("b", "b:1")
-    assert chosen() is None
+    assert given_to()[0] is None
     good("context", "use", "a")
-    assert chosen() == "a"
-    assert chosen(STOMPCODEC_CONTEXT="b") == "b"
-    assert chosen(STOMPCODEC_CONTEXT="") == "a"
-    assert chosen("--context", "b") == "b"
-    assert chosen("--context", "b", STOMPCODEC_URL="c:1") == "b"
-    assert chosen("--url", "c:1") is None
-    assert chosen("--url", "c:1", STOMPCODEC_CONTEXT="b") is None
-    assert chosen(STOMPCODEC_URL="c:1") is None
-    assert chosen("--url", "context:b") == "b"
+    for arguments, variables, name in (
+        ("", {}, "a"),
+        ("", {"STOMPCODEC_CONTEXT": "b"}, "b"),
+        ("", {"STOMPCODEC_CONTEXT": ""}, "a"),
+        ("--context b", {}, "b"),
+        ("--context b", {"STOMPCODEC_URL": "c:1"}, "b"),
+        ("--url c:1", {}, None),
+        ("--url c:1", {"STOMPCODEC_CONTEXT": "b"}, None),
+        ("", {"STOMPCODEC_URL": "c:1"}, None),
+        ("--url context:b", {}, "b"),
+    ):
+        context, _ = given_to(*arguments.split(), **variables)
+        assert (context and context.name) == name, (arguments, variables)
     with pytest.raises(AssertionError, match="STOMPCODEC_URL and STOMPCODEC_CONTEXT both name a broker"):
-        chosen(STOMPCODEC_URL="c:1", STOMPCODEC_CONTEXT="b")
+        given_to(STOMPCODEC_URL="c:1", STOMPCODEC_CONTEXT="b")
 
 
 def test_options_come_before_the_context_and_the_context_before_the_environment(config):
-    def adopted(*arguments, **environment):
-        return given_to(*arguments, **environment)[1]
-
     fields = {"url": "stomp://b:1", "login": "ann", "passcode": SECRET, "vhost": "/", "version": "1.2", "ca": "ca.pem"}
     whole = {**fields, "insecure": True}
-    write(config, json.dumps({"format": 1, "selected": "a", "contexts": {"a": whole}}).encode())
-    assert adopted() == whole
-    assert adopted(STOMPCODEC_LOGIN="bob") == whole
-    others = ["--vhost", "v", "--version", "1.1", "--ca", "d.pem"]
-    assert adopted(*others) == {**whole, "vhost": "v", "version": "1.1", "ca": "d.pem"}
-    given = adopted("--login", "bob")
-    assert (given["login"], given.get("passcode")) == ("bob", None)  # which is ann's
-    assert adopted("--login", "ann")["passcode"] == SECRET
-    given = adopted("--passcode-file", "f")
-    assert (given["login"], given["passcode_file"], given.get("passcode")) == ("ann", "f", None)
+    write(config, of(json.dumps({"a": whole}), ', "selected": "a"'))
+    ours = {name: value for name, value in whole.items() if name != "passcode"}
+    others = {"vhost": "v", "version": "1.1", "ca": "d.pem"}
+    for arguments, variables, wanted in (
+        ("", {}, whole),
+        ("", {"STOMPCODEC_LOGIN": "bob"}, whole),
+        ("--vhost v --version 1.1 --ca d.pem", {}, {**whole, **others}),
+        ("--login bob", {}, {**ours, "login": "bob"}),  # the passcode is ann's
+        ("--login ann", {}, whole),
+        ("--passcode-file f", {}, {**ours, "passcode_file": "f"}),
+    ):
+        assert given_to(*arguments.split(), **variables)[1] == wanted, arguments
     for url, login in (("stomp://b:1", "bob"), ("stomp://eve@b:1", None)):
-        config.write_text(json.dumps({"format": 1, "selected": "a", "contexts": {"a": {"url": url}}}))
-        assert adopted(STOMPCODEC_LOGIN="bob").get("login") == login
+        config.write_bytes(of(json.dumps({"a": {"url": url}}), ', "selected": "a"'))
+        assert given_to(STOMPCODEC_LOGIN="bob")[1].get("login") == login
     # That of a context comes before that of the environment.
     assert connecting.credentials(parse_uri("stomp://ann@b:1"), None, None, SECRET) == {"passcode": SECRET}

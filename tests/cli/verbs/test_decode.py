@@ -23,7 +23,6 @@ RAILWAY = (
 )
 LOGIN = b"CONNECT\nlogin:ann\npasscode:hunter2\naccept-version:1.2\nhost:a\n\n\0"
 BAD = b"SEND\nx:\\q\n\n\0"
-VIEWS = [[], ["--json"], ["--pretty"], ["--hex"], ["--summary"]]
 
 
 def run(*arguments, input=None, columns=100):
@@ -50,15 +49,12 @@ def test_the_table_keeps_to_the_width(width):
 
 
 def test_json():
-    frames = [
-        Frame("CONNECTED", {"version": "1.2"}),
-        Frame("MESSAGE", [("a", "1"), ("a", "ü:\n")], "grün\n".encode()),
-        Frame("MESSAGE", {}, b"\xff\0"),
-    ]
+    frames = [Frame("CONNECTED", {"version": "1.2"}), Frame("MESSAGE", [("a", "1"), ("a", "ü:\n")], "grün\n".encode())]
+    frames += [Frame("MESSAGE", {}, b"\xff\0")]
     data = b"\n".join(serialize(frame) for frame in frames)
     lines = objects(run("--json", input=data))
-    assert [list(line) for line in lines] == [
-        ["offset", "command", "headers", body] for body in ("body", "body", "body_b64")
+    assert [[*line] for line in lines] == [
+        ["offset", "command", "headers", key] for key in ("body", "body", "body_b64")
     ]
     assert [line["offset"] for line in lines] == [0, len(serialize(frames[0])) + 1, data.rindex(b"MESSAGE")]
     assert lines[1]["headers"] == [["a", "1"], ["a", "ü:\n"], ["content-length", "6"]]
@@ -85,14 +81,12 @@ def test_hex():
 def test_summary():
     bodies = [b"x" * size for size in (1, 2, 3, 4, 1000)]
     data = b"\n".join(serialize(Frame("SEND", {"destination": "/queue/a"}, body)) for body in bodies) + LOGIN
-    result = run("--summary", input=data)
-    rows = [line.split() for line in result.output.splitlines()]
-    assert ["SEND", "/queue/a", "5", "1,010", "1", "3", "1,000", "1,000"] in rows
-    assert ["CONNECT", "-", "1", "0", "0", "0", "0", "0"] in rows
-    assert ["all", "6", "1,010", "0", "2", "1,000", "1,000"] in rows
-    assert f"bytes {len(data):,}, frames 6, heart-beats 4" in result.output
-    assert "MB/s" in result.output
-    assert "frames/s" in result.output
+    output = run("--summary", input=data).output
+    rows = [line.split() for line in output.splitlines()]
+    for row in ("SEND /queue/a 5 1,010 1 3 1,000 1,000", "CONNECT - 1 0 0 0 0 0", "all 6 1,010 0 2 1,000 1,000"):
+        assert row.split() in rows
+    for words in (f"bytes {len(data):,}, frames 6, heart-beats 4", "MB/s", "frames/s"):
+        assert words in output
 
 
 @pytest.mark.parametrize("view", [[], ["--summary"], ["--summary", "--resync"]])
@@ -125,8 +119,7 @@ def test_several_files_and_gzip(tmp_path):
     bad.write_bytes(b"junk\n\n\0")
     torn.write_bytes(gzip.compress(RAILWAY * 5000)[:-30])
     result = run("--json", bad, tmp_path / "none", tmp_path, good)
-    assert result.exit_code == 1
-    assert [line["file"] for line in objects(result)] == [str(good)]
+    assert (result.exit_code, [line["file"] for line in objects(result)]) == (1, [str(good)])
     assert len(result.stderr.splitlines()) == 3
     assert "none: cannot be read: " in result.stderr
     assert f"==> {good} <==" in run(good, good).stdout
@@ -143,7 +136,7 @@ def test_versions_and_limits():
         assert run("--limit", wrong, input=RAILWAY).exit_code == 2
 
 
-@pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize("view", [[], ["--json"], ["--pretty"], ["--hex"], ["--summary"]])
 def test_no_frames(view):
     result = run(*view, input=b"\n")
     assert (result.exit_code, "MESSAGE" in result.stdout) == (0, False)
@@ -152,18 +145,10 @@ def test_no_frames(view):
 @pytest.mark.parametrize(
     "body",
     [
-        b"[" * 5000,
-        b"[" * 900 + b"]" * 900,
-        b'{"a":' * 300 + b"1" + b"}" * 300,
-        b"<a>" * 3000 + b"</a>" * 3000,
-        b"<!DOCTYPE a [<!ENTITY b 'c'>]><a>&b;</a>",
-        b"<" * 1000,
-        b"\x1f\x8b" + b"x" * 100,
-        b"\xff\xfe" * 1000,
-        b"x" * (2**20 + 1),
-        gzip.compress(b"0" * 17 * 2**20),
-        b"\0",
-        "\ufeff[1]".encode(),
+        *(b"[" * 5000, b"[" * 900 + b"]" * 900, b'{"a":' * 300 + b"1" + b"}" * 300, "\ufeff[1]".encode()),
+        *(b"<a>" * 3000 + b"</a>" * 3000, b"<!DOCTYPE a [<!ENTITY b 'c'>]><a>&b;</a>", b"<" * 1000),
+        *(b"\x1f\x8b" + b"x" * 100, gzip.compress(b"0" * 17 * 2**20)),
+        *(b"\xff\xfe" * 1000, b"x" * (2**20 + 1), b"\0"),
     ],
 )
 def test_no_body_is_too_odd_to_be_shown(body):
@@ -209,21 +194,20 @@ def test_one_frame(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        (("NONSENSE",), "unknown-command"),
-        (("ACK", "-b", "x"), "body-not-allowed"),
-        (("CONNECT", "-H", "a:b\nc"), "unencodable"),
-        (("SEND", "-H", "content-length:7", "-b", "x"), "bad-content-length"),
-        (("SEND", "-H", "passcode:a\0b"), "unencodable"),
-        (("SEND", "-b", "@/no/such/file"), "cannot be read"),
-        (("--json", "no such file"), "cannot be read"),
+        ("NONSENSE", "unknown-command"),
+        ("ACK -b x", "body-not-allowed"),
+        ("CONNECT -H a:b\nc", "unencodable"),
+        ("SEND -H content-length:7 -b x", "bad-content-length"),
+        ("SEND -H passcode:a\0b", "unencodable"),
+        ("SEND -b @/no/such/file", "cannot be read"),
+        ("--json no_such_file", "cannot be read"),
     ],
 )
 def test_what_cannot_be_written(arguments, text):
-    result = encode(*arguments)
+    result = encode(*arguments.split(" "))
     assert (result.exit_code, result.stdout_bytes) == (1, b"")
     (line,) = result.stderr.splitlines()
-    assert text in line
-    assert "a\0b" not in line
+    assert (text in line, "a\0b" in line) == (True, False)
 
 
 @pytest.mark.parametrize("arguments", ["SEND -H nocolon", "SEND ACK", "--json -H a:b", "SEND --version 2"])
@@ -268,20 +252,10 @@ def test_octets_that_are_no_utf8_come_back_leniently():
 @pytest.mark.parametrize(
     "line",
     [
-        "nonsense",
-        "[]",
-        "{}",
-        '{"command": 1}',
-        '{"command": "SEND", "headers": 5}',
-        '{"command": "SEND", "headers": [["a"]]}',
-        '{"command": "SEND", "headers": ["ab"]}',
-        '{"command": "SEND", "headers": [["a", 1]]}',
-        '{"command": "SEND", "headers": null}',
-        '{"command": "SEND", "body": 1}',
-        '{"command": "SEND", "body": "a", "body_b64": ""}',
-        '{"command": "SEND", "body_b64": "?"}',
-        '{"command": "SEND", "body": "\\ud800"}',
-        "[" * 100_000,
+        *("nonsense", "[]", "{}", '{"command": 1}', "[" * 100_000),
+        *(f'{{"command": "SEND", "headers": {wrong}}}' for wrong in ("5", '[["a"]]', '["ab"]', '[["a", 1]]', "null")),
+        *(f'{{"command": "SEND", {wrong}}}' for wrong in ('"body": 1', '"body": "a", "body_b64": ""')),
+        *(f'{{"command": "SEND", {wrong}}}' for wrong in ('"body_b64": "?"', '"body": "\\ud800"')),
     ],
 )
 def test_lines_that_are_no_frames(line, tmp_path):
