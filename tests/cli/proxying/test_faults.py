@@ -53,23 +53,19 @@ def test_faults(fault, side, data, wanted):
         assert bool(told) is (wanted != ALL)
 
 
-def test_corrupt_flips_one_bit():
+def test_corrupt_flips_one_bit_and_repeat_headers_adds_entries():
     with raw("corrupt MESSAGE", seed=7) as (_, connect):
         near, far = connect()
         far.send(MESSAGE + RECEIPT)
         data = near.read(len(MESSAGE) + len(RECEIPT))
     ((a, b),) = [(a, b) for a, b in zip(data, MESSAGE + RECEIPT) if a != b]
     assert (a ^ b).bit_count() == 1
-
-
-def test_repeat_headers():
     with raw("repeat_headers MESSAGE") as (_, connect):
         near, far = connect()
         far.send(MESSAGE)
         far.end()
         (frame,) = parse(near.rest())
-    assert frame.headers.getall("destination") == ["/queue/a", "the second entry"]
-    assert frame.body == b"hi"
+    assert (frame.headers.getall("destination"), frame.body) == (["/queue/a", "the second entry"], b"hi")
 
 
 @pytest.mark.parametrize("fault", ["error SEND message='no room'", "refuse 'message=no room'"])
@@ -85,23 +81,19 @@ def test_errors(fault):
 
 
 def test_an_unreachable_broker_resets_its_clients():
-    # The reset may come before the connect has returned.
     with (
         raw("unreachable") as (proxy, _),
-        pytest.raises(ConnectionResetError),
+        pytest.raises(ConnectionResetError),  # which may come before the connect has returned
         socket.create_connection(("127.0.0.1", proxy.port), timeout=patience(10)) as near,
     ):
         near.recv(1)
 
 
-def test_a_cut_by_bytes_may_be_orderly():
+def test_a_cut_by_bytes_may_be_orderly_and_what_is_held_is_not_read():
     with raw("down cut_after=10", "fin") as (_, connect):
         near, far = connect()
         far.send(MESSAGE)
         assert near.rest() == MESSAGE[:10]
-
-
-def test_what_is_held_is_not_read():
     with raw("up hold") as (proxy, connect):
         near, far = connect()
         near.send(SEND)

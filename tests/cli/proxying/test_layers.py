@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
-from typing import NamedTuple
+from types import SimpleNamespace
 
 import pytest
 
@@ -27,18 +27,13 @@ SEND = b"SEND\ndestination:/queue/a\ncontent-length:5\n\nhello\0"
 SEND_BINARY = b"SEND\ndestination:/queue/a\ncontent-length:2\n\n\xff\xfe\0"
 
 
-class Certificates(NamedTuple):
-    pem: str
-    ca: str
-
-
 @pytest.fixture(scope="module")
 def certificates(tmp_path_factory):
     folder = tmp_path_factory.mktemp("tls")
-    authority = trustme.CA()
-    authority.issue_cert("localhost", "127.0.0.1").private_key_and_cert_chain_pem.write_to_path(folder / "server.pem")
-    authority.cert_pem.write_to_path(folder / "ca.pem")
-    return Certificates(str(folder / "server.pem"), str(folder / "ca.pem"))
+    pem, ca, authority = str(folder / "server.pem"), str(folder / "ca.pem"), trustme.CA()
+    authority.issue_cert("localhost", "127.0.0.1").private_key_and_cert_chain_pem.write_to_path(pem)
+    authority.cert_pem.write_to_path(ca)
+    return SimpleNamespace(pem=pem, ca=ca, server=server_context(pem), client=client_context(ca))
 
 
 @pytest.fixture(scope="module")
@@ -52,17 +47,15 @@ def broker(certificates):
 )
 def test_our_client_and_broker(front, behind, broker, certificates):
     ports = {"stomp": broker.port, "stomp+ssl": broker.config.tls_port, "ws": broker.config.ws_port}
-    secure = server_context(certificates.pem) if front in ("stomp+ssl", "wss") else None
+    secure = certificates.server if front in ("stomp+ssl", "wss") else None
     place = Place("127.0.0.1", 0, secure, front.startswith("ws"))
-    trusted = client_context(certificates.ca)
-    with proxied(f"{behind}://localhost:{ports[behind]}/", place=place, context=trusted) as proxy:
-        options = {"ssl": trusted} if secure else {}
+    with proxied(f"{behind}://localhost:{ports[behind]}/", place=place, context=certificates.client) as proxy:
+        options = {"ssl": certificates.client} if secure else {}
         with stomp.connect(proxy.url, passcode="hunter2", login="ann", **options) as client:
             messages = client.subscribe("/queue/layers")
             for body in (b"text", b"\xff\0binary", b"z" * 300_000):
                 client.send("/queue/layers", body, receipt=True)
-                message = messages.get(timeout=patience(10))
-                assert message.body == body
+                assert messages.get(timeout=patience(10)).body == body
         proxy.frame("DISCONNECT")
     assert proxy.tally.foreign == {"client": 0, "broker": 0}
     assert proxy.frame("CONNECT").frame.get("passcode") == "***"
@@ -74,45 +67,31 @@ def test_our_client_and_broker(front, behind, broker, certificates):
 
 def test_tls_is_half_closed(certificates):
     """close_notify of one side is passed on as the end of a stream, and the other direction goes on."""
-    with (
-        socket.create_server(("127.0.0.1", 0)) as listener,
-        proxied(
-            f"stomp://127.0.0.1:{listener.getsockname()[1]}",
-            place=Place("127.0.0.1", 0, server_context(certificates.pem), False),
-        ) as proxy,
-        socket.create_connection(("127.0.0.1", proxy.port), timeout=patience(10)) as near,
-    ):
-        layer = TlsLayer(client_context(certificates.ca), server_hostname="localhost")
+    layer = TlsLayer(certificates.client, server_hostname="localhost")
+    with raw(place=Place("127.0.0.1", 0, certificates.server, False)) as (_, connect):
+        near, far = connect()
         layer.start()
         while not layer.opened:
-            near.sendall(b"".join(layer.take_output()))
-            layer.receive(near.recv(65536))
+            near.send(b"".join(layer.take_output()))
+            layer.receive(near.sock.recv(65536))
         layer.send([SEND])
         layer.close()
-        near.sendall(b"".join(layer.take_output()))
-        far, _ = listener.accept()
-        with far:
-            peer = Peer(far)
-            assert peer.rest() == SEND
-            peer.send(b"MESSAGE\n\n\0")
-            peer.end()
-            came = b""
-            while data := near.recv(65536):
-                came += b"".join(layer.receive(data))
-                if layer.error is not None or layer.ended:
-                    break
+        near.send(b"".join(layer.take_output()))
+        assert far.rest() == SEND
+        far.send(b"MESSAGE\n\n\0")
+        far.end()
+        came = b""
+        while (data := near.sock.recv(65536)) and not layer.ended and layer.error is None:
+            came += b"".join(layer.receive(data))
     assert came == b"MESSAGE\n\n\0"
     assert (layer.ended, layer.error) == (True, None)  # by close_notify, not by a mere end of TCP
 
 
-def test_a_certificate_that_is_not_trusted(broker):
+def test_a_certificate_that_is_not_trusted_and_plain_bytes_at_a_port_of_tls(broker, certificates):
     with proxied(f"stomp+ssl://localhost:{broker.config.tls_port}", context=client_context()) as proxy:
         assert last_words(proxy.port) == b""
         assert "certificate verify failed" in proxy.closed().lower()
-
-
-def test_plain_bytes_at_a_port_of_tls(certificates):
-    with raw(place=Place("127.0.0.1", 0, server_context(certificates.pem), False)) as (proxy, _):
+    with raw(place=Place("127.0.0.1", 0, certificates.server, False)) as (proxy, _):
         last_words(proxy.port, SEND)
         assert proxy.closed().startswith("closed: no handshake with the client: ")
 
@@ -136,7 +115,7 @@ WS = Place("127.0.0.1", 0, None, True)
 
 
 def test_messages_keep_kind_and_bytes():
-    seen = []
+    seen, offered = [], ["odd", "v12.stomp"]
 
     def handler(connection):
         seen.append((connection.request.path, connection.request.headers.get("Origin"), connection.subprotocol))
@@ -148,9 +127,7 @@ def test_messages_keep_kind_and_bytes():
     with (
         ws_server(handler, subprotocols=["v11.stomp", "odd"]) as url,
         proxied(url, place=WS) as proxy,
-        ws_connect(
-            proxy.url, subprotocols=["odd", "v12.stomp"], origin="https://app.example", compression=None
-        ) as client,
+        ws_connect(proxy.url, subprotocols=offered, origin="https://app.example", compression=None) as client,
     ):
         assert client.subprotocol == "odd"
         for message in messages:

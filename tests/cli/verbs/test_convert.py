@@ -143,8 +143,11 @@ def test_parquet_that_is_none(tmp_path):
     assert "lacks the columns" in run(tmp_path / "b.parquet", "-").stderr
 
 
+FORMS = ("stomp", "jsonl", "stompcap", "pcapng", "parquet")
+
+
 @pytest.mark.parametrize("target", ["out.stomp", "out.stompcap", "out.parquet"])
-@pytest.mark.parametrize("source", "none.stomp none.jsonl none.stompcap none.pcapng none.parquet none/none".split())
+@pytest.mark.parametrize("source", [*(f"none.{form}" for form in FORMS), "none/none"])
 def test_nothing_is_made_where_nothing_can_be_read(source, target, tmp_path, monkeypatch):
     if "parquet" in source + target:
         pytest.importorskip("pyarrow")

@@ -26,8 +26,8 @@ MESSAGE = b"MESSAGE\ndestination:/queue/b\nmessage-id:1\nsubscription:s\n\nhi\0"
 EVIL = "</script><script>alert(1)</script><!--<img src=x onerror=alert(2)>\u2028\u2029]]>&lt;"
 
 
-def run(*arguments, input=None, **environment):
-    return run_verb("inspect", *arguments, input=input, **environment)
+def run(*arguments, **options):
+    return run_verb("inspect", *arguments, **options)
 
 
 def objects(*arguments, input=None, status=0):
@@ -44,13 +44,17 @@ class Page(HTMLParser):
         result = run(*arguments, "-o", "-", input=input)
         assert result.exit_code == status, result.output
         self.text = result.stdout_bytes.decode()
-        self.elements = []
-        self.texts = []
+        self.elements, self.texts = [], []
         self.feed(self.text)
         self.close()
         (book,) = re.findall(r'<script type="application/json" id="book">(.*?)</script>', self.text, re.DOTALL)
         self.book = json.loads(book)
         self.entries = self.book["entries"]
+        #: Of each entry: start -> octets of its runs.
+        self.octets = [{start: b64decode(data) for start, data in entry["runs"]} for entry in self.entries]
+        #: The page and all octets in it.
+        runs = [data for each in self.octets for data in each.values()]
+        self.everything = self.text + book + b"\n".join(runs).decode("latin1")
 
     def handle_starttag(self, tag, attrs):
         self.elements.append((tag, dict(attrs)))
@@ -58,15 +62,6 @@ class Page(HTMLParser):
     def handle_data(self, data):
         if data.strip():
             self.texts.append((self.elements[-1][0] if self.elements else "", data))
-
-    def octets(self, number=1):
-        """Start -> octets, of the runs of an entry."""
-        return {start: b64decode(data) for start, data in self.entries[number - 1]["runs"]}
-
-    def everything(self):
-        """The page and all octets in it."""
-        runs = [data for number in range(len(self.entries)) for data in self.octets(number + 1).values()]
-        return self.text + json.dumps(self.book) + b"\n".join(runs).decode("latin1")
 
 
 # Where the parts are
@@ -86,18 +81,18 @@ FRAMES = st.lists(
 @pytest.mark.parametrize(
     ("options", "data", "expected", "kept"),
     [
-        ("", b"ACK\r\nid:7\r\n\r\n\0", [b"ACK", b"id:7", b"\0"], ["id"]),
-        ("--version 1.0", b"ACK\nid:7\r\n\n\0", [b"ACK", b"id:7\r", b"\0"], ["id"]),
-        ("--lenient", b"\0ACK\nno colon\n:x\nid:7\n\n\0", [b"ACK", b"no colon", b":x", b"id:7", b"\0"], ["id"]),
-        ("--lenient --version 1.0", b"ACK\n id : 7\n :x\n\n\0", [b"ACK", b" id : 7", b" :x", b"\0"], ["id"]),
-        ("--lenient --version 1.0", b"ACK\r\nid:7\r\n\r\n\0", [b"ACK", b"id:7", b"\0"], ["id"]),
-        ("--lenient", b"ACK\n :x\nid:7\n\n\0", [b"ACK", b" :x", b"id:7", b"\0"], [" ", "id"]),
-        ("--version legacy", b"ack\nID: 7 \r\n  \n\0", [b"ack", b"ID: 7 ", b"\0"], ["id"]),
+        ("", b"ACK\r\nid:7\r\n\r\n\0", b"ACK|id:7|\0", ["id"]),
+        ("--version 1.0", b"ACK\nid:7\r\n\n\0", b"ACK|id:7\r|\0", ["id"]),
+        ("--lenient", b"\0ACK\nno colon\n:x\nid:7\n\n\0", b"ACK|no colon|:x|id:7|\0", ["id"]),
+        ("--lenient --version 1.0", b"ACK\n id : 7\n :x\n\n\0", b"ACK| id : 7| :x|\0", ["id"]),
+        ("--lenient --version 1.0", b"ACK\r\nid:7\r\n\r\n\0", b"ACK|id:7|\0", ["id"]),
+        ("--lenient", b"ACK\n :x\nid:7\n\n\0", b"ACK| :x|id:7|\0", [" ", "id"]),
+        ("--version legacy", b"ack\nID: 7 \r\n  \n\0", b"ack|ID: 7 |\0", ["id"]),
     ],
 )
 def test_the_parts_of_odd_heads(options, data, expected, kept):
     (found,) = objects("-", *options.split(), input=data)
-    assert [data[part["start"] : part["end"]] for part in found["parts"]] == expected
+    assert b"|".join(data[part["start"] : part["end"]] for part in found["parts"]) == expected
     assert [part["name"] for part in found["parts"] if part["part"] == "header"] == kept
 
 
@@ -144,16 +139,14 @@ def test_a_fault_is_an_entry():
     first, fault = objects("-", input=data, status=1)
     at = data.index(b"\\q")
     assert (first["offset"], fault["offset"]) == (0, len(SEND))
-    assert fault["fault"]["kind"] == "bad-escape"
-    assert (fault["fault"]["offset"], fault["fault"]["resumed"]) == (at, None)
+    assert fault["fault"].items() >= {"kind": "bad-escape", "offset": at, "resumed": None}.items()
     assert "fix the sender" in fault["fault"]["remedy"]
     assert fault["parts"] == [{"part": "fault", "name": "fault", "start": at, "end": at + 1}]
     assert [mark["rule"] for mark in fault["lint"]] == ["S12-ESC-05"]
     entry = Page(input=data, status=1).entries[1]
     assert (entry["fault"]["at"], entry["parts"][0]["start"]) == (at, at - len(SEND))
     result = run("--frame", "2", input=data)
-    assert result.exit_code == 1
-    assert f"octet {at}: undefined escape in a header" in result.stdout
+    assert (result.exit_code, f"octet {at}: undefined escape in a header" in result.stdout) == (1, True)
     assert "--resync continues after it" in result.stderr
     _, fault, last = objects("--resync", input=data, status=1)
     assert fault["fault"]["resumed"] == last["offset"] == len(SEND + BROKEN)
@@ -168,14 +161,10 @@ def test_pages_that_cannot_be_made(tmp_path):
     assert (result.exit_code, "none: cannot be read: " in result.stderr, page.exists()) == (1, True, False)
     result = run(file, "-o", tmp_path / "none" / "page.html")
     assert (result.exit_code, "page.html: cannot be written: " in result.stderr) == (1, True)
-    assert run(file, "-o", file).exit_code == 2
-    assert file.read_bytes() == SEND
-
-
-@pytest.mark.parametrize("wrong", ["a b", "--frame 1 --json", "-o x --json", "x.jsonl"])
-def test_wrong_usage(wrong):
-    result = run(*wrong.split())
-    assert (result.exit_code, "Error: " in result.stderr) == (2, True)
+    assert (run(file, "-o", file).exit_code, file.read_bytes()) == (2, SEND)
+    for wrong in ("a b", "--frame 1 --json", "-o x --json", "x.jsonl"):
+        result = run(*wrong.split())
+        assert (result.exit_code, "Error: " in result.stderr) == (2, True)
 
 
 # Captures and packets
@@ -183,10 +172,10 @@ def test_wrong_usage(wrong):
 
 def conversation(client, server, kind=pcapng):
     """Each octet of it in a packet of its own."""
-    packets = [(TIME, ethernet(tcp(CLIENT, SERVER, 9, b"", SYN))), (TIME, ethernet(tcp(SERVER, CLIENT, 99, b"", SYN)))]
-    packets += [(TIME + n, ethernet(tcp(CLIENT, SERVER, 10 + n, client[n : n + 1]))) for n in range(len(client))]
-    back = [(TIME + 1000 + n, ethernet(tcp(SERVER, CLIENT, 100 + n, server[n : n + 1]))) for n in range(len(server))]
-    return bytes(kind(packets + back))
+    packets = [(TIME, tcp(CLIENT, SERVER, 9, b"", SYN)), (TIME, tcp(SERVER, CLIENT, 99, b"", SYN))]
+    packets += [(TIME + n, tcp(CLIENT, SERVER, 10 + n, client[n : n + 1])) for n in range(len(client))]
+    packets += [(TIME + 1000 + n, tcp(SERVER, CLIENT, 100 + n, server[n : n + 1])) for n in range(len(server))]
+    return bytes(kind([(time, ethernet(packet)) for time, packet in packets]))
 
 
 @pytest.mark.parametrize(("kind", "standard_input"), [(pcapng, False), (pcap, True)])
@@ -206,7 +195,7 @@ def test_packets(kind, standard_input, tmp_path):
         assert stream[header["start"] : header["end"]].startswith(header["name"].encode() + b":")
     assert "S12-FRM-07" not in {mark["rule"] for each in found for mark in each["lint"]}  # each side by itself
     page = Page(file)
-    assert [page.octets(n + 1)[0] for n in (1, 2, 3)] == [SEND, server[:24], server[27:]]
+    assert [octets[0] for octets in page.octets[1:]] == [SEND, server[:24], server[27:]]
     assert [entry["flow"] for entry in page.entries] == [there, there, back, back]
     assert f"A {there}" in run(file).output
 
@@ -218,12 +207,11 @@ def test_what_is_broken_in_packets_is_an_entry_and_nothing_comes_twice(tmp_path)
     file.write_bytes(pcapng(packets, link=101))
     found = objects(file, status=1)
     commands = [each.get("command", "fault") for each in found]
-    assert commands == ["CONNECT", *["SEND"] * 3, "fault", "SEND", "fault", "SEND"]
+    assert " ".join(commands) == "CONNECT SEND SEND SEND fault SEND fault SEND"
     faults = [each for each in found if "fault" in each]
     assert [each["offset"] for each in faults] == [client.index(BROKEN), client.rindex(BROKEN)]
-    assert faults[1]["fault"]["offset"] == client.rindex(b"\\q")
-    assert found[-1]["end"] == len(client)
-    assert "hunter2" not in Page(file, status=1).everything()
+    assert (faults[1]["fault"]["offset"], found[-1]["end"]) == (client.rindex(b"\\q"), len(client))
+    assert "hunter2" not in Page(file, status=1).everything
 
 
 def test_octets_between_frames_and_a_connection_of_the_same_addresses(tmp_path):
@@ -232,8 +220,7 @@ def test_octets_between_frames_and_a_connection_of_the_same_addresses(tmp_path):
     packets += [(TIME, tcp(CLIENT, SERVER, 999, b"", SYN)), (TIME, tcp(CLIENT, SERVER, 1000, b"\n" + SEND))]
     file.write_bytes(pcapng(packets, link=101))
     assert [each["offset"] for each in objects("--lenient", file)] == [0, len(SEND) + 4, 1]
-    page = Page("--lenient", file)
-    assert [page.octets(number) for number in (1, 2, 3)] == [{0: SEND}] * 3
+    assert Page("--lenient", file).octets == [{0: SEND}] * 3
 
 
 # The terminal
@@ -275,24 +262,23 @@ def test_secrets_are_nowhere(name):
     broken = f"SEND\n{name}:hunter2\nx:\\q\n\n\0".encode()
     skipped = f"SEND\n{name} hunter2\ndestination:/q\n\n\0".encode()
     page = Page("--resync", input=good + broken, status=1)
-    assert "hunter2" not in page.everything()
+    assert "hunter2" not in page.everything
     assert b64encode(b"hunter2").decode()[:8] not in page.text
-    assert page.octets()[0] == good.replace(b"hunter2\\c!", b"*" * 10)
+    assert page.octets[0][0] == good.replace(b"hunter2\\c!", b"*" * 10)
     assert page.entries[0]["parts"][3]["meant"] == "***"
     for number in ("1", "2"):
         output = run("--resync", "--frame", number, input=good + broken).output
         joined = "".join(re.findall(r"\|(.*)\|", output))
         assert "*******" in joined
         assert "hunter2" not in output.replace("  |", "") + joined
-    assert "hunter2" not in Page("--lenient", input=skipped).everything()
+    assert "hunter2" not in Page("--lenient", input=skipped).everything
     listed = run("--json", input=LOGIN + BROKEN).output  # no value and no octet
-    assert "hunter2" not in listed
-    assert "ann" not in listed
+    assert not [word for word in ("hunter2", "ann") if word in listed]
 
 
 def test_secrets_on_request():
     page = Page("--secrets", input=LOGIN + BROKEN, status=1)
-    assert (page.octets(1)[0], page.octets(2)[0]) == (LOGIN, BROKEN)
+    assert [octets[0] for octets in page.octets] == [LOGIN, BROKEN]
     assert page.entries[0]["parts"][2]["meant"] == "hunter2"
     assert "passcode        hunter2" in run("--secrets", input=LOGIN).output
 
@@ -300,14 +286,13 @@ def test_secrets_on_request():
 # The page
 
 
-def hostile():
-    frame = Frame("SEND", {"destination": EVIL, EVIL: EVIL, "content-type": EVIL}, (EVIL * 3).encode())
-    return LOGIN + serialize(frame) + b"SEND\n" + EVIL.encode() + b"\n\n\0"
+HOSTILE = LOGIN + serialize(Frame("SEND", {"destination": EVIL, EVIL: EVIL, "content-type": EVIL}, (EVIL * 3).encode()))
+HOSTILE += b"SEND\n" + EVIL.encode() + b"\n\n\0"
 
 
 def test_nothing_breaks_out_of_the_page(tmp_path):
     file = tmp_path / "<script>alert(3)<!-- .stomp".replace("/", "")
-    file.write_bytes(hostile())
+    file.write_bytes(HOSTILE)
     page, plain = Page(file, status=1), Page(input=LOGIN)
     assert [tag for tag, _ in page.elements] == [tag for tag, _ in plain.elements]
     scripts = [attributes for tag, attributes in page.elements if tag == "script"]
@@ -320,12 +305,9 @@ def test_nothing_breaks_out_of_the_page(tmp_path):
 
 
 def test_only_its_own_script_may_run():
-    page = Page(input=hostile(), status=1)
-    (policy,) = [
-        attributes["content"]
-        for tag, attributes in page.elements
-        if tag == "meta" and attributes.get("http-equiv") == "Content-Security-Policy"
-    ]
+    page = Page(input=HOSTILE, status=1)
+    (policy,) = [attributes["content"] for _, attributes in page.elements if "http-equiv" in attributes]
+    assert 'http-equiv="Content-Security-Policy"' in page.text
     rules = dict(rule.strip().split(" ", 1) for rule in policy.split(";"))
     (script,) = re.findall(r"<script>(.*?)</script>", page.text, re.DOTALL)
     (style,) = re.findall(r"<style>(.*?)</style>", page.text, re.DOTALL)
@@ -333,9 +315,7 @@ def test_only_its_own_script_may_run():
         assert rules.pop(name) == f"'sha256-{b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
     assert rules == {name: "'none'" for name in ("default-src", "base-uri", "form-action")}
     assert page.text.index("Content-Security-Policy") < page.text.index("<style>")
-    assert "innerHTML" not in script
-    assert "insertAdjacent" not in script
-    assert not re.search(r"\b(eval|Function|document\.write|fetch|import)\b *\(", script)
+    assert not re.search(r"innerHTML|insertAdjacent|\b(eval|Function|document\.write|fetch|import)\b *\(", script)
     assert not re.search(r"url\(|@import", style)
     assert {name for _, attributes in page.elements for name in attributes} & {"src", "href", "style"} == set()
     assert not [tag for tag, _ in page.elements if tag in ("link", "img", "iframe", "object", "base")]
@@ -382,7 +362,7 @@ def test_a_page_has_at_most_2000_frames(tmp_path):
 def test_bodies_are_cut(size, shown, pane):
     data = serialize(Frame("SEND", {"destination": "/q"}, b"x" * size))
     page = Page(input=data)
-    assert page.octets()[0].count(b"x") == shown
+    assert page.octets[0][0].count(b"x") == shown
     assert page.entries[0]["length"] == len(data)
     out = run(input=data).output
     assert ("more bytes)" in out) == (size > pane)
@@ -393,7 +373,7 @@ def test_long_heads_are_cut_and_the_body_is_there():
     data = serialize(Frame("SEND", [("destination", "/q"), *[("x" * 40, "y" * 2100)] * 20], b"hello"))
     page = Page(input=data)
     body = data.index(b"hello")
-    assert page.octets() == {0: data[: 16 * 1024], body: b"hello\0"}
+    assert page.octets[0] == {0: data[: 16 * 1024], body: b"hello\0"}
     assert page.entries[0]["more"] == 22 - 9
     assert max(len(part.get("meant", "")) for part in page.entries[0]["parts"]) == 2000
     marks = page.entries[0]["marks"]
@@ -407,7 +387,7 @@ def test_a_page_has_at_most_2_mb(body):
     assert len(page.text.encode()) <= 2_000_000
     assert len(page.entries) > 250
     assert len(page.entries) + page.book["left"] == 1500
-    sizes = [sum(map(len, page.octets(number + 1).values())) for number in range(len(page.entries))]
+    sizes = [sum(map(len, octets.values())) for octets in page.octets]
     assert sizes == sorted(sizes, reverse=True)  # the bodies of later frames are the ones that are cut
     assert len(frame) - sizes[-1] <= max(0, len(body) + 1 - 256)
 
