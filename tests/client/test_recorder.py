@@ -11,7 +11,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from capture.removing import DEEDS
+from capture.capturing import DEEDS
 from client.broker import BrokerThread
 from client.feeding import fill_disk, left, publish, wait_for
 from client.shells import QUICK

@@ -23,6 +23,7 @@ from stompcodec.cli.proxying.wire import Place
 from stompcodec.testing import StompBroker
 from stompcodec.transport.tls import TlsLayer, client_context, server_context
 
+HOST = ("127.0.0.1", 0)
 SEND = b"SEND\ndestination:/queue/a\ncontent-length:5\n\nhello\0"
 SEND_BINARY = b"SEND\ndestination:/queue/a\ncontent-length:2\n\n\xff\xfe\0"
 
@@ -67,22 +68,28 @@ def test_our_client_and_broker(front, behind, broker, certificates):
 
 def test_tls_is_half_closed(certificates):
     """close_notify of one side is passed on as the end of a stream, and the other direction goes on."""
-    layer = TlsLayer(certificates.client, server_hostname="localhost")
-    with raw(place=Place("127.0.0.1", 0, certificates.server, False)) as (_, connect):
-        near, far = connect()
+    layer, place = TlsLayer(certificates.client, server_hostname="localhost"), Place(*HOST, certificates.server, False)
+    with (
+        socket.create_server(HOST) as listener,
+        proxied(f"stomp://127.0.0.1:{listener.getsockname()[1]}", place=place) as proxy,
+        socket.create_connection(("127.0.0.1", proxy.port), timeout=patience(10)) as near,
+    ):
         layer.start()
         while not layer.opened:
-            near.send(b"".join(layer.take_output()))
-            layer.receive(near.sock.recv(65536))
+            near.sendall(b"".join(layer.take_output()))
+            layer.receive(near.recv(65536))
         layer.send([SEND])
         layer.close()
-        near.send(b"".join(layer.take_output()))
-        assert far.rest() == SEND
-        far.send(b"MESSAGE\n\n\0")
-        far.end()
-        came = b""
-        while (data := near.sock.recv(65536)) and not layer.ended and layer.error is None:
-            came += b"".join(layer.receive(data))
+        near.sendall(b"".join(layer.take_output()))
+        far, _ = listener.accept()  # the proxy connects after the handshake
+        with far:
+            peer = Peer(far)
+            assert peer.rest() == SEND
+            peer.send(b"MESSAGE\n\n\0")
+            peer.end()
+            came = b""
+            while not layer.ended and layer.error is None:
+                came += b"".join(layer.receive(near.recv(65536)))
     assert came == b"MESSAGE\n\n\0"
     assert (layer.ended, layer.error) == (True, None)  # by close_notify, not by a mere end of TCP
 
@@ -111,7 +118,7 @@ def ws_server(handler, **options):
             thread.join()
 
 
-WS = Place("127.0.0.1", 0, None, True)
+WS = Place(*HOST, None, True)
 
 
 def test_messages_keep_kind_and_bytes():

@@ -11,7 +11,7 @@ import time
 from collections import Counter
 
 import pytest
-from capture.removing import DEEDS
+from capture.capturing import DEEDS
 from cli.packets import CLIENT, SERVER, ethernet, pcapng, tcp
 from cli.running import Terminal, run
 from client.feeding import left, publish, wait_for
