@@ -163,13 +163,8 @@ def test_no_verb_ends_with_a_status_of_its_own():
             assert {int(number) for number in re.findall(r"\b\d+\b", arguments)} <= {0, 1, 2, 130}, file
 
 
-#: The options that take a number with a fraction, such as a time in seconds.
-NUMBERS = [
-    (path, option)
-    for path, command in COMMANDS.items()
-    for option in command.params
-    if isinstance(option.type, (click.FloatRange, click.types.FloatParamType))
-]
+FRACTIONS = (click.FloatRange, click.types.FloatParamType)
+NUMBERS = [(path, each) for path, verb in COMMANDS.items() for each in verb.params if isinstance(each.type, FRACTIONS)]
 
 
 @pytest.mark.parametrize("value", ["nan", "inf", "1e300", "-1", "-inf"])
@@ -185,11 +180,9 @@ def test_a_number_that_no_wait_can_take_is_refused_by_name(path, option, value):
 
 
 SEND = ("destination", "receipt", "transaction", "subscription", "message-id")
-OWNED = {
-    **dict.fromkeys(("pub /queue/a x", "reply /queue/a x"), SEND),
-    "req /queue/a x": (*SEND, "reply-to", "correlation-id"),
-    **dict.fromkeys(("sub /queue/a", "record /queue/a -o nowhere"), (*SEND, "id", "ack")),
-}
+OWNED = {"req /queue/a x": (*SEND, "reply-to", "correlation-id")}
+OWNED |= dict.fromkeys(("pub /queue/a x", "reply /queue/a x"), SEND)
+OWNED |= dict.fromkeys(("sub /queue/a", "record /queue/a -o nowhere"), (*SEND, "id", "ack"))
 
 
 @pytest.mark.parametrize(("verb", "name"), [(verb, name) for verb, names in OWNED.items() for name in names])

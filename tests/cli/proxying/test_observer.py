@@ -23,7 +23,6 @@ FRAMES = st.builds(
     BODIES,
     st.booleans(),
 )
-PIECES = st.lists(st.one_of(FRAMES, st.sampled_from([b"\n", b"\r\n", b"\0", b"SEND\n", b"?"]), BODIES), max_size=8)
 CUTS = st.lists(st.integers(1, 20), max_size=200)
 
 

@@ -66,6 +66,9 @@ def test_contexts_are_added_selected_listed_shown_and_removed():
 
 
 def test_a_passcode_is_never_shown():
+    for given in ("", "\n"):
+        assert run("context", "add", "a", "localhost:1", "--ask-passcode", input=given).exit_code == 1
+        assert load().all == {}
     add("a", "localhost:1", "--login", "ann", "--ask-passcode", input=f"{SECRET}\n")
     good("context", "use", "a")
     verbs = ("context list", "context list --json", "context show", "ping", f"context add b stomp://ann:{SECRET}@b")
@@ -151,12 +154,6 @@ def test_wrong_names_and_values_are_2(arguments):
     result = run("context", *shlex.split(arguments))
     assert result.exit_code == 2, result.output
     assert {name: each.url for name, each in load().all.items()} == {"t" * 64: "stomp://localhost:1"}
-
-
-@pytest.mark.parametrize("given", ["", "\n"])
-def test_no_passcode_is_1(given):
-    assert run("context", "add", "a", "localhost:1", "--ask-passcode", input=given).exit_code == 1
-    assert load().all == {}
 
 
 @pytest.mark.long

@@ -22,7 +22,6 @@ RAILWAY = (
     + b"\0\n"
 )
 LOGIN = b"CONNECT\nlogin:ann\npasscode:hunter2\naccept-version:1.2\nhost:a\n\n\0"
-BAD = b"SEND\nx:\\q\n\n\0"
 
 
 def run(*arguments, input=None, columns=100):
@@ -208,11 +207,6 @@ def test_what_cannot_be_written(arguments, text):
     assert (result.exit_code, result.stdout_bytes) == (1, b"")
     (line,) = result.stderr.splitlines()
     assert (text in line, "a\0b" in line) == (True, False)
-
-
-@pytest.mark.parametrize("arguments", ["SEND -H nocolon", "SEND ACK", "--json -H a:b", "SEND --version 2"])
-def test_wrong_usage(arguments):
-    assert encode(*arguments.split()).exit_code == 2
 
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=8)

@@ -15,29 +15,6 @@ from cli.running import run
 from stompcodec.cli.verbs.pipeline import Input, is_broker, one_line, waited
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        ("archive none.stompcap -o a", "no such file or folder"),
-        ("archive stomp://127.0.0.1:1 -o a", "--destination"),
-        ("archive stomp://127.0.0.1:1 -o a -d /queue/a", "--spool"),
-        ("archive . -o a --follow --available-now", "not both"),
-        ("archive . -o a --conf memory", "write NAME=VALUE"),
-        ("explode . -o a", "--preset or --schema"),
-        ("explode . -o a -p networkrail-td -s n", "--preset or --schema"),
-        ("metrics . --follow", "needs -o DIR"),
-        ("metrics . --window 10bananas", "10bananas"),
-        ("replay . somewhere", "a broker's URL"),
-        ("replay . stomp://127.0.0.1:1 --speed 0", "or max"),
-        ("report none -o a", "does not exist"),
-    ],
-)
-def test_wrong_usage_is_told_before_spark_starts(arguments, said, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    result = run("pipeline", *arguments.split())
-    assert (result.exit_code, said in result.stderr) == (2, True)
-
-
 @pytest.mark.parametrize("verb", ["archive {} -o a", "replay {} stomp://127.0.0.1:1"])
 @pytest.mark.parametrize(
     ("name", "content", "held"),

@@ -110,6 +110,8 @@ def test_brokers_that_are_none(at, fresh):
         result = at("pub", "/queue/a", "x", "--url", f"stomp://ann:secret@127.0.0.1:{port}")
     (line,) = result.stderr.splitlines()
     assert (result.exit_code, "is the broker running there" in line, "secret" in line) == (1, True, False)
+    result = at("pub", "/queue/a", "@/no/such/file")
+    assert (result.exit_code, "cannot be read" in result.stderr) == (1, True)
     for url in ("http://localhost", "stomp://[", "localhost:nonsense"):
         result = at("pub", "/queue/a", "x", "--url", url)
         assert (result.exit_code, "see --url" in result.stderr) == (1, True)
@@ -121,23 +123,6 @@ def test_a_terminal_is_asked_for_the_passcode_and_shows_progress(at, fresh):
         terminal.until("guest: ")
         terminal.press("guest\n", "20 messages sent, 20 confirmed")
         assert "guest\r\n" not in terminal.end(0)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "status"),
-    [
-        ("", 2),
-        ("/queue/a x -H nocolon", 2),
-        ("/queue/a x -l --count 2", 2),
-        ("/queue/a x --rate 0", 2),
-        ("/queue/a x --version 2.0", 2),
-        ("/queue/a @/no/such/file", 1),
-    ],
-)
-def test_wrong_usage(at, arguments, status):
-    result = at("pub", *arguments.split())
-    assert result.exit_code == status
-    assert status == 2 or "cannot be read" in result.stderr
 
 
 # Names without a slash

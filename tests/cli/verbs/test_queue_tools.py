@@ -256,7 +256,7 @@ def test_rabbitmq_is_told_apart_and_nothing_is_taken(arguments, said):
         assert f"RabbitMQ {said}" in " ".join(result.output.split())
 
 
-# Consent and wrong usage
+# Consent
 
 
 @pytest.mark.parametrize("verb", [MOVE, ("purge", FROM), ("dlq", "retry", FROM)], ids=lambda verb: verb[0])
@@ -281,22 +281,6 @@ def test_a_terminal_is_asked(broker, answer, status, left):
                 break
         terminal.end(status)
     assert (broker.queued(FROM), broker.queued(TO)) == (left, 3 - left)
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        *("move /queue/a /queue/a --yes", "move /topic/a /queue/a --yes", "move /queue/a /topic/a --yes"),
-        *("move /queue/a /temp-queue/a --yes", "move /queue/a /management/purge --yes"),
-        *("move /queue/a /queue/b --limit 0 --yes", "move /queue/a.* /queue/b --yes"),
-        *("purge /topic/a --yes", "purge /queue/> --yes", "browse /topic/a", "browse /queue/a -f {nope}"),
-        *("dlq retry /queue/a --to /topic/a --yes", "dlq retry /queue/a --to /queue/a --yes", "dlq list /topic/a"),
-        "dlq retry /queue/a --only x --to /queue/b --yes",
-    ],
-)
-def test_wrong_names_are_2_before_connecting(arguments):
-    result = run_verb(*arguments.split(), "-u", "127.0.0.1:1")
-    assert result.exit_code == 2, result.output
 
 
 @pytest.mark.parametrize("verb", ["browse", "purge --yes", f"move --yes {TO}"])

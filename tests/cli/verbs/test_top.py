@@ -382,6 +382,9 @@ def test_over_tls_and_websocket(at, tmp_path):
 # ---- brokers that do not answer ----
 
 
+UNKNOWN = "seems to have no management over STOMP: "
+
+
 def line_of(result):
     assert (result.exit_code, result.stdout) == (1, "")
     (line,) = result.stderr.splitlines()
@@ -395,35 +398,25 @@ def test_without_the_right(at):
     assert 'action = "manage"' in line
 
 
-@pytest.mark.parametrize(
-    ("server", "told"),
-    [
-        ("RabbitMQ/3.10.8", "15672"),
-        ("ActiveMQ/5.17.2", "8161 at /admin"),
-        ("ActiveMQ-Artemis/2.31.0", "8161 at /console"),
-    ],
-)
-def test_brokers_without_management_are_told_by_name_and_asked_nothing(server, told, at):
-    with Peer(server=server) as peer:
-        line = line_of(at("top", "-u", peer.url))
-        assert not peer.got("SEND")
-    assert f"{server} has no management over STOMP" in line
-    assert told in line
+def refuse(side, frame):
+    side.error(frame, "no such destination")
 
 
 @pytest.mark.parametrize(
-    ("rule", "said"),
+    ("server", "rule", "told"),
     [
-        (lambda side, frame: None, "no answer from /management/broker in 0.3 s"),
-        (lambda side, frame: side.error(frame, "no such destination"), "no such destination"),
+        ("RabbitMQ/3.10.8", None, ["RabbitMQ/3.10.8 has no management over STOMP", "15672"]),
+        ("ActiveMQ/5.17.2", None, ["ActiveMQ/5.17.2 has no management over STOMP", "8161 at /admin"]),
+        ("ActiveMQ-Artemis/2.31.0", None, ["2.31.0 has no management over STOMP", "8161 at /console"]),
+        ("be\x1b[2Jgin", lambda side, frame: None, [UNKNOWN, "no answer from /management/broker in 0.3 s"]),
+        ("be\x1b[2Jgin", refuse, [UNKNOWN, "no such destination"]),
     ],
-    ids=["silent", "refuses"],
 )
-def test_an_unknown_broker(rule, said, at):
-    with Peer(server="be\x1b[2Jgin", rules={"SEND": rule}) as peer:
-        line = line_of(at("top", "-u", peer.url, "--timeout", "0.3"))
-    assert "seems to have no management over STOMP: " in line
-    assert said in line
+def test_brokers_without_management_are_told_by_name_and_asked_nothing_if_they_are_known(server, rule, told, at):
+    with Peer(server=server, rules={"SEND": rule} if rule else {}) as peer:
+        line = line_of(at("top", "-u", peer.url, "--timeout", "0.3" if rule else "20"))
+        assert bool(peer.got("SEND")) is (rule is not None)
+    assert [words for words in told if words not in line] == []
 
 
 def test_a_prefix_of_its_own(at):
@@ -454,26 +447,18 @@ def test_signals_restore_the_terminal(number, broker):
 
 
 @pytest.mark.long
-def test_ctrl_z_leaves_the_screen_and_comes_back(broker):
-    with top(broker.url) as terminal:
-        terminal.until("destinations by ready", "q quit")
-        terminal.press("\x1a")
-        assert os.waitid(os.P_PID, terminal.process.pid, os.WSTOPPED).si_status == signal.SIGSTOP
-        assert terminal.mode() == terminal.before
-        terminal.process.send_signal(signal.SIGCONT)
-        terminal.press("s", "sessions by unacknowledged", "q quit")
-        terminal.press("q")
-        terminal.end(0)
-
-
-@pytest.mark.long
-def test_it_fits_the_terminal(broker):
+def test_it_fits_the_terminal_and_ctrl_z_leaves_the_screen_and_comes_back(broker):
     with top(broker.url, "--match", "/queue/top.*", rows=12, columns=60) as terminal:
         assert len(names(terminal.until("destinations by ready", "q quit"))) == 7
         assert all(len(line) <= 60 for line in terminal.shown)
         terminal.resize(30, 150)
         terminal.process.send_signal(signal.SIGWINCH)  # the terminal would, if it was that of the session
         assert len(names(terminal.until("state", "q quit", "/queue/top.10"))) == 25
+        terminal.press("\x1a")
+        assert os.waitid(os.P_PID, terminal.process.pid, os.WSTOPPED).si_status == signal.SIGSTOP
+        assert terminal.mode() == terminal.before
+        terminal.process.send_signal(signal.SIGCONT)
+        terminal.press("s", "sessions by unacknowledged", "q quit")
         terminal.press("q")
         terminal.end(0)
 
