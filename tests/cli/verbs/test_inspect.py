@@ -66,17 +66,6 @@ class Page(HTMLParser):
 
 # Where the parts are
 
-TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=12)
-FRAMES = st.lists(
-    st.builds(
-        lambda headers, body: Frame("SEND", [("destination", "/q"), *headers], body),
-        st.lists(st.tuples(TEXTS.filter(lambda name: name not in ("", "content-length")), TEXTS), max_size=5),
-        st.binary(max_size=30),
-    ),
-    min_size=1,
-    max_size=4,
-)
-
 
 @pytest.mark.parametrize(
     ("options", "data", "expected", "kept"),
@@ -283,8 +272,8 @@ def test_secrets_on_request():
 # The page
 
 
-HOSTILE = LOGIN + serialize(Frame("SEND", {"destination": EVIL, EVIL: EVIL, "content-type": EVIL}, (EVIL * 3).encode()))
-HOSTILE += b"SEND\n" + EVIL.encode() + b"\n\n\0"
+HEADERS = {"destination": EVIL, EVIL: EVIL, "content-type": EVIL}
+HOSTILE = LOGIN + serialize(Frame("SEND", HEADERS, (EVIL * 3).encode())) + b"SEND\n" + EVIL.encode() + b"\n\n\0"
 
 
 def test_nothing_breaks_out_of_the_page(tmp_path):
@@ -369,12 +358,10 @@ def test_bodies_are_cut(size, shown, pane):
 def test_long_heads_are_cut_and_the_body_is_there():
     data = serialize(Frame("SEND", [("destination", "/q"), *[("x" * 40, "y" * 2100)] * 20], b"hello"))
     page = Page(input=data)
-    body = data.index(b"hello")
-    assert page.octets[0] == {0: data[: 16 * 1024], body: b"hello\0"}
-    assert page.entries[0]["more"] == 22 - 9
-    assert max(len(part.get("meant", "")) for part in page.entries[0]["parts"]) == 2000
-    marks = page.entries[0]["marks"]
-    assert all(mark["part"] is None or mark["part"] < len(page.entries[0]["parts"]) for mark in marks)
+    (entry,) = page.entries
+    assert page.octets[0] == {0: data[: 16 * 1024], data.index(b"hello"): b"hello\0"}
+    assert (entry["more"], max(len(part.get("meant", "")) for part in entry["parts"])) == (22 - 9, 2000)
+    assert all(mark["part"] is None or mark["part"] < len(entry["parts"]) for mark in entry["marks"])
 
 
 @pytest.mark.parametrize("body", [b"x" * 4096, b"\0\xff" * 2048, EVIL.encode() * 30, b""], ids=["x", "bin", "evil", ""])
@@ -387,10 +374,6 @@ def test_a_page_has_at_most_2_mb(body):
     sizes = [sum(map(len, octets.values())) for octets in page.octets]
     assert sizes == sorted(sizes, reverse=True)  # the bodies of later frames are the ones that are cut
     assert len(frame) - sizes[-1] <= max(0, len(body) + 1 - 256)
-
-
-def test_one_enormous_frame_does_not_break_the_bound():
-    frame = serialize(Frame("SEND", [(f"h{number}", "v" * 5000) for number in range(500)], b"x" * 5_000_000))
-    page = Page(input=MESSAGE + frame)
-    assert len(page.text.encode()) <= 2_000_000
-    assert len(page.entries) == 2
+    huge = serialize(Frame("SEND", [(f"h{number}", "v" * 5000) for number in range(500)], body * 1_000))
+    page = Page(input=MESSAGE + huge)
+    assert (len(page.text.encode()) <= 2_000_000, len(page.entries)) == (True, 2)
