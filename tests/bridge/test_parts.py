@@ -1,8 +1,7 @@
 """Parts of a bridge alone: what its carrier drops when a connection is lost, and the delays of its ends."""
 
-from __future__ import annotations
-
 import asyncio
+from types import SimpleNamespace
 
 import pytest
 
@@ -16,56 +15,44 @@ from stompcodec.client.messages import BaseMessage, Subscription
 from stompcodec.errors import ConnectionLostError
 
 
-class Session:
-    ended = False
-
-
-def entry(session: Session, body: bytes = b"", ack: str = "client-individual") -> Entry:
+def entry(session, body=b"", ack="client-individual"):
     frame = Frame("MESSAGE", {"destination": "/queue/a", "message-id": "1"}, body)
     return Entry(BaseMessage(frame, Subscription("/queue/a", id="1", ack=ack), 1, 1), session, "/queue/a", None, "k")
 
 
-def take(carrier: Carrier, *entries: Entry) -> None:
-    async def main() -> None:
-        for each in entries:
-            await carrier.take(each)
-
-    asyncio.run(main())
-
-
 @pytest.fixture
-def dropped() -> list[Entry]:
-    return []
+def carrier():
+    dropped = []
+    made = Carrier(Tally(), 0, 100, lambda entry, reason: None, dropped.append)
+    made.dropped = dropped
+    return made
 
 
-@pytest.fixture
-def carrier(dropped: list[Entry]) -> Carrier:
-    return Carrier(Tally(), 0, 100, lambda entry, reason: None, dropped.append)
+async def take(carrier, *entries):
+    for each in entries:
+        await carrier.take(each)
 
 
-def test_all_that_comes_again_is_dropped_at_once(carrier: Carrier, dropped: list[Entry]) -> None:
+def test_all_that_comes_again_is_dropped_at_once(carrier):
     """Those that were sent before, too; not those of topics, nor the one that is being sent."""
-    lost, session = Session(), Session()
+    lost, session = SimpleNamespace(ended=False), SimpleNamespace(ended=False)
     first, sent, new = (entry(lost) for _ in range(3))
     topic, later = entry(lost, ack="auto"), entry(session)
-    take(carrier, first, sent, new, topic, later)
+    asyncio.run(take(carrier, first, sent, new, topic, later))
     sent.sent = True
     carrier._begin([first])
     lost.ended = True
     carrier.forget_stale()
-    assert (dropped, list(carrier.unsent)) == ([sent, new], [first, topic, later])
+    assert (carrier.dropped, list(carrier.unsent)) == ([sent, new], [first, topic, later])
     assert carrier.octets == 3 * first.octets
 
 
-@pytest.mark.parametrize("kind", ["messages", "bytes"])
-def test_it_takes_no_more_than_it_may(carrier: Carrier, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        carrier_module, "MOST_OPEN" if kind == "messages" else "MOST_OCTETS", 5 if kind == "messages" else 6000
-    )
-    session = Session()
+@pytest.mark.parametrize(("limit", "most"), [("MOST_OPEN", 5), ("MOST_OCTETS", 6000)])
+def test_it_takes_no_more_than_it_may(carrier, limit, most, monkeypatch):
+    monkeypatch.setattr(carrier_module, limit, most)
 
-    async def main() -> tuple[int, int]:
-        entries = [entry(session, bytes(700)) for _ in range(8)]
+    async def main():
+        entries = [entry(SimpleNamespace(ended=False), bytes(700)) for _ in range(8)]
         tasks = [asyncio.create_task(carrier.take(each)) for each in entries]
         await asyncio.sleep(0)
         before = len(carrier)
@@ -78,12 +65,10 @@ def test_it_takes_no_more_than_it_may(carrier: Carrier, kind: str, monkeypatch: 
     assert asyncio.run(main()) == (5, 5)
 
 
-def test_messages_are_sent_together_again_once_the_suspects_have_their_outcomes(carrier: Carrier) -> None:
-    session = Session()
-    entries = [entry(session) for _ in range(4)]
-    take(carrier, *entries)
+def test_messages_are_sent_together_again_once_the_suspects_have_their_outcomes(carrier):
+    entries, seen = [entry(SimpleNamespace(ended=False)) for _ in range(4)], []
+    asyncio.run(take(carrier, *entries))
     carrier._careful = 2
-    seen = []
     for each in entries:
         carrier._deliver(each)
         seen.append(carrier._careful)
@@ -94,43 +79,35 @@ def test_messages_are_sent_together_again_once_the_suspects_have_their_outcomes(
 
 
 @pytest.fixture
-def slept(monkeypatch):
-    """The delays, which take no time."""
-    delays = []
+def away(monkeypatch):
+    """An end whose attempts fail while `failures` are left, and the delays, which take no time."""
+    end = End("stomp://a.invalid", backoff=Backoff(first=1.0, factor=2.0, most=4.0, jitter=0.0))
+    failures, slept = [], []
 
     async def sleep(seconds):
-        delays.append(seconds)
-
-    monkeypatch.setattr(ends_module.asyncio, "sleep", sleep)
-    return delays
-
-
-def attempts(monkeypatch, end, failures):
-    """Have an end fail so often, and succeed then."""
-    answers = iter([ConnectionLostError("away", sent=False)] * failures)
+        slept.append(seconds)
 
     async def open():
-        for error in answers:
-            raise error
+        while failures:
+            raise failures.pop()
         return "a client"
 
+    monkeypatch.setattr(ends_module.asyncio, "sleep", sleep)
     monkeypatch.setattr(end, "open", open)
+    return end, failures, slept
 
 
-def test_attempts_come_after_growing_delays(monkeypatch, slept):
-    end = End("stomp://a.invalid", backoff=Backoff(first=1.0, factor=2.0, most=4.0, jitter=0.0))
-    attempts(monkeypatch, end, 3)
-    seen = []
+def test_attempts_come_after_growing_delays(away):
+    (end, failures, slept), seen = away, []
+    failures += [ConnectionLostError("away", sent=False)] * 3
     assert asyncio.run(end.reopen(lambda which, error: seen.append((which, str(error))))) == "a client"
-    assert slept == [1.0, 2.0, 4.0, 4.0]
-    assert seen == [(end, "away")] * 3
+    assert (slept, seen) == ([1.0, 2.0, 4.0, 4.0], [(end, "away")] * 3)
     assert str(end.error) == "away"  # until `open` itself succeeds
 
 
 @pytest.mark.parametrize(("succeeded", "since", "delay"), [(True, 0.0, 1.0), (False, -60.0, 1.0), (False, 0.0, 2.0)])
-def test_after_a_good_connection_the_delays_start_again(monkeypatch, slept, succeeded, since, delay):
-    end = End("stomp://a.invalid", backoff=Backoff(first=1.0, factor=2.0, most=4.0, jitter=0.0))
-    attempts(monkeypatch, end, 0)
+def test_after_a_good_connection_the_delays_start_again(away, succeeded, since, delay):
+    end, _, slept = away
     end._since = ends_module.time.monotonic()
     asyncio.run(end.reopen(lambda which, error: None))
     end._since = ends_module.time.monotonic() + since

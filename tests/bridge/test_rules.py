@@ -22,14 +22,13 @@ from stompcodec.bridge.headers import (
     may_be_one,
 )
 from stompcodec.bridge.sources import GIVERS, _wild_lanes
-from stompcodec.broker import values
 from stompcodec.cli.looking import kept as moved
 from stompcodec.client import dialects
 from stompcodec.uri import parse_uri
 
-BROKERS = sorted(TAKERS)
-VERSIONS = ["1.0", "1.1", "1.2"]
+BROKERS = st.sampled_from(sorted(TAKERS))
 NOW = 1_700_000_000.0
+LATER = str(round(NOW * 1000) + 60_000)
 
 
 def hop(giver="stompcodec", taker="stompcodec", version="1.2", **more):
@@ -41,13 +40,12 @@ def headers(pairs, now=NOW, key="k", **options):
 
 
 TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=12)
-KNOWN = st.sampled_from(
-    [*DELIVERY, *SOURCES, *ARGUMENTS, "expires", "expiration", "priority", "persistent", "reply-to", "n"]
-)
+MEANT = {"expires", "expiration", "priority", "persistent", "reply-to"}
+KNOWN = st.sampled_from(sorted({*DELIVERY, *SOURCES, *ARGUMENTS, *MEANT, "n"}))
 PAIRS = st.lists(st.tuples(st.one_of(KNOWN, TEXT.filter(bool)), st.one_of(TEXT, st.just("60000"))), max_size=12)
 
 
-@given(PAIRS, st.sampled_from(BROKERS), st.sampled_from(BROKERS), st.sampled_from(VERSIONS))
+@given(PAIRS, BROKERS, BROKERS, st.sampled_from(["1.0", "1.1", "1.2"]))
 def test_what_comes_out_can_be_sent_and_has_nothing_of_the_delivery(pairs, giver, taker, version):
     made = headers(pairs, giver=giver, taker=taker, version=version)
     octets = serialize(Frame("SEND", [("destination", "/queue/a"), *made]), version)
@@ -58,98 +56,79 @@ def test_what_comes_out_can_be_sent_and_has_nothing_of_the_delivery(pairs, giver
     assert not (DELIVERY - {"bridge-path", "bridge-escaped", "bridge-dropped"}).intersection(names)
     assert not (SOURCES - {TAKERS[taker].duplicate}).intersection(names)
     assert frame.get("bridge-path").endswith("a:1")
-    if version != "1.0":
-        assert list(frame.headers.pairs())[1:-1] == made if octets.count(b"content-length") else True
+    if version != "1.0" and b"content-length" in octets:
+        assert list(frame.headers.pairs())[1:-1] == made
 
 
-READ = st.sampled_from([*values.NAMES["SEND"], *ARGUMENTS])
+@given(PAIRS, BROKERS)
+def test_nothing_of_the_user_is_lost_in_versions_that_can_write_it(pairs, taker):
+    made = headers(pairs, taker=taker)
+    special = DELIVERY | SOURCES | MEANT | (ARGUMENTS if TAKERS[taker].arguments else set())
+    for name, value in pairs:
+        if name not in special and dict(reversed(pairs))[name] == value:
+            assert (name, value) in made
 
 
 NAMED = st.sampled_from(sorted({name for row in dialects.BROKERS.values() for name in row.values} - {"destination"}))
 ODD = st.sampled_from(["abc", "", "-1", "12", "3000000000", "1.5", "/queue/", "ANY", "* * * * *"])
 
 
-@given(st.lists(st.tuples(NAMED, ODD), max_size=6), st.sampled_from(BROKERS), st.sampled_from(BROKERS))
+@given(st.lists(st.tuples(NAMED, ODD), max_size=6), BROKERS, BROKERS)
 def test_the_client_refuses_no_value_that_is_sent_on(pairs, giver, taker):
     for made in (headers(pairs, giver=giver, taker=taker), moved(pairs, taker), moved(pairs, taker, returns=True)):
         dialects.BROKERS[taker].suit([("destination", "/queue/a"), *made])
 
 
-@given(PAIRS, st.sampled_from(BROKERS))
-def test_nothing_of_the_user_is_lost_in_versions_that_can_write_it(pairs, taker):
-    kept = headers(pairs, taker=taker)
-    special = (
-        DELIVERY
-        | SOURCES
-        | (ARGUMENTS if TAKERS[taker].arguments else set())
-        | {"expires", "expiration", "priority", "persistent", "reply-to"}
-    )
-    for name, value in pairs:
-        if name not in special and dict(reversed(pairs))[name] == value:
-            assert (name, value) in kept
-
-
-LATER = str(round(NOW * 1000) + 60_000)
-
-
 @pytest.mark.parametrize(
-    ("taker", "given", "made"),
+    ("taker", "name", "value", "made"),
     [
-        ("stompcodec", ("expires", LATER), [("expires", LATER)]),
-        ("activemq", ("expires", LATER), [("expires", LATER)]),
-        ("artemis", ("expires", LATER), [("expires", LATER)]),
-        ("rabbitmq", ("expires", LATER), [("expiration", "60000")]),
-        ("rabbitmq", ("expires", "1"), [("expiration", "0")]),
-        ("rabbitmq", ("expires", "0"), []),
-        ("activemq", ("expires", "0"), [("expires", "0")]),
-        ("stompcodec", ("expiration", "60000"), [("expiration", "60000")]),
-        ("rabbitmq", ("expiration", "60000"), [("expiration", "60000")]),
-        ("activemq", ("expiration", "60000"), [("expires", LATER)]),
-        ("artemis", ("expiration", "60000"), [("expires", LATER)]),
-        ("activemq", ("expires", "soon"), [("original-expires", "soon")]),
-        ("rabbitmq", ("expiration", "-1"), [("original-expiration", "-1")]),
-        ("stompcodec", ("expires", "9" * 30), [("original-expires", "9" * 30)]),
-        ("stompcodec", ("priority", "7"), [("priority", "7")]),
-        ("activemq", ("priority", "200"), [("priority", "9")]),
-        ("rabbitmq", ("priority", "200"), [("priority", "200")]),
-        ("activemq", ("priority", "high"), [("original-priority", "high")]),
-        ("rabbitmq", ("persistent", "1"), [("persistent", "true")]),
-        ("activemq", ("persistent", "no"), [("persistent", "false")]),
-        ("stompcodec", ("persistent", " True "), [("persistent", "true")]),
-        ("stompcodec", ("JMSXGroupSeq", "-1"), [("JMSXGroupSeq", "-1")]),
-        ("activemq", ("JMSXGroupSeq", "last"), [("original-JMSXGroupSeq", "last")]),
-        ("stompcodec", ("reply-to", "/temp-queue/a"), [("original-reply-to", "/temp-queue/a")]),
-        ("rabbitmq", ("reply-to", "/remote-temp-queue/a"), [("original-reply-to", "/remote-temp-queue/a")]),
-        ("stompcodec", ("reply-to", "/reply-queue/x"), [("original-reply-to", "/reply-queue/x")]),
-        ("stompcodec", ("reply-to", "/queue/a"), [("reply-to", "/queue/b")]),
-        ("stompcodec", ("reply-to", "/queue/other"), [("reply-to", "/queue/other")]),
+        ("stompcodec", "expires", LATER, [("expires", LATER)]),
+        ("activemq", "expires", LATER, [("expires", LATER)]),
+        ("artemis", "expires", LATER, [("expires", LATER)]),
+        ("rabbitmq", "expires", LATER, [("expiration", "60000")]),
+        ("rabbitmq", "expires", "1", [("expiration", "0")]),
+        ("rabbitmq", "expires", "0", []),
+        ("activemq", "expires", "0", [("expires", "0")]),
+        ("stompcodec", "expiration", "60000", [("expiration", "60000")]),
+        ("rabbitmq", "expiration", "60000", [("expiration", "60000")]),
+        ("activemq", "expiration", "60000", [("expires", LATER)]),
+        ("artemis", "expiration", "60000", [("expires", LATER)]),
+        ("activemq", "expires", "soon", [("original-expires", "soon")]),
+        ("rabbitmq", "expiration", "-1", [("original-expiration", "-1")]),
+        ("stompcodec", "expires", "9" * 30, [("original-expires", "9" * 30)]),
+        ("stompcodec", "priority", "7", [("priority", "7")]),
+        ("activemq", "priority", "200", [("priority", "9")]),
+        ("rabbitmq", "priority", "200", [("priority", "200")]),
+        ("activemq", "priority", "high", [("original-priority", "high")]),
+        ("rabbitmq", "persistent", "1", [("persistent", "true")]),
+        ("activemq", "persistent", "no", [("persistent", "false")]),
+        ("stompcodec", "persistent", " True ", [("persistent", "true")]),
+        ("stompcodec", "JMSXGroupSeq", "-1", [("JMSXGroupSeq", "-1")]),
+        ("activemq", "JMSXGroupSeq", "last", [("original-JMSXGroupSeq", "last")]),
+        ("stompcodec", "reply-to", "/temp-queue/a", [("original-reply-to", "/temp-queue/a")]),
+        ("rabbitmq", "reply-to", "/remote-temp-queue/a", [("original-reply-to", "/remote-temp-queue/a")]),
+        ("stompcodec", "reply-to", "/reply-queue/x", [("original-reply-to", "/reply-queue/x")]),
+        ("stompcodec", "reply-to", "/queue/a", [("reply-to", "/queue/b")]),
+        ("stompcodec", "reply-to", "/queue/other", [("reply-to", "/queue/other")]),
     ],
 )
-def test_what_means_the_same_at_the_target(taker, given, made):
-    target_of = {"/queue/a": "/queue/b"}.get
-    key = TAKERS[taker].duplicate
-    assert headers([given], taker=taker, target_of=target_of) == [*made, ("bridge-path", "a:1"), (key, "k")]
+def test_what_means_the_same_at_the_target(taker, name, value, made):
+    found = headers([(name, value)], taker=taker, target_of={"/queue/a": "/queue/b"}.get)
+    assert found == [*made, ("bridge-path", "a:1"), (TAKERS[taker].duplicate, "k")]
 
 
-def test_a_path_is_extended_and_messages_can_be_marked_persistent():
-    made = headers([("bridge-path", "x,y"), ("persistent", "false")], persistent=True, key=None)
-    assert made == [("persistent", "true"), ("bridge-path", "x,y,a:1")]
-
-
-def test_what_1_0_cannot_write_is_escaped_and_said():
+def test_what_cannot_be_written_is_escaped_or_left_out_and_said():
     made = headers([("a:b", "c\nd"), ("good", "100%:1")], version="1.0")
     assert made[:3] == [("a%3Ab", "c%0Ad"), ("good", "100%:1"), ("bridge-escaped", "a%3Ab")]
     assert headers([("a:b", "c\nd\r")], version="1.1")[:2] == [("a:b", "c\nd%0D"), ("bridge-escaped", "a:b")]
     assert headers([("a:b", "c\nd\r")])[0] == ("a:b", "c\nd\r")
-
-
-def test_what_is_too_large_for_the_target_is_left_out_and_said():
     made = headers([("big", "x" * 20_000), ("small", "1")], taker="activemq")
     assert made[:2] == [("small", "1"), ("bridge-dropped", "big")]
     assert headers([("big", "x" * 20_000)], taker="stompcodec")[0][0] == "big"
     many = headers([(f"n{number}", "1") for number in range(2000)])
-    assert len(many) < 1000
-    assert dict(many)["bridge-dropped"].startswith("n900 n901")
+    assert (len(many) < 1000, dict(many)["bridge-dropped"].startswith("n900 n901")) == (True, True)
+    made = headers([("bridge-path", "x,y"), ("persistent", "false")], persistent=True, key=None)
+    assert made == [("persistent", "true"), ("bridge-path", "x,y,a:1")]
 
 
 @pytest.mark.parametrize(
@@ -164,8 +143,7 @@ def test_what_is_too_large_for_the_target_is_left_out_and_said():
     ],
 )
 def test_text_messages_of_jms(giver, taker, pairs, text):
-    frame = Frame("MESSAGE", pairs, b"hi")
-    assert hop(giver, taker).body(frame) == ("hi" if text else b"hi")
+    assert hop(giver, taker).body(Frame("MESSAGE", pairs, b"hi")) == ("hi" if text else b"hi")
     assert hop(giver, taker).body(Frame("MESSAGE", pairs, b"\xff")) == b"\xff"
 
 
@@ -191,8 +169,7 @@ HERE = platform.node().lower()
     ],
 )
 def test_a_name_has_no_secret_and_is_one_for_each_broker(url, name):
-    assert broker_name(parse_uri(url)) == name
-    assert check_name(name) == name
+    assert broker_name(parse_uri(url)) == check_name(name) == name
 
 
 @pytest.mark.parametrize(
@@ -247,54 +224,39 @@ def test_the_first_rule_counts_and_an_exact_one_before_patterns(sources, name):
     assert Mapping([*rules, Rule(name, "/queue/exact")]).target_of(name) == "/queue/exact"
 
 
-BAD = {
-    "": "write SOURCE=TARGET",
-    "=/queue/a": "write SOURCE=TARGET",
-    "/queue/a=": "write SOURCE=TARGET",
-    "/queue/a=/queue/b=/queue/c": "more than one equals sign",
-    "/queue/a=/queue/*": "the star of TARGET",
-    "/queue/a*b": "a star stands at the end",
-    "/queue/a*b*=/queue/c": "a star stands at the end",
-    "/queue/a\n": "no control characters",
-    " /queue/a": "no spaces around it",
-    "/queue/a= /queue/b": "no spaces around it",
-    "/temp-queue/a": "belongs to one session",
-    "/queue/a=/temp-queue/a": "belongs to one session",
-    "/queue/" + "a" * 4096: "at most 4096 characters",
-}
-
-
-@pytest.mark.parametrize(("text", "why"), BAD.items(), ids=range(len(BAD)))
-def test_a_malformed_rule_is_refused(text, why):
-    with pytest.raises(ValueError, match=why):
-        Mapping.parse([text])
-
-
 @pytest.mark.parametrize(
     ("texts", "why"),
     [
+        *(([text], "write SOURCE=TARGET") for text in ("", "=/queue/a", "/queue/a=")),
+        (["/queue/a=/queue/b=/queue/c"], "more than one equals sign"),
+        (["/queue/a=/queue/*"], "the star of TARGET"),
+        *(([text], "a star stands at the end") for text in ("/queue/a*b", "/queue/a*b*=/queue/c")),
+        (["/queue/a\n"], "no control characters"),
+        *(([text], "no spaces around it") for text in (" /queue/a", "/queue/a= /queue/b")),
+        *(([text], "belongs to one session") for text in ("/temp-queue/a", "/queue/a=/temp-queue/a")),
+        (["/queue/" + "a" * 4096], "at most 4096 characters"),
         ([], "no destination"),
         (["/queue/a", "/queue/a=/queue/b"], "mapped twice"),
         (["/queue/dead=/queue/a"], "where refused messages go"),
     ],
 )
-def test_rules_that_do_not_go_together(texts, why):
+def test_malformed_rules_are_refused(texts, why):
     with pytest.raises(ValueError, match=why):
         Mapping.parse(texts, excluded=["/queue/dead"])
 
 
 @pytest.mark.parametrize(
-    ("selector", "made"),
-    [(None, "bridge_refused IS NULL"), ("a = 1 OR b = 2", "bridge_refused IS NULL AND (a = 1 OR b = 2)")],
+    ("broker", "source", "selector", "lane"),
+    [
+        # A wildcard of ActiveMQ leaves out dead letters.
+        ("activemq", "/queue/a.*", None, ("/queue/a.>", "bridge_refused IS NULL")),
+        ("activemq", "/queue/a.*", "a=1 OR b=2", ("/queue/a.>", "bridge_refused IS NULL AND (a=1 OR b=2)")),
+        ("activemq", "/topic/a.*", "a=1", ("/topic/a.>", "a=1")),
+        ("rabbitmq", "/topic/a.*", "a=1", ("/topic/a.#", "a=1")),
+        ("artemis", "/topic/a.*", "a=1", ("/topic/a.#", "a=1")),
+    ],
 )
-def test_a_wildcard_of_activemq_leaves_out_dead_letters(selector, made):
-    mapping = Mapping.parse(["/queue/a.*"])
-    (lane,) = _wild_lanes(GIVERS["activemq"], mapping.rules[0], Request(mapping, selector=selector))
-    assert (lane.destination, lane.selector) == ("/queue/a.>", made)
-
-
-@pytest.mark.parametrize(("broker", "wild"), [("activemq", ">"), ("rabbitmq", "#"), ("artemis", "#")])
-def test_a_wildcard_for_topics_has_the_users_selector_alone(broker, wild):
-    mapping = Mapping.parse(["/topic/a.*"])
-    (lane,) = _wild_lanes(GIVERS[broker], mapping.rules[0], Request(mapping, selector="a = 1"))
-    assert (lane.destination, lane.selector) == (f"/topic/a.{wild}", "a = 1")
+def test_a_wildcard(broker, source, selector, lane):
+    mapping = Mapping.parse([source])
+    (found,) = _wild_lanes(GIVERS[broker], mapping.rules[0], Request(mapping, selector=selector))
+    assert (found.destination, found.selector) == lane

@@ -1,7 +1,9 @@
-"""What the tests of captures share."""
+"""What the tests of captures share, and ways in which a capture goes away below its writer."""
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 from hypothesis import strategies as st
@@ -21,6 +23,7 @@ frames = st.builds(
 )
 batches = st.lists(frames, min_size=1, max_size=4)
 TIME = 1_700_000_000_000_000
+ONE, TWO = (octets_of(Frame("MESSAGE", {"destination": "/queue/a"}, body)) for body in (b"one", b"two"))
 
 
 def octets(batch: list[Frame]) -> bytes:
@@ -40,3 +43,31 @@ def without_length(frame: Frame) -> Frame:
 
 def segment(path: Path, number: int = 0) -> Path:
     return Capture(path).segments()[number].path
+
+
+def _last(folder: Path, suffix: str) -> Path:
+    """The last segment is the one that is being written."""
+    return sorted(folder.glob(f"*{suffix}"))[-1]
+
+
+def _replace(path: Path) -> None:
+    """Another of the same name and content: a restored backup, or as editors and `sed -i` leave a file."""
+    copy = path.with_name("copy")
+    if path.is_dir():
+        shutil.copytree(path, copy)
+        shutil.rmtree(path)
+    else:
+        shutil.copy(path, copy)
+    copy.replace(path)
+
+
+#: What happens to the folder of a capture, by name.
+DEEDS: dict[str, Callable[[Path], object]] = {
+    "folder removed": shutil.rmtree,
+    "folder renamed": lambda folder: folder.rename(folder.with_name("moved")),
+    "folder replaced": _replace,
+    "segment removed": lambda folder: _last(folder, ".stomp").unlink(),
+    "index removed": lambda folder: _last(folder, ".idx").unlink(),
+    "segment replaced": lambda folder: _replace(_last(folder, ".stomp")),
+    "lock removed": lambda folder: (folder / "lock").unlink(),
+}

@@ -1,13 +1,9 @@
 """Captures are for their owner alone, unless an option opens them."""
 
-from __future__ import annotations
-
 import os
 import stat
 import subprocess
 import sys
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from patience import patience
@@ -18,28 +14,29 @@ from stompcodec.disk import Access, access_of
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="modes mean nothing there")
 
 FRAME = b"MESSAGE\ndestination:/queue/a\n\nhello\0"
+each_access = pytest.mark.parametrize("access", [Access(), Access(0o640)])
 
 
-@pytest.fixture(autouse=True, params=["000", "777"])
-def umask(request: pytest.FixtureRequest) -> Iterator[None]:
-    old = os.umask(int(request.param, 8))
+@pytest.fixture(autouse=True, params=[0, 0o777])
+def umask(request):
+    old = os.umask(request.param)
     yield
     os.umask(old)
 
 
-def modes(folder: Path) -> dict[str, int]:
-    return {str(path.relative_to(folder)): stat.S_IMODE(path.lstat().st_mode) for path in sorted(folder.rglob("*"))}
+def modes(folder):
+    """The mode of each path below a folder, and whether it is one."""
+    return [(stat.S_IMODE(path.lstat().st_mode), path.is_dir()) for path in sorted(folder.rglob("*"))]
 
 
-def assert_all(folder: Path, access: Access, count: int) -> None:
+def assert_all(folder, access, count):
     found = modes(folder)
-    wanted = {name: access.folder_mode if (folder / name).is_dir() else access.mode for name in found}
-    assert found == wanted
+    assert found == [(access.folder_mode if is_folder else access.mode, is_folder) for _, is_folder in found]
     assert len(found) == count
 
 
-@pytest.mark.parametrize("access", [Access(), Access(0o640)])
-def test_a_folder(access: Access, tmp_path: Path) -> None:
+@each_access
+def test_a_folder(access, tmp_path):
     """Its lock, segments and indexes, while they are written and when they are sealed, and all folders above."""
     path = tmp_path / "deep" / "a.stompcap"
     with CaptureWriter(path, segment_octets=1, access=access) as capture:
@@ -54,10 +51,9 @@ def test_a_folder(access: Access, tmp_path: Path) -> None:
     assert_all(tmp_path, access, 2 + 1 + 2 * 5)
 
 
-@pytest.mark.parametrize("access", [Access(), Access(0o640)])
-def test_a_single_file(access: Access, tmp_path: Path) -> None:
+@each_access
+def test_a_single_file(access, tmp_path, path):
     """Also its index beside it, while it is written again."""
-    path = tmp_path / "a.stompcap"
     for number in range(2):
         with CaptureWriter(path, single=True, access=access) as capture:
             capture.append(FRAME, number + 1)
@@ -69,9 +65,8 @@ def test_a_single_file(access: Access, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("single", [False, True])
 @pytest.mark.parametrize("harm", ["index gone", "index torn", "frame torn"])
-def test_what_is_put_right_keeps_its_rights(single: bool, harm: str, tmp_path: Path) -> None:
+def test_what_is_put_right_keeps_its_rights(single, harm, tmp_path, path):
     """Somebody has opened a capture by hand: an index that is made anew can be read by the same people."""
-    path = tmp_path / "a.stompcap"
     with CaptureWriter(path, single=single) as capture:
         capture.append(FRAME, 1)
         capture.sync()
@@ -85,26 +80,23 @@ def test_what_is_put_right_keeps_its_rights(single: bool, harm: str, tmp_path: P
     elif harm == "index torn":
         os.truncate(index, index.stat().st_size - 3)
     else:
-        with segment.open("ab") as stream:
-            stream.write(b"MESS")
+        segment.write_bytes(segment.read_bytes() + b"MESS")
     with CaptureWriter(path, single=single) as capture:
         capture.append(FRAME, 2)
         capture.sync()
-        found = modes(tmp_path)
-    assert {mode for name, mode in found.items() if not (tmp_path / name).is_dir()} == {0o644}
+        assert {mode for mode, is_folder in modes(tmp_path) if not is_folder} == {0o644}
     assert len(list(Capture(path).frames())) == 2
 
 
-def test_the_folder_of_somebody_else_stays_as_it_is(tmp_path: Path) -> None:
-    path = tmp_path / "a.stompcap"
+def test_the_folder_of_somebody_else_stays_as_it_is(tmp_path, path):
     path.mkdir()
     path.chmod(0o755)
     with CaptureWriter(path) as capture:
         capture.append(FRAME, 1)
-    assert list(modes(tmp_path).values()) == [0o755, 0o600, 0o600, 0o600]
+    assert [mode for mode, _ in modes(tmp_path)] == [0o755, 0o600, 0o600, 0o600]
 
 
-def test_groups_that_python_does_not_have(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_groups_that_python_does_not_have(monkeypatch):
     """Python in a browser has no module for them: captures work, a group needs its number."""
     monkeypatch.setitem(sys.modules, "grp", None)
     assert access_of(None, "7") == Access(0o640, 7)

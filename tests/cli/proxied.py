@@ -6,7 +6,6 @@ import contextlib
 import json
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from stompcodec.cli.proxying.wire import Place, Proxy, Target
 from stompcodec.testing.faults import LoopThread
 from stompcodec.uri import parse_uri
 
-__all__ = ["Peer", "Proxied", "last_words", "proxied", "raw", "settle"]
+__all__ = ["Peer", "Proxied", "last_words", "proxied", "raw"]
 
 
 class Proxied:
@@ -157,12 +156,3 @@ def raw(*faults: str, **options: Any) -> Iterator[tuple[Proxied, Callable[[], tu
             return Peer(near), Peer(stack.enter_context(far))
 
         yield proxy, connect
-
-
-def settle(seconds: float = 10) -> Iterator[None]:
-    """Yield until the time is over, for loops that wait for something that cannot be waited for."""
-    until = time.monotonic() + patience(seconds)
-    while time.monotonic() < until:
-        yield
-        time.sleep(0.01)
-    raise AssertionError("it did not happen")

@@ -1,19 +1,15 @@
 """The command as a process: pipes, exit status, missing extras, and that memory stays flat."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
 from pathlib import Path
+from subprocess import PIPE
 
 import pytest
 import railway
+from cli.running import COMMAND, process, started, terminal
 from patience import patience
-
-pytest.importorskip("click")
-
-from cli.running import COMMAND, process, terminal
 
 pytestmark = pytest.mark.long
 
@@ -22,7 +18,7 @@ ONE = b"SEND\ndestination:/q\n\nx\0"
 
 
 @pytest.fixture(scope="module")
-def capture(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def capture(tmp_path_factory):
     file = tmp_path_factory.mktemp("cli") / "railway.stomp"
     with file.open("wb") as stream:
         for _ in range(2):
@@ -30,11 +26,11 @@ def capture(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return file
 
 
-def program(code: str) -> subprocess.CompletedProcess[bytes]:
+def program(code):
     return subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=patience(60), check=False)
 
 
-def test_help_and_version() -> None:
+def test_help_and_version():
     result = process("--help")
     assert result.returncode == 0
     assert all(verb in result.stdout for verb in (b"decode", b"encode", b"lint"))
@@ -45,31 +41,26 @@ def test_help_and_version() -> None:
 
 @posix
 @pytest.mark.parametrize("arguments", [["decode"], ["lint", "--most", "0"]], ids=" ".join)
-def test_a_reader_that_goes_away_is_no_trouble(arguments: list[str], tmp_path: Path) -> None:
+def test_a_reader_that_goes_away_is_no_trouble(arguments, tmp_path):
     file = tmp_path / "warnings.stomp"
     file.write_bytes(ONE * 20_000)
-    with subprocess.Popen([*COMMAND, *arguments, file], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as running:
-        assert running.stdout is not None
-        assert running.stderr is not None
+    with started(*arguments, file, stdout=PIPE, stderr=PIPE) as running:
         running.stdout.read(10)
         running.stdout.close()
-        assert running.stderr.read() == b""
-        assert running.wait(patience(60)) == 1
+        assert (running.stderr.read(), running.wait(patience(60))) == (b"", 1)
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
 @pytest.mark.parametrize("view", ["--json", "--summary"])
-def test_output_that_cannot_be_written(view: str, capture: Path) -> None:
-    with open("/dev/full", "wb") as full:
-        command = [*COMMAND, "decode", view, capture]
-        result = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, timeout=patience(60))
-    assert result.returncode == 1
-    assert result.stderr.startswith(b"stompcodec: cannot write: ")
-    assert result.stderr.count(b"\n") == 1
+def test_output_that_cannot_be_written(view, capture):
+    with open("/dev/full", "wb") as full, started("decode", view, capture, stdout=full, stderr=PIPE) as running:
+        (line,) = running.stderr.read().splitlines()
+        assert line.startswith(b"stompcodec: cannot write: ")
+        assert running.wait(patience(60)) == 1
 
 
 @pytest.mark.parametrize("package", ["click", "rich"])
-def test_a_missing_extra_is_named(package: str) -> None:
+def test_a_missing_extra_is_named(package):
     result = program(f"import sys; sys.modules[{package!r}] = None\nfrom stompcodec.cli import main\nmain()")
     assert result.returncode == 2
     text = f"stompcodec: this needs the package {package}: pip install 'stompcodec[cli]'"
@@ -77,11 +68,8 @@ def test_a_missing_extra_is_named(package: str) -> None:
 
 
 @posix
-def test_frames_are_shown_as_they_come() -> None:
-    command = [*COMMAND, "decode", "--json"]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as running:
-        assert running.stdin is not None
-        assert running.stdout is not None
+def test_frames_are_shown_as_they_come():
+    with started("decode", "--json", stdin=PIPE, stdout=PIPE) as running:
         for number in range(3):
             running.stdin.write(b"ACK\nid:%d\n\n\0\n" % number)
             running.stdin.flush()
@@ -92,7 +80,7 @@ def test_frames_are_shown_as_they_come() -> None:
 
 @posix
 @pytest.mark.parametrize("verb", [["decode"], ["decode", "--summary"], ["lint"]], ids=" ".join)
-def test_colours_on_a_terminal_only(verb: list[str], tmp_path: Path) -> None:
+def test_colours_on_a_terminal_only(verb, tmp_path):
     small = tmp_path / "small.stomp"
     small.write_bytes(b"".join(list(railway.capture(100))[:5]) + ONE)
     assert "\x1b[" in terminal(*verb, small)
@@ -101,7 +89,7 @@ def test_colours_on_a_terminal_only(verb: list[str], tmp_path: Path) -> None:
 
 
 @posix
-def test_the_progress_bar_disturbs_nobody(capture: Path, tmp_path: Path) -> None:
+def test_the_progress_bar_disturbs_nobody(capture, tmp_path):
     with open(tmp_path / "out", "wb") as out:
         assert "MB" in terminal("decode", "--json", capture, stdout=out.fileno())
     assert b"\x1b[" not in (tmp_path / "out").read_bytes()
@@ -119,7 +107,7 @@ def test_the_progress_bar_disturbs_nobody(capture: Path, tmp_path: Path) -> None
 @pytest.mark.slow
 @pytest.mark.no_asan
 @pytest.mark.parametrize("arguments", [["--json"], ["--summary", "--limit", "max_body=1G"]], ids=" ".join)
-def test_memory_stays_flat(arguments: list[str], capture: Path) -> None:
+def test_memory_stays_flat(arguments, capture):
     """A stream of 120 MB, the last time as one frame, takes no more memory than a small one."""
     # A process of its own measures its only child.
     code = (
@@ -128,26 +116,17 @@ def test_memory_stays_flat(arguments: list[str], capture: Path) -> None:
         "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss // int(sys.argv[1]))"
     )
     unit = str(2**20 if sys.platform == "darwin" else 2**10)
+    whole = [b"SEND\n\n", *[b"x" * 2**20] * 120, b"\0"] if "--limit" in arguments else [capture.read_bytes()] * 20
     command = [sys.executable, "-c", code, unit, *COMMAND, "decode", *arguments]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as running:
-        assert running.stdin is not None
-        assert running.stdout is not None
+    with subprocess.Popen(command, stdin=PIPE, stdout=PIPE) as running:
         with running.stdin as stdin:
-            if "--limit" in arguments:
-                stdin.write(b"SEND\n\n")
-                for _ in range(120):
-                    stdin.write(b"x" * 2**20)
-                stdin.write(b"\0")
-            else:
-                data = capture.read_bytes()
-                for _ in range(20):
-                    stdin.write(data)
+            stdin.writelines(whole)
         assert int(running.stdout.read()) < 60
         assert running.wait(patience(60)) == 0
 
 
 @pytest.mark.parametrize("module", ["click", "stompcodec.cli.app"])
-def test_ctrl_c_while_the_command_is_loaded_ends_it_without_a_traceback(module: str) -> None:
+def test_ctrl_c_while_the_command_is_loaded_ends_it_without_a_traceback(module):
     done = program(f"""
 import sys
 import stompcodec.cli
@@ -172,7 +151,7 @@ stompcodec.cli.main()
     ],
     ids=["a fault", "no end of line"],
 )
-def test_the_last_line_of_a_broker_is_written(run: str, status: int, out: bytes, last: bytes) -> None:
+def test_the_last_line_of_a_broker_is_written(run, status, out, last):
     result = program(f"""
 import sys
 from stompcodec.broker import server

@@ -1,29 +1,23 @@
 """Where frames stand, which version holds, and where reading goes on behind broken frames."""
 
-from __future__ import annotations
-
 import io
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-pytest.importorskip("click")
-
 from stompcodec import Frame, Limits, serialize
-from stompcodec.cli.inputs import Broken, FrameReader, Place
+from stompcodec.cli.inputs import Broken, FrameReader
 
 
-def cut(data: bytes, size: int) -> Callable[[int], bytes]:
+def cut(data, size):
     """Reads that never give more than `size` octets."""
     stream = io.BytesIO(data)
     return lambda wanted: stream.read(min(wanted, size))
 
 
-def everything(data: bytes, size: int = 2**18, **options: Any) -> list[Place | Broken]:
-    found: list[Place | Broken] = []
+def everything(data, size=2**18, **options):
+    found = []
     for batch in FrameReader(cut(data, size), **options).places():
         if isinstance(batch, Broken):
             found.append(batch)
@@ -32,7 +26,7 @@ def everything(data: bytes, size: int = 2**18, **options: Any) -> list[Place | B
     return found
 
 
-def starts(found: list[Place | Broken]) -> list[int]:
+def starts(found):
     return [item.start for item in found]
 
 
@@ -47,7 +41,7 @@ FRAMES = st.lists(
 
 
 @given(frames=FRAMES, size=st.integers(1, 60), stream_over=st.sampled_from([None, 0, 10]))
-def test_places_are_exact(frames: list[Any], size: int, stream_over: int | None) -> None:
+def test_places_are_exact(frames, size, stream_over):
     data, expected = b"", []
     for gap, command, body in frames:
         frame = Frame(command, {"id": "a:b"}, b"" if command == "ACK" else body)
@@ -65,7 +59,7 @@ def test_places_are_exact(frames: list[Any], size: int, stream_over: int | None)
 
 
 @pytest.mark.parametrize("size", [1, 2, 7, 1000])
-def test_lenient_reading_skips_nuls_and_legacy_reading_blank_lines(size: int) -> None:
+def test_lenient_reading_skips_nuls_and_legacy_reading_blank_lines(size):
     assert starts(everything(b"\0\n\0\0SEND\n\nhi\0\0SEND\n\n\0", size, lenient=True)) == [4, 14]
     legacy = b"  \r\n \nsend\ndestination:a\n\nhi\0\r\r\nSEND\n\n\0"
     assert starts(everything(legacy, size, version="legacy")) == [6, 32]
@@ -87,7 +81,7 @@ GOOD = b"SEND\ndestination:/queue/a\n\nhi\0"
         (b"SEND\ncontent-length:x\n\n\0" + b"\n" * 300, "bad-content-length", 20),
     ],
 )
-def test_resync(broken: bytes, kind: str, offset: int | None, size: int) -> None:
+def test_resync(broken, kind, offset, size):
     data = GOOD + broken + GOOD + GOOD
     found = everything(data, size, resync=True)
     assert starts(found) == [0, len(GOOD), len(GOOD + broken), len(GOOD + broken + GOOD)]
@@ -99,7 +93,7 @@ def test_resync(broken: bytes, kind: str, offset: int | None, size: int) -> None
     assert problem.head.startswith(broken[:6])
 
 
-def test_events_give_the_same_frames_and_errors() -> None:
+def test_events_give_the_same_frames_and_errors():
     data = GOOD + b"\nCONNECTED\nversion:1.0\n\n\0MESSAGE\na:\\q\n\n\0" + b"SEND\ncontent-length:1\n\nxx\0"
     reader = FrameReader(cut(data, 7))
     *batches, broken = reader.events()
@@ -110,7 +104,7 @@ def test_events_give_the_same_frames_and_errors() -> None:
     assert reader.seconds > 0
 
 
-def test_limits() -> None:
+def test_limits():
     assert starts(everything(GOOD, limits=Limits(max_body=2))) == [0]
     (found,) = everything(GOOD, limits=Limits(max_body=1))
     assert isinstance(found, Broken)

@@ -1,14 +1,10 @@
 """What peers wrote cannot steer a terminal: every verb that shows it escapes C0, C1 and bidi controls."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
 
 import pytest
 from client.peer import Peer
 
-pytest.importorskip("click")
 pytest.importorskip("pty")  # there are no terminals of POSIX on Windows
 
 from cli.running import terminal
@@ -25,7 +21,7 @@ CONTROLS = "\x9b\x85\x1b\x07\x7f\u202e\u202a\u2066\u2069\u200b\u200f\u2028\ufeff
 NASTY = "be\x9b2Jgin\x85\x1b]0;owned\x07\x7f\u202eevil\u202a\u2066\u2069\u200b\u200f\u2028\ufeff\U000e0001end"
 
 
-def shown(*arguments: str | Path, status: int = 0) -> str:
+def shown(*arguments, status=0):
     """What a command writes to a terminal. No colours, so that any control character is somebody else's."""
     text = terminal(*arguments, status=status, NO_COLOR="1", COLUMNS="300", TERM="xterm")
     assert not set(text) & set(CONTROLS), text
@@ -33,7 +29,7 @@ def shown(*arguments: str | Path, status: int = 0) -> str:
 
 
 @pytest.fixture(scope="module")
-def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def file(tmp_path_factory):
     headers = {"destination": NASTY, "subscription": "s" + NASTY, "message-id": NASTY, NASTY: NASTY}
     data = serialize(Frame("MESSAGE", headers, json.dumps({"a": NASTY}, ensure_ascii=False).encode()), "1.2")
     path = tmp_path_factory.mktemp("frames") / "begin.stomp"
@@ -42,7 +38,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("verb", ["decode", "decode --json", "decode --pretty", "lint", "inspect"])
-def test_verbs_that_read_files(verb: str, file: Path) -> None:
+def test_verbs_that_read_files(verb, file):
     shown(*verb.split(), file, status=1 if verb == "lint" else 0)
 
 
@@ -55,7 +51,7 @@ def broker():
 @pytest.mark.parametrize(
     "view", [[], ["--json"], ["-f", "{destination} {id} {headers} {headers[nasty]} {body}\\n"]], ids=" ".join
 )
-def test_sub(view: list[str], broker: StompBroker) -> None:
+def test_sub(view, broker):
     with stomp.connect(broker.url) as client:
         client.send("/queue/sub", NASTY, {"nasty": NASTY, NASTY: "x"}, receipt=True)
     text = shown("sub", "/queue/sub", "-n", "1", "-u", broker.url, *view)
@@ -66,7 +62,7 @@ def test_sub(view: list[str], broker: StompBroker) -> None:
         assert ["nasty", NASTY] in found["headers"]
 
 
-def test_queue_tools(broker: StompBroker) -> None:
+def test_queue_tools(broker):
     letter = {"original-destination": NASTY, "dead-letter-reason": NASTY, "dead-letter-attempts": NASTY, NASTY: "x"}
     with stomp.connect(broker.url) as client:
         client.send("/queue/letters", NASTY, letter, receipt=True)
@@ -75,7 +71,7 @@ def test_queue_tools(broker: StompBroker) -> None:
     shown("dlq", "retry", "/queue/letters", "--dry-run", "-u", broker.url)
 
 
-def refuse(side, frame) -> None:
+def refuse(side, frame):
     headers = {"message": NASTY, "content-type": "text/plain"}
     if frame.get("receipt") is not None:
         headers["receipt-id"] = frame.headers["receipt"]
@@ -92,12 +88,12 @@ def refuse(side, frame) -> None:
         ("ping", "SEND", 0),  # which it does not send: what it shows is the name of the broker
     ],
 )
-def test_what_a_broker_answers(verb: str, command: str, status: int) -> None:
+def test_what_a_broker_answers(verb, command, status):
     with Peer(server=NASTY, rules={command: refuse}) as peer:
         shown(*verb.split(), "-u", peer.url, status=status)
 
 
-def test_json_means_the_same() -> None:
+def test_json_means_the_same():
     for text in (NASTY, "", "plain", '"\\\n\t', "caf\xe9 \U0001f600", "\ud800"):
         line = json.dumps({"a": text}, ensure_ascii=False)
         assert json.loads(escape_json(line)) == {"a": text}

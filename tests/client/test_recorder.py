@@ -9,7 +9,7 @@ import threading
 import time
 
 import pytest
-from capture.removing import DEEDS
+from capture.capturing import DEEDS
 from client.broker import BrokerThread
 from client.feeding import fill_disk, left, publish, wait_for
 from client.shells import QUICK

@@ -1,12 +1,8 @@
 """The demonstration of examples/: its feed, its proof, and all of it with a driver that is killed."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
-from pathlib import Path
-from typing import Any
 
 import demo
 import pytest
@@ -14,18 +10,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from patience import patience
 from profiles import examples
-from railway import FeedMessage, Ledger, feed
+from railway import Ledger, feed
 
 NOW = 1_700_000_000_000
 
 
-def messages(count: int, seed: int = 0) -> list[FeedMessage]:
+def messages(count, seed=0):
     return list(feed(count, clock=lambda: NOW, seed=seed))
 
 
 @settings(max_examples=examples(30))
 @given(st.integers(0, 1500), st.integers(0, 2**32))
-def test_the_feed_has_exactly_the_shares_it_promises(count: int, seed: int) -> None:
+def test_the_feed_has_exactly_the_shares_it_promises(count, seed):
     made = messages(count, seed)
     firsts = {message.id: message for message in made if not message.again}
     assert made == messages(count, seed)
@@ -36,7 +32,7 @@ def test_the_feed_has_exactly_the_shares_it_promises(count: int, seed: int) -> N
     assert all(vars(each) | {"again": False} == vars(firsts[each.id]) for each in made)
 
 
-def proof(change: str = "") -> dict[str, Any]:
+def proof(change=""):
     """The proof of a table with everything once, but for a change."""
     ledger = Ledger()
     for message in messages(400):
@@ -58,7 +54,7 @@ def proof(change: str = "") -> dict[str, Any]:
     return demo.prove(ledger, rows, quarantined, typed, left)
 
 
-def test_everything_once_is_proven() -> None:
+def test_everything_once_is_proven():
     found = proof()
     assert found["wrong"] == []
     assert (found["produced"], found["in_sink"], found["sent_twice"], found["malformed"]) == (396, 396, 4, 2)
@@ -76,14 +72,14 @@ def test_everything_once_is_proven() -> None:
         ("typed_rows", None),
     ],
 )
-def test_the_proof_finds_what_is_wrong(change: str, count: int | None) -> None:
+def test_the_proof_finds_what_is_wrong(change, count):
     found = proof(change)
     assert len(found["wrong"]) == 1
     assert count is None or found[change] == count
     assert "not as it should be" in list(demo.table(found, 100))
 
 
-def test_a_folder_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
+def test_a_folder_of_somebody_else_is_left_alone(tmp_path):
     (tmp_path / "thesis.txt").write_text("years of work")
     done = subprocess.run(
         [sys.executable, demo.__file__, "--folder", tmp_path], capture_output=True, text=True, timeout=patience(60)
@@ -94,7 +90,7 @@ def test_a_folder_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_demonstration_loses_and_doubles_nothing(tmp_path: Path) -> None:
+def test_the_demonstration_loses_and_doubles_nothing(tmp_path):
     pytest.importorskip("pyspark")
     command = [sys.executable, demo.__file__, "--frames", "2000", "--folder", tmp_path / "demo"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=patience(420))

@@ -1,7 +1,5 @@
 """The pytest plugin, in runs of pytest of their own: fixtures, markers, reports, and what it loads."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess
@@ -23,10 +21,8 @@ def run(tmp_path):
         (tmp_path / "conftest.py").write_text(conftest, encoding="utf-8")
         (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = --strict-markers -p no:cacheprovider\n")
         command = [sys.executable, "-m", "pytest", "-q", "-W", "error", *arguments, str(tmp_path)]
-        environment = {**os.environ, "PY_COLORS": "0"}
-        done = subprocess.run(
-            command, capture_output=True, text=True, cwd=tmp_path, env=environment, timeout=patience(120)
-        )
+        options = {"cwd": tmp_path, "env": {**os.environ, "PY_COLORS": "0"}, "timeout": patience(120)}
+        done = subprocess.run(command, capture_output=True, text=True, **options)
         assert "Traceback" not in done.stderr, done.stderr
         counts = {word: int(number) for number, word in re.findall(r"(\d+) (\w+)", done.stdout.splitlines()[-1])}
         return done.stdout, {word: counts[word] for word in ("passed", "failed", "error", "errors") if word in counts}
@@ -97,6 +93,9 @@ def test_the_documentation_is_right(run):
     blocks = re.findall(r"```python\n(.*?)```", DOCS.read_text(encoding="utf-8"), re.DOTALL)
     output, counts = run("\n\n".join(blocks))
     assert counts == {"passed": 6}, output
+    output, _ = run("", "--markers")
+    assert "@pytest.mark.stomp_broker(**fields)" in output
+    assert "@pytest.mark.stomp_faults(**faults)" in output
 
 
 def test_fixtures(run):
@@ -190,12 +189,6 @@ def test_fails_without_a_broker():
     assert "STOMP frames of broker 2" in output
     assert output.count("STOMP frames") == 2
     assert "/queue/other" not in output
-
-
-def test_markers_are_known(run):
-    output, _ = run("", "--markers")
-    assert "@pytest.mark.stomp_broker(**fields)" in output
-    assert "@pytest.mark.stomp_faults(**faults)" in output
 
 
 def test_it_loads_next_to_nothing():

@@ -1,14 +1,9 @@
 """The faults of the proxy: each once, and what is not one."""
 
-from __future__ import annotations
-
 import re
 import socket
 
 import pytest
-
-pytest.importorskip("click")
-
 from cli.proxied import raw
 from patience import patience
 
@@ -41,7 +36,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("fault", "side", "data", "wanted"), CASES, ids=[case[0] for case in CASES])
-def test_faults(fault: str, side: str, data: bytes, wanted: bytes) -> None:
+def test_faults(fault, side, data, wanted):
     with raw(fault) as (proxy, connect):
         near, far = connect()
         sender, reader = (near, far) if side == "client" else (far, near)
@@ -58,27 +53,23 @@ def test_faults(fault: str, side: str, data: bytes, wanted: bytes) -> None:
         assert bool(told) is (wanted != ALL)
 
 
-def test_corrupt_flips_one_bit() -> None:
+def test_corrupt_flips_one_bit_and_repeat_headers_adds_entries():
     with raw("corrupt MESSAGE", seed=7) as (_, connect):
         near, far = connect()
         far.send(MESSAGE + RECEIPT)
         data = near.read(len(MESSAGE) + len(RECEIPT))
     ((a, b),) = [(a, b) for a, b in zip(data, MESSAGE + RECEIPT) if a != b]
     assert (a ^ b).bit_count() == 1
-
-
-def test_repeat_headers() -> None:
     with raw("repeat_headers MESSAGE") as (_, connect):
         near, far = connect()
         far.send(MESSAGE)
         far.end()
         (frame,) = parse(near.rest())
-    assert frame.headers.getall("destination") == ["/queue/a", "the second entry"]
-    assert frame.body == b"hi"
+    assert (frame.headers.getall("destination"), frame.body) == (["/queue/a", "the second entry"], b"hi")
 
 
 @pytest.mark.parametrize("fault", ["error SEND message='no room'", "refuse 'message=no room'"])
-def test_errors(fault: str) -> None:
+def test_errors(fault):
     data = b"CONNECT\naccept-version:1.2\nhost:a\nreceipt:r\n\n\0" if "refuse" in fault else SEND
     with raw(fault) as (_, connect):
         near, far = connect()
@@ -89,24 +80,20 @@ def test_errors(fault: str) -> None:
     assert frame.get("receipt-id") == ("r" if "refuse" in fault else None)
 
 
-def test_an_unreachable_broker_resets_its_clients() -> None:
-    # The reset may come before the connect has returned.
+def test_an_unreachable_broker_resets_its_clients():
     with (
         raw("unreachable") as (proxy, _),
-        pytest.raises(ConnectionResetError),
+        pytest.raises(ConnectionResetError),  # which may come before the connect has returned
         socket.create_connection(("127.0.0.1", proxy.port), timeout=patience(10)) as near,
     ):
         near.recv(1)
 
 
-def test_a_cut_by_bytes_may_be_orderly() -> None:
+def test_a_cut_by_bytes_may_be_orderly_and_what_is_held_is_not_read():
     with raw("down cut_after=10", "fin") as (_, connect):
         near, far = connect()
         far.send(MESSAGE)
         assert near.rest() == MESSAGE[:10]
-
-
-def test_what_is_held_is_not_read() -> None:
     with raw("up hold") as (proxy, connect):
         near, far = connect()
         near.send(SEND)
@@ -142,7 +129,7 @@ def test_what_is_held_is_not_read() -> None:
         ("silent now", "the first word"),
     ],
 )
-def test_what_is_not_a_fault(text: str, problem: str) -> None:
+def test_what_is_not_a_fault(text, problem):
     with pytest.raises(ValueError, match=re.escape(problem)) as caught:
         faults_of((text,), 0)
     assert repr(text) in str(caught.value)

@@ -5,14 +5,11 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from types import SimpleNamespace
 
 import pytest
 
-pytest.importorskip("click")
 trustme = pytest.importorskip("trustme", reason="certificates for TLS are made by trustme")
-pytest.importorskip("websockets")
 
 from cli.proxied import Peer, last_words, proxied, raw
 from client.peer import closed_port
@@ -26,26 +23,22 @@ from stompcodec.cli.proxying.wire import Place
 from stompcodec.testing import StompBroker
 from stompcodec.transport.tls import TlsLayer, client_context, server_context
 
+HOST = ("127.0.0.1", 0)
 SEND = b"SEND\ndestination:/queue/a\ncontent-length:5\n\nhello\0"
 SEND_BINARY = b"SEND\ndestination:/queue/a\ncontent-length:2\n\n\xff\xfe\0"
 
 
-class Certificates(NamedTuple):
-    pem: str
-    ca: str
-
-
 @pytest.fixture(scope="module")
-def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+def certificates(tmp_path_factory):
     folder = tmp_path_factory.mktemp("tls")
-    authority = trustme.CA()
-    authority.issue_cert("localhost", "127.0.0.1").private_key_and_cert_chain_pem.write_to_path(folder / "server.pem")
-    authority.cert_pem.write_to_path(folder / "ca.pem")
-    return Certificates(str(folder / "server.pem"), str(folder / "ca.pem"))
+    pem, ca, authority = str(folder / "server.pem"), str(folder / "ca.pem"), trustme.CA()
+    authority.issue_cert("localhost", "127.0.0.1").private_key_and_cert_chain_pem.write_to_path(pem)
+    authority.cert_pem.write_to_path(ca)
+    return SimpleNamespace(pem=pem, ca=ca, server=server_context(pem), client=client_context(ca))
 
 
 @pytest.fixture(scope="module")
-def broker(certificates: Certificates) -> Iterator[StompBroker]:
+def broker(certificates):
     with StompBroker(ws_port=0, tls_port=0, tls_cert=certificates.pem, tls_key=certificates.pem) as running:
         yield running
 
@@ -53,40 +46,34 @@ def broker(certificates: Certificates) -> Iterator[StompBroker]:
 @pytest.mark.parametrize(
     ("front", "behind"), [("stomp", "stomp+ssl"), ("stomp+ssl", "ws"), ("ws", "stomp"), ("wss", "ws")]
 )
-def test_our_client_and_broker(front: str, behind: str, broker: StompBroker, certificates: Certificates) -> None:
+def test_our_client_and_broker(front, behind, broker, certificates):
     ports = {"stomp": broker.port, "stomp+ssl": broker.config.tls_port, "ws": broker.config.ws_port}
-    secure = server_context(certificates.pem) if front in ("stomp+ssl", "wss") else None
+    secure = certificates.server if front in ("stomp+ssl", "wss") else None
     place = Place("127.0.0.1", 0, secure, front.startswith("ws"))
-    trusted = client_context(certificates.ca)
-    with proxied(f"{behind}://localhost:{ports[behind]}/", place=place, context=trusted) as proxy:
-        options = {"ssl": trusted} if secure else {}
+    with proxied(f"{behind}://localhost:{ports[behind]}/", place=place, context=certificates.client) as proxy:
+        options = {"ssl": certificates.client} if secure else {}
         with stomp.connect(proxy.url, passcode="hunter2", login="ann", **options) as client:
             messages = client.subscribe("/queue/layers")
             for body in (b"text", b"\xff\0binary", b"z" * 300_000):
                 client.send("/queue/layers", body, receipt=True)
-                message = messages.get(timeout=patience(10))
-                assert message is not None
-                assert message.body == body
+                assert messages.get(timeout=patience(10)).body == body
         proxy.frame("DISCONNECT")
     assert proxy.tally.foreign == {"client": 0, "broker": 0}
-    assert proxy.frame("CONNECT").frame.get("passcode") == "***"  # type: ignore[union-attr]
+    assert proxy.frame("CONNECT").frame.get("passcode") == "***"
     assert not [entry for entry in proxy.entries if any(each.severity == "error" for each in entry.findings)]
 
 
 # TLS
 
 
-def test_tls_is_half_closed(certificates: Certificates) -> None:
+def test_tls_is_half_closed(certificates):
     """close_notify of one side is passed on as the end of a stream, and the other direction goes on."""
+    layer, place = TlsLayer(certificates.client, server_hostname="localhost"), Place(*HOST, certificates.server, False)
     with (
-        socket.create_server(("127.0.0.1", 0)) as listener,
-        proxied(
-            f"stomp://127.0.0.1:{listener.getsockname()[1]}",
-            place=Place("127.0.0.1", 0, server_context(certificates.pem), False),
-        ) as proxy,
+        socket.create_server(HOST) as listener,
+        proxied(f"stomp://127.0.0.1:{listener.getsockname()[1]}", place=place) as proxy,
         socket.create_connection(("127.0.0.1", proxy.port), timeout=patience(10)) as near,
     ):
-        layer = TlsLayer(client_context(certificates.ca), server_hostname="localhost")
         layer.start()
         while not layer.opened:
             near.sendall(b"".join(layer.take_output()))
@@ -94,29 +81,24 @@ def test_tls_is_half_closed(certificates: Certificates) -> None:
         layer.send([SEND])
         layer.close()
         near.sendall(b"".join(layer.take_output()))
-        far, _ = listener.accept()
+        far, _ = listener.accept()  # the proxy connects after the handshake
         with far:
             peer = Peer(far)
             assert peer.rest() == SEND
             peer.send(b"MESSAGE\n\n\0")
             peer.end()
             came = b""
-            while data := near.recv(65536):
-                came += b"".join(layer.receive(data))
-                if layer.error is not None or layer.ended:
-                    break
+            while not layer.ended and layer.error is None:
+                came += b"".join(layer.receive(near.recv(65536)))
     assert came == b"MESSAGE\n\n\0"
     assert (layer.ended, layer.error) == (True, None)  # by close_notify, not by a mere end of TCP
 
 
-def test_a_certificate_that_is_not_trusted(broker: StompBroker) -> None:
+def test_a_certificate_that_is_not_trusted_and_plain_bytes_at_a_port_of_tls(broker, certificates):
     with proxied(f"stomp+ssl://localhost:{broker.config.tls_port}", context=client_context()) as proxy:
         assert last_words(proxy.port) == b""
         assert "certificate verify failed" in proxy.closed().lower()
-
-
-def test_plain_bytes_at_a_port_of_tls(certificates: Certificates) -> None:
-    with raw(place=Place("127.0.0.1", 0, server_context(certificates.pem), False)) as (proxy, _):
+    with raw(place=Place("127.0.0.1", 0, certificates.server, False)) as (proxy, _):
         last_words(proxy.port, SEND)
         assert proxy.closed().startswith("closed: no handshake with the client: ")
 
@@ -125,7 +107,7 @@ def test_plain_bytes_at_a_port_of_tls(certificates: Certificates) -> None:
 
 
 @contextlib.contextmanager
-def ws_server(handler: Any, **options: Any) -> Iterator[str]:
+def ws_server(handler, **options):
     with ws_serve(handler, "127.0.0.1", 0, compression=None, **options) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
@@ -136,13 +118,13 @@ def ws_server(handler: Any, **options: Any) -> Iterator[str]:
             thread.join()
 
 
-WS = Place("127.0.0.1", 0, None, True)
+WS = Place(*HOST, None, True)
 
 
-def test_messages_keep_kind_and_bytes() -> None:
-    seen: list[Any] = []
+def test_messages_keep_kind_and_bytes():
+    seen, offered = [], ["odd", "v12.stomp"]
 
-    def handler(connection: Any) -> None:
+    def handler(connection):
         seen.append((connection.request.path, connection.request.headers.get("Origin"), connection.subprotocol))
         for message in connection:
             seen.append(message)
@@ -152,9 +134,7 @@ def test_messages_keep_kind_and_bytes() -> None:
     with (
         ws_server(handler, subprotocols=["v11.stomp", "odd"]) as url,
         proxied(url, place=WS) as proxy,
-        ws_connect(
-            proxy.url, subprotocols=["odd", "v12.stomp"], origin="https://app.example", compression=None
-        ) as client,
+        ws_connect(proxy.url, subprotocols=offered, origin="https://app.example", compression=None) as client,
     ):
         assert client.subprotocol == "odd"
         for message in messages:
@@ -165,11 +145,11 @@ def test_messages_keep_kind_and_bytes() -> None:
     assert seen == [("/stomp?x=1", "https://app.example", "odd"), *messages, "in several parts"]
 
 
-def test_frames_become_messages_behind_tcp() -> None:
-    seen: list[Any] = []
+def test_frames_become_messages_behind_tcp():
+    seen = []
     done = threading.Event()
 
-    def handler(connection: Any) -> None:
+    def handler(connection):
         with contextlib.suppress(ConnectionClosed):
             for message in connection:
                 seen.append(message)
@@ -187,17 +167,17 @@ def test_frames_become_messages_behind_tcp() -> None:
 
 
 @pytest.mark.parametrize("behind", ["url", "ws_url"])
-def test_pages_of_others_may_not_use_it(behind: str, broker: StompBroker) -> None:
+def test_pages_of_others_may_not_use_it(behind, broker):
     """Before TCP, the proxy checks Origin and Host; before WebSocket, the broker does."""
     with proxied(getattr(broker, behind), place=WS) as proxy:
         with pytest.raises(InvalidStatus) as caught, ws_connect(proxy.url, origin="https://evil.example"):
             pass
         assert caught.value.response.status_code in (403, 502)
-        with ws_connect(proxy.url, origin="http://localhost:3000"):  # type: ignore[arg-type]
+        with ws_connect(proxy.url, origin="http://localhost:3000"):
             pass
 
 
-def test_a_target_that_is_down_answers_502() -> None:
+def test_a_target_that_is_down_answers_502():
     with closed_port() as port, proxied(f"ws://127.0.0.1:{port}/", place=WS) as proxy:
         with pytest.raises(InvalidStatus) as caught, ws_connect(proxy.url):
             pass
@@ -206,7 +186,7 @@ def test_a_target_that_is_down_answers_502() -> None:
 
 
 @pytest.mark.parametrize("data", [b"GET / HTTP/1.1\r\n\r\n", b"\xff" * 70_000])
-def test_noise_at_a_port_of_websocket(data: bytes, broker: StompBroker) -> None:
+def test_noise_at_a_port_of_websocket(data, broker):
     with proxied(broker.ws_url, place=WS) as proxy:
         last_words(proxy.port, data)
         assert proxy.closed() != "closed"

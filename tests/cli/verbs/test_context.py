@@ -1,24 +1,16 @@
 """stompcodec context, and what contexts do for the verbs that connect."""
 
-from __future__ import annotations
-
 import json
 import os
+import shlex
 import stat
-import subprocess
 import sys
-from pathlib import Path
-
-import pytest
-from patience import patience
-
-pytest.importorskip("click")
-pytest.importorskip("websockets")
 
 import click
-from cli.at_broker import Runner
-from cli.running import COMMAND, run
+import pytest
+from cli.running import environment, run, started
 from click.testing import CliRunner
+from patience import patience
 
 from stompcodec.cli import connecting
 from stompcodec.cli.connecting import Context, load
@@ -28,27 +20,26 @@ SECRET = "s3cret-passcode"
 
 
 @pytest.fixture(autouse=True)
-def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def config(tmp_path, monkeypatch):
     """The file of the contexts, in a folder of this test."""
-    for name in [name for name in os.environ if name.startswith("STOMPCODEC_")]:
-        if name != "STOMPCODEC_PURE":
-            monkeypatch.delenv(name)
+    for name in {name for name in os.environ if name.startswith("STOMPCODEC_")} - {"STOMPCODEC_PURE"}:
+        monkeypatch.delenv(name)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.setattr(click, "get_app_dir", lambda name: str(tmp_path / "config" / name))
     return tmp_path / "config" / "stompcodec" / "contexts.json"
 
 
-def good(*arguments: str | Path, input: str | None = None, **environment: str) -> str:
+def good(*arguments, input=None, **environment):
     result = run(*arguments, input=input, **environment)
     assert result.exit_code == 0, result.output
     return str(result.output)
 
 
-def add(name: str, *more: str, input: str | None = None) -> None:
+def add(name, *more, input=None):
     good("context", "add", name, *more, input=input)
 
 
-def write(config: Path, content: bytes) -> None:
+def write(config, content):
     config.parent.mkdir(parents=True)
     config.write_bytes(content)
     config.chmod(0o600)
@@ -57,7 +48,7 @@ def write(config: Path, content: bytes) -> None:
 # The file
 
 
-def test_contexts_are_added_selected_listed_shown_and_removed() -> None:
+def test_contexts_are_added_selected_listed_shown_and_removed():
     assert "there are no contexts" in good("context", "list")
     add("local", "localhost:61613")
     add("prod", "stomp+ssl://ann@broker/orders", "--ask-passcode", input=f"{SECRET}\n")
@@ -74,33 +65,28 @@ def test_contexts_are_added_selected_listed_shown_and_removed() -> None:
     assert load().all["prod"].passcode == SECRET
 
 
-def test_a_passcode_is_never_shown() -> None:
+def test_a_passcode_is_never_shown():
+    for given in ("", "\n"):
+        assert run("context", "add", "a", "localhost:1", "--ask-passcode", input=given).exit_code == 1
+        assert load().all == {}
     add("a", "localhost:1", "--login", "ann", "--ask-passcode", input=f"{SECRET}\n")
     good("context", "use", "a")
-    outputs = [
-        good("context", "list"),
-        good("context", "list", "--json"),
-        good("context", "show"),
-        run("ping").output,
-        run("context", "add", "b", f"stomp://ann:{SECRET}@b").output,
-        repr(load()),
-        str(load().all["a"]),
-    ]
+    verbs = ("context list", "context list --json", "context show", "ping", f"context add b stomp://ann:{SECRET}@b")
+    outputs = [*(run(*verb.split()).output for verb in verbs), repr(load()), str(load().all["a"])]
     assert [text for text in outputs if SECRET in text] == []
     assert set(load().all) == {"a"}
 
 
-def test_the_file_is_private_and_replaced_at_once(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_file_is_private_and_replaced_at_once(config, monkeypatch):
     before = os.umask(0)
     try:
         add("a", "localhost:1")
     finally:
         os.umask(before)
-    assert stat.S_IMODE(config.stat().st_mode) == 0o600
-    assert stat.S_IMODE(config.parent.stat().st_mode) == 0o700
+    assert [stat.S_IMODE(path.stat().st_mode) for path in (config, config.parent)] == [0o600, 0o700]
     held = config.read_bytes()
 
-    def fail(*_names: object) -> None:
+    def fail(*_names):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(connecting.os, "replace", fail)
@@ -111,18 +97,17 @@ def test_the_file_is_private_and_replaced_at_once(config: Path, monkeypatch: pyt
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o620, 0o601])
-def test_a_file_that_others_can_use_is_refused(config: Path, mode: int) -> None:
+def test_a_file_that_others_can_use_is_refused(config, mode):
     add("a", "127.0.0.1:1")
     config.chmod(mode)
-    for verb in (["context", "list"], ["ping", "--context", "a"], ["ping"]):
-        result = run(*verb)
-        assert result.exit_code == 2
-        assert f"its mode is {mode:04o}" in result.output
+    for verb in ("context list", "ping --context a", "ping"):
+        result = run(*verb.split())
+        assert (result.exit_code, f"its mode is {mode:04o}" in result.output) == (2, True)
     assert run("ping", "-u", "127.0.0.1:1").exit_code == 1  # with a URL the file does not count
 
 
-def of_one(fields: str) -> bytes:
-    return b'{"format": 1, "contexts": {"a": %s}}' % fields.encode()
+def of(contexts, more=""):
+    return b'{"format": 1, "contexts": %s%s}' % (contexts.encode(), more.encode())
 
 
 BROKEN = {
@@ -131,68 +116,51 @@ BROKEN = {
     "deep": b"[" * 100_000,
     "another format": b'{"format": 2, "contexts": {}}',
     "no contexts": b'{"format": 1}',
-    "contexts are a list": b'{"format": 1, "contexts": []}',
-    "a bad name": b'{"format": 1, "contexts": {"-a": {"url": "stomp://a"}}}',
-    "not an object": of_one('"stomp://a"'),
-    "no url": of_one("{}"),
-    "a bad url": of_one('{"url": "gopher://a"}'),
-    "a passcode in the url": of_one('{"url": "stomp://a:b@c"}'),
-    "an unknown field": of_one('{"url": "stomp://a", "pass": "x"}'),
-    "a field of another type": of_one('{"url": "stomp://a", "insecure": "no"}'),
-    "an unknown version": of_one('{"url": "stomp://a", "version": "2"}'),
-    "an unknown selection": b'{"format": 1, "contexts": {}, "selected": "a"}',
+    "contexts are a list": of("[]"),
+    "a bad name": of('{"-a": {"url": "stomp://a"}}'),
+    "not an object": of('{"a": "stomp://a"}'),
+    "no url": of('{"a": {}}'),
+    "a bad url": of('{"a": {"url": "gopher://a"}}'),
+    "a passcode in the url": of('{"a": {"url": "stomp://a:b@c"}}'),
+    "an unknown field": of('{"a": {"url": "stomp://a", "pass": "x"}}'),
+    "a field of another type": of('{"a": {"url": "stomp://a", "insecure": "no"}}'),
+    "an unknown version": of('{"a": {"url": "stomp://a", "version": "2"}}'),
+    "an unknown selection": of("{}", ', "selected": "a"'),
     "too large": b" " * (2**20 + 1),
 }
 
 
 @pytest.mark.parametrize("content", BROKEN.values(), ids=BROKEN)
-def test_a_broken_file_is_2_before_connecting(config: Path, content: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broken_file_is_2_before_connecting(config, content, monkeypatch):
     monkeypatch.setattr("stompcodec.client.connect", lambda *_arguments, **_options: pytest.fail("connected"))
     write(config, content)
-    for verb in (["context", "list"], ["ping"], ["ping", "--context", "a"]):
-        result = run(*verb)
-        assert result.exit_code == 2, result.output
-        assert str(config) in result.output.replace("\n", "")
+    for verb in ("context list", "ping", "ping --context a"):
+        result = run(*verb.split())
+        assert (result.exit_code, str(config) in result.output.replace("\n", "")) == (2, True), result.output
         assert "Traceback" not in result.output
 
 
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["add", "7", "localhost:1"],
-        ["add", "-a", "localhost:1"],
-        ["add", "a" * 65, "localhost:1"],
-        ["add", "a b", "localhost:1"],
-        ["add", "a", "gopher://b"],
-        ["add", "t" * 64, "localhost:2"],
-        ["add", "a", "localhost:1", "--ask-passcode", "--passcode-file", "b"],
-        ["use", "nobody"],
-        ["use"],
-        ["show", "nobody"],
-        ["show"],
-        ["remove", "nobody"],
+        *("add 7 localhost:1", "add -a localhost:1", f"add {'a' * 65} localhost:1", "add 'a b' localhost:1"),
+        *("add a gopher://b", f"add {'t' * 64} localhost:2", "add a localhost:1 --ask-passcode --passcode-file b"),
+        *("use nobody", "use", "show nobody", "show", "remove nobody"),
     ],
-    ids=lambda each: " ".join(each)[:30],
+    ids=lambda each: each[:30],
 )
-def test_wrong_names_and_values_are_2(arguments: list[str]) -> None:
+def test_wrong_names_and_values_are_2(arguments):
     add("t" * 64, "localhost:1")
-    result = run("context", *arguments)
+    result = run("context", *shlex.split(arguments))
     assert result.exit_code == 2, result.output
     assert {name: each.url for name, each in load().all.items()} == {"t" * 64: "stomp://localhost:1"}
 
 
-@pytest.mark.parametrize("given", ["", "\n"])
-def test_no_passcode_is_1(given: str) -> None:
-    assert run("context", "add", "a", "localhost:1", "--ask-passcode", input=given).exit_code == 1
-    assert load().all == {}
-
-
 @pytest.mark.long
-def test_processes_that_add_at_the_same_time_lose_no_context(config: Path) -> None:
-    environment = {**os.environ, "XDG_CONFIG_HOME": str(config.parents[1]), "HOME": str(config.parents[1])}
+def test_processes_that_add_at_the_same_time_lose_no_context(config):
+    env = environment(XDG_CONFIG_HOME=str(config.parents[1]), HOME=str(config.parents[1]))
     names = [f"at{number}" for number in range(4)]
-    command = [*COMMAND, "context", "add"]
-    processes = [subprocess.Popen([*command, name, "localhost:1"], env=environment) for name in names]
+    processes = [started("context", "add", name, "localhost:1", env=env) for name in names]
     assert [process.wait(patience(60)) for process in processes] == [0] * len(names)
     if sys.platform == "linux":
         assert sorted(load().all) == names
@@ -201,7 +169,7 @@ def test_processes_that_add_at_the_same_time_lose_no_context(config: Path) -> No
 # The verbs that connect
 
 
-def test_every_verb_takes_a_context(at: Runner, fresh: str, tmp_path: Path) -> None:
+def test_every_verb_takes_a_context(at, fresh, tmp_path):
     add("open", at.url)
     add("guarded", at.guarded_url, "--login", "guest", "--ask-passcode", input="guest\n")
     assert run("ping", "-c0", at.guarded_url).exit_code == 1
@@ -224,12 +192,12 @@ def test_every_verb_takes_a_context(at: Runner, fresh: str, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("context", [Context("a", "b:1", vhost="v"), Context("a", "b:1", "ann", SECRET)])
-def test_pipelines_take_a_context(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pipelines_take_a_context(context, monkeypatch):
     pytest.importorskip("pyspark")
     from stompcodec.cli.verbs.pipeline import at_context
 
     @click.command()
-    def verb() -> None:
+    def verb():
         click.echo(json.dumps(at_context(context, {"login": None, "passcode_file": None, "spool": "s"})))
 
     result = CliRunner().invoke(verb)
@@ -243,84 +211,75 @@ def test_pipelines_take_a_context(context: Context, monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize(
     "arguments",
     [
-        "ping --context nobody",
-        "ping context:nobody",
-        "ping -u context:nobody",
-        "record context:nobody /queue/a -o out",
-        "replay out context:nobody",
-        "bridge context:nobody localhost:1",
-        "bridge localhost:1 context:nobody",
-        "ping --context open -u 127.0.0.1:1",
-        "ping 127.0.0.1:1 --context open",
+        *("ping --context nobody", "ping context:nobody", "ping -u context:nobody"),
+        *("record context:nobody /queue/a -o out", "replay out context:nobody"),
+        *("bridge context:nobody localhost:1", "bridge localhost:1 context:nobody"),
+        *("ping --context open -u 127.0.0.1:1", "ping 127.0.0.1:1 --context open"),
     ],
 )
-def test_an_unknown_name_and_two_brokers_are_2_before_connecting(
-    arguments: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_an_unknown_name_and_two_brokers_are_2_before_connecting(arguments, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     add("open", "127.0.0.1:1")
     result = run(*arguments.split())
-    assert result.exit_code == 2, result.output
     said = "unknown context 'nobody' (there is: open)" if "nobody" in arguments else "both name a broker"
-    assert said in result.output
+    assert (result.exit_code, said in result.output) == (2, True), result.output
     assert not (tmp_path / "out").exists()
 
 
-def given_to(*arguments: str, **environment: str) -> tuple[Context | None, dict[str, object]]:
+def given_to(*arguments, **environment):
     """The context that a verb gets, and the options that it connects with."""
-    found: list[tuple[Context | None, dict[str, object]]] = []
+    found = []
 
     @click.command()
     @connecting.connection_options
-    def verb(context: Context | None, **given: object) -> None:
+    def verb(context, **given):
         found.append((context, connecting.adopt(context, given)))
 
-    result = CliRunner().invoke(verb, list(arguments), env=environment)
+    result = CliRunner().invoke(verb, arguments, env=environment)
     assert result.exit_code == 0, result.output
-    context, options = found[0]
+    ((context, options),) = found
     return context, {name: value for name, value in options.items() if value not in (None, False)}
 
 
-def test_the_nearest_name_of_a_broker_counts() -> None:
-    def chosen(*arguments: str, **environment: str) -> str | None:
-        context, _ = given_to(*arguments, **environment)
-        return None if context is None else context.name
-
+def test_the_nearest_name_of_a_broker_counts():
     add("a", "a:1")
     add("b", "b:1")
-    assert chosen() is None
+    assert given_to()[0] is None
     good("context", "use", "a")
-    assert chosen() == "a"
-    assert chosen(STOMPCODEC_CONTEXT="b") == "b"
-    assert chosen(STOMPCODEC_CONTEXT="") == "a"
-    assert chosen("--context", "b") == "b"
-    assert chosen("--context", "b", STOMPCODEC_URL="c:1") == "b"
-    assert chosen("--url", "c:1") is None
-    assert chosen("--url", "c:1", STOMPCODEC_CONTEXT="b") is None
-    assert chosen(STOMPCODEC_URL="c:1") is None
-    assert chosen("--url", "context:b") == "b"
+    for arguments, variables, name in (
+        ("", {}, "a"),
+        ("", {"STOMPCODEC_CONTEXT": "b"}, "b"),
+        ("", {"STOMPCODEC_CONTEXT": ""}, "a"),
+        ("--context b", {}, "b"),
+        ("--context b", {"STOMPCODEC_URL": "c:1"}, "b"),
+        ("--url c:1", {}, None),
+        ("--url c:1", {"STOMPCODEC_CONTEXT": "b"}, None),
+        ("", {"STOMPCODEC_URL": "c:1"}, None),
+        ("--url context:b", {}, "b"),
+    ):
+        context, _ = given_to(*arguments.split(), **variables)
+        assert (context and context.name) == name, (arguments, variables)
     with pytest.raises(AssertionError, match="STOMPCODEC_URL and STOMPCODEC_CONTEXT both name a broker"):
-        chosen(STOMPCODEC_URL="c:1", STOMPCODEC_CONTEXT="b")
+        given_to(STOMPCODEC_URL="c:1", STOMPCODEC_CONTEXT="b")
 
 
-def test_options_come_before_the_context_and_the_context_before_the_environment(config: Path) -> None:
-    def adopted(*arguments: str, **environment: str) -> dict[str, object]:
-        return given_to(*arguments, **environment)[1]
-
+def test_options_come_before_the_context_and_the_context_before_the_environment(config):
     fields = {"url": "stomp://b:1", "login": "ann", "passcode": SECRET, "vhost": "/", "version": "1.2", "ca": "ca.pem"}
     whole = {**fields, "insecure": True}
-    write(config, json.dumps({"format": 1, "selected": "a", "contexts": {"a": whole}}).encode())
-    assert adopted() == whole
-    assert adopted(STOMPCODEC_LOGIN="bob") == whole
-    others = ["--vhost", "v", "--version", "1.1", "--ca", "d.pem"]
-    assert adopted(*others) == {**whole, "vhost": "v", "version": "1.1", "ca": "d.pem"}
-    given = adopted("--login", "bob")
-    assert (given["login"], given.get("passcode")) == ("bob", None)  # which is ann's
-    assert adopted("--login", "ann")["passcode"] == SECRET
-    given = adopted("--passcode-file", "f")
-    assert (given["login"], given["passcode_file"], given.get("passcode")) == ("ann", "f", None)
+    write(config, of(json.dumps({"a": whole}), ', "selected": "a"'))
+    ours = {name: value for name, value in whole.items() if name != "passcode"}
+    others = {"vhost": "v", "version": "1.1", "ca": "d.pem"}
+    for arguments, variables, wanted in (
+        ("", {}, whole),
+        ("", {"STOMPCODEC_LOGIN": "bob"}, whole),
+        ("--vhost v --version 1.1 --ca d.pem", {}, {**whole, **others}),
+        ("--login bob", {}, {**ours, "login": "bob"}),  # the passcode is ann's
+        ("--login ann", {}, whole),
+        ("--passcode-file f", {}, {**ours, "passcode_file": "f"}),
+    ):
+        assert given_to(*arguments.split(), **variables)[1] == wanted, arguments
     for url, login in (("stomp://b:1", "bob"), ("stomp://eve@b:1", None)):
-        config.write_text(json.dumps({"format": 1, "selected": "a", "contexts": {"a": {"url": url}}}))
-        assert adopted(STOMPCODEC_LOGIN="bob").get("login") == login
+        config.write_bytes(of(json.dumps({"a": {"url": url}}), ', "selected": "a"'))
+        assert given_to(STOMPCODEC_LOGIN="bob")[1].get("login") == login
     # That of a context comes before that of the environment.
     assert connecting.credentials(parse_uri("stomp://ann@b:1"), None, None, SECRET) == {"passcode": SECRET}

@@ -1,7 +1,5 @@
 """stompcodec inspect: where the parts of frames are, what is broken, the panes, the page and its bounds, secrets."""
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import json
@@ -9,17 +7,11 @@ import re
 from base64 import b64decode, b64encode
 from html.parser import HTMLParser
 from itertools import pairwise
-from pathlib import Path
-from typing import Any
 
 import pytest
-
-pytest.importorskip("click")
-
 from cli.packets import CLIENT, SERVER, SYN, ethernet, pcap, pcapng, tcp
 from cli.running import objects as objects_of
 from cli.running import run as run_verb
-from click.testing import Result
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -34,11 +26,11 @@ MESSAGE = b"MESSAGE\ndestination:/queue/b\nmessage-id:1\nsubscription:s\n\nhi\0"
 EVIL = "</script><script>alert(1)</script><!--<img src=x onerror=alert(2)>\u2028\u2029]]>&lt;"
 
 
-def run(*arguments: str | Path, input: bytes | None = None, **environment: str) -> Result:
-    return run_verb("inspect", *arguments, input=input, **environment)
+def run(*arguments, **options):
+    return run_verb("inspect", *arguments, **options)
 
 
-def objects(*arguments: str | Path, input: bytes | None = None, status: int = 0) -> list[dict[str, Any]]:
+def objects(*arguments, input=None, status=0):
     result = run("--json", *arguments, input=input)
     assert result.exit_code == status, result.output
     return objects_of(result)
@@ -47,65 +39,49 @@ def objects(*arguments: str | Path, input: bytes | None = None, status: int = 0)
 class Page(HTMLParser):
     """What a page holds: its elements, its texts with their tag, its data."""
 
-    def __init__(self, *arguments: str | Path, input: bytes | None = None, status: int = 0) -> None:
+    def __init__(self, *arguments, input=None, status=0):
         super().__init__(convert_charrefs=True)
         result = run(*arguments, "-o", "-", input=input)
         assert result.exit_code == status, result.output
         self.text = result.stdout_bytes.decode()
-        self.elements: list[tuple[str, dict[str, str | None]]] = []
-        self.texts: list[tuple[str, str]] = []
+        self.elements, self.texts = [], []
         self.feed(self.text)
         self.close()
         (book,) = re.findall(r'<script type="application/json" id="book">(.*?)</script>', self.text, re.DOTALL)
         self.book = json.loads(book)
         self.entries = self.book["entries"]
+        #: Of each entry: start -> octets of its runs.
+        self.octets = [{start: b64decode(data) for start, data in entry["runs"]} for entry in self.entries]
+        #: The page and all octets in it.
+        runs = [data for each in self.octets for data in each.values()]
+        self.everything = self.text + book + b"\n".join(runs).decode("latin1")
 
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+    def handle_starttag(self, tag, attrs):
         self.elements.append((tag, dict(attrs)))
 
-    def handle_data(self, data: str) -> None:
+    def handle_data(self, data):
         if data.strip():
             self.texts.append((self.elements[-1][0] if self.elements else "", data))
 
-    def octets(self, number: int = 1) -> dict[int, bytes]:
-        """Start -> octets, of the runs of an entry."""
-        return {start: b64decode(data) for start, data in self.entries[number - 1]["runs"]}
-
-    def everything(self) -> str:
-        """The page and all octets in it."""
-        runs = [data for number in range(len(self.entries)) for data in self.octets(number + 1).values()]
-        return self.text + json.dumps(self.book) + b"\n".join(runs).decode("latin1")
-
 
 # Where the parts are
-
-TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=12)
-FRAMES = st.lists(
-    st.builds(
-        lambda headers, body: Frame("SEND", [("destination", "/q"), *headers], body),
-        st.lists(st.tuples(TEXTS.filter(lambda name: name not in ("", "content-length")), TEXTS), max_size=5),
-        st.binary(max_size=30),
-    ),
-    min_size=1,
-    max_size=4,
-)
 
 
 @pytest.mark.parametrize(
     ("options", "data", "expected", "kept"),
     [
-        ("", b"ACK\r\nid:7\r\n\r\n\0", [b"ACK", b"id:7", b"\0"], ["id"]),
-        ("--version 1.0", b"ACK\nid:7\r\n\n\0", [b"ACK", b"id:7\r", b"\0"], ["id"]),
-        ("--lenient", b"\0ACK\nno colon\n:x\nid:7\n\n\0", [b"ACK", b"no colon", b":x", b"id:7", b"\0"], ["id"]),
-        ("--lenient --version 1.0", b"ACK\n id : 7\n :x\n\n\0", [b"ACK", b" id : 7", b" :x", b"\0"], ["id"]),
-        ("--lenient --version 1.0", b"ACK\r\nid:7\r\n\r\n\0", [b"ACK", b"id:7", b"\0"], ["id"]),
-        ("--lenient", b"ACK\n :x\nid:7\n\n\0", [b"ACK", b" :x", b"id:7", b"\0"], [" ", "id"]),
-        ("--version legacy", b"ack\nID: 7 \r\n  \n\0", [b"ack", b"ID: 7 ", b"\0"], ["id"]),
+        ("", b"ACK\r\nid:7\r\n\r\n\0", b"ACK|id:7|\0", ["id"]),
+        ("--version 1.0", b"ACK\nid:7\r\n\n\0", b"ACK|id:7\r|\0", ["id"]),
+        ("--lenient", b"\0ACK\nno colon\n:x\nid:7\n\n\0", b"ACK|no colon|:x|id:7|\0", ["id"]),
+        ("--lenient --version 1.0", b"ACK\n id : 7\n :x\n\n\0", b"ACK| id : 7| :x|\0", ["id"]),
+        ("--lenient --version 1.0", b"ACK\r\nid:7\r\n\r\n\0", b"ACK|id:7|\0", ["id"]),
+        ("--lenient", b"ACK\n :x\nid:7\n\n\0", b"ACK| :x|id:7|\0", [" ", "id"]),
+        ("--version legacy", b"ack\nID: 7 \r\n  \n\0", b"ack|ID: 7 |\0", ["id"]),
     ],
 )
-def test_the_parts_of_odd_heads(options: str, data: bytes, expected: list[bytes], kept: list[str]) -> None:
+def test_the_parts_of_odd_heads(options, data, expected, kept):
     (found,) = objects("-", *options.split(), input=data)
-    assert [data[part["start"] : part["end"]] for part in found["parts"]] == expected
+    assert b"|".join(data[part["start"] : part["end"]] for part in found["parts"]) == expected
     assert [part["name"] for part in found["parts"] if part["part"] == "header"] == kept
 
 
@@ -115,7 +91,7 @@ def test_the_parts_of_odd_heads(options: str, data: bytes, expected: list[bytes]
     version=st.sampled_from(["auto", "1.0", "1.1", "1.2", "legacy"]),
     lenient=st.sampled_from([[], ["--lenient"]]),
 )
-def test_no_head_is_too_odd(lines: list[str], eol: str, version: str, lenient: list[str]) -> None:
+def test_no_head_is_too_odd(lines, eol, version, lenient):
     data = eol.join(["SEND", *lines, "", "body\0"]).encode()
     result = run("--json", "--version", version, *lenient, input=data)
     assert result.exception is None or isinstance(result.exception, SystemExit)
@@ -126,7 +102,7 @@ def test_no_head_is_too_odd(lines: list[str], eol: str, version: str, lenient: l
     assert "use strict" in Page("--version", version, *lenient, input=data, status=result.exit_code).text
 
 
-def test_marks_stand_at_what_they_are_about_with_the_titles_of_rules() -> None:
+def test_marks_stand_at_what_they_are_about_with_the_titles_of_rules():
     data = LOGIN + b"SEND\nid:a:b\nid:2\n\nhi\0"
     send = objects("-", input=data)[1]
     marks = {mark["rule"]: mark["part"] for mark in send["lint"]}
@@ -147,21 +123,19 @@ def test_marks_stand_at_what_they_are_about_with_the_titles_of_rules() -> None:
 # What is broken
 
 
-def test_a_fault_is_an_entry() -> None:
+def test_a_fault_is_an_entry():
     data = SEND + BROKEN + SEND
     first, fault = objects("-", input=data, status=1)
     at = data.index(b"\\q")
     assert (first["offset"], fault["offset"]) == (0, len(SEND))
-    assert fault["fault"]["kind"] == "bad-escape"
-    assert (fault["fault"]["offset"], fault["fault"]["resumed"]) == (at, None)
+    assert fault["fault"].items() >= {"kind": "bad-escape", "offset": at, "resumed": None}.items()
     assert "fix the sender" in fault["fault"]["remedy"]
     assert fault["parts"] == [{"part": "fault", "name": "fault", "start": at, "end": at + 1}]
     assert [mark["rule"] for mark in fault["lint"]] == ["S12-ESC-05"]
     entry = Page(input=data, status=1).entries[1]
     assert (entry["fault"]["at"], entry["parts"][0]["start"]) == (at, at - len(SEND))
     result = run("--frame", "2", input=data)
-    assert result.exit_code == 1
-    assert f"octet {at}: undefined escape in a header" in result.stdout
+    assert (result.exit_code, f"octet {at}: undefined escape in a header" in result.stdout) == (1, True)
     assert "--resync continues after it" in result.stderr
     _, fault, last = objects("--resync", input=data, status=1)
     assert fault["fault"]["resumed"] == last["offset"] == len(SEND + BROKEN)
@@ -169,36 +143,29 @@ def test_a_fault_is_an_entry() -> None:
     assert "no further frame was found" in objects("--resync", input=BROKEN, status=1)[0]["lint"][0]["text"]
 
 
-def test_pages_that_cannot_be_made(tmp_path: Path) -> None:
+def test_pages_that_cannot_be_made(tmp_path):
     file, page = tmp_path / "a.stomp", tmp_path / "page.html"
     file.write_bytes(SEND)
     result = run(tmp_path / "none", "-o", page)
     assert (result.exit_code, "none: cannot be read: " in result.stderr, page.exists()) == (1, True, False)
     result = run(file, "-o", tmp_path / "none" / "page.html")
     assert (result.exit_code, "page.html: cannot be written: " in result.stderr) == (1, True)
-    assert run(file, "-o", file).exit_code == 2
-    assert file.read_bytes() == SEND
-
-
-@pytest.mark.parametrize("wrong", ["a b", "--frame 1 --json", "-o x --json", "x.jsonl"])
-def test_wrong_usage(wrong: str) -> None:
-    result = run(*wrong.split())
-    assert (result.exit_code, "Error: " in result.stderr) == (2, True)
+    assert (run(file, "-o", file).exit_code, file.read_bytes()) == (2, SEND)
 
 
 # Captures and packets
 
 
-def conversation(client: bytes, server: bytes, kind: Any = pcapng) -> bytes:
+def conversation(client, server, kind=pcapng):
     """Each octet of it in a packet of its own."""
-    packets = [(TIME, ethernet(tcp(CLIENT, SERVER, 9, b"", SYN))), (TIME, ethernet(tcp(SERVER, CLIENT, 99, b"", SYN)))]
-    packets += [(TIME + n, ethernet(tcp(CLIENT, SERVER, 10 + n, client[n : n + 1]))) for n in range(len(client))]
-    back = [(TIME + 1000 + n, ethernet(tcp(SERVER, CLIENT, 100 + n, server[n : n + 1]))) for n in range(len(server))]
-    return bytes(kind(packets + back))
+    packets = [(TIME, tcp(CLIENT, SERVER, 9, b"", SYN)), (TIME, tcp(SERVER, CLIENT, 99, b"", SYN))]
+    packets += [(TIME + n, tcp(CLIENT, SERVER, 10 + n, client[n : n + 1])) for n in range(len(client))]
+    packets += [(TIME + 1000 + n, tcp(SERVER, CLIENT, 100 + n, server[n : n + 1])) for n in range(len(server))]
+    return bytes(kind([(time, ethernet(packet)) for time, packet in packets]))
 
 
 @pytest.mark.parametrize(("kind", "standard_input"), [(pcapng, False), (pcap, True)])
-def test_packets(kind: Any, standard_input: bool, tmp_path: Path) -> None:
+def test_packets(kind, standard_input, tmp_path):
     client, server = LOGIN + b"\n" + SEND, b"CONNECTED\nversion:1.2\n\n\0\r\n\nMESSAGE\nx:a\\rb\n\nhi\0"
     file = tmp_path / "a.bin"
     file.write_bytes(conversation(client, server, kind))
@@ -214,40 +181,38 @@ def test_packets(kind: Any, standard_input: bool, tmp_path: Path) -> None:
         assert stream[header["start"] : header["end"]].startswith(header["name"].encode() + b":")
     assert "S12-FRM-07" not in {mark["rule"] for each in found for mark in each["lint"]}  # each side by itself
     page = Page(file)
-    assert [page.octets(n + 1)[0] for n in (1, 2, 3)] == [SEND, server[:24], server[27:]]
+    assert [octets[0] for octets in page.octets[1:]] == [SEND, server[:24], server[27:]]
     assert [entry["flow"] for entry in page.entries] == [there, there, back, back]
     assert f"A {there}" in run(file).output
 
 
-def test_what_is_broken_in_packets_is_an_entry_and_nothing_comes_twice(tmp_path: Path) -> None:
+def test_what_is_broken_in_packets_is_an_entry_and_nothing_comes_twice(tmp_path):
     file = tmp_path / "a.pcapng"
     client = LOGIN + SEND * 3 + BROKEN + SEND + BROKEN + SEND
     packets = [(TIME, tcp(CLIENT, SERVER, 9, b"", SYN)), (TIME, tcp(CLIENT, SERVER, 10, client))]
     file.write_bytes(pcapng(packets, link=101))
     found = objects(file, status=1)
     commands = [each.get("command", "fault") for each in found]
-    assert commands == ["CONNECT", *["SEND"] * 3, "fault", "SEND", "fault", "SEND"]
+    assert " ".join(commands) == "CONNECT SEND SEND SEND fault SEND fault SEND"
     faults = [each for each in found if "fault" in each]
     assert [each["offset"] for each in faults] == [client.index(BROKEN), client.rindex(BROKEN)]
-    assert faults[1]["fault"]["offset"] == client.rindex(b"\\q")
-    assert found[-1]["end"] == len(client)
-    assert "hunter2" not in Page(file, status=1).everything()
+    assert (faults[1]["fault"]["offset"], found[-1]["end"]) == (client.rindex(b"\\q"), len(client))
+    assert "hunter2" not in Page(file, status=1).everything
 
 
-def test_octets_between_frames_and_a_connection_of_the_same_addresses(tmp_path: Path) -> None:
+def test_octets_between_frames_and_a_connection_of_the_same_addresses(tmp_path):
     file = tmp_path / "a.pcapng"
     packets = [(TIME, tcp(CLIENT, SERVER, 9, b"", SYN)), (TIME, tcp(CLIENT, SERVER, 10, SEND + b"\r\n\n\0" + SEND))]
     packets += [(TIME, tcp(CLIENT, SERVER, 999, b"", SYN)), (TIME, tcp(CLIENT, SERVER, 1000, b"\n" + SEND))]
     file.write_bytes(pcapng(packets, link=101))
     assert [each["offset"] for each in objects("--lenient", file)] == [0, len(SEND) + 4, 1]
-    page = Page("--lenient", file)
-    assert [page.octets(number) for number in (1, 2, 3)] == [{0: SEND}] * 3
+    assert Page("--lenient", file).octets == [{0: SEND}] * 3
 
 
 # The terminal
 
 
-def test_the_panes() -> None:
+def test_the_panes():
     data = LOGIN + SEND * 20
     lines = run("--frame", "11", input=data).output.splitlines()
     numbers = [int(line[1:8]) for line in lines if re.match(r"[> ] +\d+ +\d+  \w", line)]
@@ -263,7 +228,7 @@ def test_the_panes() -> None:
     assert (result.exit_code, "no frame 22: it has 21" in result.stderr) == (1, True)
 
 
-def test_no_escape_sequences_in_a_pipe_or_with_no_color() -> None:
+def test_no_escape_sequences_in_a_pipe_or_with_no_color():
     evil = Frame("SEND", {"destination": "\x1b[2J", "\x1b[2J": "\x07"}, b"\x1b[2J")
     data = serialize(evil) + SEND
     assert not {"\x1b", "\x07"} & set(run(input=data).output)
@@ -278,29 +243,28 @@ def test_no_escape_sequences_in_a_pipe_or_with_no_color() -> None:
 
 
 @pytest.mark.parametrize("name", ["passcode", "X-Token", "Authorization", "my-password"])
-def test_secrets_are_nowhere(name: str) -> None:
+def test_secrets_are_nowhere(name):
     good = f"STOMP\naccept-version:1.2\nhost:a\n{name}:hunter2\\c!\n\n\0".encode()
     broken = f"SEND\n{name}:hunter2\nx:\\q\n\n\0".encode()
     skipped = f"SEND\n{name} hunter2\ndestination:/q\n\n\0".encode()
     page = Page("--resync", input=good + broken, status=1)
-    assert "hunter2" not in page.everything()
+    assert "hunter2" not in page.everything
     assert b64encode(b"hunter2").decode()[:8] not in page.text
-    assert page.octets()[0] == good.replace(b"hunter2\\c!", b"*" * 10)
+    assert page.octets[0][0] == good.replace(b"hunter2\\c!", b"*" * 10)
     assert page.entries[0]["parts"][3]["meant"] == "***"
     for number in ("1", "2"):
         output = run("--resync", "--frame", number, input=good + broken).output
         joined = "".join(re.findall(r"\|(.*)\|", output))
         assert "*******" in joined
         assert "hunter2" not in output.replace("  |", "") + joined
-    assert "hunter2" not in Page("--lenient", input=skipped).everything()
+    assert "hunter2" not in Page("--lenient", input=skipped).everything
     listed = run("--json", input=LOGIN + BROKEN).output  # no value and no octet
-    assert "hunter2" not in listed
-    assert "ann" not in listed
+    assert not [word for word in ("hunter2", "ann") if word in listed]
 
 
-def test_secrets_on_request() -> None:
+def test_secrets_on_request():
     page = Page("--secrets", input=LOGIN + BROKEN, status=1)
-    assert (page.octets(1)[0], page.octets(2)[0]) == (LOGIN, BROKEN)
+    assert [octets[0] for octets in page.octets] == [LOGIN, BROKEN]
     assert page.entries[0]["parts"][2]["meant"] == "hunter2"
     assert "passcode        hunter2" in run("--secrets", input=LOGIN).output
 
@@ -308,14 +272,13 @@ def test_secrets_on_request() -> None:
 # The page
 
 
-def hostile() -> bytes:
-    frame = Frame("SEND", {"destination": EVIL, EVIL: EVIL, "content-type": EVIL}, (EVIL * 3).encode())
-    return LOGIN + serialize(frame) + b"SEND\n" + EVIL.encode() + b"\n\n\0"
+HEADERS = {"destination": EVIL, EVIL: EVIL, "content-type": EVIL}
+HOSTILE = LOGIN + serialize(Frame("SEND", HEADERS, (EVIL * 3).encode())) + b"SEND\n" + EVIL.encode() + b"\n\n\0"
 
 
-def test_nothing_breaks_out_of_the_page(tmp_path: Path) -> None:
+def test_nothing_breaks_out_of_the_page(tmp_path):
     file = tmp_path / "<script>alert(3)<!-- .stomp".replace("/", "")
-    file.write_bytes(hostile())
+    file.write_bytes(HOSTILE)
     page, plain = Page(file, status=1), Page(input=LOGIN)
     assert [tag for tag, _ in page.elements] == [tag for tag, _ in plain.elements]
     scripts = [attributes for tag, attributes in page.elements if tag == "script"]
@@ -327,14 +290,10 @@ def test_nothing_breaks_out_of_the_page(tmp_path: Path) -> None:
     assert page.entries[1]["body"]["text"].startswith("</script><script>")
 
 
-def test_only_its_own_script_may_run() -> None:
-    page = Page(input=hostile(), status=1)
-    (policy,) = [
-        attributes["content"]
-        for tag, attributes in page.elements
-        if tag == "meta" and attributes.get("http-equiv") == "Content-Security-Policy"
-    ]
-    assert policy is not None
+def test_only_its_own_script_may_run():
+    page = Page(input=HOSTILE, status=1)
+    (policy,) = [attributes["content"] for _, attributes in page.elements if "http-equiv" in attributes]
+    assert 'http-equiv="Content-Security-Policy"' in page.text
     rules = dict(rule.strip().split(" ", 1) for rule in policy.split(";"))
     (script,) = re.findall(r"<script>(.*?)</script>", page.text, re.DOTALL)
     (style,) = re.findall(r"<style>(.*?)</style>", page.text, re.DOTALL)
@@ -342,16 +301,14 @@ def test_only_its_own_script_may_run() -> None:
         assert rules.pop(name) == f"'sha256-{b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
     assert rules == {name: "'none'" for name in ("default-src", "base-uri", "form-action")}
     assert page.text.index("Content-Security-Policy") < page.text.index("<style>")
-    assert "innerHTML" not in script
-    assert "insertAdjacent" not in script
-    assert not re.search(r"\b(eval|Function|document\.write|fetch|import)\b *\(", script)
+    assert not re.search(r"innerHTML|insertAdjacent|\b(eval|Function|document\.write|fetch|import)\b *\(", script)
     assert not re.search(r"url\(|@import", style)
     assert {name for _, attributes in page.elements for name in attributes} & {"src", "href", "style"} == set()
     assert not [tag for tag, _ in page.elements if tag in ("link", "img", "iframe", "object", "base")]
 
 
 @pytest.mark.parametrize(("size", "note"), [(2**20, "decompressed to 1048576 bytes"), (2**20 + 1, "more than 1048576")])
-def test_inflating_is_bounded(size: int, note: str) -> None:
+def test_inflating_is_bounded(size, note):
     data = serialize(Frame("SEND", {"content-encoding": "gzip"}, gzip.compress(bytes(size))))
     assert any(note in each for each in Page(input=data).entries[0]["body"]["notes"])
 
@@ -367,7 +324,7 @@ def test_inflating_is_bounded(size: int, note: str) -> None:
         (CONNECTED * 40 + MESSAGE + SEND * 40, 41, 0),
     ],
 )
-def test_it_opens_at_the_first_message(data: bytes, first: int, status: int) -> None:
+def test_it_opens_at_the_first_message(data, first, status):
     page = Page("--resync", input=data, status=status)
     assert page.book["first"] == first - 1
     assert "choose(book.first)" in page.text
@@ -378,7 +335,7 @@ def test_it_opens_at_the_first_message(data: bytes, first: int, status: int) -> 
 # Bounds
 
 
-def test_a_page_has_at_most_2000_frames(tmp_path: Path) -> None:
+def test_a_page_has_at_most_2000_frames(tmp_path):
     page = tmp_path / "page.html"
     result = run("-o", page, input=b"ACK\nid:1\n\n\0" * 2001)
     assert result.exit_code == 0
@@ -388,41 +345,35 @@ def test_a_page_has_at_most_2000_frames(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("size", "shown", "pane"), [(512, 512, 512), (4096, 4096, 512), (4097, 4096, 512)])
-def test_bodies_are_cut(size: int, shown: int, pane: int) -> None:
+def test_bodies_are_cut(size, shown, pane):
     data = serialize(Frame("SEND", {"destination": "/q"}, b"x" * size))
     page = Page(input=data)
-    assert page.octets()[0].count(b"x") == shown
+    assert page.octets[0][0].count(b"x") == shown
     assert page.entries[0]["length"] == len(data)
     out = run(input=data).output
     assert ("more bytes)" in out) == (size > pane)
     assert bytes.fromhex("".join(re.findall(r"^[0-9a-f]{8}  (.{48})", out, re.MULTILINE))).count(b"x") == pane
 
 
-def test_long_heads_are_cut_and_the_body_is_there() -> None:
+def test_long_heads_are_cut_and_the_body_is_there():
     data = serialize(Frame("SEND", [("destination", "/q"), *[("x" * 40, "y" * 2100)] * 20], b"hello"))
     page = Page(input=data)
-    body = data.index(b"hello")
-    assert page.octets() == {0: data[: 16 * 1024], body: b"hello\0"}
-    assert page.entries[0]["more"] == 22 - 9
-    assert max(len(part.get("meant", "")) for part in page.entries[0]["parts"]) == 2000
-    marks = page.entries[0]["marks"]
-    assert all(mark["part"] is None or mark["part"] < len(page.entries[0]["parts"]) for mark in marks)
+    (entry,) = page.entries
+    assert page.octets[0] == {0: data[: 16 * 1024], data.index(b"hello"): b"hello\0"}
+    assert (entry["more"], max(len(part.get("meant", "")) for part in entry["parts"])) == (22 - 9, 2000)
+    assert all(mark["part"] is None or mark["part"] < len(entry["parts"]) for mark in entry["marks"])
 
 
 @pytest.mark.parametrize("body", [b"x" * 4096, b"\0\xff" * 2048, EVIL.encode() * 30, b""], ids=["x", "bin", "evil", ""])
-def test_a_page_has_at_most_2_mb(body: bytes) -> None:
+def test_a_page_has_at_most_2_mb(body):
     frame = serialize(Frame("SEND", [("destination", EVIL), *[(f"h{number}", "v") for number in range(30)]], body))
     page = Page(input=frame * 1500)
     assert len(page.text.encode()) <= 2_000_000
     assert len(page.entries) > 250
     assert len(page.entries) + page.book["left"] == 1500
-    sizes = [sum(map(len, page.octets(number + 1).values())) for number in range(len(page.entries))]
+    sizes = [sum(map(len, octets.values())) for octets in page.octets]
     assert sizes == sorted(sizes, reverse=True)  # the bodies of later frames are the ones that are cut
     assert len(frame) - sizes[-1] <= max(0, len(body) + 1 - 256)
-
-
-def test_one_enormous_frame_does_not_break_the_bound() -> None:
-    frame = serialize(Frame("SEND", [(f"h{number}", "v" * 5000) for number in range(500)], b"x" * 5_000_000))
-    page = Page(input=MESSAGE + frame)
-    assert len(page.text.encode()) <= 2_000_000
-    assert len(page.entries) == 2
+    huge = serialize(Frame("SEND", [(f"h{number}", "v" * 5000) for number in range(500)], body * 1_000))
+    page = Page(input=MESSAGE + huge)
+    assert (len(page.text.encode()) <= 2_000_000, len(page.entries)) == (True, 2)

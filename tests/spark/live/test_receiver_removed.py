@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("pyarrow")
 pytest.importorskip("pyspark")
 
-from capture.removing import DEEDS
+from capture.capturing import DEEDS
 from client.feeding import wait_for
 from spark.live_making import LiveBroker, publish
 
