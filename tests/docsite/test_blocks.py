@@ -46,7 +46,7 @@ RUN = {
     ("docs/spark-cluster.md", "python"): "spark/test_cluster_docs.py",
     ("docs/spark-cluster.md", "sh"): "spark/test_cluster_docs.py",
     ("ARCHITECTURE.md", "mermaid"): "test_architecture_page.py::test_the_arrows_of_a_client_are_drawn",
-    ("docs/states.md", "mermaid"): "protocol/test_connection_diagram.py",
+    ("docs/states.md", "mermaid"): "protocol/test_states.py::test_the_page_is_not_stale",
 }
 RUN |= {
     where: "docsite/test_sketches.py"
