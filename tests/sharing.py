@@ -54,7 +54,6 @@ LONG = tuple(
         "broker/storage/test_large_machine",
         "broker/management/test_machine",
         "codec/test_state_machine",
-        "codec/test_no_memory",
         "simulation/test_simulation",
         "broker/storage/test_folder_start",
         "broker/web/test_page",

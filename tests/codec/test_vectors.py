@@ -1,4 +1,4 @@
-"""The conformance vectors: those of the codec on both backends, strict and lenient, cut in more ways than they ask for."""
+"""The conformance vectors: those of the codec on both backends, strict and lenient, cut in more ways than they say."""
 
 from pathlib import Path
 
