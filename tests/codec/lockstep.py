@@ -51,18 +51,13 @@ def feed_bytearray(parser: Any, data: bytes) -> Iterator[Any]:
 
 def feed_buffer(parser: Any, data: bytes) -> Iterator[Any]:
     """The way of asyncio.BufferedProtocol. Views are kept, to see that nothing depends on their end."""
-    views = []
-    rest = data
-    while True:
-        view = parser.get_buffer(len(rest))
-        views.append(view)
-        count = min(len(view), len(rest))
-        view[:count] = rest[:count]
-        found = parser.buffer_updated(count)
+    views, rest = [], data
+    while rest or not views:
+        views.append(parser.get_buffer(len(rest)))
+        count = min(len(views[-1]), len(rest))
+        views[-1][:count] = rest[:count]
+        yield from parser.buffer_updated(count)
         rest = rest[count:]
-        yield from found
-        if not rest:
-            return
 
 
 WAYS = {"feed": feed, "bytearray": feed_bytearray, "buffer": feed_buffer}
