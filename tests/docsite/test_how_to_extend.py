@@ -60,14 +60,7 @@ def test_each_recipe_works_as_written(tmp_path: Path) -> None:
         if not backend:
             subprocess.run([sys.executable, tmp_path / "scripts" / "unasync.py"], check=True, env=environment)
         program = "\n".join(program for _, program in steps)
-        ran = subprocess.run(
-            [sys.executable, "-c", program],
-            capture_output=True,
-            text=True,
-            cwd=tmp_path,
-            env=environment,
-            timeout=patience(60),
-            check=False,
-        )
+        command, where = [sys.executable, "-c", program], {"cwd": tmp_path, "env": environment}
+        ran = subprocess.run(command, capture_output=True, text=True, timeout=patience(60), **where)
         assert ran.returncode == 0, f"{program}\n{ran.stderr}"
     assert len(others) > 5

@@ -67,22 +67,14 @@ def test_the_test_of_the_readme(tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text(SERVICE + block.text, "utf-8")
     (tmp_path / "pytest.ini").write_text("[pytest]\n", "utf-8")
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)]
-    done = subprocess.run(
-        command, capture_output=True, text=True, cwd=tmp_path, timeout=patience(60), env={**os.environ}
-    )
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=patience(60))
     assert "1 passed" in done.stdout, done.stdout
 
 
-@pytest.mark.parametrize(
-    ("page", "begins"),
-    [
-        ("README.md", "from stompcodec import compat"),
-        ("docs/compat.md", "from stompcodec import compat"),
-    ],
-)
-def test_one_line_puts_stomp_py_on_our_codec(page: str, begins: str) -> None:
+@pytest.mark.parametrize("page", ["README.md", "docs/compat.md"])
+def test_one_line_puts_stomp_py_on_our_codec(page: str) -> None:
     pytest.importorskip("stomp")
-    block = _block(page, begins)
+    block = _block(page, "from stompcodec import compat")
     try:
         exec(compile(block.text, block.page, "exec"), {})
         with pytest.raises(compat.PeerError, match="already installed"):
@@ -112,9 +104,10 @@ def test_queue_tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             message.nack(receipt=True)
         broker.wait_queued("/queue/DLQ.orders", 1, timeout=patience(5))
         Reader(broker).read(Block(block.page, block.line, "sh", block.text.replace("retry ", "retry --yes "), ""))
-        assert broker.queued("/queue/orders.eu") == 1
-        assert broker.queued("/queue/DLQ.orders") == 0
-        assert broker.queued("/queue/orders") == 2
+        assert [broker.queued(f"/queue/{name}") for name in ("orders.eu", "DLQ.orders", "orders")] == [1, 0, 2]
+
+
+needs_shell = pytest.mark.skipif(sys.platform == "win32", reason="the commands are for a shell of POSIX")
 
 
 def _shell(text: str, url: str, folder: Path) -> str:
@@ -122,9 +115,8 @@ def _shell(text: str, url: str, folder: Path) -> str:
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     environment = {**os.environ, "PATH": path, "STOMPCODEC_URL": url, "NO_COLOR": "1"}
     with (folder / "printed").open("wb") as out, (folder / "said").open("wb") as err:
-        shell = subprocess.Popen(
-            ["sh", "-euc", text], cwd=folder, env=environment, stdout=out, stderr=err, start_new_session=True
-        )
+        where = {"cwd": folder, "env": environment, "stdout": out, "stderr": err}
+        shell = subprocess.Popen(["sh", "-euc", text], start_new_session=True, **where)
         try:
             status = shell.wait(patience(60))
         finally:
@@ -135,7 +127,7 @@ def _shell(text: str, url: str, folder: Path) -> str:
 
 
 @pytest.mark.long
-@pytest.mark.skipif(sys.platform == "win32", reason="the commands are for a shell of POSIX")
+@needs_shell
 def test_requests_are_answered(tmp_path: Path) -> None:
     block = _block("docs/cli.md", "stompcodec reply")
     commands, answer = block.text.splitlines()[:2], block.text.splitlines()[2]
@@ -144,7 +136,7 @@ def test_requests_are_answered(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.skipif(sys.platform == "win32", reason="the commands are for a shell of POSIX")
+@needs_shell
 def test_the_bridge_moves_a_queue(tmp_path: Path) -> None:
     filled = _block("docs/bridge.md", "seq").text
     moved, shown = _block("docs/bridge.md", "$ stompcodec bridge").text.split("\n\n")
