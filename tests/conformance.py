@@ -1,7 +1,5 @@
 """The adapter for the conformance vectors: over whatever backend stompcodec picked."""
 
-from __future__ import annotations
-
 import base64
 from collections.abc import Iterable, Mapping
 from typing import Any

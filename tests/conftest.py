@@ -1,7 +1,5 @@
 """What all tests share: the two backends, the hypothesis profiles, and the count of requirements that no test names."""
 
-from __future__ import annotations
-
 import csv
 import gc
 import importlib

@@ -1,7 +1,5 @@
 """Where the package under test comes from, and files of the tree that are imported from where they lie."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import importlib.util
 import json

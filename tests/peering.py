@@ -8,8 +8,6 @@ Tests of one process share a server; it is killed with that process, however tha
 skipped and says why. Tests with the mark run with the option --peers alone, as in `make test-peers`.
 """
 
-from __future__ import annotations
-
 import contextlib
 import sys
 from collections.abc import Callable, Iterator

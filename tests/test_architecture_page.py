@@ -1,7 +1,5 @@
 """ARCHITECTURE.md and its neighbours say what the code says: what they name is there."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

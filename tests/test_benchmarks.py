@@ -1,7 +1,5 @@
 """The benchmarks: each row does what it says, each goal has a row, and the README's tables are those of the page."""
 
-from __future__ import annotations
-
 import importlib
 import re
 import sys

@@ -1,7 +1,5 @@
 """The suite itself: what `make test` runs, how its summary counts, how long tests wait."""
 
-from __future__ import annotations
-
 import ast
 import os
 import re
@@ -9,7 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 
 import conftest
 import patience as waiting
@@ -118,64 +116,24 @@ def test_make_test_keeps_a_process_test_of(what: str) -> None:
 # ---- who runs what ----
 
 
-class _Worker:
-    """A process of pytest-xdist that notes what it is given."""
-
-    shutting_down = False
-    gateway = SimpleNamespace(id="test")
-
-    def __init__(self) -> None:
-        self.given: list[int] = []
-
-    def send_runtest_some(self, places: list[int]) -> None:
-        self.given += places
-
-    def shutdown(self) -> None:
-        self.shutting_down = True
-
-
 def test_files_that_are_shared_otherwise_exist() -> None:
     named = (*sharing.SPARK, *sharing.WHOLE, *sharing.LONG)
     assert [name for name in named if not (HERE / name).is_file()] == []
     assert len(set(named)) == len(named)
 
 
-def test_units_are_handed_out_whole_and_once() -> None:
-    remote = pytest.importorskip("xdist.remote")
-    config = SimpleNamespace(
-        getvalue=lambda name: ["popen", "popen"], option=SimpleNamespace(loadscopereorder=True), hook=None
+def test_pieces_of_files_are_handed_out_in_their_order() -> None:
+    """What takes longest begins first, and stays whole."""
+    spark, whole, lasting = (
+        [f"tests/{file}::test_{n}" for file in files for n in range(50)]
+        for files in (sharing.SPARK, sharing.WHOLE, sharing.LONG)
     )
-    spark = [f"tests/{file}::test_{number}" for file in sharing.SPARK for number in range(3)]
-    whole = [f"tests/{file}::test_{number}" for file in sharing.WHOLE for number in range(50)]
     pieces = [f"tests/broker/test_{file}.py::test_x[{n}]" for file in "ab" for n in range(4 * sharing._PIECE + 1)]
-    lasting = [f"tests/{file}::test_0" for file in sharing.LONG]
-    tests = sorted([*reversed(pieces), *lasting, *whole, *spark], key=sharing.worth_first)
-    assert tests[: len(spark)] == spark
-    assert tests[-len(pieces) :] == list(reversed(pieces))
-    assert tests[-len(pieces) - len(lasting) : -len(pieces)] == lasting
-    scheduler = sharing.make_scheduler(config, remote.Producer("test", enabled=False))
-    workers = [_Worker(), _Worker()]
-    for worker in workers:
-        scheduler.add_node(worker)
-        scheduler.add_node_collection(worker, tests)
-    scheduler.schedule()
-    assert workers[0].given[0] == 0, "what takes longest begins first, however few tests it has"
-    ran: list[list[str]] = [[], []]
-    begun: list[str] = []
-    while scheduler.has_pending:
-        for worker, done in zip(workers, ran):
-            if len(done) < len(worker.given):
-                place = worker.given[len(done)]
-                done.append(tests[place])
-                begun.append(tests[place])
-                scheduler.mark_test_complete(worker, place)
-    assert sorted(ran[0] + ran[1]) == sorted(tests)
-    for names in (spark, *(whole[at : at + 50] for at in range(0, len(whole), 50))):
-        assert any(set(names) <= set(done) for done in ran)
-    assert all(set(done) & set(pieces) for done in ran)
-    last = max(map(begun.index, lasting))
-    assert sum(begun.index(name) > last for name in pieces) > len(pieces) // 2, "units with few tests do not come last"
-    assert len(set(sharing.units(pieces).values())) == 10
+    assert sorted([*pieces, *lasting, *whole, *spark], key=sharing.worth_first) == [*spark, *whole, *lasting, *pieces]
+    units = sharing.units([*spark, *whole, *pieces])
+    assert len({units[name] for name in spark}) == 1
+    assert len({units[name] for name in whole}) == len(sharing.WHOLE)
+    assert len({units[name] for name in pieces}) == 10
 
 
 # ---- the summary of make test ----

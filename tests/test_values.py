@@ -1,7 +1,5 @@
 """Values: one spelling, read alike by broker.toml, the command line, URIs and Spark's options."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """The workloads of benchmarks/corpus.py, made in memory, and what a decoder must find in them."""
 
-from __future__ import annotations
-
 import hashlib
 import struct
 from collections import Counter

@@ -4,8 +4,6 @@ An answer is a tuple: ("frame", command, pairs, body), ("heartbeat",), ("piece",
 ("error", kind, offset, limit). Pieces of one body are joined, since parsers may cut them where they like.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from typing import Any
 

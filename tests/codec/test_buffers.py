@@ -17,18 +17,6 @@ STREAMS = {
 }
 
 
-@pytest.mark.parametrize("size", [1, 7, 1000, 65536, 10**6])
-@pytest.mark.parametrize("stream_over", [None, 100])
-@pytest.mark.parametrize("name", STREAMS)
-def test_the_same_as_feed(codec, name, size, stream_over):
-    stream = STREAMS[name] if size > 1 else STREAMS["small"]
-    pieces = [stream[at : at + size] for at in range(0, len(stream), size)]
-    options = {"stream_over": stream_over}
-    wanted = answers_of(codec, stream, **options)
-    assert wanted[-1][0] in ("frame", "end")
-    assert answers_of(codec, pieces, way="buffer", **options) == wanted
-
-
 @pytest.mark.parametrize("hint", [-1, 0, 1, 100, 65536, 10**9, -(10**9)])
 def test_room(codec, hint):
     parser = codec.Parser("1.2")

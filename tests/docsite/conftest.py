@@ -1,7 +1,5 @@
 """The scripts of the docs site, for tests of its pages; the built site on a server, and a browser."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import http.server

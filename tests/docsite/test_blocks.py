@@ -1,7 +1,5 @@
 """Every code block of the README and of the pages is run by a test, or the page says below it why it is untried."""
 
-from __future__ import annotations
-
 import ast
 import re
 import shlex

@@ -1,7 +1,5 @@
 """The site that `make site` has built: every name is there, nothing is loaded from elsewhere, it fits on a phone."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import re

@@ -1,7 +1,5 @@
 """docs/capture-format.md is enough to read a capture: this reader knows only what the page says."""
 
-from __future__ import annotations
-
 import struct
 import zlib
 from pathlib import Path

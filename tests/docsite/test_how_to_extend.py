@@ -1,7 +1,5 @@
 """docs/how-to-extend.md works as written: its blocks are applied to a copy of the package, and run there."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -1,7 +1,5 @@
 """Pages of the site, block by block and in their order, on a broker: what their commands and their Python print."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The Python of the playground, in CPython: what it reads, refuses, cuts and shares; how the build brings Pyodide."""
 
-from __future__ import annotations
-
 import doctest
 import gzip
 import json

@@ -1,7 +1,5 @@
 """The playground of the built site in headless Chromium: Python runs there, and no frame becomes more than text."""
 
-from __future__ import annotations
-
 import http.server
 import json
 import threading

@@ -1,8 +1,6 @@
 """What the pages of the site name is there: each page is in the menu, each link has a target, the reference names every
 public name, verb, option, error and rule, and docs/error-messages.md quotes texts that the code has."""
 
-from __future__ import annotations
-
 import os
 import re
 import tomllib

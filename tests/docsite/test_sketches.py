@@ -1,7 +1,5 @@
 """Blocks that leave something out, such as your handler, run with it put in."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """What survives a lost connection, a restart and a kill of the broker: the table of promises.md, and first programs."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import re

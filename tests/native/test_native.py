@@ -1,8 +1,6 @@
 """The C code alone, without Python: programs that are built and run here, with every way the scanner has of looking
 for line ends, and with the sanitizers. Each puts its input before and behind a page that must not be touched."""
 
-from __future__ import annotations
-
 import json
 import os
 import shlex

@@ -3,8 +3,6 @@
 Everything runs on a copy, without the network, with the setuptools and Cython of this environment.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

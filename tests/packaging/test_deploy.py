@@ -1,8 +1,6 @@
 """Workflows, the table of platforms and the image of the broker, as far as they can be tried here. `make release-check`
 lints them."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """tests/mutants.tsv and scripts/mutations.py: the faults of the list are found, and tried by tests that reach them."""
 
-from __future__ import annotations
-
 import importlib
 import re
 import sys

@@ -1,7 +1,5 @@
 """scripts/release.py: what it refuses, and the links of the README; and that files which name the version agree."""
 
-from __future__ import annotations
-
 import doctest
 import re
 import shutil

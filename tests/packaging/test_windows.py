@@ -2,8 +2,6 @@
 there, where open files cannot be removed, loops have no readers, and text has another encoding.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
