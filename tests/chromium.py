@@ -1,9 +1,4 @@
-"""Headless Chromium for tests of pages, driven by its DevTools protocol.
-
-with Chromium() as browser:
-    page = browser.open(url)
-    page.wait("document.querySelectorAll('tr').length > 1")
-"""
+"""Headless Chromium for tests of pages, driven by its DevTools protocol."""
 
 from __future__ import annotations
 
@@ -140,9 +135,8 @@ class Page:
 
     def resize(self, width: int, height: int, *, phone: bool = False, scale: float = 1) -> None:
         """Give the window another size."""
-        self.order(
-            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=scale, mobile=phone
-        )
+        size = {"width": width, "height": height, "deviceScaleFactor": scale, "mobile": phone}
+        self.order("Emulation.setDeviceMetricsOverride", **size)
 
     def prefer(self, scheme: str) -> None:
         """Prefer light or dark, as the system's setting does."""
@@ -165,12 +159,9 @@ class Chromium:
         self._folder = tempfile.mkdtemp(prefix="stompcodec-chromium-")
         # A preloaded sanitizer is meant for the Python that runs the tests: Chromium hangs with it.
         environment = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
-        self._process = subprocess.Popen(
-            [shutil.which("chromium") or "chromium", *FLAGS.split(), f"--user-data-dir={self._folder}", "about:blank"],
-            env=environment,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
+        command = [shutil.which("chromium") or "chromium", *FLAGS.split(), f"--user-data-dir={self._folder}"]
+        silent = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        self._process = subprocess.Popen([*command, "about:blank"], env=environment, **silent)
         self._stack = contextlib.ExitStack()
         self._stack.callback(shutil.rmtree, self._folder, ignore_errors=True)
         self._stack.callback(self._end)
