@@ -30,13 +30,11 @@ def git(folder: Path, *arguments: str) -> None:
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
     """A small repository, ready for a release of 1.2.3."""
-    for name, text in {
-        "stompcodec/__init__.py": '__version__ = "1.2.3"\n',
-        "changes/README.md": "# News\n",
-        "changes/+a.fixed.md": "Broker: a.\n",
-        "CHANGELOG.md": "# Changelog\n\n## [1.2.2] - 2030-01-01\n",
-        "SECURITY.md": "https://a.example\n",
-    }.items():
+    for name, text in (
+        ("stompcodec/__init__.py", '__version__ = "1.2.3"\n'),
+        *(("changes/README.md", "# News\n"), ("changes/+a.fixed.md", "Broker: a.\n")),
+        *(("CHANGELOG.md", "# Changelog\n\n## [1.2.2] - 2030-01-01\n"), ("SECURITY.md", "https://a.example\n")),
+    ):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text, "utf-8")
     git(tmp_path, "init", "--quiet")
