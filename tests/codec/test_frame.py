@@ -14,12 +14,13 @@ from types import MappingProxyType
 
 import pytest
 from codec.corpus import workload
-from codec.samples import PAIRS, WIRE
 from hypothesis import given
 from hypothesis import strategies as st
 
 from stompcodec.spec import Limits
 
+PAIRS = [("destination", "/queue/a"), ("id", "1"), ("destination", "/queue/b"), ("é", "東:\n"), ("x-y", ""), ("id", "")]
+WIRE = "SEND\ndestination:/queue/a\nid:1\ndestination:/queue/b\né:東\\c\\n\nx-y:\nid:\n\nhello\0".encode()
 FIRST = {"destination": "/queue/a", "id": "1", "é": "東:\n", "x-y": ""}
 
 

@@ -6,8 +6,9 @@ from contextlib import suppress
 import pytest
 from codec import strategies as some
 from codec.lockstep import WAYS, answers_of, error_of, run
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from model.reference import Reference
 from profiles import examples
 
 from stompcodec.errors import FrameError
@@ -77,6 +78,22 @@ def read_again(codec, frame, options, cut=lambda wire: [wire]):
     reading = {"version": options["version"], "commands": options["commands"], "limits": some.ROOMY}
     assert answers_of(codec, cut(wire), **reading) == [("frame", command, pairs, frame.body)]
     return True
+
+
+def model_of(wire, **options):
+    """What the model answers, in the form of `answers_of`."""
+    events = Reference(options.pop("version"), **options).read(wire, eof=True)
+    short = {"frame": lambda event: event[:4], "heartbeat": lambda event: event[:1], "error": lambda event: event}
+    return [short[event[0]](event) for event in events]
+
+
+@given(wire=some.wires, options=some.parser_options())
+@example(wire=b"SENDX\n\n\0", options={"version": "1.2", "limits": None})
+@example(wire=b" \r\nSEND \r\nA: 1 \r\n \r\n\0", options={"version": "legacy", "limits": None})
+def test_answers_are_those_of_the_model(codec, wire, options):
+    """The reference model reads one octet at a time and shares no code with the backends."""
+    named = {name: options[name] for name in ("version", "limits", "lenient", "commands") if name in options}
+    assert answers_of(codec, wire, heartbeats=True, **named) == model_of(wire, **named)
 
 
 @pytest.mark.req(

@@ -5,6 +5,9 @@ from pathlib import Path
 import pytest
 import run_vectors
 from conformance import Adapter
+from model.reference import Reference
+
+from stompcodec.spec import Limits
 
 FOLDER = Path(__file__).parent.parent / "vectors"
 TRAILERS = (b"\n", b"\0", b"x", b"SEND\n\n\0", b"\xff\xff\xff\xff")
@@ -30,6 +33,18 @@ def test_vector(codec, vector, lenient):
 @pytest.mark.parametrize("vector", _vectors(*run_vectors.CHECKS, others=True))
 def test_vector_of_another_kind(vector):
     assert run_vectors.check_other(vector, Adapter(), False) is None
+
+
+@lenient
+@pytest.mark.parametrize("vector", _vectors("decode"))
+def test_the_model_passes_too(vector, lenient):
+    """It is only worth something as long as it is right itself."""
+    if "wire_parts" not in vector:
+        options = {"version": None if vector["version"] == "none" else vector["version"], "lenient": lenient}
+        model = Reference(**options, limits=Limits(**vector.get("limits", {})))
+        events = model.read(run_vectors.wire(vector), eof=vector.get("eof", False))
+        got = [event[:4] if event[0] == "frame" else event[:2] for event in events]
+        assert run_vectors.compare(got, run_vectors.expected(vector, lenient)) is None
 
 
 @lenient
