@@ -31,10 +31,19 @@ def run(*args, pure=None, **named):
     return done.stdout.decode()
 
 
+@pytest.fixture
+def built():
+    pytest.importorskip("stompcodec._codec_c")
+
+
+def needs_c(test):
+    return pytest.mark.c_only(pytest.mark.usefixtures("built")(test))
+
+
 @pytest.fixture(params=["python", pytest.param("c", marks=pytest.mark.c_only)])
 def name(request):
     if request.param == "c":
-        pytest.importorskip("stompcodec._codec_c")
+        request.getfixturevalue("built")
     return request.param
 
 
@@ -103,21 +112,16 @@ def there():
 """
 
 
-@pytest.fixture
-def interpreters():
-    """Run code that can make other interpreters of its process."""
-    pytest.importorskip("stompcodec._codec_c")
+@needs_c
+def test_another_interpreter_of_the_process_says_so():
+    """The C backend is loaded once per process. Who gets the Python one instead is told, once."""
     if not any(map(importlib.util.find_spec, ("_interpreters", "_xxsubinterpreters"))):
         pytest.skip("this Python has no module that makes other interpreters")
-    return lambda code, **named: run("-c", SUBINTERPRETER + code, **named).splitlines()
-
-
-@pytest.mark.c_only
-def test_another_interpreter_of_the_process_says_so(interpreters):
-    """The C backend is loaded once per process. Who gets the Python one instead is told, once."""
-    assert interpreters("exec(CODE); there(); there()") == ["c 0 hi", "python 1 hi", "python 1 hi"]
+    told = run("-c", f"{SUBINTERPRETER}exec(CODE); there(); there()").splitlines()
+    assert told == ["c 0 hi", "python 1 hi", "python 1 hi"]
     # Whichever comes first; but one with a GIL of its own, as Python 3.12 and newer make them, never gets it.
-    assert sorted(interpreters("there(); exec(CODE)")) == ["c 0 hi", "python 1 hi"]
+    told = run("-c", f"{SUBINTERPRETER}there(); exec(CODE)").splitlines()
+    assert sorted(told) == ["c 0 hi", "python 1 hi"]
 
 
 # ---- imports ----
@@ -128,11 +132,10 @@ def test_import_is_light(name):
     assert run(SCRIPTS / "imports.py", pure={"python": "1", "c": "0"}[name]).split() == [name]
 
 
-@pytest.mark.c_only
+@needs_c
 @pytest.mark.no_asan
 def test_the_codec_needs_none_of_what_is_slow_to_import():
     """Each of these costs more than all of the codec, and -S leaves out what site would have imported before."""
-    pytest.importorskip("stompcodec._codec_c")
     slow = {"typing", "enum", "re", "functools", "contextlib", "importlib", "dataclasses", "warnings"}
     loaded = run("-S", "-c", "import stompcodec, sys; print(*sys.modules)", pure="0").split()
     assert "stompcodec._codec_c" in loaded
@@ -205,12 +208,11 @@ def test_the_interpreter_ends_quietly(name):
 # ---- no memory ----
 
 
-@pytest.mark.c_only
+@needs_c
 @pytest.mark.no_asan
 @pytest.mark.skipif(sys.platform != "linux", reason="needs a limit of memory that is kept to")
 def test_no_memory_for_a_body():
     """A parser that lost a body is dead, and says so: what is handed out came over the wire."""
-    pytest.importorskip("stompcodec._codec_c")
     said = run(SCRIPTS / "no_memory.py", pure="0")
     if said == "no limit of memory\n":
         pytest.skip("the system does not limit memory: is it emulated?")
@@ -221,12 +223,11 @@ def test_no_memory_for_a_body():
 DEBUG = {} if os.environ.get("PYTHONMALLOC") == "malloc" else {"PYTHONMALLOC": "debug"}
 
 
-@pytest.mark.c_only
+@needs_c
 @pytest.mark.parametrize("what", ["parser", "reading", "making", "writing", "ends", "columns"])
 def test_every_allocation_fails_once(monkeypatch, what):
     """Whatever fails, in any state of a parser, and wherever frames, headers and columns are read, made, written and
     exported: there is a MemoryError and they can be used again, or a parser is dead, or all goes on correctly."""
-    pytest.importorskip("stompcodec._codec_c")
     if what == "columns":
         pytest.importorskip("pyarrow")
     if importlib.util.find_spec("_testcapi") is None:
