@@ -8,9 +8,11 @@ import os
 import shutil
 import subprocess
 import tempfile
+import threading
 import time
 import urllib.request
-from base64 import b64decode
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -142,10 +144,6 @@ class Page:
         """Prefer light or dark, as the system's setting does."""
         self.order("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
 
-    def picture(self) -> bytes:
-        """A PNG of what is in the window."""
-        return b64decode(self.order("Page.captureScreenshot", format="png")["data"])
-
     def close(self) -> None:
         """Close the tab."""
         self._chromium.ask(f"/json/close/{self.target}")
@@ -206,3 +204,14 @@ class Chromium:
 
     def __exit__(self, *error: object) -> None:
         self.close()
+
+
+@contextlib.contextmanager
+def serving(handler: Callable[..., BaseHTTPRequestHandler]) -> Iterator[str]:
+    """Answer requests over HTTP by a handler. Yields the address."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}/"
+        server.shutdown()
+        thread.join()

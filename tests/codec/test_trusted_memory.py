@@ -174,18 +174,6 @@ def test_a_prepared_condition_is_taken(codec):
     assert codec.parse_columns(b"SEND\nx:abc\n\n\0", where=[empty]).rows == 0
 
 
-@pytest.mark.c_only
-def test_names_of_no_bytes_never_reach_c():
-    """In a process of its own: it ended the interpreter."""
-    code = (
-        "class S(str): encode = lambda *a: 1.5\n"
-        "print(parse_columns(b'SEND\\nx:1\\n\\n\\0', names=[S('x')]).rows)\n"
-        "try: parse_columns(b'SEND\\n\\n\\0', where=[Condition('destination', False, ('/queue/a',))])\n"
-        "except TypeError: print('TypeError')"
-    )
-    assert run(code).split() == ["1", "TypeError"]
-
-
 def test_limits_are_those_that_were_checked(codec):
     class Growing(Limits):
         def __iter__(self):

@@ -1,15 +1,13 @@
 """The scripts of the docs site, for tests of its pages; the built site on a server, and a browser."""
 
-import contextlib
 import functools
 import http.server
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
 import pytest
-from chromium import Chromium
+from chromium import Chromium, serving
 from installed import TREE, load
 
 # The folder of the scripts is not put on the path: it has modules called as our folders.
@@ -45,22 +43,10 @@ class _Quiet(http.server.SimpleHTTPRequestHandler):
         pass
 
 
-@contextlib.contextmanager
-def serving(folder: Path) -> Iterator[str]:
-    """Serve a folder over HTTP. Yields its address."""
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(_Quiet, directory=str(folder)))
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}/"
-    server.shutdown()
-    thread.join()
-    server.server_close()
-
-
 @pytest.fixture(scope="session")
 def address() -> Iterator[str]:
     """The address of the built site."""
-    with serving(TREE / "build" / "site" / "html") as found:
+    with serving(functools.partial(_Quiet, directory=str(TREE / "build" / "site" / "html"))) as found:
         yield found
 
 

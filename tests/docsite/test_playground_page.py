@@ -2,11 +2,10 @@
 
 import http.server
 import json
-import threading
 from collections.abc import Iterator
 
 import pytest
-from chromium import Chromium, Page, needs_chromium
+from chromium import Chromium, Page, needs_chromium, serving
 from docsite.test_playground import FRAMES
 from sitepages import playground, staging
 
@@ -150,13 +149,8 @@ class _Counting(http.server.BaseHTTPRequestHandler):
 @pytest.fixture
 def other_host() -> Iterator[str]:
     _Counting.asked = 0
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Counting)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}/"
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with serving(_Counting) as address:
+        yield address
 
 
 FETCH = "fetch({}).then(() => 'loaded', (error) => error.name)"
