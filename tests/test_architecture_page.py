@@ -76,13 +76,6 @@ def test_the_map_names_every_folder() -> None:
     assert sorted(name for name in folders if f"{name}/" not in named) == []
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_the_links_of_a_page_lead_somewhere(page: Path) -> None:
-    for target in re.findall(r"\]\(([^)#\s]+)(?:#[\w-]+)?\)", page.read_text("utf-8")):
-        if "://" not in target:
-            assert (page.parent / target).exists(), target
-
-
 def test_contributing_is_short() -> None:
     assert len((ROOT / "CONTRIBUTING.md").read_bytes()) <= 5_000
 

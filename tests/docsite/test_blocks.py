@@ -27,7 +27,7 @@ RUN = {
     ("docs/coming-from-stomp-py.md", "python"): "compat/test_stomppy.py::test_the_examples_of_the_page_run",
     ("docs/coming-from-stompman.md", "python"): "compat/test_stompman.py::test_the_examples_of_the_docs_run",
     **{
-        ("docs/how-to-extend.md", kind): "docsite/test_how_to_extend.py::test_each_recipe_works_as_written"
+        ("docs/how-to-extend.md", kind): "docsite/test_pages_run.py::test_each_recipe_works_as_written"
         for kind in ("diff", "python")
     },
     ("docs/testing.md", "python"): "testing/test_plugin.py::test_the_documentation_is_right",
@@ -46,7 +46,7 @@ RUN = {
     ("docs/states.md", "mermaid"): "protocol/test_states.py::test_the_page_is_not_stale",
 }
 RUN |= {
-    where: "docsite/test_sketches.py"
+    where: "docsite/test_pages_run.py"
     for where in (
         ("README.md", "python"),
         ("docs/bridge.md", "sh"),

@@ -79,21 +79,15 @@ def conversations(draw):
     return role, draw(some.mutated(st.just(wire)) | st.just(wire))
 
 
-@pytest.mark.req("S12-FRM-01", "S12-NEG-03", "S12-ERR-02", "S12-LIM-04")
+@pytest.mark.req("S12-FRM-01", "S12-FRM-06", "S12-FRM-07", "S12-CMD-02", "S12-DIS-02", "S12-ERR-02")
+@pytest.mark.req("S12-NEG-03", "S12-LIM-04")
 @given(conversations(), options, st.data())
-def test_nothing_depends_on_the_cuts(conversation, options, data):
-    role, wire = conversation
-    whole = listen(fresh(role, options), [wire])
-    assert listen(fresh(role, options), data.draw(some.cut(wire))) == whole
-
-
-@pytest.mark.req("S12-FRM-06", "S12-FRM-07", "S12-CMD-02", "S12-DIS-02", "S12-ERR-02", "S12-LIM-04")
-@given(conversations(), options, st.data())
-def test_against_the_model(conversation, options, data):
+def test_nothing_depends_on_the_cuts_and_all_is_as_the_model_has_it(conversation, options, data):
     """Frames, faults with their offsets, version and state are those of a plain walk over the whole stream."""
     role, wire = conversation
     model = converse(role.value, wire, **options)
-    heard = listen(fresh(role, options), data.draw(some.cut(wire)))
+    heard = listen(fresh(role, options), [wire])
+    assert listen(fresh(role, options), data.draw(some.cut(wire))) == heard
     assert (heard.frames, heard.version) == (model.frames, model.version)
     if model.fault is None:
         assert (heard.error, heard.state) == (None, model.state)
@@ -307,6 +301,11 @@ def parser(request):
         yield request.param
 
 
+def without_near(error):
+    """The excerpt shows what has come of the stream."""
+    return re.sub(r"near b(['\"]).*?\1(:|$)", "", str(error))
+
+
 @given(data=st.data(), stream=streams())
 @example(data=None, stream=(b"RECEIPT\nx\n\n\0" * 3 + b"RECEIPT\nreceipt-id:1\n\n\0", [("RECEIPT", "1", b"")]))
 def test_all_good_frames_come(parser, data, stream):
@@ -314,6 +313,8 @@ def test_all_good_frames_come(parser, data, stream):
     over = None if data is None else data.draw(st.sampled_from([None, 0, 8]))
     client = client_of(limits=MODEST, stream_over=over)
     events, errors = follow(client, [wire] if data is None else data.draw(some.cut(wire)))
+    _, whole = follow(client_of(limits=MODEST, stream_over=over), [wire])
+    assert list(map(without_near, errors)) == list(map(without_near, whole)), "they do not depend on the cuts"
     assert events == [event for event in wanted if event[0] != "named"]
     named = {error.frame.get("message-id") for error in errors if error.frame is not None}
     assert {event[1] for event in wanted if event[0] == "named"} <= named
@@ -321,19 +322,6 @@ def test_all_good_frames_come(parser, data, stream):
         # What was read of it is of a frame that was sent so: never of the forged ones in bodies that are counted.
         assert error.frame is None or error.frame.get("ack") != "forged"
     assert client.next_deadline() is not None  # heart-beats go on
-
-
-def without_near(error):
-    """The excerpt shows what has come of the stream."""
-    return re.sub(r"near b(['\"]).*?\1(:|$)", "", str(error))
-
-
-@given(data=st.data(), stream=streams())
-def test_errors_do_not_depend_on_the_cuts(parser, data, stream):
-    wire, _ = stream
-    _, whole = follow(client_of(limits=MODEST), [wire])
-    _, cut = follow(client_of(limits=MODEST), data.draw(some.cut(wire)))
-    assert list(map(without_near, cut)) == list(map(without_near, whole))
 
 
 def test_a_well_formed_frame_that_is_not_allowed_is_passed_over():
