@@ -17,6 +17,16 @@ STREAMS = {
 }
 
 
+@pytest.mark.parametrize("size", [1000, 65536, 10**6])
+@pytest.mark.parametrize("stream_over", [None, 100])
+@pytest.mark.parametrize("name", STREAMS)
+def test_the_same_as_feed(codec, name, size, stream_over):
+    stream = STREAMS[name]
+    pieces = [stream[at : at + size] for at in range(0, len(stream), size)]
+    wanted = answers_of(codec, stream, stream_over=stream_over)
+    assert answers_of(codec, pieces, way="buffer", stream_over=stream_over) == wanted
+
+
 @pytest.mark.parametrize("hint", [-1, 0, 1, 100, 65536, 10**9, -(10**9)])
 def test_room(codec, hint):
     parser = codec.Parser("1.2")
