@@ -163,15 +163,8 @@ CALLS = [
 ]
 #: Calls whose text is Python's own.
 PYTHONS = (
-    *(
-        'Parser("1.2", N',
-        "Parser(nothing",
-        'Frame("SEND") <',
-        "parse_columns(None",
-        'parse_columns("t',
-        'frame_ends("t',
-    ),
-    *("frame_ends(mem", "parse_columns(mem", "Parser().feed(mem"),
+    *('Parser("1.2", N', "Parser(nothing", 'Frame("SEND") <', "Parser().feed(mem"),
+    *("parse_columns(None", 'parse_columns("t', 'frame_ends("t', "frame_ends(mem", "parse_columns(mem"),
 )
 
 

@@ -32,9 +32,8 @@ class Build(NamedTuple):
 
 def without(*names: str) -> dict[str, str]:
     """The environment without variables that say how to build, and which backend to take."""
-    return {
-        name: value for name, value in os.environ.items() if name not in names and not name.startswith("STOMPCODEC_")
-    }
+    left_out = {*names, *(name for name in os.environ if name.startswith("STOMPCODEC_"))}
+    return {name: value for name, value in os.environ.items() if name not in left_out}
 
 
 def build(what: str, source: Path, out: Path, **environment: str) -> Build:
@@ -46,9 +45,9 @@ def build(what: str, source: Path, out: Path, **environment: str) -> Build:
         "--no-isolation",
         "--skip-dependency-check",
         what,
+        source,
         "--outdir",
         out,
-        source,
     ]
     environment = {**without("CC", "CFLAGS", "LDFLAGS", "PYTHONPATH"), **environment}
     done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
