@@ -112,20 +112,6 @@ def test_errors_show_no_secret(codec, stream):
         assert "hunter" not in repr(raised.value)
 
 
-# ---- the end of the stream ----
-
-
-@pytest.mark.parametrize("stream", [b"\r", b"SEND\n\nabc", b"SEND\ncontent-length:3\n\nabc", SEND + b"ACK"])
-@pytest.mark.parametrize("stream_over", [None, 0])
-def test_close(codec, stream, stream_over):
-    parser = codec.Parser("1.2", stream_over=stream_over)
-    list(parser.feed(stream))
-    for _ in range(2):
-        with pytest.raises(FrameError) as raised:
-            parser.close()
-        assert (raised.value.kind, raised.value.offset) == ("truncated", len(stream))
-
-
 # ---- the version ----
 
 

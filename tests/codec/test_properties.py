@@ -5,7 +5,7 @@ from contextlib import suppress
 
 import pytest
 from codec import strategies as some
-from codec.lockstep import WAYS, answers_of, error_of, run
+from codec.lockstep import WAYS, answers_of, run
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from model.reference import Reference
@@ -138,25 +138,6 @@ def test_cuts_do_not_matter(codec, wire, options, way, data):
     """Frames, errors and offsets depend on the octets, never on how they came."""
     whole = answers_of(codec, wire, **options)
     assert answers_of(codec, data.draw(some.cut(wire)), way=way, **options) == whole
-
-
-def failure(parser, data):
-    try:
-        list(parser.feed(data))
-    except FrameError as error:
-        return error_of(error)
-
-
-@given(wire=some.wires, options=some.parser_options())
-def test_nothing_but_frame_errors(codec, wire, options):
-    """Whatever comes, the parser answers or says what is wrong, for ever."""
-    parser = codec.Parser(**options)
-    if (error := failure(parser, wire)) is not None:
-        _, kind, offset, limit = error
-        assert 0 <= offset <= len(wire)
-        assert (limit is not None) == (kind == "limit-exceeded")
-        assert parser.buffered == 0
-        assert failure(parser, b"SEND\n\n\0") == error
 
 
 @given(wire=some.wires, options=some.parser_options())
