@@ -63,17 +63,6 @@ def test_a_page_does_what_it_says(page: str, tmp_path: Path, monkeypatch: pytest
             reader.read(block)
 
 
-def test_a_wrong_block_is_noticed() -> None:
-    with StompBroker() as broker:
-        reader = Reader(broker)
-        reader.read(Block("p", 1, "python", "print(1 + 1)\n", ""))
-        reader.read(Block("p", 2, "text", "2\n", ""))
-        with pytest.raises(AssertionError, match="it prints something else"):
-            reader.read(Block("p", 3, "text", "3\n", ""))
-        with pytest.raises(ZeroDivisionError):
-            reader.read(Block("p", 4, "python", "1 / 0\n", ""))
-
-
 # ---- blocks that leave something out ----
 
 

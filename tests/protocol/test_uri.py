@@ -30,10 +30,9 @@ def test_all_parts():
     [
         *[(f"{name}://h", "stomp", 61613, False, False) for name in ("stomp", "STOMP", "tcp")],
         *[(f"{name}://h", "stomp+ssl", 61614, True, False) for name in ("stomp+ssl", "stomp+tls", "stomps", "ssl")],
+        *[(f"{name}://h/stomp", name, 80, False, True) for name in ("ws", "http")],
+        *[(f"{name}://h/stomp", name, 443, True, True) for name in ("wss", "https")],
         ("ws://h", "ws", 80, False, True),
-        ("wss://h", "wss", 443, True, True),
-        ("http://h/stomp", "http", 80, False, True),
-        ("https://h/stomp", "https", 443, True, True),
         ("wss://h:15673/ws", "wss", 15673, True, True),
     ],
 )
@@ -47,12 +46,8 @@ def test_schemes(uri, scheme, port, tls, websocket):
 @pytest.mark.parametrize(
     ("uri", "login", "passcode"),
     [
-        ("stomp://h", None, None),
-        ("stomp://@h", "", None),
-        ("stomp://ann@h", "ann", None),
-        ("stomp://ann:@h", "ann", ""),
-        ("stomp://:x@h", "", "x"),
-        ("stomp://ann:a:b@h", "ann", "a:b"),
+        *[("stomp://h", None, None), ("stomp://@h", "", None), ("stomp://ann@h", "ann", None)],
+        *[("stomp://ann:@h", "ann", ""), ("stomp://:x@h", "", "x"), ("stomp://ann:a:b@h", "ann", "a:b")],
         ("stomp://ann@example.org:x@h", "ann@example.org", "x"),
         ("stomp://%C3%A9:%3A%2F%3F%23%40@h", "é", ":/?#@"),
         ("stomp://a+b:c+d@h", "a+b", "c+d"),
