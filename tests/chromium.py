@@ -1,9 +1,4 @@
-"""Headless Chromium for tests of pages, driven by its DevTools protocol.
-
-with Chromium() as browser:
-    page = browser.open(url)
-    page.wait("document.querySelectorAll('tr').length > 1")
-"""
+"""Headless Chromium for tests of pages, driven by its DevTools protocol."""
 
 from __future__ import annotations
 
@@ -13,9 +8,11 @@ import os
 import shutil
 import subprocess
 import tempfile
+import threading
 import time
 import urllib.request
-from base64 import b64decode
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -140,17 +137,12 @@ class Page:
 
     def resize(self, width: int, height: int, *, phone: bool = False, scale: float = 1) -> None:
         """Give the window another size."""
-        self.order(
-            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=scale, mobile=phone
-        )
+        size = {"width": width, "height": height, "deviceScaleFactor": scale, "mobile": phone}
+        self.order("Emulation.setDeviceMetricsOverride", **size)
 
     def prefer(self, scheme: str) -> None:
         """Prefer light or dark, as the system's setting does."""
         self.order("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
-
-    def picture(self) -> bytes:
-        """A PNG of what is in the window."""
-        return b64decode(self.order("Page.captureScreenshot", format="png")["data"])
 
     def close(self) -> None:
         """Close the tab."""
@@ -165,12 +157,9 @@ class Chromium:
         self._folder = tempfile.mkdtemp(prefix="stompcodec-chromium-")
         # A preloaded sanitizer is meant for the Python that runs the tests: Chromium hangs with it.
         environment = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
-        self._process = subprocess.Popen(
-            [shutil.which("chromium") or "chromium", *FLAGS.split(), f"--user-data-dir={self._folder}", "about:blank"],
-            env=environment,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
+        command = [shutil.which("chromium") or "chromium", *FLAGS.split(), f"--user-data-dir={self._folder}"]
+        silent = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        self._process = subprocess.Popen([*command, "about:blank"], env=environment, **silent)
         self._stack = contextlib.ExitStack()
         self._stack.callback(shutil.rmtree, self._folder, ignore_errors=True)
         self._stack.callback(self._end)
@@ -215,3 +204,14 @@ class Chromium:
 
     def __exit__(self, *error: object) -> None:
         self.close()
+
+
+@contextlib.contextmanager
+def serving(handler: Callable[..., BaseHTTPRequestHandler]) -> Iterator[str]:
+    """Answer requests over HTTP by a handler. Yields the address."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}/"
+        server.shutdown()
+        thread.join()

@@ -1,12 +1,11 @@
 """The adapter for the conformance vectors: over whatever backend stompcodec picked."""
 
-from __future__ import annotations
-
 import base64
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 import stompcodec
+from stompcodec import content, states
 
 try:
     from run_vectors import Refused
@@ -68,60 +67,38 @@ class Adapter:
         return {"wire_b64": base64.b64encode(b"\n").decode()}
 
     def negotiate(self, given: Mapping[str, Any]) -> dict[str, str]:
-        from stompcodec import states
-
         return {"version": _ask(states.negotiate, given["accept_version"], given["server"])}
 
     def negotiate_client(self, given: Mapping[str, Any]) -> dict[str, str]:
-        from stompcodec import states
-
         return {"version": _ask(states.negotiate_client, given["connected_version"], given["offered"])}
 
     def negotiate_wishlist(self, given: Mapping[str, Any]) -> dict[str, str]:
-        from stompcodec import states
-
         return {"version": _ask(states.negotiate_wishlist, given["client_version"], given["server_version"])}
 
     def validate(self, given: Mapping[str, Any]) -> dict[str, list[str]]:
-        from stompcodec import states
-
         pairs = [(name, value) for name, value in given["headers"]]
         return {"missing": _ask(states.missing_headers, given["version"], given["sender"], given["command"], pairs)}
 
     def heartbeat_parse(self, given: Mapping[str, Any]) -> dict[str, list[int]]:
-        from stompcodec import states
-
         return {"pair": list(_ask(states.parse_heart_beat, given["value"]))}
 
     def heartbeat(self, given: Mapping[str, Any]) -> dict[str, int]:
-        from stompcodec import states
-
         pair = _ask(states.negotiate_heart_beat, given.get("connect"), given.get("connected"))
         return dict(zip(("client_to_server", "server_to_client"), pair))
 
     def artemis_ttl(self, given: Mapping[str, Any]) -> Any:
-        from stompcodec import states
-
         return _ask(states.artemis_ttl, given["version"], given.get("connect"), given["acceptor"])
 
     def artemis_server_ping(self, given: Mapping[str, Any]) -> dict[str, int]:
-        from stompcodec import states
-
         return {"server_to_client": _ask(states.artemis_server_ping, given.get("connect"))}
 
     def content_type(self, given: Mapping[str, Any]) -> dict[str, str | None]:
-        from stompcodec import content
-
         return {"encoding": _ask(content.encoding_of, given["value"])}
 
     def json_header(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        from stompcodec import content
-
         return {"json": _ask(content.json_value, given["text"])}
 
     def content_encoding(self, given: Mapping[str, Any]) -> dict[str, str]:
-        from stompcodec import content
-
         # The vectors name no limit but where one is tested.
         limit = {"max_size": given["max_size"]} if "max_size" in given else {}
         body = _ask(content.decode_content, given["encoding"], base64.b64decode(given["wire_b64"]), **limit)

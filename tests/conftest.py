@@ -1,7 +1,5 @@
 """What all tests share: the two backends, the hypothesis profiles, and the count of requirements that no test names."""
 
-from __future__ import annotations
-
 import csv
 import gc
 import importlib
@@ -70,23 +68,18 @@ def _without_c(config: pytest.Config) -> bool:
     return bool(config.getoption("--no-c")) or os.environ.get("STOMPCODEC_PURE") == "1"
 
 
-def _needs_c(item: pytest.Item) -> bool:
+def _needs(name: str, item: pytest.Item) -> bool:
     parameters = getattr(getattr(item, "callspec", None), "params", {})
-    return parameters.get("codec") == "c" or item.get_closest_marker("c_only") is not None
-
-
-def _needs_python(item: pytest.Item) -> bool:
-    parameters = getattr(getattr(item, "callspec", None), "params", {})
-    return parameters.get("codec") == "py" or item.get_closest_marker("py_only") is not None
+    return parameters.get("codec") == name or item.get_closest_marker(f"{name}_only") is not None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     known = {row["id"] for row in requirements()}
     hangs = config.pluginmanager.hasplugin("timeout")
     for item in items:
-        if "spark" in getattr(item, "fixturenames", ()) and file_of(item.nodeid) not in SPARK:
-            raise pytest.UsageError(f"{item.nodeid} takes a Spark session: add its file to SPARK of tests/sharing.py")
         if "spark" in getattr(item, "fixturenames", ()):
+            if file_of(item.nodeid) not in SPARK:
+                raise pytest.UsageError(f"{item.nodeid} takes a Spark session: add its file to SPARK of sharing.py")
             item.add_marker(pytest.mark.long)
         if hangs and item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(_HANGS_SLOW if item.get_closest_marker("slow") else _HANGS))
@@ -96,10 +89,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             unknown = set(mark.args) - known
             if unknown:
                 raise pytest.UsageError(f"{item.nodeid}: no such requirement: {', '.join(sorted(unknown))}")
-    unwanted = _needs_c if _without_c(config) else _needs_python if config.getoption("--only-c") else None
+    unwanted = "c" if _without_c(config) else "py" if config.getoption("--only-c") else None
     if unwanted is not None:
-        config.hook.pytest_deselected(items=[item for item in items if unwanted(item)])
-        items[:] = [item for item in items if not unwanted(item)]
+        config.hook.pytest_deselected(items=[item for item in items if _needs(unwanted, item)])
+        items[:] = [item for item in items if not _needs(unwanted, item)]
     if hasattr(config, "workerinput"):  # a process of pytest-xdist
         items.sort(key=lambda item: worth_first(item.nodeid))
 
@@ -187,15 +180,12 @@ def _named() -> set[str]:
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
-    named = _named()
-    rows = requirements()
-    asked = {
-        "the codec": [row["id"] for row in rows if "codec-" in row["binds"]],
-        "STOMP 1.0 to 1.2": [row["id"] for row in rows if row["id"].startswith("S1")],
-    }
-    for what, ids in asked.items():
+    named, rows = _named(), requirements()
+    for what, ids in (
+        ("the codec", [row["id"] for row in rows if "codec-" in row["binds"]]),
+        ("STOMP 1.0 to 1.2", [row["id"] for row in rows if row["id"].startswith("S1")]),
+    ):
         open_ids = [name for name in ids if name not in named]
-        line = f"requirements of {what}: {len(ids) - len(open_ids)} of {len(ids)} are named by a test"
-        if open_ids:
-            line += f"; open: {', '.join(open_ids[:8])}{' …' if len(open_ids) > 8 else ''}"
-        terminalreporter.write_line(line)
+        more = f"; open: {', '.join(open_ids[:8])}{' …' if len(open_ids) > 8 else ''}" if open_ids else ""
+        count = len(ids) - len(open_ids)
+        terminalreporter.write_line(f"requirements of {what}: {count} of {len(ids)} are named by a test{more}")

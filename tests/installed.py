@@ -1,12 +1,15 @@
-"""Where the package under test comes from."""
-
-from __future__ import annotations
+"""Where the package under test comes from, and files of the tree that are imported from where they lie."""
 
 import importlib.metadata
+import importlib.util
 import json
+import sys
 from pathlib import Path
+from types import ModuleType
 
-__all__ = ["is_editable", "is_source_tree"]
+import pytest
+
+__all__ = ["TREE", "is_editable", "is_source_tree", "load"]
 
 TREE = Path(__file__).resolve().parents[1]
 
@@ -18,11 +21,30 @@ def is_editable() -> bool:
 
 
 def is_source_tree(module: Path) -> bool:
-    """Return whether a module of the package is a file of this tree that was never installed.
+    """Return whether `stompcodec/__init__.py` is a file of this tree that was never installed.
 
     There the C backend is missing, or as old as the last build: tests of it would be skipped, or prove nothing.
-
-    Args:
-        module: `stompcodec/__init__.py`.
     """
     return module.resolve().parents[1] == TREE and not is_editable()
+
+
+def load(path: str, name: str | None = None) -> ModuleType:
+    """Return a file of the tree, or a package, as a module; skip the test where it is not: this is not the whole tree.
+
+    Args:
+        path: from the root of the tree.
+        name: by which others can import it; otherwise nobody can.
+    """
+    file = TREE / path
+    if not file.exists():
+        pytest.skip(f"{path} is not here")
+    folder = [str(file)] if file.is_dir() else None
+    target = file / "__init__.py" if folder else file
+    spec = importlib.util.spec_from_file_location(
+        name or f"tree_{file.stem}", target, submodule_search_locations=folder
+    )
+    module = importlib.util.module_from_spec(spec)
+    if name:
+        sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module

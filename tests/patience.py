@@ -7,8 +7,6 @@
 Nothing waits longer than it must: only a test that fails takes all of this time.
 """
 
-from __future__ import annotations
-
 import os
 import time
 

@@ -8,16 +8,14 @@ Tests of one process share a server; it is killed with that process, however tha
 skipped and says why. Tests with the mark run with the option --peers alone, as in `make test-peers`.
 """
 
-from __future__ import annotations
-
 import contextlib
-import importlib.util
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import installed
 import pytest
 from patience import patience
 
@@ -28,17 +26,9 @@ FOLDER = Path(__file__).parents[1] / "scripts" / "peers"
 
 def load() -> ModuleType:
     """Return the package `peers`; the test is skipped where it is not beside tests/."""
-    if "peers" not in sys.modules:
-        if not FOLDER.is_dir():
-            pytest.skip("without the scripts: this is not the whole tree")
-        if sys.platform == "win32":
-            pytest.skip("the servers run on Linux only")
-        spec = importlib.util.spec_from_file_location("peers", FOLDER / "__init__.py")
-        assert spec is not None
-        assert spec.loader is not None
-        sys.modules["peers"] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(sys.modules["peers"])
-    return sys.modules["peers"]
+    if "peers" not in sys.modules and sys.platform == "win32":
+        pytest.skip("the servers run on Linux only")
+    return sys.modules.get("peers") or installed.load("scripts/peers", "peers")
 
 
 @pytest.hookimpl(tryfirst=True)

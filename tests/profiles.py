@@ -1,7 +1,5 @@
 """How many examples properties are tried with, in `make quick`, `make test` and `make test-slow`."""
 
-from __future__ import annotations
-
 import os
 from functools import cache
 

@@ -52,7 +52,6 @@ LONG = tuple(
         "broker/routing/test_idempotency",
         "broker/management/test_machine",
         "codec/test_state_machine",
-        "codec/test_no_memory",
         "simulation/test_simulation",
         "broker/storage/test_folders",
         "broker/web/test_page",

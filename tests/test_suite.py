@@ -1,24 +1,21 @@
 """The suite itself: what `make test` runs, how its summary counts, how long tests wait."""
 
-from __future__ import annotations
-
 import ast
-import importlib.util
 import os
 import re
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 
+import conftest
 import patience as waiting
 import pytest
 import sharing
+from installed import load
 
 HERE = Path(__file__).parent
-SCRIPT = HERE.parent / "scripts" / "test.py"
-IDENTIFIER = re.compile(r"\b(?:S10|S11|S12|LEG|WISH|ART)-[A-Z0-9]+-\d+\b")
 
 # ---- what is slow ----
 
@@ -47,18 +44,14 @@ def _slow_parts(text: str) -> Iterator[str]:
             yield "\n".join(text.splitlines()[first - 1 : node.end_lineno])
 
 
-def _named(text: str) -> list[str]:
-    return IDENTIFIER.findall(text)
-
-
 def test_make_test_names_every_requirement_that_a_test_names() -> None:
     everywhere: list[str] = []
     slow: list[str] = []
     for path in [*HERE.rglob("*.py"), *HERE.rglob("*.json")]:
         text = path.read_text(encoding="utf-8")
-        everywhere += _named(text)
+        everywhere += conftest.IDENTIFIER.findall(text)
         if path.suffix == ".py" and ("mark.slow" in text or "mark.peer" in text):
-            slow += [name for part in _slow_parts(text) for name in _named(part)]
+            slow += [name for part in _slow_parts(text) for name in conftest.IDENTIFIER.findall(part)]
     assert len(set(everywhere)) > 300
     only_slow = {name for name in slow if slow.count(name) == everywhere.count(name)}
     assert only_slow == set(), "these requirements are proven by make test-slow alone"
@@ -69,9 +62,8 @@ def test_a_page_lists_what_is_slow() -> None:
     if not page.is_file():
         pytest.skip("without docs: this is not the whole tree")
     folder, listed = "", set()
-    for line in (
-        page.read_text(encoding="utf-8").partition("### Keep `make test` fast")[2].partition("\n## ")[0].splitlines()
-    ):
+    section = page.read_text(encoding="utf-8").partition("### Keep `make test` fast")[2].partition("\n## ")[0]
+    for line in section.splitlines():
         for name in re.findall(r"`([\w/]+\.py)`", line.split("|")[1]) if line.startswith("| `") else ():
             folder = name.rpartition("/")[0] or folder
             listed.add(name if "/" in name else f"{folder}/{name}")
@@ -107,7 +99,7 @@ ISOLATION = {
     "rights of files": "cli/verbs/test_record.py::test_who_may_read_what_is_recorded",
     "interpreters": "codec/test_isolated.py::test_another_interpreter_of_the_process_says_so",
     "answers on a terminal": "cli/test_terminal.py::test_sub",
-    "failing memory": "codec/test_no_memory.py::test_parsers",
+    "failing memory": "codec/test_isolated.py::test_every_allocation_fails_once",
     "forks": "client/test_forks.py::test_every_call_of_a_thread_s_client_is_refused",
     "all at once": "simulation/test_simulation.py::test_nothing_breaks",
 }
@@ -124,64 +116,24 @@ def test_make_test_keeps_a_process_test_of(what: str) -> None:
 # ---- who runs what ----
 
 
-class _Worker:
-    """A process of pytest-xdist that notes what it is given."""
-
-    shutting_down = False
-    gateway = SimpleNamespace(id="test")
-
-    def __init__(self) -> None:
-        self.given: list[int] = []
-
-    def send_runtest_some(self, places: list[int]) -> None:
-        self.given += places
-
-    def shutdown(self) -> None:
-        self.shutting_down = True
-
-
 def test_files_that_are_shared_otherwise_exist() -> None:
     named = (*sharing.SPARK, *sharing.WHOLE, *sharing.LONG)
     assert [name for name in named if not (HERE / name).is_file()] == []
     assert len(set(named)) == len(named)
 
 
-def test_units_are_handed_out_whole_and_once() -> None:
-    remote = pytest.importorskip("xdist.remote")
-    config = SimpleNamespace(
-        getvalue=lambda name: ["popen", "popen"], option=SimpleNamespace(loadscopereorder=True), hook=None
+def test_pieces_of_files_are_handed_out_in_their_order() -> None:
+    """What takes longest begins first, and stays whole."""
+    spark, whole, lasting = (
+        [f"tests/{file}::test_{n}" for file in files for n in range(50)]
+        for files in (sharing.SPARK, sharing.WHOLE, sharing.LONG)
     )
-    spark = [f"tests/{file}::test_{number}" for file in sharing.SPARK for number in range(3)]
-    whole = [f"tests/{file}::test_{number}" for file in sharing.WHOLE for number in range(50)]
     pieces = [f"tests/broker/test_{file}.py::test_x[{n}]" for file in "ab" for n in range(4 * sharing._PIECE + 1)]
-    lasting = [f"tests/{file}::test_0" for file in sharing.LONG]
-    tests = sorted([*reversed(pieces), *lasting, *whole, *spark], key=sharing.worth_first)
-    assert tests[: len(spark)] == spark
-    assert tests[-len(pieces) :] == list(reversed(pieces))
-    assert tests[-len(pieces) - len(lasting) : -len(pieces)] == lasting
-    scheduler = sharing.make_scheduler(config, remote.Producer("test", enabled=False))
-    workers = [_Worker(), _Worker()]
-    for worker in workers:
-        scheduler.add_node(worker)
-        scheduler.add_node_collection(worker, tests)
-    scheduler.schedule()
-    assert workers[0].given[0] == 0, "what takes longest begins first, however few tests it has"
-    ran: list[list[str]] = [[], []]
-    begun: list[str] = []
-    while scheduler.has_pending:
-        for worker, done in zip(workers, ran):
-            if len(done) < len(worker.given):
-                place = worker.given[len(done)]
-                done.append(tests[place])
-                begun.append(tests[place])
-                scheduler.mark_test_complete(worker, place)
-    assert sorted(ran[0] + ran[1]) == sorted(tests)
-    for names in (spark, *(whole[at : at + 50] for at in range(0, len(whole), 50))):
-        assert any(set(names) <= set(done) for done in ran)
-    assert all(set(done) & set(pieces) for done in ran)
-    last = max(map(begun.index, lasting))
-    assert sum(begun.index(name) > last for name in pieces) > len(pieces) // 2, "units with few tests do not come last"
-    assert len(set(sharing.units(pieces).values())) == 10
+    assert sorted([*pieces, *lasting, *whole, *spark], key=sharing.worth_first) == [*spark, *whole, *lasting, *pieces]
+    units = sharing.units([*spark, *whole, *pieces])
+    assert len({units[name] for name in spark}) == 1
+    assert len({units[name] for name in whole}) == len(sharing.WHOLE)
+    assert len({units[name] for name in pieces}) == 10
 
 
 # ---- the summary of make test ----
@@ -189,15 +141,7 @@ def test_units_are_handed_out_whole_and_once() -> None:
 
 @pytest.fixture(scope="module")
 def script() -> ModuleType:
-    if not SCRIPT.is_file():
-        pytest.skip("without the scripts: this is not the whole tree")
-    spec = importlib.util.spec_from_file_location("scripts_test", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
+    return load("scripts/test.py", "scripts_test")
 
 
 _JUNIT = '<testsuites><testsuite name="pytest" errors="1" failures="1" skipped="2" tests="9" time="1"/></testsuites>'
@@ -213,41 +157,26 @@ def _stage(script: ModuleType, name: str, text: str | None, status: int, report:
 @pytest.mark.parametrize("shared", [False, True])
 def test_the_stages_test_what_is_installed(script: ModuleType, shared: bool) -> None:
     """Not the folder they run in, where the C backend is not built: the suite refuses that."""
-    command = [
-        *script.PYTEST,
-        *(["--numprocesses", "1"] if shared else []),
-        "-q",
-        "tests/test_suite.py",
-        "-k",
-        "shared_otherwise",
-    ]
+    command = [*script.PYTEST, *(["--numprocesses", "1"] if shared else []), "-q", "tests/test_suite.py"]
+    command += ["-k", "shared_otherwise"]
     subprocess.run(command, cwd=script.ROOT, check=True, stdout=subprocess.PIPE, timeout=waiting.patience(60))
 
 
 def test_all_stages_run_and_are_counted(script: ModuleType, tmp_path: Path) -> None:
     green = _JUNIT.replace('errors="1" failures="1"', 'errors="0" failures="0"')
-    counts = script.run_all(
-        [
-            [_stage(script, "red", _JUNIT, 1)],
-            [_stage(script, "killed", None, 3)],
-            [
-                _stage(script, "green", green, 0),
-                _stage(script, "json", '{"passed": 4, "failed": 0, "skipped": 1}', 0, "--report"),
-            ],
-            [_stage(script, "late", green, 2)],
-            [_stage(script, "empty", '<testsuite errors="0" failures="0" skipped="0" tests="0"/>', 5)],
-        ],
-        tmp_path,
-    )
-    numbers = {name: (count.passed, count.failed, count.skipped) for name, count in counts.items()}
-    assert numbers == {
-        "red": (5, 2, 2),
-        "killed": (0, 1, 0),
-        "green": (7, 0, 2),
-        "json": (4, 0, 1),
-        "late": (7, 1, 2),
-        "empty": (0, 0, 0),
+    empty = '<testsuite errors="0" failures="0" skipped="0" tests="0"/>'
+    table = {
+        "red": (_stage(script, "red", _JUNIT, 1), (5, 2, 2)),
+        "killed": (_stage(script, "killed", None, 3), (0, 1, 0)),
+        "green": (_stage(script, "green", green, 0), (7, 0, 2)),
+        "json": (_stage(script, "json", '{"passed": 4, "failed": 0, "skipped": 1}', 0, "--report"), (4, 0, 1)),
+        "late": (_stage(script, "late", green, 2), (7, 1, 2)),
+        "empty": (_stage(script, "empty", empty, 5), (0, 0, 0)),
     }
+    red, killed, *both, late, last = [stage for stage, _ in table.values()]
+    counts = script.run_all([[red], [killed], both, [late], [last]], tmp_path)
+    numbers = {name: (count.passed, count.failed, count.skipped) for name, count in counts.items()}
+    assert numbers == {name: wanted for name, (_, wanted) in table.items()}
     assert "exit status 3" in counts["killed"].note
     assert script.summary(counts).splitlines()[-1].split(maxsplit=1) == ["total", "23 passed, 4 failed, 7 skipped"]
 
@@ -256,15 +185,7 @@ def test_make_test_and_the_workflows_run_the_same(script: ModuleType) -> None:
     makefile = (HERE.parent / "Makefile").read_text(encoding="utf-8")
     assert re.search(r"^test: .*\n\t@\$\(BIN\)/python scripts/test\.py$", makefile, re.MULTILINE)
     assert re.search(r"^test-slow: .*\n\t@\$\(BIN\)/python scripts/test\.py --slow$", makefile, re.MULTILINE)
-    marks = [
-        stage.command[stage.command.index("-m") + 1] for row in script.QUICK for stage in row if "-m" in stage.command
-    ]
-    assert all("not slow" in mark for mark in marks)
-    folders = {
-        name
-        for row in [*script.QUICK, *script.SLOW]
-        for stage in row
-        for name in stage.command
-        if name.startswith("tests/")
-    }
+    quick, slow = ([stage.command for row in rows for stage in row] for rows in (script.QUICK, script.SLOW))
+    assert all("not slow" in command[command.index("-m") + 1] for command in quick if "-m" in command)
+    folders = {name for command in quick + slow for name in command if name.startswith("tests/")}
     assert [name for name in folders if not os.path.exists(HERE.parent / name)] == []

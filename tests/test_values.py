@@ -1,7 +1,5 @@
 """Values: one spelling, read alike by broker.toml, the command line, URIs and Spark's options."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any
@@ -21,15 +19,8 @@ from stompcodec.values import boolean, count, duration, shown_duration, shown_si
 
 UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 TIMES = {
-    "ms": 0.001,
-    "millisecond": 0.001,
-    "s": 1,
-    "seconds": 1,
-    "m": 60,
-    "min": 60,
-    "minutes": 60,
-    "h": 3600,
-    "d": 86400,
+    **{"ms": 0.001, "millisecond": 0.001, "s": 1, "seconds": 1},
+    **{"m": 60, "min": 60, "minutes": 60, "h": 3600, "d": 86400},
 }
 cased = st.sampled_from([str.lower, str.upper, str.title])
 
@@ -99,15 +90,8 @@ def in_uri(text: str, kind: str) -> Any:
 
 
 ROOMS = [
-    (in_broker, "size"),
-    (in_broker, "duration"),
-    (in_broker, "boolean"),
-    (in_command_line, "size"),
-    (in_command_line, "duration"),
-    (in_spark, "size"),
-    (in_spark, "duration"),
-    (in_spark, "boolean"),
-    (in_uri, "boolean"),
+    *[(room, kind) for room in (in_broker, in_spark) for kind in ("size", "duration", "boolean")],
+    *[(in_command_line, "size"), (in_command_line, "duration"), (in_uri, "boolean")],
 ]
 SAME = {
     "size": {"128MiB": 2**27, "128MB": 2**27, "128m": 2**27, "64K": 65536, "512": 512},

@@ -1,7 +1,5 @@
 """The walks of ARCHITECTURE.md: the functions that it names run for each frame, and for a plain one no others."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 import sys

@@ -1,7 +1,5 @@
 """The files around the code: make targets, the quick loop, settings of editors, forms, and what the suite runs on."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

@@ -1,32 +1,19 @@
 """The workloads of benchmarks/corpus.py, made in memory, and what a decoder must find in them."""
 
-from __future__ import annotations
-
 import hashlib
-import importlib.util
 import struct
 from collections import Counter
 from collections.abc import Iterable
 from functools import lru_cache
-from pathlib import Path
-from types import ModuleType
 from typing import Any
+
+from installed import load
 
 #: Ways to feed a workload: bytes at a time; None is the whole.
 FRAGMENTS = {"whole": None, "64KiB": 65536, "1460": 1460, "64": 64, "1": 1}
 
 
-def _load() -> ModuleType:
-    path = Path(__file__).parents[2] / "benchmarks" / "corpus.py"
-    spec = importlib.util.spec_from_file_location("benchmarks_corpus", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-_corpus = _load()
+_corpus = load("benchmarks/corpus.py")
 WORKLOADS, fragments = _corpus.WORKLOADS, _corpus.fragments
 
 

@@ -4,8 +4,6 @@ An answer is a tuple: ("frame", command, pairs, body), ("heartbeat",), ("piece",
 ("error", kind, offset, limit). Pieces of one body are joined, since parsers may cut them where they like.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -51,18 +49,13 @@ def feed_bytearray(parser: Any, data: bytes) -> Iterator[Any]:
 
 def feed_buffer(parser: Any, data: bytes) -> Iterator[Any]:
     """The way of asyncio.BufferedProtocol. Views are kept, to see that nothing depends on their end."""
-    views = []
-    rest = data
-    while True:
-        view = parser.get_buffer(len(rest))
-        views.append(view)
-        count = min(len(view), len(rest))
-        view[:count] = rest[:count]
-        found = parser.buffer_updated(count)
+    views, rest = [], data
+    while rest or not views:
+        views.append(parser.get_buffer(len(rest)))
+        count = min(len(views[-1]), len(rest))
+        views[-1][:count] = rest[:count]
+        yield from parser.buffer_updated(count)
         rest = rest[count:]
-        yield from found
-        if not rest:
-            return
 
 
 WAYS = {"feed": feed, "bytearray": feed_bytearray, "buffer": feed_buffer}

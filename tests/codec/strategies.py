@@ -1,7 +1,5 @@
 """Hypothesis strategies: streams good and bad, how they are cut, and the options of a parser."""
 
-from __future__ import annotations
-
 from hypothesis import strategies as st
 
 from stompcodec.spec import Limits

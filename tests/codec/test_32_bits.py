@@ -20,25 +20,21 @@ def codec(both):
     return both[0]
 
 
-def test_headers(codec):
-    """A writer makes room for an escape in place of each byte: here that is 2**32 bytes in all."""
-    frame = codec.Frame("SEND", [("a", "x" * (64 * MIB))] * 32)
-    for content_length in ("auto", "never"):
-        with pytest.raises(MemoryError):
-            codec.serialize(frame, content_length=content_length)
+@pytest.mark.parametrize(
+    "write",
+    [
+        # A writer makes room for an escape in place of each byte: here that is 2**32 bytes in all.
+        lambda codec: codec.serialize(codec.Frame("SEND", [("a", "x" * (64 * MIB))] * 32)),
+        lambda codec: codec.serialize(codec.Frame("SEND", [("a", "x" * (64 * MIB))] * 32), content_length="never"),
+        lambda codec: codec.serialize_tail(codec.Frame("SEND", [("a", "x" * (64 * MIB))] * 32)),
+        lambda codec: codec.serialize(codec.Frame("SEND", [("x" * (1024 * MIB),) * 2]), content_length="never"),
+        lambda codec: codec.write_websocket([b"x" * (64 * MIB)] * 64),
+    ],
+    ids=["auto", "never", "tail", "one header", "websocket"],
+)
+def test_what_is_written(codec, write):
     with pytest.raises(MemoryError):
-        codec.serialize_tail(frame)
-
-
-def test_one_header(codec):
-    text = "x" * (1024 * MIB)
-    with pytest.raises(MemoryError):
-        codec.serialize(codec.Frame("SEND", [(text, text)]), content_length="never")
-
-
-def test_frames_of_websocket(codec):
-    with pytest.raises(MemoryError):
-        codec.write_websocket([b"x" * (64 * MIB)] * 64)
+        write(codec)
 
 
 def test_a_body(codec):

@@ -1,12 +1,13 @@
-"""Heads are read by blocks of 64 bytes: whatever a line has, it may have at any place of a block."""
+"""Heads are read by blocks of 64 bytes, and small reads line by line: what a line has may be at any place of a block, a
+stream comes in reads of any size, and the backends agree after each of them."""
 
-from __future__ import annotations
-
-from typing import Any
+import itertools
 
 import pytest
-from codec.lockstep import run
+from codec.lockstep import answers_of, run
 
+from stompcodec import _codec_py, _scan_py
+from stompcodec.errors import FrameError
 from stompcodec.spec import Limits
 
 BLOCK = 64
@@ -48,7 +49,7 @@ LINES = {
 }
 
 
-def streams(lines: bytes, padding: int) -> list[bytes]:
+def streams(lines, padding):
     """Return a frame of these lines: as the last one that was read, and before others."""
     frame = b"SEND\n" + lines.replace(b"{}", b"p" * padding) + b"\n\nabc\0"
     return [frame, frame + b"\n" + frame, frame + b"SEND\nx:" + b"y" * 2 * BLOCK + b"\n\n\0"]
@@ -57,7 +58,7 @@ def streams(lines: bytes, padding: int) -> list[bytes]:
 @pytest.mark.c_only
 @pytest.mark.parametrize("version", ["1.2", "1.1", "1.0", None])
 @pytest.mark.parametrize("name", LINES)
-def test_backends_agree_wherever_a_line_lies(both: Any, name: str, version: str | None) -> None:
+def test_backends_agree_wherever_a_line_lies(both, name, version):
     c, py = both
     for place in PLACES:
         for data in streams(LINES[name], place):
@@ -67,7 +68,7 @@ def test_backends_agree_wherever_a_line_lies(both: Any, name: str, version: str 
 
 @pytest.mark.c_only
 @pytest.mark.parametrize("most", [*range(5), 31, 32, 33, 63, 64, 65])
-def test_the_limits_of_lines_hold_within_blocks(both: Any, most: int) -> None:
+def test_the_limits_of_lines_hold_within_blocks(both, most):
     """Many lines end in one block, at any limit of their number; a line of any length crosses its limit."""
     c, py = both
     for count in range(max(most - 2, 0), most + 3):
@@ -76,3 +77,142 @@ def test_the_limits_of_lines_hold_within_blocks(both: Any, most: int) -> None:
         for data in (many, long, many + b"\n" * 2 * BLOCK, long + b"\n" * 2 * BLOCK):
             for limits in (Limits(max_headers=most), Limits(max_header_line=most)):
                 assert run(c, [data], limits=limits) == run(py, [data], limits=limits), (count, limits)
+
+
+# ---- small reads ----
+
+SIZES = (1, 2, 3, 4, 5, 7, 16, 64)
+
+USUAL = b"SEND\ndestination:/queue/a\nid:7\n\nhello\0"
+CRLF_COUNTED = b"MESSAGE\r\nid:a\\c1\r\ncontent-length:5\r\n\r\n\0\n\0\n\0\0\r\n"
+SMALL = _scan_py.SMALL
+
+READS = {
+    "text": b"MESSAGE\ndestination:/q\nname:x\n\n" + b"line one\nline two\n" * 3 + b"\0" + USUAL,
+    "counted": b"MESSAGE\nid:a\\c1\ncontent-length:5\n\n\0\n\0\n\0\0\n\n" + USUAL,
+    "no body": b"ACK\nid:1\n\n\0\nACK\nid:2\n\n\0RECEIPT\nreceipt-id:3\n\n\0",
+    "a body that is not allowed": b"ACK\nid:1\n\nx\0",
+    "a body behind the small ones": b"SEND\n\n" + b"b" * (SMALL + 1) + b"\0" + USUAL,
+    "counted, larger": b"SEND\ncontent-length:%d\n\n" % (SMALL + 1) + b"b" * (SMALL + 1) + b"\0" + USUAL,
+    "no NUL behind the body": b"SEND\ncontent-length:3\n\nabcd\0",
+    "two lengths": b"SEND\ncontent-length:3\ncontent-length:4\n\nabc\0" + USUAL,
+    "a length without a body": b"ACK\ncontent-length:1\n\n\0",
+    "CR LF": USUAL.replace(b"\n", b"\r\n") * 2,
+    "CR LF, counted": CRLF_COUNTED * 2,
+    "CR LF, a body with blank lines": b"SEND\r\ncontent-length:6\r\n\r\n\n\n\n\r\n\0\0" + USUAL,
+    "CR LF, a blank line of LF": b"SEND\r\nid:1\r\n\nbody\n\r\nbody\0" + USUAL,
+    "LF, then CR LF": b"SEND\nid:1\r\nname:x\n\r\n\n\n\0" + CRLF_COUNTED,
+    "CR LF, a blank line of two CR": b"SEND\r\nid:1\r\n\r\r\n\0",
+    "CR LF, a length with CR": b"SEND\r\nid:1\r\ncontent-length:1\r\r\n\r\nx\0",
+    "CR LF, two lengths": b"SEND\r\ncontent-length:3\r\ncontent-length:4\r\n\r\nabc\0" + USUAL,
+    "CR LF, an end in the blank line": b"SEND\r\nid:1\r\n\r",
+    "CR in a value": b"SEND\nid:a\rb\nx:y\r\n\n\0" + USUAL,
+    "an unknown command": b"SENT\nid:1\n\n\0",
+    "a bad escape in a name": b"SEND\nid:1\nna\\\\m\\qe:ab\n\n\0",
+    "UTF-8": "SEND\nname:東京\nid:ß\n\nstraße\0".encode() + USUAL,
+    "NUL in a header": b"SEND\nid:1\nna\0me:x\n\n\0",
+    "blank lines between frames": b"\n\n\r\n" + USUAL + b"\n\n\n" + USUAL,
+    "blank lines behind an error": b"SENT\n\n\0\n\n\n" + USUAL,
+    "a blank line with CR": USUAL + b"\n\r\n\n\r\n\r\r\n",
+    "an end in a header": b"SEND\nid:1\nna",
+    "an end in a body": b"SEND\nid:1\n\nna",
+}
+
+
+def pieces(data, size):
+    return [data[at : at + size] for at in range(0, len(data), size)]
+
+
+@pytest.mark.c_only
+@pytest.mark.parametrize("name", READS)
+@pytest.mark.parametrize("version", ["1.2", "1.1", "1.0", None])
+def test_backends_agree_after_each_read(both, version, name):
+    """Answers, and `buffered` after each read: so each event comes with the read that C answers it with."""
+    c, py = both
+    for size in SIZES:
+        chunks = pieces(READS[name], size)
+        for options in ({}, {"lenient": True}, {"heartbeats": True}, {"stream_over": 4}):
+            options = {"version": version, "limits": Limits(max_body=4000), **options}
+            assert run(py, chunks, **options) == run(c, chunks, **options), (size, options)
+
+
+def test_a_frame_keeps_the_version_it_began_with(codec):
+    """`\\r` at the end of a line is data in 1.1, and part of the line's end in 1.2."""
+    parser = codec.Parser("1.1")
+    for octet in pieces(b"SEND\nid:1\nname", 1):
+        assert list(parser.feed(octet)) == []
+    parser.version = "1.2"
+    frames = [frame for octet in pieces(b":x\r\n\n\0SEND\nname:x\r\n\n\0", 1) for frame in parser.feed(octet)]
+    assert [frame.get("name") for frame in frames] == ["x\r", "x"]
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_each_line_is_checked_once(monkeypatch, size):
+    """The work for a head grows with its size, not with the number of reads times its size."""
+    checked = []
+    inner = _scan_py.Lines.read
+
+    def count(self, buf):
+        checked.append(len(buf) - self.line)
+        return inner(self, buf)
+
+    monkeypatch.setattr(_scan_py.Lines, "read", count)
+    headers = b"".join(b"name-%d:some value\n" % i for i in range(200))
+    parser = _codec_py.Parser("1.2")
+    assert [frame for piece in pieces(b"SEND\n" + headers, size) for frame in parser.feed(piece)] == []
+    assert len(headers) - size <= sum(checked) <= 2 * len(headers)  # a line is looked at again when it is complete
+    (frame,) = parser.feed(b"\nhello\0")
+    assert (len(frame.headers.pairs()), frame.body) == (200, b"hello")
+
+
+@pytest.mark.parametrize("data", [b"\n", b"S", b"SE", b"SEND\n"])
+def test_an_error_is_raised_again_by_first_bytes(codec, data):
+    parser = codec.Parser("1.2")
+    for octets in (b"SENT\n\n\0", data) * 2:
+        with pytest.raises(FrameError, match="unknown-command"):
+            list(parser.feed(octets))
+        assert parser.buffered == 0
+
+
+# ---- UTF-8 ----
+
+#: Surrogates, overlong forms, bytes that never occur, and cut characters.
+ILL_FORMED = (
+    *(b"\x80", b"\xbf", b"\xc0\x80", b"\xc1\xbf", b"\xc3", b"\xe0\x80\x80", b"\xe0\x9f\xbf", b"\xe2\x82", b"\xe2"),
+    *(b"\xed\xa0\x80", b"\xed\xbf\xbf", b"\xf0\x80\x80\x80", b"\xf0\x8f\xbf\xbf", b"\xf0\x9f\x98", b"\xf0\x9f"),
+    *(b"\xf0", b"\xf4\x90\x80\x80", b"\xf5\x80\x80\x80", b"\xff", b"\xfe"),
+)
+TAIL = b"\nlast:\\c\n\n" + b"\xff" * 70 + b"\0"  # a body, which need not be UTF-8
+
+
+def check(codec, line):
+    """An ill-formed line is refused at the offset that Python's decoder reports."""
+    wire = b"MESSAGE\nfirst:1\n" + line + TAIL
+    (answer, *_) = answers_of(codec, wire)
+    good = line.decode("utf-8", "ignore").encode() == line
+    if good:
+        assert answer[0] == "frame", line
+    else:
+        with pytest.raises(UnicodeDecodeError) as caught:
+            line.decode()
+        assert answer == ("error", "invalid-utf8", wire.index(line) + caught.value.start, None), line
+    return good
+
+
+@pytest.mark.req("S12-UTF-01")
+@pytest.mark.parametrize("bad", ILL_FORMED)
+def test_ill_formed_at_every_place(codec, bad):
+    for before in range(70):
+        for size, character in enumerate("x\xe9\u6771", 1):
+            line = b"name:" + (character * (before // size) + "x" * (before % size)).encode() + bad
+            assert not check(codec, line)
+            assert not check(codec, line + b"y")
+
+
+@pytest.mark.req("S12-UTF-01")
+@pytest.mark.parametrize("place", [3, 17, 49])
+def test_leads_with_second_bytes_around_each_border(codec, place):
+    leads = b"\x7f\x80\xbf\xc0\xc1\xc2\xdf\xe0\xe1\xec\xed\xee\xef\xf0\xf1\xf3\xf4\xf5\xf7\xf8\xff"
+    seconds = b"\x7f\x80\x8f\x90\x9f\xa0\xbf\xc0\xf4"
+    for lead, second, more in itertools.product(leads, seconds, (b"", b"\x80", b"\x80\x80")):
+        check(codec, b"name:" + b"x" * place + bytes((lead, second)) + more)

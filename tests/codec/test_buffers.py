@@ -17,58 +17,36 @@ STREAMS = {
 }
 
 
-def write(parser, data):
-    """Fill what is lent, as far as it goes; returns how many octets were taken."""
-    view = parser.get_buffer(len(data))
-    count = min(len(view), len(data))
-    view[:count] = data[:count]
-    parser.buffer_updated(count)
-    return count
-
-
-@pytest.mark.parametrize("size", [1, 7, 1000, 65536, 10**6])
+@pytest.mark.parametrize("size", [1000, 65536, 10**6])
 @pytest.mark.parametrize("stream_over", [None, 100])
 @pytest.mark.parametrize("name", STREAMS)
 def test_the_same_as_feed(codec, name, size, stream_over):
-    stream = STREAMS[name] if size > 1 else STREAMS["small"]
+    stream = STREAMS[name]
     pieces = [stream[at : at + size] for at in range(0, len(stream), size)]
-    options = {"stream_over": stream_over}
-    wanted = answers_of(codec, stream, **options)
-    assert wanted[-1][0] in ("frame", "end")
-    assert answers_of(codec, pieces, way="buffer", **options) == wanted
+    wanted = answers_of(codec, stream, stream_over=stream_over)
+    assert answers_of(codec, pieces, way="buffer", stream_over=stream_over) == wanted
 
 
 @pytest.mark.parametrize("hint", [-1, 0, 1, 100, 65536, 10**9, -(10**9)])
 def test_room(codec, hint):
     parser = codec.Parser("1.2")
     view = parser.get_buffer(hint)
-    assert isinstance(view, memoryview)
-    assert not view.readonly
-    assert (view.itemsize, view.ndim, view.contiguous) == (1, 1, True)
-    assert len(view) >= max(1, min(hint, 65536))
-    assert len(view) < 10**6
+    assert (type(view), view.readonly, view.itemsize, view.ndim, view.contiguous) == (memoryview, False, 1, 1, True)
+    assert max(1, min(hint, 65536)) <= len(view) < 10**6
     assert parser.get_buffer() is not None
 
 
-@pytest.mark.parametrize("count", [-1, -(2**70), 2**40, 2**70])
-def test_counts_out_of_range(codec, count):
+@pytest.mark.parametrize("count", [-1, -(2**70), 2**40, 2**70, 10**6, "1", 1.0, None])
+def test_counts_out_of_range_or_no_numbers(codec, count):
     parser = codec.Parser("1.2")
     view = parser.get_buffer(10)
-    for wrong in (count, len(view) + 1):
-        with pytest.raises((ValueError, OverflowError)):
+    for wrong in (count, len(view) + 1) if isinstance(count, int) else (count,):
+        with pytest.raises((ValueError, OverflowError) if isinstance(count, int) else TypeError):
             parser.buffer_updated(wrong)
     view[:2] = b"SE"
     assert parser.buffered == 0
     parser.buffer_updated(2)
     assert parser.buffered == 2
-
-
-@pytest.mark.parametrize("count", ["1", 1.0, None])
-def test_counts_that_are_no_numbers(codec, count):
-    parser = codec.Parser("1.2")
-    parser.get_buffer(10)
-    with pytest.raises(TypeError):
-        parser.buffer_updated(count)
 
 
 def test_a_count_that_feeds(codec):
@@ -90,7 +68,8 @@ def test_without_a_buffer(codec):
     parser = codec.Parser("1.2")
     with pytest.raises(RuntimeError):
         parser.buffer_updated(0)
-    write(parser, b"SE")
+    parser.get_buffer(2)[:2] = b"SE"
+    parser.buffer_updated(2)
     with pytest.raises(RuntimeError):
         parser.buffer_updated(1)
     assert parser.buffered == 2
@@ -114,14 +93,10 @@ def test_feed_into_a_body_makes_the_buffer_void(codec, head):
 @pytest.mark.parametrize(
     "before",
     [
-        b"\n",
-        b"SEND\n\na\0",
-        b"SEND\n\na\0SEND\n",
-        b"SEND\n\na",
-        b"SEND\n\n" + b"x" * 5000 + b"\0",
-        b"SEND\n\n" + b"x" * 5000,
-    ]
-    + [b"SEND\ncontent-length:9\n\n" + b"x" * count for count in (0, 1, 8)],
+        *(b"\n", b"SEND\n\na\0", b"SEND\n\na\0SEND\n", b"SEND\n\na"),
+        *(b"SEND\n\n" + b"x" * 5000 + end for end in (b"\0", b"")),
+        *(b"SEND\ncontent-length:9\n\n" + b"x" * count for count in (0, 1, 8)),
+    ],
 )
 @pytest.mark.parametrize("begun", [0, 7])
 def test_iterating_while_a_buffer_is_lent(codec, before, hint, begun):
@@ -148,16 +123,13 @@ def test_views_that_are_kept(codec, name):
     """Old views stay readable and writable, and reach no frame but one that was read in place."""
     stream = STREAMS[name]
     parser = codec.Parser("1.2")
-    views, frames = [], []
-    at = 0
+    views, frames, at = [], [], 0
     while at < len(stream):
-        view = parser.get_buffer(5000)
-        count = min(len(view), 5000, len(stream) - at)
-        view[:count] = stream[at : at + count]
-        frames += parser.buffer_updated(count)
-        views.append(view)
-        at += count
-    wanted = answers_of(codec, stream)
+        views.append(parser.get_buffer(5000))
+        piece = stream[at:][: min(len(views[-1]), 5000)]
+        views[-1][: len(piece)] = piece
+        frames += parser.buffer_updated(len(piece))
+        at += len(piece)
     for view in views:
         view[:] = b"\xaa" * len(view)
         assert view[-1] == 0xAA
@@ -167,7 +139,7 @@ def test_views_that_are_kept(codec, name):
         view[0] = 1
         assert view[0] == 1
     if name != "counted":
-        assert [answer_of(frame) for frame in frames] == wanted
+        assert [answer_of(frame) for frame in frames] == answers_of(codec, stream)
 
 
 def test_an_older_view_reaches_no_other_parser(codec):

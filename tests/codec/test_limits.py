@@ -1,9 +1,8 @@
 """Each limit, at it and one past it, in every cut: kind, offset and the name of the limit."""
 
 import pytest
-from codec.lockstep import answers_of, same_in_every_cut
+from codec.lockstep import answers_of, run, same_in_every_cut
 
-from stompcodec.errors import FrameError
 from stompcodec.spec import Limits
 
 pytestmark = pytest.mark.req("S12-LIM-05", "S11-LIM-05")
@@ -17,7 +16,8 @@ def passed(offset, limit):
     return ("error", "limit-exceeded", offset, limit)
 
 
-# ---- lines ----
+def nul(offset):
+    return ("error", "unexpected-nul", offset, None)
 
 
 @crlf_versions
@@ -43,45 +43,6 @@ def test_header_lines(codec, version, eol, limit):
 
 
 @all_versions
-def test_the_limit_is_noticed_without_a_line_end(codec, version):
-    """As soon as one octet is too many, whatever follows."""
-    limits = Limits(max_command_line=3)
-    assert answers_of(codec, b"SEN", version=version, limits=limits) == [("error", "truncated", 3, None)]
-    assert answers_of(codec, b"SEND", version=version, limits=limits) == [passed(3, "max_command_line")]
-
-
-@pytest.mark.parametrize(
-    ("data", "answer"),
-    [
-        (b"SEN\0", ("error", "unexpected-nul", 3, None)),
-        (b"SEND\0", ("error", "unexpected-nul", 4, None)),
-        (b"SENDX\0", passed(4, "max_command_line")),
-        (b"SEND\r\0", passed(4, "max_command_line")),
-    ],
-)
-def test_nul_or_limit_whatever_is_met_first(codec, data, answer):
-    assert same_in_every_cut(codec, data, limits=Limits(max_command_line=4)) == [answer]
-
-
-def test_spaces_of_a_legacy_gap_line_count(codec):
-    options = {"version": "legacy", "limits": Limits(max_command_line=4)}
-    for eol in (b"\n", b"\r\n"):
-        assert same_in_every_cut(codec, b"    " + eol + b"ACK\n\n\0", **options) == [("frame", "ACK", [], b"")]
-    assert same_in_every_cut(codec, b"     \nACK\n\n\0", **options) == [passed(4, "max_command_line")]
-
-
-@all_versions
-@pytest.mark.parametrize("line", [b"no colon here", b":no name", b"bad\xffutf8:", b"a:\\q\\", b"content-length:x"])
-def test_the_limit_comes_before_what_the_line_says(codec, version, line):
-    data = b"SEND\n" + line + b"\n\n\0"
-    answers = same_in_every_cut(codec, data, version=version, limits=Limits(max_header_line=len(line) - 1))
-    assert answers == [passed(5 + len(line) - 1, "max_header_line")]
-
-
-# ---- number of headers ----
-
-
-@all_versions
 @pytest.mark.parametrize("limit", [0, 1, 2, 31, 32, 33])
 def test_headers_at_and_past_the_limit(codec, version, limit):
     limits = Limits(max_headers=limit)
@@ -90,50 +51,102 @@ def test_headers_at_and_past_the_limit(codec, version, limit):
     assert at == [("frame", "SEND", [("a", "b")] * limit, b"")]
     blank = () if version == "legacy" else (b" \n", b"\r\r\n")
     for line in (b"a:b\n\n\0", b"x", b"a\0", b" x", *blank):
-        chunkings = ([head + line], [head, line], [head + line[:1], line[1:]], [head[:-1], b"\n" + line])
-        for chunks in chunkings:
+        for chunks in ([head + line], [head, line], [head + line[:1], line[1:]], [head[:-1], b"\n" + line]):
             got = answers_of(codec, chunks, version=version, limits=limits)
             assert got == [passed(len(head), "max_headers")], (line, chunks)
-
-
-def test_lines_that_are_skipped_count(codec):
-    limits = Limits(max_headers=2)
-    good = same_in_every_cut(codec, b"SEND\nno colon\na:b\n\n\0", limits=limits, lenient=True)
-    assert good == [("frame", "SEND", [("a", "b")], b"")]
-    bad = same_in_every_cut(codec, b"SEND\nno colon\n:\na:b\n\n\0", limits=limits, lenient=True)
-    assert bad == [passed(16, "max_headers")]
-
-
-# ---- bodies ----
 
 
 @all_versions
 @pytest.mark.parametrize("limit", [0, 1, 2, 64, 100])
 def test_bodies(codec, version, limit):
     options = {"version": version, "limits": Limits(max_body=limit)}
-    head, length = b"SEND\ncontent-length:%d\n\n", ("content-length", str(limit))
-    at = same_in_every_cut(codec, head % limit + b"\0" * limit + b"\0", **options)
-    assert at == [("frame", "SEND", [length], b"\0" * limit)]
-    assert same_in_every_cut(codec, head % (limit + 1) + b"x", **options) == [passed(20, "max_body")]
-    at = same_in_every_cut(codec, b"SEND\n\n" + b"x" * limit + b"\0", **options)
-    assert at == [("frame", "SEND", [], b"x" * limit)]
-    past = same_in_every_cut(codec, b"SEND\n\n" + b"x" * (limit + 1) + b"\0", **options)
-    assert past == [passed(6 + limit, "max_body")]
+    counted, length = b"SEND\ncontent-length:%d\n\n", ("content-length", str(limit))
+    for data, answer in (
+        (counted % limit + b"\0" * limit + b"\0", ("frame", "SEND", [length], b"\0" * limit)),
+        (counted % (limit + 1) + b"x", passed(20, "max_body")),
+        (b"SEND\n\n" + b"x" * limit + b"\0", ("frame", "SEND", [], b"x" * limit)),
+        (b"SEND\n\n" + b"x" * (limit + 1) + b"\0", passed(6 + limit, "max_body")),
+    ):
+        assert same_in_every_cut(codec, data, **options) == [answer]
 
 
 @pytest.mark.parametrize("stream_over", [0, 1, 9, 10, 11])
 def test_streamed_bodies_are_limited_too(codec, stream_over):
     options = {"limits": Limits(max_body=10), "stream_over": stream_over}
-    at = same_in_every_cut(codec, b"SEND\n\n" + b"x" * 10 + b"\0", **options)
+    begun = [("frame", "SEND", [], None), ("piece", b"x" * 10)] if stream_over < 10 else []
+    at = [*begun, ("end",)] if begun else [("frame", "SEND", [], b"x" * 10)]
+    assert same_in_every_cut(codec, b"SEND\n\n" + b"x" * 10 + b"\0", **options) == at
     past = same_in_every_cut(codec, b"SEND\n\n" + b"x" * 11 + b"\0", **options)
-    if stream_over < 10:
-        assert at == [("frame", "SEND", [], None), ("piece", b"x" * 10), ("end",)]
-        assert past == [("frame", "SEND", [], None), ("piece", b"x" * 10), passed(16, "max_body")]
-    else:
-        assert at == [("frame", "SEND", [], b"x" * 10)]
-        assert past == [passed(16, "max_body")]
+    assert past == [*begun, passed(16, "max_body")]
     counted = same_in_every_cut(codec, b"SEND\ncontent-length:11\n\n" + b"x" * 11 + b"\0", **options)
     assert counted == [passed(20, "max_body")]
+
+
+# ---- which comes first ----
+
+
+@all_versions
+@pytest.mark.parametrize(
+    ("limits", "data", "answer"),
+    [
+        # The limit is noticed without a line end: as soon as one octet is too many, whatever follows.
+        ({"max_command_line": 3}, b"SEN", ("error", "truncated", 3, None)),
+        ({"max_command_line": 3}, b"SEND", passed(3, "max_command_line")),
+        ({"max_command_line": 4}, b"SEN\0", nul(3)),
+        ({"max_command_line": 4}, b"SEND\0", nul(4)),
+        ({"max_command_line": 4}, b"SENDX\0", passed(4, "max_command_line")),
+        ({"max_headers": 1}, b"SEND\na:b\n\0", nul(9)),
+        # It comes before what the line says.
+        *[
+            ({"max_header_line": len(line) - 1}, b"SEND\n" + line + b"\n\n\0", passed(4 + len(line), "max_header_line"))
+            for line in (b"no colon here", b":no name", b"bad\xffutf8:", b"a:\\q\\", b"content-length:x")
+        ],
+    ],
+)
+def test_which_comes_first(codec, version, limits, data, answer):
+    assert same_in_every_cut(codec, data, version=version, limits=Limits(**limits)) == [answer]
+
+
+@pytest.mark.parametrize(
+    ("limits", "options", "data", "answer"),
+    [
+        ({"max_command_line": 4}, {}, b"SEND\r\0", passed(4, "max_command_line")),
+        # Spaces of a line between frames count, and header lines that are skipped.
+        ({"max_command_line": 4}, {"version": "legacy"}, b"    \nACK\n\n\0", ("frame", "ACK", [], b"")),
+        ({"max_command_line": 4}, {"version": "legacy"}, b"    \r\nACK\n\n\0", ("frame", "ACK", [], b"")),
+        ({"max_command_line": 4}, {"version": "legacy"}, b"     \nACK\n\n\0", passed(4, "max_command_line")),
+        ({"max_headers": 2}, {"lenient": True}, b"SEND\nx\na:b\n\n\0", ("frame", "SEND", [("a", "b")], b"")),
+        ({"max_headers": 2}, {"lenient": True}, b"SEND\nx\n:\na:b\n\n\0", passed(9, "max_headers")),
+        # Without headers their size has no bound, so the limit may be larger than a size_t.
+        ({"max_headers": 0, "max_header_line": 2**70}, {}, b"ACK\n\n\0", ("frame", "ACK", [], b"")),
+        ({"max_headers": 0, "max_header_line": 2**70}, {}, b"ACK\na:b\n", passed(4, "max_headers")),
+    ],
+)
+def test_what_counts(codec, limits, options, data, answer):
+    assert same_in_every_cut(codec, data, limits=Limits(**limits), **options) == [answer]
+
+
+@pytest.mark.req("LEG-FRM-01", "LEG-FRM-03")
+@pytest.mark.parametrize("blank", [b"", b" ", b"\r", b"\r\r", b"    ", b"   \r\r", b"     \r", b" \r \r "])
+@pytest.mark.parametrize("count", [0, 2])
+def test_a_blank_line_of_spaces_is_no_header(codec, blank, count):
+    """In the legacy dialect a blank line may hold spaces and CRs, behind the last header that the limit allows, too.
+
+    Anything else in it makes it a header too many, as does a blank line that is too long.
+    """
+    stream = b"send\n" + b"".join(b"x: %d\n" % number for number in range(count)) + blank
+    at, limits = len(stream) - len(blank), Limits(max_header_line=5, max_headers=count)
+    long = passed(at + 5, "max_header_line")
+    for more, answer in (
+        (b"\nhi\0", ("frame", "SEND", [("x", str(number)) for number in range(count)], b"hi")),
+        (b"y\n\0", passed(at, "max_headers")),
+        (b"      \n", long),
+        (b"\0", long if len(blank) > 5 else nul(len(stream))),
+    ):
+        assert same_in_every_cut(codec, stream + more, version="legacy", limits=limits) == [answer]
+
+
+# ---- numbers ----
 
 
 @pytest.mark.parametrize("digits", ["9" * 18, "9" * 19, "18446744073709551616", "18446744073709551617", "9" * 5000])
@@ -142,85 +155,32 @@ def test_numbers_of_any_length(codec, digits):
     data = f"SEND\ncontent-length:{digits}\n\n".encode()
     for limits in (None, Limits(max_body=2**62 if len(digits) > 18 else 10**17)):
         assert answers_of(codec, data, limits=limits) == [passed(20, "max_body")]
-    zeros = f"SEND\ncontent-length:{'0' * len(digits)}3\n\nabc\0".encode()
-    assert answers_of(codec, zeros) == [("frame", "SEND", [("content-length", "0" * len(digits) + "3")], b"abc")]
+    zeros = "0" * len(digits) + "3"
+    frame = ("frame", "SEND", [("content-length", zeros)], b"abc")
+    assert answers_of(codec, f"SEND\ncontent-length:{zeros}\n\nabc\0".encode()) == [frame]
 
 
 @pytest.mark.parametrize("length", [2**32, 2**32 + 3, 2**62])
-def test_a_length_that_32_bits_cannot_hold(codec, length):
+@pytest.mark.parametrize("way", ["feed", "buffer"])
+def test_a_length_that_32_bits_cannot_hold(codec, length, way):
     """The frame is not complete after the rest that 32 bits leave of its length, and it is not streamed."""
-    head = b"SEND\ncontent-length:%d\n\n" % length
+    head, options = b"SEND\ncontent-length:%d\n\n" % length, {"limits": Limits(max_body=2**62), "way": way}
     for pieces in ([head + b"abc\0"], [head, b"abc\0"], [head, b"abc", b"\0", b"ACK\n\n\0"]):
-        for way in ("feed", "buffer"):
-            parser = codec.Parser("1.2", limits=Limits(max_body=2**62))
-            for piece in pieces:
-                if way == "feed":
-                    assert list(parser.feed(piece)) == []
-                    continue
-                with memoryview(parser.get_buffer(100)) as view:
-                    view[: len(piece)] = piece
-                assert list(parser.buffer_updated(len(piece))) == []
-            assert parser.buffered == len(b"".join(pieces))
-            with pytest.raises(FrameError, match="truncated"):
-                parser.close()
-
-
-# ---- Limits ----
+        size = len(b"".join(pieces))
+        answers, buffered = run(codec, pieces, **options)
+        assert (answers, buffered[len(pieces) - 1]) == ([("error", "truncated", size, None)], size)
 
 
 @pytest.mark.parametrize("name", Limits._fields)
-def test_limits_are_checked(codec, name):
-    for wrong in (-1, -(2**70)):
-        with pytest.raises(ValueError, match=name):
-            codec.Parser("1.2", limits=Limits(**{name: wrong}))
-    for wrong in (1.5, "1", None, True):
-        with pytest.raises(TypeError, match=name):
+@pytest.mark.parametrize(("error", "values"), [(ValueError, [-1, -(2**70)]), (TypeError, [1.5, "1", None, True])])
+def test_limits_are_checked(codec, name, error, values):
+    for wrong in values:
+        with pytest.raises(error, match=name):
             codec.Parser("1.2", limits=Limits(**{name: wrong}))
 
 
 def test_limits_that_offsets_cannot_hold(codec):
-    with pytest.raises(ValueError, match="4 GiB"):
-        codec.Parser(limits=Limits(max_headers=10**6))
-    with pytest.raises(ValueError, match=r"2\*\*62"):
-        codec.Parser(limits=Limits(max_body=2**62 + 1))
     codec.Parser(limits=Limits(max_body=2**62))
-
-
-def test_a_line_of_any_length_where_no_header_is_allowed(codec):
-    """Without headers their size has no bound, so the limit may be larger than a size_t."""
-    limits = Limits(max_headers=0, max_header_line=2**70)
-    assert answers_of(codec, b"ACK\n\n\0", limits=limits) == [("frame", "ACK", [], b"")]
-    assert answers_of(codec, b"ACK\na:b\n", limits=limits) == [passed(4, "max_headers")]
-
-
-@pytest.mark.req("LEG-FRM-01", "LEG-FRM-03")
-@pytest.mark.parametrize("blank", [b"", b" ", b"\r", b"\r\r", b"    ", b"   \r\r", b"     \r", b" \r \r "])
-@pytest.mark.parametrize("count", [0, 2])
-def test_a_blank_line_of_spaces_is_no_header(codec, blank, count):
-    """In the legacy dialect a blank line may hold spaces and CRs, behind the last header that the limit allows, too."""
-    limits = Limits(max_header_line=5, max_headers=count)
-    headers = [("x", str(number)) for number in range(count)]
-    stream = b"send\n" + b"".join(b"x: %b\n" % value.encode() for _, value in headers) + blank
-    frame = ("frame", "SEND", headers, b"hi")
-    assert same_in_every_cut(codec, stream + b"\nhi\0", version="legacy", limits=limits) == [frame]
-    # Anything else in it makes it a header too many, as does a blank line that is too long.
-    at = len(stream) - len(blank)
-    wanted = [("error", "limit-exceeded", at, "max_headers")]
-    assert same_in_every_cut(codec, stream + b"y\n\0", version="legacy", limits=limits) == wanted
-    wanted = [("error", "limit-exceeded", at + 5, "max_header_line")]
-    assert same_in_every_cut(codec, stream + b"      \n", version="legacy", limits=limits) == wanted
-    too_long = len(blank) > 5
-    wanted = [
-        ("error", "limit-exceeded", at + 5, "max_header_line")
-        if too_long
-        else ("error", "unexpected-nul", len(stream), None)
-    ]
-    assert same_in_every_cut(codec, stream + b"\0", version="legacy", limits=limits) == wanted
-
-
-@all_versions
-def test_nul_instead_of_one_header_more(codec, version):
-    data = b"SEND\na:b\n\0"
-    assert same_in_every_cut(codec, data, version=version, limits=Limits(max_headers=1)) == [
-        ("error", "unexpected-nul", 9, None)
-    ]
+    for said, limits in (("4 GiB", {"max_headers": 10**6}), (r"2\*\*62", {"max_body": 2**62 + 1})):
+        with pytest.raises(ValueError, match=said):
+            codec.Parser(limits=Limits(**limits))

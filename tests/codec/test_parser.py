@@ -1,4 +1,4 @@
-"""How a Parser behaves: iteration, errors that stay, versions, input of all kinds."""
+"""How a Parser behaves: iteration, errors that stay and what was not read then, versions, input of all kinds."""
 
 import array
 import copy
@@ -7,12 +7,16 @@ from collections.abc import Iterator
 from itertools import chain, islice
 
 import pytest
-from codec.lockstep import answers_of, same_in_every_cut
-from codec.samples import SEND
+from codec import strategies as some
+from codec.lockstep import WAYS, answers_of, each_cut, same_in_every_cut
+from hypothesis import given
+from hypothesis import strategies as st
 
+from stompcodec import frame
 from stompcodec.errors import FrameError, StompError
-from stompcodec.frame import END_OF_BODY, HEARTBEAT
 from stompcodec.spec import Limits
+
+SEND = b"SEND\ndestination:/queue/a\n\nhello\0"
 
 
 def bodies(parser):
@@ -36,25 +40,17 @@ def test_feed_gives_the_parser_itself(codec):
 
 def test_frames_that_were_not_asked_for_stay(codec):
     parser = codec.Parser("1.2")
-    parser.feed(SEND * 2)
-    assert next(parser).body == b"hello"
-    parser.feed(SEND[:10])
-    assert parser.buffered == len(SEND) + 10
-    assert bodies(parser) == [b"hello"]
-    assert parser.buffered == 10
-    assert bodies(parser.feed(SEND[10:])) == [b"hello"]
-    assert parser.buffered == 0
+    assert next(parser.feed(SEND * 2)).body == b"hello"
+    assert parser.feed(SEND[:10]).buffered == len(SEND) + 10
+    assert (bodies(parser), parser.buffered) == ([b"hello"], 10)
+    assert (bodies(parser.feed(SEND[10:])), parser.buffered) == ([b"hello"], 0)
 
 
-def test_marks_show_what_they_are(codec):
-    assert repr(HEARTBEAT) == "stompcodec.HEARTBEAT"
-    assert repr(END_OF_BODY) == "stompcodec.END_OF_BODY"
-    assert codec.HEARTBEAT is HEARTBEAT
-    assert codec.END_OF_BODY is END_OF_BODY
-    for mark in (HEARTBEAT, END_OF_BODY):
-        assert pickle.loads(pickle.dumps(mark)) is mark
-        assert copy.deepcopy(mark) is mark
-        assert mark
+@pytest.mark.parametrize("name", ["HEARTBEAT", "END_OF_BODY"])
+def test_marks_show_what_they_are(codec, name):
+    mark = getattr(codec, name)
+    assert mark is getattr(frame, name) is pickle.loads(pickle.dumps(mark)) is copy.deepcopy(mark)
+    assert (repr(mark), bool(mark)) == (f"stompcodec.{name}", True)
 
 
 # ---- errors ----
@@ -88,8 +84,8 @@ def test_frame_error_says_what_where_and_what_to_do(codec, before):
     with pytest.raises(FrameError) as raised:
         list(codec.Parser("1.2").feed(before + b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"))
     error = raised.value
-    assert isinstance(error, StompError)
-    assert isinstance(error, ValueError)
+    assert issubclass(FrameError, StompError)
+    assert issubclass(FrameError, ValueError)
     assert (error.kind, error.offset, error.limit) == ("unknown-command", len(before), None)
     assert error.near == b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"[:24]
     for words in ("unknown-command", f"octet {len(before)}", "GET / HTTP/1.1", "version"):
@@ -101,13 +97,9 @@ def test_frame_error_says_what_where_and_what_to_do(codec, before):
 @pytest.mark.parametrize(
     "stream",
     [
-        b"CONNECT\nlogin:a\npasscode:hunter2\nbroken\n",
-        b"CONNECT\nlogin:hunter2\nbroken\n",
-        b"STOMP\nlogin:hunter2\nbroken\n",
-        b"SEND\nauth-token:hunter2\nbroken\n",
-        b"SEND\nbroken hunter2 password\n",
-        b"SEND\npassword:x\n\nhunter2" + b"x" * 5,
-        b"connect\npasscode:hunter2\n",
+        *(b"CONNECT\nlogin:a\npasscode:hunter2\nbroken\n", b"CONNECT\nlogin:hunter2\nbroken\n"),
+        *(b"STOMP\nlogin:hunter2\nbroken\n", b"connect\npasscode:hunter2\n", b"SEND\nauth-token:hunter2\nbroken\n"),
+        *(b"SEND\nbroken hunter2 password\n", b"SEND\npassword:x\n\nhunter2" + b"x" * 5),
     ],
 )
 def test_errors_show_no_secret(codec, stream):
@@ -118,37 +110,6 @@ def test_errors_show_no_secret(codec, stream):
             list(chain.from_iterable(map(parser.feed, pieces)))
         assert "hunter" not in str(raised.value)
         assert "hunter" not in repr(raised.value)
-
-
-# ---- the end of the stream ----
-
-
-@pytest.mark.parametrize(
-    "stream",
-    [
-        b"\r",
-        b"S",
-        b"SEND\n",
-        b"SEND\n\n",
-        b"SEND\n\nabc",
-        b"SEND\ncontent-length:3\n\nabc",
-        SEND + b"ACK",
-        b"SEND\n\n\0\n\r",
-    ],
-)
-@pytest.mark.parametrize("stream_over", [None, 0])
-def test_close(codec, stream, stream_over):
-    parser = codec.Parser("1.2", stream_over=stream_over)
-    list(parser.feed(stream))
-    for _ in range(2):
-        with pytest.raises(FrameError) as raised:
-            parser.close()
-        assert (raised.value.kind, raised.value.offset) == ("truncated", len(stream))
-
-
-def test_spaces_in_a_legacy_gap_are_no_end(codec):
-    assert answers_of(codec, b"  ", version="legacy") == [("error", "truncated", 2, None)]
-    assert answers_of(codec, b" \r\n", version="legacy") == []
 
 
 # ---- the version ----
@@ -211,26 +172,26 @@ def test_parser_is_final_and_closed(codec):
     with pytest.raises(TypeError):
         type("Sub", (codec.Parser,), {})
     parser = codec.Parser("1.2")
-    with pytest.raises(AttributeError):
-        parser.anything = 1
-    with pytest.raises(AttributeError):
-        parser.buffered = 1
+    for name in ("anything", "buffered"):
+        with pytest.raises(AttributeError):
+            setattr(parser, name, 1)
     assert not hasattr(parser, "__dict__")
     for copied in (copy.copy, pickle.dumps):
         with pytest.raises(TypeError):
             copied(parser)
 
 
-def test_further_commands(codec):
-    stream = "RECEIVE\n\n\0été\na:b\n\n\0".encode()
-    commands = (name for name in ["RECEIVE", "été"])
-    got = same_in_every_cut(codec, stream, commands=list(commands))
-    assert got == [("frame", "RECEIVE", [], b""), ("frame", "été", [("a", "b")], b"")]
-    assert answers_of(codec, b"RECEIVE\n\nx\0", commands=["RECEIVE"]) == [("error", "body-not-allowed", 9, None)]
-    assert answers_of(codec, b"receive\n\n\0", commands=["RECEIVE"], version="legacy") == [
-        ("frame", "RECEIVE", [], b"")
-    ]
-    assert answers_of(codec, b"RECEIVX\n\n\0", commands=["RECEIVE"]) == [("error", "unknown-command", 0, None)]
+@pytest.mark.parametrize(
+    ("wire", "version", "answer"),
+    [
+        ("été\na:b\n\n\0", "1.2", ("frame", "été", [("a", "b")], b"")),
+        ("RECEIVE\n\nx\0", "1.2", ("error", "body-not-allowed", 9, None)),
+        ("receive\n\n\0", "legacy", ("frame", "RECEIVE", [], b"")),
+        ("RECEIVX\n\n\0", "1.2", ("error", "unknown-command", 0, None)),
+    ],
+)
+def test_further_commands(codec, wire, version, answer):
+    assert same_in_every_cut(codec, wire.encode(), version=version, commands=["RECEIVE", "été"]) == [answer]
 
 
 @pytest.mark.parametrize("head", [b"SEND\n\n", b"SEND\ncontent-length:30000\n\n"], ids=["open", "counted"])
@@ -247,3 +208,107 @@ def test_a_large_chunk_that_ends_a_body(codec, head, first, behind, wrong):
     list(parser.feed(data[:at]))
     parser.feed(data[at:])
     assert parser.buffered == len(data)
+
+
+# ---- what was not read because of a malformed frame ----
+
+GOOD = b"MESSAGE\nmessage-id:1\n\nhello\0\n"
+#: A stream, the bytes of the failed frame's head, and what follows: from the fault's frame or body on.
+BAD = [
+    (b"MESSAGE\nsubscription:s1\nnew\nline:v\n\nbody\0\n", 24),
+    (b"in text\0\nMESSAGE\n\n\0", 7),
+    (b"MESSAGE\r\nsubscription:s1\r\na:\\q\r\n\r\nbody\0", 28),
+    (b"MESSAGE\ncontent-length:9\n\nshort\0\n", None),  # its end is in the next frame, whose bytes follow
+    (b"MESSAGE\nsubscription:s1\ncontent-length:2\n\nlong\0\n", 2),
+    (b"RECEIPT\nreceipt-id:1\n\nbody\0", 0),
+    (b"MESSAGE\nsubscription:s1\n\n" + b"x" * 40 + b"\0", 32),
+    (b"MESSAGE\ncontent-length:99999\n\n", 23),
+    (b"\0\n", 0),
+]
+
+
+def follow(codec, chunks, way="feed", **options):
+    """What a parser that is fed these chunks has `failed`, how many bytes it was fed, its error, and the bytes that it
+    gave as pieces of the last body."""
+    parser, fed, pieces = codec.Parser("1.2", **options), 0, b""
+    for chunk in chunks:
+        fed += len(chunk)
+        try:
+            for item in WAYS[way](parser, chunk):
+                assert parser.failed is None
+                pieces = pieces + item if type(item) is bytes else pieces if item is frame.END_OF_BODY else b""
+        except FrameError as error:
+            return parser.failed, fed, error, pieces
+    return parser.failed, fed, None, pieces
+
+
+def shown(failed):
+    frame, octets, at = failed
+    return frame and (frame.command, frame.headers.pairs(), frame.body), octets, at
+
+
+@pytest.mark.parametrize(("data", "at"), BAD)
+@pytest.mark.parametrize("way", WAYS)
+def test_failed_has_the_frame_and_all_bytes_behind_it(codec, data, at, way):
+    stream = GOOD + data + GOOD
+    for chunks in each_cut(stream):
+        failed, fed, error, _ = follow(codec, chunks, way, limits=Limits(max_body=32))
+        frame, octets, here = failed
+        assert error.offset is not None
+        assert octets[here:] == stream[error.offset : fed]
+        assert at in (None, here)
+        assert octets == stream[len(GOOD) if frame is None else error.offset - here : fed]
+        if frame is not None:
+            assert frame.body is None
+            assert stream[len(GOOD) :].startswith(frame.command.encode())
+
+
+def test_failed_is_none_without_a_malformed_frame_and_stays_until_the_next_feed(codec):
+    parser, broken = codec.Parser("1.2"), b"MESSAGE\nbroken\n\n\0" + GOOD
+    assert (parser.failed, len(list(parser.feed(GOOD)))) == (None, 1)
+    for data, failed in ((broken, (None, broken, 8)), (None, (None, broken, 8)), (GOOD, None)):
+        with pytest.raises(FrameError):
+            list(parser if data is None else parser.feed(data))
+        assert parser.failed == failed  # nothing is held for ever
+    parser = codec.Parser("1.2")
+    assert list(parser.feed(GOOD[:12])) == []
+    with pytest.raises(FrameError, match="truncated"):
+        parser.close()
+    assert parser.failed is None
+
+
+def test_failed_has_no_pieces_that_were_handed_out(codec):
+    head = b"MESSAGE\nsubscription:s1\ncontent-length:100\n\n"
+    for chunks in each_cut(head + b"x" * 104 + b"\0" + GOOD):
+        failed, _, error, pieces = follow(codec, chunks, stream_over=10)
+        assert error.kind == "missing-null"
+        assert pieces == b"x" * 100
+        assert failed[0].headers["subscription"] == "s1"
+        assert failed[1].startswith(b"xxxx"[: len(failed[1])])
+        assert failed[2] == 0
+
+
+@pytest.mark.c_only
+@given(data=st.data(), wire=some.wires, lenient=st.booleans(), limits=some.limits)
+def test_backends_agree_on_failed(both, data, wire, lenient, limits):
+    c, py = both
+    chunks = data.draw(some.cut(wire))
+    version, over = data.draw(some.versions), data.draw(st.sampled_from([None, 0, 3, 60]))
+    parsers = [each.Parser(version, stream_over=over, lenient=lenient, limits=limits) for each in (c, py)]
+    fed, lazy = 0, data.draw(st.booleans())  # whether frames are iterated when all has come
+    for number, chunk in enumerate(chunks, 1):
+        errors = []
+        for parser in parsers:
+            try:
+                frames = parser.feed(chunk)
+                list(() if lazy and number < len(chunks) else frames)
+            except FrameError as error:
+                errors.append(error)
+        fed += len(chunk)
+        if errors:
+            one, other = (shown(parser.failed) for parser in parsers)
+            assert one == other
+            _, octets, at = one
+            assert octets[at:] == wire[errors[0].offset : fed]
+            return
+        assert [parser.failed for parser in parsers] == [None, None]

@@ -54,20 +54,16 @@ class Lockstep(RuleBasedStateMachine):
         data, self.rest = self.rest[:size], self.rest[size:]
         return data
 
-    @rule(size=sizes)
-    def feed(self, size):
-        data = self.take(size)
-        self.void = True
-        assert self.same(lambda parser: iter(parser.feed(data)) is not None)
-
-    @rule(size=sizes, used=st.integers(0, 3))
-    def feed_bytearray(self, size, used):
+    @rule(size=sizes, used=st.none() | st.integers(0, 3))
+    def feed(self, size, used):
+        """Feed bytes, or a bytearray that is used again afterwards."""
         data = self.take(size)
 
         def call(parser):
-            octets = bytearray(data)
+            octets = data if used is None else bytearray(data)
             parser.feed(octets)
-            octets[: len(data) // 2] = b"?" * used
+            if used is not None:
+                octets[: len(data) // 2] = b"?" * used
 
         self.void = True
         self.same(call)
@@ -100,30 +96,17 @@ class Lockstep(RuleBasedStateMachine):
     def claim_nonsense(self, count):
         assert self.same(lambda parser: parser.buffer_updated(count)) in (ValueError, RuntimeError)
 
-    @rule()
-    def step(self):
-        """One step; a run of pieces counts as one, for pieces are cut as they come."""
+    @rule(drains=st.booleans())
+    def step(self, drains):
+        """One step, or all; a run of pieces counts as one, for pieces are cut as they come."""
 
-        def call(parser):
-            answers = []
-            while not answers or answers[-1][0] == "piece":
-                try:
-                    add(answers, answer_of(next(parser)))
-                except StopIteration:
-                    answers.append(("stop",))
-                except FrameError as error:
-                    answers.append(error_of(error))
-            return answers
-
-        self.same(call)
-
-    @rule()
-    def drain(self):
         def call(parser):
             answers = []
             try:
-                for item in parser:
-                    add(answers, answer_of(item))
+                while drains or not answers or answers[-1][0] == "piece":
+                    add(answers, answer_of(next(parser)))
+            except StopIteration:
+                answers.append(("stop",))
             except FrameError as error:
                 answers.append(error_of(error))
             return answers

@@ -4,13 +4,9 @@ With a GIL they only take turns, at every switch; `make test-others KIND=threads
 under ThreadSanitizer.
 """
 
-from __future__ import annotations
-
 import pickle
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from typing import Any
 
 import pytest
 from patience import patience
@@ -22,7 +18,7 @@ ROUNDS = 40
 
 
 @pytest.fixture(autouse=True)
-def switches() -> Iterator[None]:
+def switches():
     """Threads take turns as often as possible."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
@@ -30,13 +26,12 @@ def switches() -> Iterator[None]:
     sys.setswitchinterval(before)
 
 
-def at_once(function: Callable[[int], Any]) -> list[Any]:
+def at_once(function):
     """Call a function in all threads at once, with their numbers, and return the results."""
     barrier = threading.Barrier(THREADS)
-    results: list[Any] = [None] * THREADS
-    errors: list[BaseException] = []
+    results, errors = [None] * THREADS, []
 
-    def run(number: int) -> None:
+    def run(number):
         try:
             barrier.wait(patience(60))
             results[number] = function(number)
@@ -52,34 +47,25 @@ def at_once(function: Callable[[int], Any]) -> list[Any]:
     return results
 
 
-def wire(number: int, count: int = 50) -> bytes:
-    frames = [
-        f"MESSAGE\ndestination:/queue/{number}\nmessage-id:{i}\nescaped:a\\cb\\nü{i}\ncontent-length:{i}\n\n".encode()
-        + b"x" * i
-        + b"\0"
-        for i in range(count)
-    ]
-    return b"".join(frames)
+def wire(number, count=50):
+    head = "MESSAGE\ndestination:/queue/{0}\nmessage-id:{1}\nescaped:a\\cb\\nü{1}\ncontent-length:{1}\n\n"
+    return b"".join(head.format(number, i).encode() + b"x" * i + b"\0" for i in range(count))
 
 
-def test_a_parser_for_each_thread(codec: Any) -> None:
-    def parse(number: int) -> list[tuple[str, list[tuple[str, str]], bytes]]:
-        parser, octets, found = codec.Parser("1.2"), wire(number), []
-        for at in range(0, len(octets), 97 + number):
-            found += [
-                (each.command, list(each.headers.items()), each.body)
-                for each in parser.feed(octets[at:][: 97 + number])
-            ]
-        return found
+def test_a_parser_for_each_thread(codec):
+    def parse(number):
+        parser, octets, size = codec.Parser("1.2"), wire(number), 97 + number
+        pieces = (octets[at : at + size] for at in range(0, len(octets), size))
+        return [(dict(frame.headers), frame.body) for piece in pieces for frame in parser.feed(piece)]
 
     for number, found in enumerate(at_once(parse)):
-        assert [len(body) for _, _, body in found] == list(range(50))
-        assert {dict(headers)["destination"] for _, headers, _ in found} == {f"/queue/{number}"}
-        assert dict(found[7][1])["escaped"] == "a:b\nü7"
+        assert [len(body) for _, body in found] == list(range(50))
+        assert {headers["destination"] for headers, _ in found} == {f"/queue/{number}"}
+        assert found[7][0]["escaped"] == "a:b\nü7"
 
 
 #: What threads do with one frame. Its headers are made when they are first asked for.
-USES: dict[str, Callable[[Any, Any], Any]] = {
+USES = {
     "headers": lambda _codec, frame: dict(frame.headers),
     "get": lambda _codec, frame: [frame.get(name) for name in ("escaped", "message-id", "destination", "none")],
     "repr": lambda _codec, frame: repr(frame),
@@ -94,32 +80,32 @@ USES: dict[str, Callable[[Any, Any], Any]] = {
 
 
 @pytest.mark.parametrize("use", USES)
-def test_a_frame_that_threads_share(codec: Any, use: str) -> None:
+def test_a_frame_that_threads_share(codec, use):
     """All get what one alone gets, also those that ask first, at the same moment."""
-    (alone,) = codec.Parser("1.2").feed(wire(1, 8).split(b"\0")[7] + b"\0")
-    wanted = USES[use](codec, alone)
+    octets = wire(1, 8).split(b"\0")[7] + b"\0"
+    wanted = USES[use](codec, next(codec.Parser("1.2").feed(octets)))
     for _ in range(ROUNDS):
-        (frame,) = codec.Parser("1.2").feed(wire(1, 8).split(b"\0")[7] + b"\0")
+        (frame,) = codec.Parser("1.2").feed(octets)
         assert at_once(lambda _number, frame=frame: USES[use](codec, frame)) == [wanted] * THREADS
 
 
-def test_names_that_threads_leave_out(codec: Any) -> None:
+def test_names_that_threads_leave_out(codec):
     """Names are kept for the next call, of 100 tuples at most: threads that bring more throw out each other's."""
     frame = codec.Frame("SEND", {"destination": "/queue/a", **{f"x{i}": "1" for i in range(5)}}, b"hi")
     wanted = [codec.serialize_tail(frame, without=(f"x{i}", "y")) for i in range(5)]
 
-    def leave_out(_number: int) -> None:
+    def leave_out(_number):
         for at in range(ROUNDS * 50):  # all threads want the same tuples at the same time
             assert codec.serialize_tail(frame, without=(f"x{at % 5}", f"y{at % 150}")) == wanted[at % 5]
 
     at_once(leave_out)
 
 
-def test_a_pair_of_headers_that_another_thread_changes(codec: Any) -> None:
+def test_a_pair_of_headers_that_another_thread_changes(codec):
     """A frame has the pair as it was at some moment, or is refused because that was empty."""
     pair = ["name", "value"]
 
-    def make_or_change(number: int) -> None:
+    def make_or_change(number):
         for at in range(ROUNDS * 50):
             if number == 0:
                 pair[:] = [] if at % 2 else [f"name{at}", f"value{at}"]
@@ -133,12 +119,12 @@ def test_a_pair_of_headers_that_another_thread_changes(codec: Any) -> None:
     at_once(make_or_change)
 
 
-def test_columns_go_to_one_thread(codec: Any) -> None:
+def test_columns_go_to_one_thread(codec):
     """The same without pyarrow, which that Python does not have: its own code is not built for ThreadSanitizer."""
     for _ in range(ROUNDS):
         shared = codec.parse_columns(wire(1), "1.2", ["destination"])
 
-        def export(_number: int, shared: Any = shared) -> str:
+        def export(_number, shared=shared):
             try:
                 return str(len(shared.__arrow_c_array__()))
             except ValueError as error:
@@ -148,16 +134,16 @@ def test_columns_go_to_one_thread(codec: Any) -> None:
         assert sorted(at_once(export)) == ["2", *[told] * (THREADS - 1)]
 
 
-def test_a_client_that_threads_share(stomp_broker: Any) -> None:
+def test_a_client_that_threads_share(stomp_broker):
     """Each sends with receipts and answers its own messages; nothing is lost, mixed up or doubled."""
     with stomp.connect(stomp_broker.url) as client:
 
-        def talk(number: int) -> list[bytes]:
+        def talk(number):
             queue, bodies = f"/queue/thread-{number}", [b"%d %d" % (number, at) for at in range(20)]
             subscription = client.subscribe(queue, ack="client-individual")
             for body in bodies:
                 client.send(queue, body, receipt=body.endswith(b"5"))
-            found: list[bytes] = []
+            found = []
             for message in subscription:
                 with message.processing():
                     found.append(message.body)
@@ -171,7 +157,7 @@ def test_a_client_that_threads_share(stomp_broker: Any) -> None:
     assert len({body for bodies in found for body in bodies}) == 20 * THREADS
 
 
-def test_columns_for_each_thread(codec: Any) -> None:
+def test_columns_for_each_thread(codec):
     pyarrow = pytest.importorskip("pyarrow")
     found = at_once(lambda number: pyarrow.record_batch(codec.parse_columns(wire(number), "1.2")).to_pydict())
     for number, columns in enumerate(found):

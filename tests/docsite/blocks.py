@@ -1,7 +1,5 @@
 """The code blocks of the README and of the pages: what language each is, and whether a line says that it is untried."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path

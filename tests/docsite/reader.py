@@ -1,7 +1,5 @@
 """Somebody who does what a page says: its commands and its Python, block by block, beside a broker."""
 
-from __future__ import annotations
-
 import contextlib
 import glob
 import io

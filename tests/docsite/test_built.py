@@ -1,7 +1,5 @@
 """The site that `make site` has built: every name is there, nothing is loaded from elsewhere, it fits on a phone."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import re
@@ -60,7 +58,7 @@ def test_problems_are_found(tmp_path: Path, text: str, problem: str) -> None:
 @contextlib.contextmanager
 def opened(browser: Chromium, address: str, width: int = 1280) -> Iterator[Page]:
     page = browser.open("about:blank")
-    page.order("Emulation.setDeviceMetricsOverride", width=width, height=800, deviceScaleFactor=1, mobile=width < 600)
+    page.resize(width, 800, phone=width < 600)
     page.order("Page.navigate", url=address)
     page.wait("document.readyState == 'complete' && document.querySelector('h1') !== null")
     yield page
@@ -76,8 +74,7 @@ def test_all_comes_from_its_own_host(browser: Chromium, address: str, path: str)
     with opened(browser, address + path) as page:
         if path == "architecture/":
             page.wait("document.querySelectorAll('div.mermaid').length > 3", 30)
-        hosts = set(page.get(_LOADED))
-        assert hosts == {address.split("/")[2]}
+        assert set(page.get(_LOADED)) == {address.split("/")[2]}
         assert page.errors == []
 
 
@@ -86,10 +83,9 @@ def test_all_comes_from_its_own_host(browser: Chromium, address: str, path: str)
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_it_fits_on_a_phone(browser: Chromium, address: str, path: str, scheme: str) -> None:
     with opened(browser, address + path, width=390) as page:
-        page.order("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
-        page.wait(
-            f"document.body.getAttribute('data-md-color-scheme') == '{'slate' if scheme == 'dark' else 'default'}'"
-        )
+        page.prefer(scheme)
+        name = "slate" if scheme == "dark" else "default"
+        page.wait(f"document.body.getAttribute('data-md-color-scheme') == '{name}'")
         assert page.get("document.documentElement.scrollWidth") <= 390
         dark = page.get("getComputedStyle(document.body).backgroundColor.match(/\\d+/g).slice(0, 3).map(Number)")
         assert (sum(dark) < 384) is (scheme == "dark"), dark

@@ -1,14 +1,11 @@
 """The playground of the built site in headless Chromium: Python runs there, and no frame becomes more than text."""
 
-from __future__ import annotations
-
 import http.server
 import json
-import threading
 from collections.abc import Iterator
 
 import pytest
-from chromium import Chromium, Page, needs_chromium
+from chromium import Chromium, Page, needs_chromium, serving
 from docsite.test_playground import FRAMES
 from sitepages import playground, staging
 
@@ -82,18 +79,11 @@ def rows(page: Page) -> list[str]:
 
 def test_it_parses_and_lints(page: Page) -> None:
     put(page, FRAMES[4] + "SEND\ndestination:/queue/a\n\nhello^@")
-    broken, sent = rows(page)
-    assert "bad-escape" in broken
-    assert "/queue/a" in sent
-    frame = page.text("#frame")
-    assert "S12-ESC-05" in frame
-    assert "fatal protocol error" in frame
-    assert playground.rule_sources()["S12-ESC-05"] in frame
+    assert ["bad-escape" in row for row in rows(page)] == [True, False]
+    assert playground.rule_sources()["S12-ESC-05"] in page.text("#frame")
     page.get("document.getElementById('list').focus()")
     page.press("ArrowDown")
-    assert page.text("#frame h3") == "SEND"
-    assert "S12-CL-04" in page.text("#frame")
-    assert page.text("#frame pre.body") == "hello"
+    assert (page.text("#frame h3"), page.text("#frame pre.body")) == ("SEND", "hello")
     page.get("document.querySelector('#frame details').open = true")
     assert "|SEND.destination|" in page.text("#frame pre.octets")
 
@@ -159,13 +149,8 @@ class _Counting(http.server.BaseHTTPRequestHandler):
 @pytest.fixture
 def other_host() -> Iterator[str]:
     _Counting.asked = 0
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Counting)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}/"
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with serving(_Counting) as address:
+        yield address
 
 
 FETCH = "fetch({}).then(() => 'loaded', (error) => error.name)"

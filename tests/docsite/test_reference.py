@@ -1,17 +1,20 @@
-"""The reference names everything: public names, verbs and options, errors, rules."""
+"""What the pages of the site name is there: each page is in the menu, each link has a target, the reference names every
+public name, verb, option, error and rule, and docs/error-messages.md quotes texts that the code has."""
 
-from __future__ import annotations
-
+import os
 import re
+import tomllib
+from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
 
 pytest.importorskip("griffe")
 
-from sitepages import api, commands
+from sitepages import api, commands, staging
 
 import stompcodec
 from stompcodec.cli.app import app
@@ -20,6 +23,7 @@ from stompcodec.client.options import Backoff
 from stompcodec.errors import ERROR_KINDS
 from stompcodec.spec import Limits
 
+PACKAGE = Path(stompcodec.__file__).parent
 #: Modules with `__all__` that are not for programs: parts of a door, and programs.
 INTERNAL = {
     "stompcodec._codec_py": "a backend, behind stompcodec",
@@ -32,10 +36,9 @@ INTERNAL = {
 
 
 def test_all_public_modules_have_a_page() -> None:
-    folder = Path(stompcodec.__path__[0])
     public = {
-        ".".join(("stompcodec", *path.relative_to(folder).with_suffix("").parts)).removesuffix(".__init__")
-        for path in folder.rglob("*.py")
+        ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__")
+        for path in PACKAGE.rglob("*.py")
         if re.search(r"^__all__ = ", path.read_text("utf-8"), re.MULTILINE)
     }
     written = {module for part in api.PARTS.values() for module in part.modules}
@@ -44,14 +47,16 @@ def test_all_public_modules_have_a_page() -> None:
 
 
 def test_every_public_name_is_in_the_reference(generated: dict[str, str]) -> None:
-    count = 0
-    for name, part in api.PARTS.items():
-        page = generated[f"reference/{name}.md"]
-        for module in part.modules:
-            for public in api.names_of(module):
-                assert page.count(f"\n{api.heading(module, public)}\n") == 1, f"{module}.{public}"
-                count += 1
-    assert count > 150
+    names = [
+        (page, module, name)
+        for page, part in api.PARTS.items()
+        for module in part.modules
+        for name in api.names_of(module)
+    ]
+    assert len(names) > 150
+    for page, module, name in names:
+        heading = api.heading(module, name)
+        assert generated[f"reference/{page}.md"].count(f"\n{heading}\n") == 1, f"{module}.{name}"
 
 
 def test_every_verb_and_option_is_in_the_reference(generated: dict[str, str]) -> None:
@@ -61,10 +66,8 @@ def test_every_verb_and_option_is_in_the_reference(generated: dict[str, str]) ->
     for name, verb, _ in found:
         section = page.partition(f"\n## `{name}` {{")[2].partition("\n## ")[0]
         assert section, name
-        for parameter in verb.params:
-            if isinstance(parameter, click.Option) and not parameter.hidden:
-                for option in parameter.opts:
-                    assert option in section, (name, option)
+        options = [each for each in verb.params if isinstance(each, click.Option) and not each.hidden]
+        assert [option for each in options for option in each.opts if option not in section] == [], name
 
 
 @pytest.mark.parametrize(
@@ -89,3 +92,99 @@ def test_every_rule_is_in_the_reference(generated: dict[str, str]) -> None:
     page = generated["reference/lint-rules.md"]
     assert len(_titles()) > 300
     assert all(f"\n| `{rule}` | " in page for rule in _titles())
+
+
+# ---- the menu and links ----
+
+
+def _menu(entry: Any) -> Iterator[str]:
+    if isinstance(entry, str):
+        yield entry
+    else:
+        for each in entry.values() if isinstance(entry, dict) else entry:
+            yield from _menu(each)
+
+
+def test_each_page_is_in_the_menu_once(staged: Path) -> None:
+    menu = list(_menu(tomllib.loads((staging.DOCS / "site" / "zensical.toml").read_text("utf-8"))["project"]["nav"]))
+    assert len(menu) == len(set(menu))
+    assert set(menu) == {path.relative_to(staged).as_posix() for path in staged.rglob("*.md")}
+
+
+def _linked(page: Path) -> Iterator[tuple[staging.Link, Path]]:
+    for link in staging.links(page.read_text("utf-8")):
+        found = staging.target_of(page, link.target)
+        if found is not None:
+            yield link, found
+
+
+def test_each_page_can_be_reached_from_the_first_one_by_links(staged: Path) -> None:
+    reached, waiting = set(), [staged / "index.md"]
+    while waiting:
+        page = waiting.pop()
+        if page not in reached:
+            reached.add(page)
+            waiting += [found for _, found in _linked(page) if found.suffix == ".md"]
+    assert {path.relative_to(staged).as_posix() for path in set(staged.rglob("*.md")) - reached} == set()
+
+
+def test_each_link_has_a_target(staged: Path) -> None:
+    broken = [
+        f"{page.relative_to(staged)}:{link.line}: {link.target}"
+        for page in sorted(staged.rglob("*.md"))
+        for link, found in _linked(page)
+        if not found.is_file()
+    ]
+    assert broken == []
+
+
+@pytest.mark.parametrize("page", [staging.ROOT / "README.md", *staging.sources().values()], ids=lambda page: page.stem)
+def test_each_link_of_the_tree_has_a_target(page: Path) -> None:
+    broken = [link.target for link, found in _linked(page) if not found.exists()]
+    assert broken == []
+
+
+def test_pictures_come_along(staged: Path) -> None:
+    for page in staged.rglob("*.md"):
+        for picture in re.findall(r"!\[[^\]]*\]\(([^)]+)\)", page.read_text("utf-8")):
+            assert os.path.isfile(page.parent / picture), (page, picture)
+
+
+# ---- quoted messages ----
+
+MESSAGES = staging.DOCS / "error-messages.md"
+#: Texts that others write, quoted because people search for them.
+FOREIGN = {"… Connection refused", "near b'HTTP/1.1…'"}
+
+
+def _quoted() -> list[str]:
+    """The texts in the first column, and in the second of the table of kinds."""
+    texts = []
+    for line in MESSAGES.read_text("utf-8").splitlines():
+        if line.startswith("| `"):
+            cells = line.split(" | ")
+            texts += re.findall(r"`([^`]+)`", cells[1] if cells[0].strip("| `") in ERROR_KINDS else cells[0])
+    return texts
+
+
+@pytest.fixture(scope="module")
+def code() -> str:
+    """All of the code without its line ends and the quotes of joined texts, and with … for what is put in."""
+    text = "\n".join(path.read_text("utf-8") for path in sorted(PACKAGE.rglob("*.py")))
+    text = re.sub(r"\"\s*\n\s*f?\"", "", text)
+    return re.sub(r"\{[^{}\n]*\}|%[.\d]*[sdfr]", "…", text)
+
+
+@pytest.mark.parametrize("text", _quoted())
+def test_the_code_has_this_text(text: str, code: str) -> None:
+    ours = re.sub("|".join(map(re.escape, FOREIGN)), "", text)
+    parts = [part for part in re.split(r"\s*…\s*", ours) if part.strip(" :")]
+    assert text in FOREIGN or parts
+    assert [part for part in parts if part not in code] == []
+
+
+def test_every_kind_of_error_is_there() -> None:
+    page = MESSAGES.read_text("utf-8")
+    assert len(_quoted()) > 40
+    for kind, text in ERROR_KINDS.items():
+        assert f"| `{kind}` | `{text.what}` |" in page

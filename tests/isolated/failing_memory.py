@@ -1,4 +1,4 @@
-"""Every allocation of the C backend fails once, one after the other. Run by test_no_memory.py:
+"""Every allocation of the C backend fails once, one after the other. Run by test_isolated.py:
 
     failing_memory.py {parser | values} [NAME ...]
 

@@ -1,14 +1,13 @@
-/* What the C tests share: reading a whole stream with the scanner in pieces of any size, as text
-   that compares, and checking columns against it. */
-#ifndef CHECKS_H
-#define CHECKS_H
-
+/* What the C tests share: the dialects, memory between pages that must not be touched, reading a whole stream with the
+   scanner in pieces of any size, as text that compares, and checking columns against it. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
-#include "dialects.h"
 #include "columns.h"
+#include "stomp.h"
 #include "text.h"
 
 #define MUST(condition)                                                                                                \
@@ -18,6 +17,108 @@
             abort();                                                                                                   \
         }                                                                                                              \
     } while (0)
+
+/* ---- dialects ---- */
+
+/* Those of stompcodec/spec.py as rules for the scanner; test_native.py compares the two. An input begins with four octets
+   that choose among them: rules_of_input. */
+enum { V1_2, V1_1, V1_0, LEGACY, NONE_YET, VERSIONS };
+
+#define BIT(command) (1u << (command))
+#define COMMANDS_1_0                                                                                                   \
+    (BIT(STOMP_CONNECT) | BIT(STOMP_SEND) | BIT(STOMP_SUBSCRIBE) | BIT(STOMP_UNSUBSCRIBE) | BIT(STOMP_BEGIN)           \
+     | BIT(STOMP_COMMIT) | BIT(STOMP_ABORT) | BIT(STOMP_ACK) | BIT(STOMP_DISCONNECT) | BIT(STOMP_CONNECTED)            \
+     | BIT(STOMP_MESSAGE) | BIT(STOMP_RECEIPT) | BIT(STOMP_ERROR))
+#define COMMANDS_1_1 (COMMANDS_1_0 | BIT(STOMP_NACK) | BIT(STOMP_STOMP))
+
+struct limits {
+    size_t max_command_line, max_header_line, max_headers;
+    uint64_t max_body;
+};
+static const struct limits default_limits = {256, 65536, 1000, 100u << 20};
+
+static inline struct stomp_rules rules_of(int version, int lenient, struct limits limits)
+{
+    struct stomp_rules rules = {0};
+    rules.commands = version == V1_0 || version == LEGACY ? COMMANDS_1_0 : COMMANDS_1_1;
+    rules.escapes = version == V1_2 || version == NONE_YET ? 2 : version == V1_1 ? 1 : 0;
+    rules.flags = version == V1_1 || version == V1_0 ? 0 : STOMP_CRLF;
+    if (version == V1_0 || version == LEGACY)
+        rules.flags |= STOMP_ANY_BODY | STOMP_PADS_SPACE;
+    if (version == LEGACY)
+        rules.flags |= STOMP_LEGACY;
+    if (lenient) {
+        rules.flags |= STOMP_CRLF | STOMP_ANY_BODY | STOMP_ANY_COMMAND | STOMP_KEEPS_BAD_ESCAPES | STOMP_KEEPS_BAD_UTF8;
+        rules.flags |= STOMP_SKIPS_BAD_LINES | STOMP_SKIPS_NUL | STOMP_PADS_SPACE | STOMP_PADS_TAB;
+        if (version == V1_0)
+            rules.flags |= STOMP_TRIMS_HEADERS;
+    }
+    rules.max_command_line = limits.max_command_line;
+    rules.max_header_line = limits.max_header_line;
+    rules.max_headers = limits.max_headers;
+    rules.max_body = limits.max_body;
+    return rules;
+}
+
+#define INPUT_HEAD 4
+
+/* The rules that the first octets of an input choose. */
+static inline struct stomp_rules rules_of_input(const uint8_t input[INPUT_HEAD])
+{
+    static const struct limits limits[8] = {
+        {7, 24, 3, 12}, {4, 8, 1, 0},  {0, 0, 0, 1},         {16, 64, 2, 100},
+        {9, 17, 40, 5}, {64, 16, 8, 3000}, {300, 150, 70, 70000}, {256, 65536, 1000, 100u << 20},
+    };
+    static const struct stomp_name extra[] = {{(const uint8_t *)"PING", 4}, {(const uint8_t *)"caf\xc3\xa9", 5}};
+    struct stomp_rules rules = rules_of(input[0] % 5, input[0] / 5 % 2, limits[input[1] % 8]);
+    rules.report_beats = input[0] / 10 % 2;
+    rules.extra = extra;
+    rules.extra_count = input[0] / 20 % 2 ? 2 : 0;
+    return rules;
+}
+
+/* ---- memory with a page before and behind it that must not be touched ---- */
+
+/* Reading one octet too many ends the program. A Python bytes object hides that mistake, for it owns a NUL to spare. */
+/* [first, last): whole pages that may be used, at least `size` octets. */
+struct guarded {
+    uint8_t *first, *last;
+};
+
+static inline struct guarded make_guarded(size_t size)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), room = (size + page - 1) / page * page;
+    uint8_t *pages = mmap(NULL, room + 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    MUST(pages != MAP_FAILED);
+    MUST(mprotect(pages, page, PROT_NONE) == 0 && mprotect(pages + page + room, page, PROT_NONE) == 0);
+    return (struct guarded){pages + page, pages + page + room};
+}
+
+static struct guarded guarded;
+
+/* The octets right before the guard page. Some that lie before them are set to what was never sent. */
+static inline const uint8_t *place_before_guard(const uint8_t *data, size_t len)
+{
+    size_t room = (size_t)(guarded.last - guarded.first);
+    MUST(len <= room);
+    memset(guarded.last - (len + 64 < room ? len + 64 : room), '\n', len + 64 < room ? 64 : room - len);
+    if (len)
+        memcpy(guarded.last - len, data, len);
+    return guarded.last - len;
+}
+
+/* The octets right behind a guard page. */
+static inline const uint8_t *place_behind_guard(const uint8_t *data, size_t len)
+{
+    size_t room = (size_t)(guarded.last - guarded.first);
+    MUST(len <= room);
+    if (len)
+        memcpy(guarded.first, data, len);
+    memset(guarded.first + len, '\n', room - len < 64 ? room - len : 64);
+    return guarded.first;
+}
+
+/* ---- what a stream holds ---- */
 
 #define INPUT_MOST 4096 /* octets of a stream: more only takes time */
 #define TEXT_MOST (4 * INPUT_MOST)
@@ -251,5 +352,3 @@ static inline void check_columns(const struct stomp_columns *columns, const uint
         MUST(!bad || (size_t)offset + (size_t)length == trace->at);
     }
 }
-
-#endif

@@ -2,8 +2,7 @@
    read_websocket look at: any answer will do, but nothing outside of the data is touched, nor outside of what is made of it. */
 #include <pthread.h>
 
-#include "guard.h"
-#include "stomp.h"
+#include "checks.h"
 
 #define ROUNDS 20000
 

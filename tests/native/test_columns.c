@@ -1,7 +1,6 @@
 /* Columns, and ends of frames: well-formed at every cut of the data, right before and right behind a page that must not be
    touched; and memory that runs out at any place is reported, and nothing is lost or freed twice. */
-#include "guard.h"
-#include "stomp.h"
+#include "checks.h"
 
 extern long until_failure; /* memory.c */
 

@@ -1,8 +1,6 @@
 """The C code alone, without Python: programs that are built and run here, with every way the scanner has of looking
 for line ends, and with the sanitizers. Each puts its input before and behind a page that must not be touched."""
 
-from __future__ import annotations
-
 import json
 import os
 import shlex
@@ -36,7 +34,7 @@ KINDS = {
 #: What most machines have, and what any machine has, is quick enough.
 _QUICK = ("plain", "no-simd")
 _MARKED = [pytest.param(kind, marks=() if kind in _QUICK else pytest.mark.slow) for kind in KINDS]
-#: The order of enum in dialects.h, and of the table of limits in it.
+#: The order of enum in checks.h, and of the table of limits in it.
 VERSIONS = ("1.2", "1.1", "1.0", "legacy", None)
 LIMITS = {7: Limits(), 0: Limits(7, 24, 3, 12), 3: Limits(16, 64, 2, 100), 6: Limits(300, 150, 70, 70000)}
 LONGEST = 4000  # octets of a stream
@@ -111,7 +109,7 @@ def test_program(program: Program, name: str, kind: str) -> None:
 
 
 def _inputs() -> Iterator[tuple[bytes, dict[str, Any]]]:
-    """Every wire of the vectors under its version, strict and lenient, with several limits; as dialects.h reads it."""
+    """Every wire of the vectors under its version, strict and lenient, with several limits; as checks.h reads it."""
     for path in sorted(VECTORS.glob("*.json")):
         for vector in json.loads(path.read_text("utf-8"))["vectors"]:
             octets = wire(vector) if vector["kind"] == "decode" else b""

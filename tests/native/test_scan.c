@@ -1,8 +1,7 @@
 /* The scanner right before and right behind a page that must not be touched. With a FILE: each record in it, read whole, octet
    by octet and at every cut. test_native.py makes them from the vectors and the reference model: two numbers of 4 octets, an
-   input (dialects.h), the trace that is wanted. */
-#include "guard.h"
-#include "stomp.h"
+   input (checks.h), the trace that is wanted. */
+#include "checks.h"
 
 static struct trace whole, cut;
 static unsigned long readings;

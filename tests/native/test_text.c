@@ -1,5 +1,5 @@
 /* Header text by tables and by rules, right before and right behind a page that must not be touched. */
-#include "guard.h"
+#include "checks.h"
 
 static unsigned long checked;
 

@@ -3,8 +3,6 @@
 Everything runs on a copy, without the network, with the setuptools and Cython of this environment.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess
@@ -32,22 +30,28 @@ class Build(NamedTuple):
     file: Path | None
 
 
+def without(*names: str) -> dict[str, str]:
+    """The environment without variables that say how to build, and which backend to take."""
+    left_out = {*names, *(name for name in os.environ if name.startswith("STOMPCODEC_"))}
+    return {name: value for name, value in os.environ.items() if name not in left_out}
+
+
 def build(what: str, source: Path, out: Path, **environment: str) -> Build:
-    """python -m build --sdist or --wheel; the three variables that matter are only what the caller sets."""
-    inherited = {
-        name: value
-        for name, value in os.environ.items()
-        if name not in ("CC", "CFLAGS", "LDFLAGS", "PYTHONPATH") and not name.startswith("STOMPCODEC_")
-    }
-    done = subprocess.run(
-        [sys.executable, "-m", "build", "--no-isolation", "--skip-dependency-check", what, "--outdir", out, source],
-        env={**inherited, **environment},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    files = list(out.iterdir()) if out.exists() else []
-    return Build(done.returncode, done.stdout, files[0] if files else None)
+    """python -m build --sdist or --wheel; the variables that matter are only what the caller sets."""
+    command = [
+        sys.executable,
+        "-m",
+        "build",
+        "--no-isolation",
+        "--skip-dependency-check",
+        what,
+        source,
+        "--outdir",
+        out,
+    ]
+    environment = {**without("CC", "CFLAGS", "LDFLAGS", "PYTHONPATH"), **environment}
+    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    return Build(done.returncode, done.stdout, next(iter(out.glob("*")), None))
 
 
 def build_wheel(source: Path, tmp_path: Path, **environment: str) -> Build:
@@ -62,37 +66,26 @@ def names_in(wheel: Path) -> set[str]:
         return set(archive.namelist())
 
 
+def ran(folder: Path, code: str, *options: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run code on the unpacked wheel."""
+    environment = {**without(), "PYTHONPATH": str(folder), **environment}
+    command = [sys.executable, *options, "-c", code]
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=True)
+
+
 def backend_of(wheel: Path, folder: Path) -> str:
     """The backend that an import of the unpacked wheel picks."""
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(folder)
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("STOMPCODEC_")}
-    code = "import stompcodec; print(stompcodec.__file__); print(stompcodec.BACKEND)"
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=folder,
-        env={**environment, "PYTHONPATH": str(folder)},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    path, backend = done.stdout.split()
+    path, backend = ran(folder, "import stompcodec; print(stompcodec.__file__, stompcodec.BACKEND)").stdout.split()
     assert Path(path).is_relative_to(folder)
     return backend
 
 
-def start(folder: Path, *options: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Import the unpacked wheel twice, and parse a frame."""
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith("STOMPCODEC_")}
+def start(folder: Path, *options: str, **environment: str) -> str:
+    """What is said when the unpacked wheel is imported twice, and parses a frame."""
     code = "import stompcodec.codec, stompcodec\nassert stompcodec.parse(b'BEGIN\\n\\n\\0')"
-    return subprocess.run(
-        [sys.executable, *options, "-c", code],
-        cwd=folder,
-        env={**inherited, "PYTHONPATH": str(folder), **environment},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    return ran(folder, code, *options, **environment).stderr
 
 
 @pytest.fixture(scope="module")
@@ -117,16 +110,9 @@ def source(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / sdist.name.removesuffix(".tar.gz")
 
 
-def files_below(folder: Path) -> set[str]:
-    return {
-        path.relative_to(folder).as_posix()
-        for path in folder.rglob("*")
-        if path.is_file() and "egg-info" not in str(path)
-    }
-
-
 def test_sdist_holds_all_sources_and_nothing_generated(source: Path) -> None:
-    names = files_below(source)
+    files = (path for path in source.rglob("*") if path.is_file() and "egg-info" not in str(path))
+    names = {path.relative_to(source).as_posix() for path in files}
     for folder in ("src", "stompcodec", "tests", "benchmarks", "fuzz", "scripts"):
         wanted = {
             path.relative_to(TOP).as_posix()
@@ -172,13 +158,7 @@ def test_binary_wheel_is_whole(source: Path, tmp_path: Path) -> None:
     names = names_in(made.file)
     files = {path for path in (source / "stompcodec").rglob("*") if path.is_file() and "__pycache__" not in path.parts}
     modules = {path.relative_to(source).as_posix() for path in files if path.suffix != ".so"}  # data, too
-    assert {Path(name).suffix for name in modules} >= {
-        ".py",
-        ".pyi",
-        ".typed",
-        ".json",
-        ".css",
-    }
+    assert {Path(name).suffix for name in modules} >= {".py", ".pyi", ".typed", ".json", ".css"}
     assert modules | {"stompcodec/py.typed"} <= names
     assert "stompcodec/_fallback.py" not in names
     assert len([name for name in names if name.startswith("stompcodec/_codec_c.") and name.endswith(".so")]) == 1
@@ -193,33 +173,6 @@ def test_binary_wheel_is_whole(source: Path, tmp_path: Path) -> None:
         assert os.fsencode(sys.base_prefix) + b"/" not in data  # the rpath of some builds of Python
 
 
-def test_pure_wheel_when_the_extension_is_off(source: Path, tmp_path: Path) -> None:
-    made = build_wheel(source, tmp_path, STOMPCODEC_BUILD_EXTENSION="no", CC="false")
-    assert made.file is not None, made.output
-    assert made.file.name.endswith("-py3-none-any.whl")
-    assert "stompcodec/py.typed" in names_in(made.file)
-    assert backend_of(made.file, tmp_path / "unpacked") == "python"
-    assert start(tmp_path / "unpacked").stderr == ""  # as it was asked for
-
-
-@pytest.mark.parametrize("compiler", ["false", "/nowhere/cc"], ids=["broken", "missing"])
-def test_without_a_compiler_a_pure_wheel_and_a_warning(source: Path, tmp_path: Path, compiler: str) -> None:
-    made = build_wheel(source, tmp_path, CC=compiler)
-    assert made.status == 0, made.output
-    assert made.file is not None
-    assert "WARNING: stompcodec is built WITHOUT its C extension" in made.output
-    assert made.file.name.endswith("-py3-none-any.whl")
-    assert backend_of(made.file, tmp_path / "unpacked") == "python"
-    # pip shows none of that, so the package says it.
-    quiet = [("-W", "ignore:stompcodec uses its Python backend"), ()]
-    said = [start(tmp_path / "unpacked", *options).stderr for options in quiet]
-    assert said[0] == ""
-    assert said[1].count("could not be built when it was installed: ") == 1
-    assert compiler in said[1]
-    assert said[1].startswith("<string>:1: RuntimeWarning: ")  # where the program imports it
-    assert start(tmp_path / "unpacked", STOMPCODEC_PURE="1").stderr == ""
-
-
 def hide_cython(source: Path, tmp_path: Path) -> dict[str, str]:
     (tmp_path / "hidden" / "Cython").mkdir(parents=True)
     (tmp_path / "hidden" / "Cython" / "__init__.py").write_text("raise ImportError('Cython is hidden')\n")
@@ -232,22 +185,44 @@ def break_the_pyx(source: Path, tmp_path: Path) -> dict[str, str]:
     return {}
 
 
-@pytest.mark.parametrize("harm", [hide_cython, break_the_pyx])
-@pytest.mark.parametrize("wanted", ["", "yes"])
-def test_trouble_with_cython(source: Path, tmp_path: Path, harm, wanted: str) -> None:
+def break_the_compiler(source: Path, tmp_path: Path) -> dict[str, str]:
+    return {"CC": "false"}
+
+
+def miss_the_compiler(source: Path, tmp_path: Path) -> dict[str, str]:
+    return {"CC": "/nowhere/cc"}
+
+
+HARMS = [hide_cython, break_the_pyx, break_the_compiler, miss_the_compiler]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "harm"),
+    [*(("", harm) for harm in HARMS), *(("yes", harm) for harm in HARMS), ("no", break_the_compiler)],
+)
+def test_what_keeps_the_extension_from_being_built(source: Path, tmp_path: Path, wanted: str, harm) -> None:
+    """Then there is a pure wheel and a warning: no warning where it is off, and no wheel where it must be there."""
     copy = tmp_path / "harmed"
     shutil.copytree(source, copy)
-    made = build_wheel(copy, tmp_path, STOMPCODEC_BUILD_EXTENSION=wanted, **harm(copy, tmp_path))
+    harms = harm(copy, tmp_path)
+    made = build_wheel(copy, tmp_path, STOMPCODEC_BUILD_EXTENSION=wanted, **harms)
     if wanted == "yes":
         assert made.status != 0
         assert made.file is None
-    else:
-        assert made.file is not None, made.output
-        assert "WITHOUT its C extension" in made.output
-        assert made.file.name.endswith("-py3-none-any.whl")
-
-
-def test_yes_fails_without_a_compiler(source: Path, tmp_path: Path) -> None:
-    made = build_wheel(source, tmp_path, STOMPCODEC_BUILD_EXTENSION="yes", CC="false")
-    assert made.status != 0
-    assert made.file is None
+        return
+    assert made.file is not None, made.output
+    assert made.file.name.endswith("-py3-none-any.whl")
+    assert "stompcodec/py.typed" in names_in(made.file)
+    assert ("WARNING: stompcodec is built WITHOUT its C extension" in made.output) is (wanted != "no")
+    unpacked = tmp_path / "unpacked"
+    assert backend_of(made.file, unpacked) == "python"
+    assert start(unpacked, "-W", "ignore:stompcodec uses its Python backend") == ""
+    said = start(unpacked)
+    if wanted == "no":
+        assert said == ""  # as it was asked for
+        return
+    # pip shows none of that, so the package says it.
+    assert said.startswith("<string>:1: RuntimeWarning: ")  # where the program imports it
+    assert said.count("could not be built when it was installed: ") == 1
+    assert harms.get("CC", "") in said
+    assert start(unpacked, STOMPCODEC_PURE="1") == ""

@@ -1,23 +1,27 @@
-"""Workflows and the image of the broker, as far as they can be tried here. `make release-check` lints them."""
-
-from __future__ import annotations
+"""Workflows, the table of platforms and the image of the broker, as far as they can be tried here. `make release-check`
+lints them."""
 
 import json
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
+from installed import TREE as ROOT
 
-ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "platforms.md"
+SETTINGS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8")) if PAGE.is_file() else {}
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 DOCKER = ROOT / "deploy" / "docker"
 
 needs_deploy = pytest.mark.skipif(not DOCKER.is_dir(), reason="only tests/ is here")
+needs_page = pytest.mark.skipif(not PAGE.is_file(), reason="there is no docs/ beside tests/")
+needs_workflows = pytest.mark.skipif(not WORKFLOWS, reason="the sdist has no workflows")
 
 
-@pytest.mark.skipif(not WORKFLOWS, reason="the sdist has no workflows")
+@needs_workflows
 def test_actions_are_pinned_by_a_hash_with_their_version() -> None:
     uses = [
         (path.name, line)
@@ -33,6 +37,54 @@ def test_actions_are_pinned_by_a_hash_with_their_version() -> None:
     assert len(names) == len(set(names)), "an action has one version in all workflows"
 
 
+#: How wheels of a runner are called.
+WHEELS = {
+    "ubuntu-latest": {"manylinux_x86_64", "musllinux_x86_64"},
+    "ubuntu-24.04-arm": {"manylinux_aarch64", "musllinux_aarch64"},
+    "macos-15": {"macosx_arm64"},
+    "macos-15-intel": {"macosx_x86_64"},
+    "windows-latest": {"win_amd64"},
+    "windows-11-arm": {"win_arm64"},
+    "ubuntu-24.04": {"pyodide_wasm32"},
+}
+
+
+def table() -> list[list[str]]:
+    """Return the rows of the page: platform, wheel, runner, state, what was run."""
+    rows = re.findall(r"^\| (.+) \|$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)[2:]
+    return [[cell.strip("`* ") for cell in row.split(" | ")] for row in rows]
+
+
+@needs_page
+@needs_workflows
+def test_the_workflow_builds_the_wheels_of_the_table() -> None:
+    yaml = pytest.importorskip("yaml")
+    matrix = yaml.safe_load((WORKFLOWS[0].parent / "wheels.yml").read_text(encoding="utf-8"))["jobs"]["wheels"][
+        "strategy"
+    ]["matrix"]
+    runners = {*matrix["os"], *(each["os"] for each in matrix["include"])}
+    built = {(runner, wheel) for _, wheel, runner, *_ in table() if wheel != "none"}
+    assert built == {(runner, wheel) for runner in runners for wheel in WHEELS[runner]}
+
+
+@needs_page
+def test_each_supported_python_gets_wheels() -> None:
+    numbers = [each.rpartition(" ")[2] for each in SETTINGS["project"]["classifiers"] if "Python :: 3." in each]
+    wanted = [f"cp{number.replace('.', '')}-*" for number in numbers]
+    found = SETTINGS["tool"]["cibuildwheel"]["build"]
+    assert [each for each in found if "t-" not in each] == wanted
+    assert [each for each in found if "t-" in each] == ["cp314t-*", "cp315t-*"]
+    assert SETTINGS["project"]["requires-python"] == f">={numbers[0]}"
+
+
+@needs_page
+def test_states_are_those_that_the_page_explains() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    for *_, state, _ in table():
+        assert state in ("run here", "simulated here", "compiled here", "never run"), state
+        assert f"*{state.removesuffix(' here')}" in text
+
+
 @needs_deploy
 def test_the_image_is_made_of_files_that_exist_and_does_not_run_as_root() -> None:
     text = (DOCKER / "Dockerfile").read_text(encoding="utf-8")
@@ -42,8 +94,7 @@ def test_the_image_is_made_of_files_that_exist_and_does_not_run_as_root() -> Non
     assert "0" not in user
     extras = re.search(r'"\.\[([\w,]+)\]"', text)
     assert extras
-    known = re.findall(r"^(\w+) = \[", (ROOT / "pyproject.toml").read_text(encoding="utf-8"), re.MULTILINE)
-    assert set(extras[1].split(",")) <= set(known)
+    assert set(extras[1].split(",")) <= set(SETTINGS["project"]["optional-dependencies"])
     kept = [line[1:] for line in (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines() if line[:1] == "!"]
     assert {"setup.py", "pyproject.toml", "src", "stompcodec", "scripts", "tests"} <= set(kept)
     assert [name for name in kept if not (ROOT / name).exists()] == []
@@ -66,9 +117,7 @@ def test_the_health_check_of_the_image_sees_whether_its_broker_runs(tmp_path: Pa
         port = json.loads(ready.read_text(encoding="utf-8"))["ws_port"]
         program = [argument.replace("15674", str(port)).replace("timeout=4", "timeout=60") for argument in arguments]
         assert program != arguments
-        return (
-            subprocess.run([sys.executable, *program], cwd=tmp_path, capture_output=True, check=False).returncode == 0
-        )
+        return subprocess.run([sys.executable, *program], cwd=tmp_path, capture_output=True).returncode == 0
 
     with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as broker:
         try:

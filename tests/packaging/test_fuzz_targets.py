@@ -1,7 +1,5 @@
 """The fuzz targets run: they use modules of the tests, which move, and names of the package that are not public."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,17 +1,14 @@
 """tests/mutants.tsv and scripts/mutations.py: the faults of the list are found, and tried by tests that reach them."""
 
-from __future__ import annotations
-
-import importlib
 import re
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from installed import TREE as ROOT
+from installed import load
 
-ROOT = Path(__file__).parents[2]
-SCRIPTS = ROOT / "scripts"
 TOY = '''import logging
 
 log = logging.getLogger()
@@ -33,13 +30,12 @@ def test_least():
     assert (least(1, 2), least(2, 1)) == (1, 1)
 """
 
-pytestmark = pytest.mark.skipif(not SCRIPTS.is_dir() or sys.platform == "win32", reason="only for POSIX, in the tree")
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="only for POSIX")
 
 
 @pytest.fixture
-def mutations(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.syspath_prepend(str(SCRIPTS))
-    return importlib.import_module("mutations")
+def mutations() -> Any:
+    return load("scripts/mutations.py", "mutations")
 
 
 @pytest.fixture
@@ -51,12 +47,8 @@ def toy(tmp_path: Path, mutations: Any, monkeypatch: pytest.MonkeyPatch) -> Path
     for name, text in texts.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(text)
-    for name, value in {
-        "ROOT": root,
-        "PACKAGE": root / "stompcodec",
-        "_TESTS": {"core": "codec"},
-        "_PURE": (),
-    }.items():
+    names = {"ROOT": root, "PACKAGE": root / "stompcodec", "_TESTS": {"core": "codec"}, "_PURE": ()}
+    for name, value in names.items():
         monkeypatch.setattr(mutations, name, value)
     monkeypatch.setattr(mutations.tempfile, "gettempdir", lambda: str(tmp_path))
     return root

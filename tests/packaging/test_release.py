@@ -1,9 +1,6 @@
 """scripts/release.py: what it refuses, and the links of the README; and that files which name the version agree."""
 
-from __future__ import annotations
-
 import doctest
-import importlib.util
 import re
 import shutil
 import subprocess
@@ -11,27 +8,18 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from installed import TREE, load
 
 import stompcodec
 
-ROOT = Path(__file__).parents[2]
-SCRIPT = ROOT / "scripts" / "release.py"
 DATED = "## [1.2.3] - 2030-01-01\n"
 
-pytestmark = [
-    pytest.mark.skipif(not SCRIPT.is_file(), reason="only tests/ is here"),
-    pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed"),
-]
+pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
 
 
 @pytest.fixture(scope="module")
 def release() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("release_script", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load("scripts/release.py")
 
 
 def git(folder: Path, *arguments: str) -> None:
@@ -42,13 +30,11 @@ def git(folder: Path, *arguments: str) -> None:
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
     """A small repository, ready for a release of 1.2.3."""
-    for name, text in {
-        "stompcodec/__init__.py": '__version__ = "1.2.3"\n',
-        "changes/README.md": "# News\n",
-        "changes/+a.fixed.md": "Broker: a.\n",
-        "CHANGELOG.md": "# Changelog\n\n## [1.2.2] - 2030-01-01\n",
-        "SECURITY.md": "https://a.example\n",
-    }.items():
+    for name, text in (
+        ("stompcodec/__init__.py", '__version__ = "1.2.3"\n'),
+        *(("changes/README.md", "# News\n"), ("changes/+a.fixed.md", "Broker: a.\n")),
+        *(("CHANGELOG.md", "# Changelog\n\n## [1.2.2] - 2030-01-01\n"), ("SECURITY.md", "https://a.example\n")),
+    ):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text, "utf-8")
     git(tmp_path, "init", "--quiet")
@@ -87,7 +73,7 @@ def test_each_reason_against_a_release_is_told(release: ModuleType, tree: Path) 
 
 def test_every_file_names_the_version_of_the_package(release: ModuleType) -> None:
     assert release.version() == stompcodec.__version__
-    found = re.findall(r'^\s*version: "(.*)"$', (ROOT / "CITATION.cff").read_text("utf-8"), re.MULTILINE)
+    found = re.findall(r'^\s*version: "(.*)"$', (TREE / "CITATION.cff").read_text("utf-8"), re.MULTILINE)
     assert found == [stompcodec.__version__]
 
 
@@ -99,7 +85,7 @@ def test_links_of_the_readme_are_absolute_and_lead_to_files_of_the_tree(release:
     assert sum(map(bool, found)) > 20
     for match in filter(None, found):
         assert match[1] == stompcodec.__version__
-        assert (ROOT / match[2]).exists(), match[2]
+        assert (TREE / match[2]).exists(), match[2]
 
 
 def test_the_examples(release: ModuleType) -> None:

@@ -6,17 +6,24 @@ import pytest
 
 from stompcodec.codec import Frame, parse
 from stompcodec.connection import Connection, Role
-from stompcodec.errors import RemoteProtocolError
+from stompcodec.errors import FrameError, RemoteProtocolError
 from stompcodec.spec import CLIENT_1_1, SERVER
 from stompcodec.states import State
 
 #: Every header that some command needs in some version.
-ALL_HEADERS = {
-    name: "1"
-    for name in ("destination", "id", "message-id", "subscription", "transaction", "receipt-id", "session", "version")
-}
+ALL_HEADERS = dict.fromkeys(
+    ("destination", "id", "message-id", "subscription", "transaction", "receipt-id", "session", "version"), "1"
+)
 COMMANDS = {Role.CLIENT: CLIENT_1_1, Role.SERVER: SERVER}
 OTHER = {Role.CLIENT: Role.SERVER, Role.SERVER: Role.CLIENT}
+
+
+def answer(function, *args):
+    """What a function returns, or the kind of its FrameError as vectors write it."""
+    try:
+        return function(*args)
+    except FrameError as error:
+        return {"error": error.kind}
 
 
 def connect_wire(version="1.2", more=b""):
@@ -29,54 +36,57 @@ def connected_wire(version="1.2", more=b""):
     return b"CONNECTED\nversion:%b\nsession:1\n%b\n\0" % (version.encode(), more)
 
 
-def server_in_session(version="1.2", now=0.0, more=b"", **options):
-    """A server that has sent CONNECTED; `more` are headers of CONNECT."""
-    server = Connection(Role.SERVER, now=now, **options)
-    for _ in server.receive(connect_wire(version, more), now):
-        server.accept({"session": "1"})
-    server.take_output()
-    assert (server.state, server.version) == (State.CONNECTED, version)
-    return server
-
-
-def client_in_session(version="1.2", now=0.0, more=b"", **options):
-    """A client that has CONNECTED; `more` are headers of CONNECTED."""
-    client = Connection(Role.CLIENT, versions=[version], now=now, **options)
+def connecting_client(**options):
+    """A client that has sent CONNECT."""
+    client = Connection(Role.CLIENT, **options)
     client.send(Frame("CONNECT", {"host": "a"}))
     client.take_output()
-    assert [frame.command for frame in client.receive(connected_wire(version, more), now)] == ["CONNECTED"]
-    assert (client.state, client.version) == (State.CONNECTED, version)
     return client
 
 
-def in_session(role, version="1.2", **options):
-    return (client_in_session if role is Role.CLIENT else server_in_session)(version, **options)
+def in_session(role, version="1.2", now=0.0, more=b"", **options):
+    """A connection in a session; `more` are headers of its peer's first frame."""
+    if role is Role.CLIENT:
+        connection = connecting_client(versions=[version], now=now, **options)
+        assert [frame.command for frame in connection.receive(connected_wire(version, more), now)] == ["CONNECTED"]
+    else:
+        connection = Connection(role, now=now, **options)
+        for _ in connection.receive(connect_wire(version, more), now):
+            connection.accept({"session": "1"})
+        connection.take_output()
+    assert (connection.state, connection.version) == (State.CONNECTED, version)
+    return connection
+
+
+def server_in_session(version="1.2", **options):
+    return in_session(Role.SERVER, version, **options)
+
+
+def client_in_session(version="1.2", **options):
+    return in_session(Role.CLIENT, version, **options)
 
 
 def connection_in(role, state, version="1.2"):
     """A connection in a state; FAILED, in versions that know no such thing within a session, before it."""
+    client = role is Role.CLIENT
     if state in (State.NEW, State.CONNECTING) or (state is State.FAILED and version != "1.2"):
         connection = Connection(role, versions=[version])
-        if state is not State.NEW:
-            if role is Role.CLIENT:
-                connection.send(Frame("CONNECT", {"host": "a"}))
-            else:
-                list(connection.receive(connect_wire(version), 0.0))
+        if state is not State.NEW and client:
+            connection.send(Frame("CONNECT", {"host": "a"}))
+        elif state is not State.NEW:
+            list(connection.receive(connect_wire(version), 0.0))
     else:
         connection = in_session(role, version)
-    error, bye = Frame("ERROR", {"message": "x"}), Frame("DISCONNECT")
-    if state is State.FAILED:
-        if role is Role.SERVER:
-            connection.send(error)
-        else:
-            list(connection.receive(b"ERROR\nmessage:x\n\n\0", 0.0))
-    elif state is State.DISCONNECTING:
-        if role is Role.CLIENT:
-            connection.send(bye)
-        else:
-            list(connection.receive(b"DISCONNECT\n\n\0", 0.0))
-    elif state is State.CLOSED:
+    if state is State.CLOSED:
         connection.close(0.0)
+    for end, command, sender in (
+        (State.FAILED, "ERROR", Role.SERVER),
+        (State.DISCONNECTING, "DISCONNECT", Role.CLIENT),
+    ):
+        if state is end and role is sender:
+            connection.send(Frame(command, {"message": "x"}))
+        elif state is end:
+            list(connection.receive(b"%b\nmessage:x\n\n\0" % command.encode(), 0.0))
     connection.take_output()
     assert connection.state is state
     return connection
@@ -94,12 +104,9 @@ def sent_frames(connection):
 
 def full(command):
     """A frame with every header that may be required."""
-    headers = dict(ALL_HEADERS)
-    if command in ("CONNECT", "STOMP"):
-        headers = {"accept-version": "1.0,1.1,1.2", "host": "a"}
-    if command == "CONNECTED":
-        headers = {"version": "1.2", "session": "1"}
-    return Frame(command, headers)
+    first = {"accept-version": "1.0,1.1,1.2", "host": "a"}
+    headers = {"CONNECT": first, "STOMP": first, "CONNECTED": {"version": "1.2", "session": "1"}}
+    return Frame(command, headers.get(command, ALL_HEADERS))
 
 
 def refused(connection, wire):

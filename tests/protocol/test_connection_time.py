@@ -5,15 +5,23 @@ import math
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from protocol.talking import client_in_session, connect_wire, in_session, server_in_session
+from protocol.talking import (
+    ALL_HEADERS,
+    client_in_session,
+    connect_wire,
+    connected_wire,
+    connecting_client,
+    in_session,
+    server_in_session,
+)
 
 from stompcodec.codec import Frame
 from stompcodec.connection import Connection, Role
 from stompcodec.states import Heartbeat, State
 
+each_role = pytest.mark.parametrize("role", list(Role))
 GRACE = {Role.CLIENT: 1.0, Role.SERVER: 0.0}
 EOL = b"\n"
-SEND = b"SEND\ndestination:a\n\n\0"
 
 
 def beating(role, send_every, receive_every, now=0.0):
@@ -25,25 +33,20 @@ def beating(role, send_every, receive_every, now=0.0):
 
 
 @pytest.mark.req("S12-HB-09", "S12-HB-10", "S11-HB-09", "S11-HB-10")
-@pytest.mark.parametrize("role", list(Role))
+@each_role
 def test_an_eol_is_due_after_half_of_the_interval(role):
+    """What waits is as good as sent, so that one is enough, and nobody spins."""
     connection = beating(role, 1000, 0, now=10.0)
     assert connection.next_deadline() == 10.5
-    assert connection.tick(10.499)
-    assert connection.output == []
-    assert connection.tick(10.5)
-    assert connection.output == [EOL]
-    assert connection.next_deadline() == 11.0, "what waits is as good as sent"
-    assert connection.tick(11.5)
-    assert connection.output == [EOL], "one is enough"
-    assert connection.next_deadline() == 12.0, "and nobody spins"
-    assert connection.take_output() == [EOL]
-    assert connection.next_deadline() == 12.0
+    for now, output, due in ((10.499, [], 10.5), (10.5, [EOL], 11.0), (11.5, [EOL], 12.0)):
+        assert connection.tick(now)
+        assert (connection.output, connection.next_deadline()) == (output, due)
+    assert (connection.take_output(), connection.next_deadline()) == ([EOL], 12.0)
 
 
 @pytest.mark.req("S12-HB-08", "S12-HB-11", "S12-HB-12", "S11-HB-08", "S11-HB-12")
-@pytest.mark.parametrize("role", list(Role))
-@pytest.mark.parametrize("octets", [b"\n", b"SE", SEND.replace(b"SEND", b"MESSAGE")[:9], b"\r"])
+@each_role
+@pytest.mark.parametrize("octets", [b"\n", b"SE", b"MESSAGE\nd", b"\r"])
 def test_silence_of_twice_the_interval_is_death(role, octets):
     connection = beating(role, 0, 1000, now=10.0)
     dead = 12.0 + GRACE[role]
@@ -57,7 +60,7 @@ def test_silence_of_twice_the_interval_is_death(role, octets):
 
 
 @pytest.mark.req("S12-HB-08")
-@pytest.mark.parametrize("role", list(Role))
+@each_role
 def test_no_excuse_reaches_into_the_time_to_come(role):
     connection = beating(role, 0, 1000)
     list(connection.receive(EOL, 5.0))
@@ -69,29 +72,24 @@ def test_no_excuse_reaches_into_the_time_to_come(role):
 
 
 @pytest.mark.req("S12-HB-06")
-@pytest.mark.parametrize("role", list(Role))
+@each_role
 def test_without_heart_beats_there_is_no_deadline(role):
     connection = in_session(role)
-    assert connection.next_deadline() is None
-    assert connection.tick(1e9)
-    assert connection.output == []
+    assert (connection.next_deadline(), connection.tick(1e9), connection.output) == (None, True, [])
 
 
 def test_beats_begin_with_connected():
     """However long the server took to answer."""
+    beats = b"heart-beat:1000,1000\n"
     server = Connection(Role.SERVER, heart_beat=(1000, 1000))
-    list(server.receive(connect_wire("1.2", b"heart-beat:1000,1000\n"), 5.0))
+    list(server.receive(connect_wire("1.2", beats), 5.0))
     assert server.next_deadline() is None
     server.accept(now=60.0)
     assert server.tick(60.0)
     server.take_output()
-    assert server.next_deadline() == 60.5
-    assert server.tick(61.9)
-    assert not server.tick(62.0)
-    client = Connection(Role.CLIENT, heart_beat=(1000, 1000))
-    client.send(Frame("CONNECT", {"host": "a"}))
-    client.take_output(now=5.0)
-    list(client.receive(b"CONNECTED\nversion:1.2\nheart-beat:1000,1000\n\n\0", 60.0))
+    assert (server.next_deadline(), server.tick(61.9), server.tick(62.0)) == (60.5, True, False)
+    client = connecting_client(heart_beat=(1000, 1000))
+    list(client.receive(connected_wire("1.2", beats), 60.0))
     assert client.next_deadline() == 60.5
 
 
@@ -134,13 +132,11 @@ def test_deadlines_are_plain_arithmetic(role, send_every, receive_every, actions
     for action, wait in actions:
         now += wait
         seen = seen if action in ("send", "excuse") else now
-        if action == "receive":
-            list(connection.receive(EOL, now / 1000))
-            heard = max(heard, now)
-        elif action == "nothing":
-            list(connection.receive(b"", now / 1000))
+        if action in ("receive", "nothing"):
+            list(connection.receive(EOL if action == "receive" else b"", now / 1000))
+            heard = max(heard, now) if action == "receive" else heard
         elif action == "send":
-            connection.send(Frame("MESSAGE" if role is Role.SERVER else "SEND", EVERY))
+            connection.send(Frame("MESSAGE" if role is Role.SERVER else "SEND", ALL_HEADERS))
             waiting += 1
         elif action == "take":
             assert len(connection.take_output(now / 1000)) == waiting
@@ -154,18 +150,9 @@ def test_deadlines_are_plain_arithmetic(role, send_every, receive_every, actions
             if not dead and send_every and not waiting and now >= sent + send_every // 2:
                 waiting += 1
                 assert connection.output == [EOL]
-        deadlines = []
-        if receive_every:
-            deadlines.append(heard + 2 * receive_every + 1000 * (role is Role.CLIENT))
-        if send_every:
-            deadlines.append((seen if waiting else sent) + send_every // 2)
-        due = connection.next_deadline()
-        assert (due is None) is (not deadlines)
-        if deadlines:
-            assert due == pytest.approx(min(deadlines) / 1000)
-
-
-EVERY = {"destination": "a", "message-id": "1", "subscription": "0"}
+        deadlines = [heard + 2 * receive_every + 1000 * (role is Role.CLIENT)] if receive_every else []
+        deadlines += [(seen if waiting else sent) + send_every // 2] if send_every else []
+        assert connection.next_deadline() == (pytest.approx(min(deadlines) / 1000) if deadlines else None)
 
 
 def live(client, server, latency, until, cut=math.inf):

@@ -1,38 +1,42 @@
-"""Text by content-type and charset."""
+"""Bodies and header values: text by content-type and charset, content-encoding and its bombs, the wish-list's JSON."""
 
+import base64
 import encodings
 import gzip
+import json
 import pkgutil
 import time
 import zlib
-from collections import namedtuple
+from contextlib import contextmanager
 from encodings.aliases import aliases
+from types import SimpleNamespace
 
 import pytest
+from hypothesis import example
 from hypothesis import given as st_given
 from hypothesis import strategies as st
 from patience import patience
-from protocol.vectors_of import vectors_of
+from protocol.talking import answer
+from traced import peak, tracing
 
 from stompcodec import ContentError, FrameError, StompError
-from stompcodec.content import encoding_of, text_of
+from stompcodec.content import decode_content, encode_content, encoding_of, json_text, json_value, text_of
 
 
-class Body(namedtuple("Body", "body headers")):
-    """As much of a frame as content needs."""
-
-    def get(self, name):
-        return self.headers.get(name)
+@contextmanager
+def linear(seconds):
+    """What takes more time than this does not take linear time."""
+    begin = time.perf_counter()
+    yield
+    assert time.perf_counter() - begin < patience(seconds)
 
 
 def text(body, content_type=None, coding=None):
     headers = {"content-type": content_type, "content-encoding": coding}
-    return text_of(Body(body, headers))
+    return text_of(SimpleNamespace(body=body, headers=headers, get=headers.get))
 
 
-@vectors_of("content-type")
-def test_content_type_vectors(given, expect):
-    assert {"encoding": encoding_of(given["value"])} == expect
+# ---- text ----
 
 
 @pytest.mark.req("S12-CT-04", "S12-CT-05", "S12-CT-06", "S11-CT-03", "S11-CT-04")
@@ -78,9 +82,8 @@ def test_encoding_of(content_type, encoding):
     ids=lambda hostile: repr(hostile[:6]),
 )
 def test_encoding_of_takes_linear_time(hostile):
-    begin = time.perf_counter()
-    encoding_of("text/plain" + hostile)
-    assert time.perf_counter() - begin < patience(5)
+    with linear(5):
+        encoding_of("text/plain" + hostile)
 
 
 @pytest.mark.req("S12-CT-04", "S12-CT-05", "S12-CT-06")
@@ -141,23 +144,10 @@ def test_what_is_not_text(content_type, body, says):
 
 #: Octets that the codecs below take, and what is no text about them.
 NOT_TEXT = {
-    "hex": b"6162",
-    "rot13": b"ab",
-    "idna": b"xn--4ca",
-    "punycode": b"ab-",
-    "unicode_escape": b"\\n",
-    "raw-unicode-escape": b"\\u0041",
-    "undefined": b"",
-    "base64": b"YQ==",
-    "zlib": zlib.compress(b"a"),
-    "bz2": b"",
-    "quopri": b"a",
-    "uu": b"",
-    "utf-7": b"+2AA-",
-    "mbcs": b"a",
-    "oem": b"a",
-    "charmap": b"a",
-    "palmos": b"a",
+    **{"hex": b"6162", "rot13": b"ab", "idna": b"xn--4ca", "punycode": b"ab-", "unicode_escape": b"\\n"},
+    **{"raw-unicode-escape": b"\\u0041", "base64": b"YQ==", "zlib": zlib.compress(b"a"), "utf-7": b"+2AA-"},
+    **dict.fromkeys(("undefined", "bz2", "uu"), b""),
+    **dict.fromkeys(("quopri", "mbcs", "oem", "charmap", "palmos"), b"a"),
 }
 
 
@@ -205,3 +195,241 @@ def test_text_under_a_content_encoding():
     with pytest.raises(FrameError) as caught:
         text(b"no gzip", "text/plain", "gzip")
     assert caught.value.kind == "bad-content-encoding"
+
+
+# ---- content-encoding ----
+
+BAD = {"error": "bad-content-encoding"}
+TOO_LARGE = {"error": "limit-exceeded"}
+codings = st.lists(st.sampled_from(["gzip", "x-gzip", "deflate", "base64", "identity"]), max_size=4).map(", ".join)
+
+
+def raw_deflate(data):
+    engine = zlib.compressobj(wbits=-15)
+    return engine.compress(data) + engine.flush()
+
+
+@pytest.mark.req("WISH-ENC-01", "WISH-ENC-02")
+@st_given(codings, st.binary(max_size=4000) | st.integers(0, 300_000).map(bytes))
+@example(",".join(["base64"] * 4), b"hello")
+def test_content_round_trip(encoding, data):
+    encoded = encode_content(encoding, data)
+    assert decode_content(encoding, encoded) == data
+    assert encode_content(encoding, data) == encoded
+
+
+@pytest.mark.parametrize(
+    "encoding",
+    [
+        *["br", "gzip;q=1", "gzip,", ",", "gzip,,base64", "utf-8", "*", "gzip base64", " ", "\0"],
+        *[",".join(["base64"] * 5), "identity," * 100_000 + "identity"],
+    ],
+    ids=lambda encoding: encoding[:20],
+)
+def test_unknown_codings_and_more_than_four_are_refused(encoding):
+    assert answer(decode_content, encoding, b"") == answer(encode_content, encoding, b"") == BAD
+
+
+@pytest.mark.req("WISH-ENC-01")
+@st_given(st.lists(st.binary(max_size=2000), min_size=1, max_size=8))
+def test_gzip_members_are_joined(parts):
+    encoded = b"".join(gzip.compress(part, mtime=0) for part in parts)
+    assert decode_content("gzip", encoded) == b"".join(parts)
+    assert answer(decode_content, "gzip", encoded + b"\0") == BAD
+    assert answer(decode_content, "gzip", encoded + encoded[:9]) == BAD
+
+
+ENCODERS = [("gzip", gzip.compress), ("deflate", zlib.compress), ("deflate", raw_deflate)]
+
+
+@pytest.mark.req("WISH-ENC-01")
+@st_given(st.sampled_from(ENCODERS), st.binary(max_size=1500), st.binary(min_size=1, max_size=20), st.data())
+def test_cut_or_followed_by_junk(encoder, data, junk, choice):
+    encoding, encode = encoder
+    encoded = encode(data)
+    assert decode_content(encoding, encoded) == data
+    assert answer(decode_content, encoding, encoded[: choice.draw(st.integers(0, len(encoded) - 1))]) == BAD
+    assert answer(decode_content, encoding, encoded + junk) == BAD
+
+
+def wrong_checksum(encode):
+    encoded = bytearray(encode(b"hello" * 100))
+    encoded[-5] ^= 1
+    return bytes(encoded)
+
+
+def with_dictionary(data):
+    engine = zlib.compressobj(zdict=b"hello")
+    return engine.compress(data) + engine.flush()
+
+
+@pytest.mark.req("WISH-ENC-01", "WISH-ENC-02")
+@pytest.mark.parametrize(
+    ("encoding", "data"),
+    [
+        ("gzip", wrong_checksum(gzip.compress)),
+        ("deflate", wrong_checksum(zlib.compress)),
+        ("deflate", with_dictionary(b"hello")),
+        *[("base64", data) for data in (b"YQ", b"YQ=", b"YQ===", b"Y===", b"====", b"=", b"==", b"YWI=YWI=")],
+        *[("base64", data) for data in (b"YQ==\n", b"Y Q=", b"YQ-_", b"Y\0Q=", b"=YQ=", b"YQ=A", b"YWJj=")],
+    ],
+)
+def test_checksums_are_checked_and_base64_is_strict(encoding, data):
+    assert answer(decode_content, encoding, data) == BAD
+
+
+@st_given(codings, st.binary(max_size=300))
+@example("deflate", b"\x78\x9c")
+@example("deflate", b"x")
+@example("base64", b"\xff\xff\xff\xff")
+def test_any_octets_are_decoded_or_refused(encoding, data):
+    got = answer(decode_content, encoding, data, 1000)
+    assert isinstance(got, bytes) or got in (BAD, TOO_LARGE)
+
+
+@pytest.mark.req("S12-LIM-05")
+@st_given(st.sampled_from([*ENCODERS, ("base64", base64.b64encode), ("identity", bytes)]), st.integers(1, 5000))
+@example(("base64", base64.b64encode), 1)
+@example(("base64", base64.b64encode), 2)
+@example(("base64", base64.b64encode), 3)
+def test_limit_at_and_one_past(encoder, size):
+    encoding, encode = encoder
+    encoded = encode(b"a" * size)
+    assert len(decode_content(encoding, encoded, size)) == size
+    with pytest.raises(FrameError) as caught:
+        decode_content(encoding, encoded, size - 1)
+    assert (caught.value.kind, caught.value.limit) == ("limit-exceeded", "max_size")
+
+
+@pytest.mark.req("S12-LIM-05")
+def test_limit_holds_for_all_members_together_and_between_codings():
+    members = gzip.compress(b"a" * 600) + gzip.compress(b"a" * 400)
+    assert len(decode_content("gzip", members, 1000)) == 1000
+    assert answer(decode_content, "gzip", members, 999) == TOO_LARGE
+    inner = base64.b64encode(b"a" * 999)
+    assert answer(decode_content, "base64,gzip", gzip.compress(inner), len(inner) - 1) == TOO_LARGE
+    assert decode_content("base64,gzip", gzip.compress(inner), len(inner)) == b"a" * 999
+    assert decode_content("gzip", gzip.compress(b""), 0) == b""
+
+
+def flat_bomb(wbits):
+    """A gigabyte of zeros in one deflate stream; its end does not matter."""
+    engine = zlib.compressobj(wbits=-15)
+    block = engine.compress(bytes(2**20)) + engine.flush(zlib.Z_FULL_FLUSH)
+    return {31: gzip.compress(b"")[:10], 15: b"\x78\x9c", -15: b""}[wbits] + block * 1024
+
+
+@pytest.mark.req("S12-LIM-05", "WISH-ENC-01")
+@pytest.mark.parametrize(
+    ("encoding", "bomb"),
+    [
+        ("gzip", flat_bomb(31)),
+        ("deflate", flat_bomb(15)),
+        ("deflate", flat_bomb(-15)),
+        ("gzip", gzip.compress(bytes(2**24)) * 64),
+        ("gzip,gzip", gzip.compress(flat_bomb(31))),
+        ("gzip,base64", base64.b64encode(flat_bomb(31))),
+    ],
+    ids=["gzip", "zlib", "raw", "members", "nested", "under base64"],
+)
+@tracing()
+def test_a_bomb_of_a_gigabyte_is_refused_in_little_memory(encoding, bomb):
+    limit = 4 * 2**20
+    assert answer(decode_content, encoding, bomb, limit) == TOO_LARGE
+    assert peak() < 4 * limit
+
+
+@pytest.mark.req("S12-LIM-05")
+def test_default_limit_is_that_of_a_body():
+    with linear(10):
+        assert answer(decode_content, "gzip", flat_bomb(31)) == TOO_LARGE
+    assert len(decode_content("gzip", gzip.compress(bytes(100 * 2**20), 1))) == 100 * 2**20
+
+
+@pytest.mark.req("S12-LIM-05")
+def test_tiny_members_take_linear_time():
+    empty = gzip.compress(b"", mtime=0)
+    with linear(8):
+        assert decode_content("gzip", empty * 200_000) == b""
+
+
+# ---- JSON in header values ----
+
+
+@pytest.mark.req("WISH-JSN-01", "WISH-JSN-02", "WISH-JSN-03", "WISH-JSN-04", "WISH-JSN-05", "WISH-JSN-06")
+@pytest.mark.parametrize(
+    "plain",
+    [
+        *["NaN", "Infinity", "-Infinity", "[NaN]", '{"a":Infinity}', "1e999", "-1e999", "[1e999]"],
+        *["01", "+1", ".5", "1.", "0x1", "1 2", "\u0661", "1.2.3", "\ufeff1", "\xa01", "True", "None", "nul", "nullx"],
+        *["'a'", '"a', '"\n"', '"\\q"', "[1,]", "[1,2", "{a:1}", "{}{}", "/queue/a", "\ud800", '["' + "[" * 200],
+        *["[" * 100_000, "[" * 101 + "]" * 101, '{"a":' * 101 + "1" + "}" * 101],
+        *["9" * 4301, "-" + "9" * 4301, "[" + "9" * 100_000 + "]"],
+    ],
+    ids=lambda plain: ascii(plain)[:30],
+)
+def test_what_is_no_json_stays_text(plain):
+    assert json_value(plain) is plain
+
+
+@pytest.mark.req("WISH-JSN-01", "WISH-JSN-02", "WISH-JSN-04")
+def test_json_at_the_bounds():
+    assert json_value("9" * 4300) == 10**4300 - 1
+    assert json_value("-" + "9" * 4300) == 1 - 10**4300
+    assert json_value(" \t\r\n42 ") == 42
+    assert json_value("1.7e308") == 1.7e308
+    assert json_value(json.dumps(["[" * 500])) == ["[" * 500]
+    assert json_value(json.dumps(["\n" + "[" * 500])) == ["\n" + "[" * 500]
+    assert json_value("[" + "[]," * 500 + '"\\"["]') == [[]] * 500 + ['"[']
+    value = json_value("[" * 100 + "]" * 100)
+    for _ in range(99):
+        (value,) = value
+    assert value == []
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+)
+
+
+@pytest.mark.req("WISH-JSN-01", "WISH-JSN-02", "WISH-JSN-03", "WISH-JSN-04", "WISH-JSN-05", "WISH-JSN-06")
+@st_given(json_values)
+@example("42")
+@example('"a"')
+@example("null")
+@example("\0")
+@example("\ud83d")
+def test_json_round_trip(value):
+    written = json_text(value)
+    assert repr(json_value(written)) == repr(value)
+    assert not any(character < " " or "\ud800" <= character <= "\udfff" for character in written)
+    assert written.isascii() or written == value
+
+
+@pytest.mark.req("WISH-JSN-02")
+@pytest.mark.parametrize(
+    "hostile", ['"' + '\\"' * 500_000, "[" * 200 + '"\\' * 300_000, "[" * 1_000_000, "[1," * 300_000]
+)
+def test_json_takes_linear_time(hostile):
+    with linear(5):
+        assert json_value(hostile) is hostile
+
+
+def nested(depth):
+    value = []
+    for _ in range(depth - 1):
+        value = [value]
+    return value
+
+
+def test_what_json_cannot_say_is_refused():
+    assert json_text(nested(100)) == "[" * 100 + "]" * 100
+    circular = []
+    circular.append(circular)
+    for value in (float("nan"), [float("inf")], nested(101), nested(100_000), circular):
+        with pytest.raises(ValueError, match=r"."):
+            json_text(value)
+    for value in (b"octets", {1, 2}, object(), [b"octets"]):
+        with pytest.raises(TypeError):
+            json_text(value)

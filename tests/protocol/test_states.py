@@ -1,52 +1,30 @@
-"""Negotiation, required headers, and the order of frames."""
+"""Negotiation, required headers, the order of frames, heart-beats, and the page that draws the states."""
 
-import itertools
+import time
 
 import pytest
-from hypothesis import given as st_given
-from hypothesis import strategies as st
-from protocol.vectors_of import answer, vectors_of
+from installed import load
+from patience import patience
+from protocol.talking import answer
 
+from stompcodec.errors import FrameError
 from stompcodec.spec import CLIENT_1_1, SERVER, VERSIONS
 from stompcodec.states import (
+    Heartbeat,
     State,
+    artemis_ttl,
     missing_headers,
     negotiate,
     negotiate_client,
+    negotiate_heart_beat,
     negotiate_wishlist,
     next_state,
+    parse_heart_beat,
 )
 
-COMMANDS = {"client": CLIENT_1_1, "server": SERVER}
-EVERY_FRAME = [(sender, command) for sender in COMMANDS for command in COMMANDS[sender]]
-OLDER = ("1.0", "1.1", "legacy")
-any_version = st.sampled_from([None, "1.2", *OLDER])
+NEVER = {"error": "no-common-version"}
 
-
-def versions_or_error(got):
-    return got if isinstance(got, dict) else {"version": got}
-
-
-@vectors_of("negotiate")
-def test_negotiate_vectors(given, expect):
-    assert versions_or_error(answer(negotiate, given["accept_version"], given["server"])) == expect
-
-
-@vectors_of("negotiate-client")
-def test_negotiate_client_vectors(given, expect):
-    assert versions_or_error(answer(negotiate_client, given["connected_version"], given["offered"])) == expect
-
-
-@vectors_of("negotiate-wishlist")
-def test_negotiate_wishlist_vectors(given, expect):
-    got = answer(negotiate_wishlist, given["client_version"], given["server_version"])
-    assert versions_or_error(got) == expect
-
-
-@vectors_of("validate")
-def test_validate_vectors(given, expect):
-    got = missing_headers(given["version"], given["sender"], given["command"], given["headers"])
-    assert {"missing": got} == expect
+# ---- versions and headers ----
 
 
 @pytest.mark.req("S12-NEG-04", "S12-HDR-01")
@@ -54,9 +32,8 @@ def test_validate_vectors(given, expect):
     "entry", ["1.2 ", " 1.2", "1.2\t", "01.2", "1.2.0", "1,2", "1", "V1.2", "\u0661.2", "", "1.2;", "1.02"]
 )
 def test_entries_are_compared_exactly(entry):
-    assert answer(negotiate, entry, VERSIONS) == {"error": "no-common-version"}
+    assert answer(negotiate, entry, VERSIONS) == answer(negotiate_client, entry, VERSIONS) == NEVER
     assert answer(negotiate, f"{entry},1.1", VERSIONS) == "1.1"
-    assert answer(negotiate_client, entry, VERSIONS) == {"error": "no-common-version"}
 
 
 @pytest.mark.req("WISH-NEG-03")
@@ -64,8 +41,7 @@ def test_entries_are_compared_exactly(entry):
     "version", ["", "1", "1.1 ", "1.1\n", "1.1,1.2", "foo", "1." + "9" * 100_000, "01.1", "1.\u0661"]
 )
 def test_wishlist_refuses_what_is_no_version(version):
-    assert answer(negotiate_wishlist, version, "1.1") == {"error": "no-common-version"}
-    assert answer(negotiate_wishlist, "1.1", version) == {"error": "no-common-version"}
+    assert answer(negotiate_wishlist, version, "1.1") == answer(negotiate_wishlist, "1.1", version) == NEVER
 
 
 @pytest.mark.req("LEG-CON-02", "LEG-HDR-04", "LEG-CMD-01", "LEG-SUB-01")
@@ -75,79 +51,134 @@ def test_legacy_names_have_no_case():
     assert missing_headers("legacy", "client", "Subscribe", []) == ["destination"]
 
 
-# The order of frames.
+# ---- the order of frames ----
+
+EVERY_FRAME = [*(("client", command) for command in CLIENT_1_1), *(("server", command) for command in SERVER)]
+IN_SESSION = {
+    **{frame: State.CONNECTED for frame in EVERY_FRAME if frame[1] not in ("CONNECT", "STOMP", "CONNECTED")},
+    ("client", "DISCONNECT"): State.DISCONNECTING,
+}
+#: Every legal frame, and the state behind it. In 1.2, and before there is a version, ERROR ends a session.
+LEGAL = {
+    State.NEW: {
+        ("client", "CONNECT"): State.CONNECTING,
+        ("client", "STOMP"): State.CONNECTING,
+        ("server", "ERROR"): State.FAILED,
+    },
+    State.CONNECTING: {("server", "CONNECTED"): State.CONNECTED, ("server", "ERROR"): State.FAILED},
+    State.CONNECTED: IN_SESSION,
+    State.DISCONNECTING: {("server", name): State.DISCONNECTING for name in ("MESSAGE", "RECEIPT", "ERROR")},
+    State.FAILED: {},
+    State.CLOSED: {},
+}
 
 
-def legal(state, version="1.2"):
-    return {frame for frame in EVERY_FRAME if next_state(frame[0], state, frame[1], version) is not None}
-
-
-@pytest.mark.req("S12-CON-01", "S12-CON-05", "S11-CON-01", "S11-CON-06", "S10-CON-01", "LEG-CON-01")
-@pytest.mark.parametrize("version", [None, "1.2", *OLDER])
-def test_a_conversation_begins_with_connect(version):
-    assert legal(State.NEW, version) == {("client", "CONNECT"), ("client", "STOMP"), ("server", "ERROR")}
-    assert next_state("client", State.NEW, "CONNECT", version) is State.CONNECTING
-    assert next_state("client", State.NEW, "STOMP", version) is State.CONNECTING
-
-
-@pytest.mark.req("S12-CON-02", "S12-CON-03", "S12-CON-04", "S10-CON-03", "LEG-CON-05")
-@pytest.mark.parametrize("version", [None, "1.2", *OLDER])
-def test_the_server_accepts_or_rejects(version):
-    assert legal(State.CONNECTING, version) == {("server", "CONNECTED"), ("server", "ERROR")}
-    assert next_state("server", State.CONNECTING, "CONNECTED", version) is State.CONNECTED
-    for state in (State.NEW, State.CONNECTING):
-        assert next_state("server", state, "ERROR", version) is State.FAILED
-
-
-@pytest.mark.req("S12-FRM-06", "S12-FRM-07", "LEG-CMD-04")
-@pytest.mark.parametrize("version", ["1.2", *OLDER])
-def test_once_connected(version):
-    frames = {("client", command) for command in CLIENT_1_1 if command not in ("CONNECT", "STOMP")}
-    frames |= {("server", command) for command in SERVER if command != "CONNECTED"}
-    assert legal(State.CONNECTED, version) == frames
-    for sender, command in frames - {("client", "DISCONNECT"), ("server", "ERROR")}:
-        assert next_state(sender, State.CONNECTED, command, version) is State.CONNECTED
-
-
-@pytest.mark.req("S12-DIS-01", "S12-DIS-02", "S11-DIS-02", "S10-DIS-01", "LEG-DIS-01")
-@pytest.mark.parametrize("version", ["1.2", *OLDER])
-def test_after_disconnect_only_the_server_speaks(version):
-    assert next_state("client", State.CONNECTED, "DISCONNECT", version) is State.DISCONNECTING
-    assert legal(State.DISCONNECTING, version) == {("server", c) for c in ("MESSAGE", "RECEIPT", "ERROR")}
-    for command in ("MESSAGE", "RECEIPT"):
-        assert next_state("server", State.DISCONNECTING, command, version) is State.DISCONNECTING
-
-
+@pytest.mark.req("S12-CON-01", "S12-CON-02", "S12-CON-03", "S12-CON-04", "S12-CON-05", "S11-CON-01", "S11-CON-06")
+@pytest.mark.req("S10-CON-01", "S10-CON-03", "LEG-CON-01", "LEG-CON-05", "S12-FRM-06", "S12-FRM-07", "LEG-CMD-04")
+@pytest.mark.req("S12-DIS-01", "S12-DIS-02", "S11-DIS-02", "S10-DIS-01", "LEG-DIS-01", "S12-RCP-04")
 @pytest.mark.req("S12-ERR-01", "S12-ERR-02", "S11-ERR-01", "S10-ERR-01")
-@pytest.mark.parametrize("state", [State.CONNECTED, State.DISCONNECTING])
-def test_error_ends_a_session_of_1_2_only(state):
-    assert next_state("server", state, "ERROR") is State.FAILED
-    assert next_state("server", state, "ERROR", None) is State.FAILED
-    for version in OLDER:
-        assert next_state("server", state, "ERROR", version) is state
+@pytest.mark.parametrize("version", [None, "1.2", "1.1", "1.0", "legacy"])
+@pytest.mark.parametrize("state", State)
+def test_the_order_of_frames(state, version):
+    wanted = dict(LEGAL[state])
+    if version in (None, "1.2") and ("server", "ERROR") in wanted:
+        wanted["server", "ERROR"] = State.FAILED
+    after = {(sender, command): next_state(sender, state, command, version) for sender, command in EVERY_FRAME}
+    assert {frame: found for frame, found in after.items() if found is not None} == wanted
 
 
-@pytest.mark.req("S12-ERR-02")
-@pytest.mark.parametrize("version", [None, "1.2", *OLDER])
-def test_nothing_follows_the_end(version):
-    assert not legal(State.FAILED, version)
-    assert not legal(State.CLOSED, version)
+@pytest.fixture(scope="module")
+def diagram():
+    return load("scripts/state_diagram.py")
 
 
-@st_given(any_version, st.sampled_from(State), st.text())
-def test_unknown_commands_are_illegal(version, state, command):
-    if command not in {*CLIENT_1_1, *SERVER}:
-        assert next_state("client", state, command, version) is None
-        assert next_state("server", state, command, version) is None
+def test_the_page_is_not_stale(diagram):
+    """docs/states.md says what the tables say."""
+    assert diagram.PAGE.read_text("utf-8") == diagram.page(), "run scripts/state_diagram.py"
 
 
-@pytest.mark.req("S12-DIS-02", "S12-RCP-04")
-@pytest.mark.parametrize("version", ["1.2", *OLDER])
-def test_messages_and_receipts_may_cross_with_any_client_frame(version):
-    """Both ends come to the same state, whichever of two crossing frames they see first."""
-    for command, answered in itertools.product(CLIENT_1_1, ("MESSAGE", "RECEIPT")):
-        after = next_state("client", State.CONNECTED, command, version)
-        if after is not None:
-            server_first = next_state("server", State.CONNECTED, answered, version)
-            assert next_state("client", server_first, command, version) is after
-            assert next_state("server", after, answered, version) is after
+def test_every_legal_frame_is_drawn_once(diagram):
+    for version in diagram.VERSIONS:
+        drawn = [
+            (sender, state, command, after)
+            for (state, after), by in diagram.arrows(version).items()
+            for sender, commands in by.items()
+            for command in commands
+        ]
+        every = [
+            (sender, state, name, next_state(sender, state, name, version))
+            for state in State
+            for sender, name in EVERY_FRAME
+        ]
+        assert sorted(map(str, drawn)) == sorted(str(frame) for frame in every if frame[-1] is not None)
+        text = " ".join(diagram.diagram(version))
+        assert all(f" {state.name} " in text for state in State)
+
+
+# ---- heart-beats ----
+
+
+@pytest.mark.req("S12-HB-02", "S11-HB-02")
+@pytest.mark.parametrize(
+    "value",
+    [
+        *["1000,", ",1000", ",", "+1,0", "0x1,0", "1,2,", "1,2\n", "\n1,2", "1\0,2", "1e3,0"],
+        *["\u0661,0", "0,\u00b2", "\uff11,0", "1000 ,0", "0,0 ", "\ud800,0", "0,-0", "1\u0661,0"],
+    ],
+)
+def test_what_is_no_heart_beat(value):
+    assert answer(parse_heart_beat, value) == {"error": "bad-heart-beat"}
+    for pair in ((value, None), (None, value), (value, "0,0"), ("0,0", value)):  # even if nothing would come of it
+        assert answer(negotiate_heart_beat, *pair) == {"error": "bad-heart-beat"}
+
+
+@pytest.mark.req("S12-HB-02", "S12-LIM-05")
+def test_numbers_are_bounded():
+    largest = "9" * 100
+    assert parse_heart_beat(f"{largest},{largest}") == (10**100 - 1, 10**100 - 1)
+    assert Heartbeat(*parse_heart_beat(f"{largest},{largest}")).dead_at(0.0) > 0
+    for value in (f"{largest}0,0", f"0,{largest}0", "9" * 1_000_000 + ",0"):
+        with pytest.raises(FrameError):
+            parse_heart_beat(value)
+
+
+@pytest.mark.req("S12-HB-02", "S12-LIM-05")
+def test_zeros_cost_linear_time():
+    zeros = "0" * 1_000_000
+    begin = time.perf_counter()
+    assert parse_heart_beat(f"{zeros}5,{zeros}") == (5, 0)
+    for value in (zeros, f"{zeros}5,{zeros}x"):
+        with pytest.raises(FrameError):
+            parse_heart_beat(value)
+    assert time.perf_counter() - begin < patience(5)
+
+
+@pytest.mark.req("ART-TTL-02", "ART-TTL-03", "ART-TTL-05", "ART-TTL-06", "ART-TTL-07", "ART-TTL-08")
+@pytest.mark.parametrize(
+    ("connect", "acceptor", "ttl", "asked"),
+    [
+        ("0,5", {"connection-ttl-override": 50000}, 50000, None),
+        ("0,5", {"connection-ttl-override": -1}, 60000, None),
+        ("0,5", {"connection-ttl-override": "50000", "connectionTtl": "20000"}, 20000, None),
+        ("0,5", {"connectionTtlMax": 30000, "connectionTtlMin": 20000}, 60000, None),
+        ("499,0", {}, 1000, 500),
+        ("501,0", {}, 1002, 501),
+        ("15000,0", {"connectionTtlMax": "30000"}, 30000, 15000),
+        ("15001,0", {"connectionTtlMax": "30000"}, 30000, 15000),
+        ("3,0", {"heartBeatToConnectionTtlModifier": "1.5", "connectionTtlMin": 1}, 4, 3),
+        ("5,0", {"heartBeatToConnectionTtlModifier": 1.5, "connectionTtlMin": 1}, 7, 5),
+        ("100,0", {"heartBeatToConnectionTtlModifier": 3, "connectionTtlMin": 1000}, 1000, 333),
+        (f"{10**60},0", {}, 2**63 - 1, 2**62),
+    ],
+)
+def test_artemis_ttl(connect, acceptor, ttl, asked):
+    wanted = {"connection_ttl": ttl, **({} if asked is None else {"connected_client_to_server": asked})}
+    assert artemis_ttl("1.2", connect, acceptor) == wanted
+    assert all(type(value) is int for value in artemis_ttl("1.1", connect, acceptor).values())
+
+
+@pytest.mark.req("ART-TTL-05")
+@pytest.mark.parametrize("modifier", [0, -1.0, "nan", "inf", "two"])
+def test_artemis_modifier_must_be_sensible(modifier):
+    with pytest.raises(ValueError, match=r"modifier|Modifier|could not convert"):
+        artemis_ttl("1.2", "1000,0", {"heartBeatToConnectionTtlModifier": modifier})
