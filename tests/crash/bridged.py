@@ -25,18 +25,11 @@ import stompcodec.client as stomp
 from stompcodec.client import Backoff, StompError
 from stompcodec.testing.faults import FaultProxy
 
-__all__ = ["BridgeProcess", "Findings", "bridge_rounds"]
-
 QUEUES = ("/queue/bridged.a", "/queue/bridged.b")
 
 
 class BridgeProcess:
-    """`stompcodec bridge` as a process, started again when it ends or is killed.
-
-    Args:
-        arguments: of the verb.
-        log: the file for what it says.
-    """
+    """`stompcodec bridge` as a process, started again when it ends or is killed."""
 
     def __init__(self, arguments: list[str], log: Path) -> None:
         self._command = [sys.executable, "-m", "stompcodec.cli", "bridge", *arguments]
@@ -51,11 +44,7 @@ class BridgeProcess:
             environment = {**os.environ, "PYTHONPATH": paths}
             with self._log.open("ab") as log:
                 self._process = subprocess.Popen(
-                    self._command,
-                    stdout=log,
-                    stderr=log,
-                    stdin=subprocess.DEVNULL,
-                    env=environment,
+                    self._command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=environment
                 )
             self.starts += 1
 
@@ -154,17 +143,7 @@ def bridge_rounds(
     window: int = 4000,
     progress: Callable[[int], None] = lambda _: None,
 ) -> Findings:
-    """Kill the source, the target and the bridge at random, under load; then have the bridge drain the source.
-
-    Args:
-        folder: for the data of both brokers.
-        kills: how often one of the three is killed.
-        seed: of the moments.
-        arguments: more of the verb.
-        config: of the target, TOML.
-        window: the messages of a queue in memory, at both brokers.
-        progress: called with the number of kills.
-    """
+    """Kill the source, the target and the bridge at random, under load; then have the bridge drain the source."""
     chance = random.Random(seed)
     common = f"[sessions]\nmax_unacked = 100000\n[queues]\nwindow = {window}\n"
     with (

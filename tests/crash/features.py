@@ -14,14 +14,10 @@ from crash.workers import Base, Consumer, Drainer, Producer
 
 from stompcodec import Frame
 
-__all__ = ["CONFIG", "feature_drainers", "feature_workers"]
-
-#: Of the broker.
-CONFIG = "[topics]\nretain = true\n"
+CONFIG = "[topics]\nretain = true\n"  # Of the broker.
 DELAYED, RANKED, SELECTED, LARGE = (f"/queue/crash.{name}" for name in ("delayed", "ranked", "selected", "large"))
 BROWSED, DURABLE, RETAINED = "/queue/crash.browsed", "/topic/crash.durable", "/topic/crash.retained"
-#: The longest delay in milliseconds.
-_LONGEST = 700
+_LONGEST = 700  # The longest delay in milliseconds.
 _CLIENTS = ("first", "second")
 
 

@@ -10,10 +10,7 @@ from crash.workers import Base, Consumer, Drainer, Producer
 
 from stompcodec import Frame
 
-__all__ = ["FOUNDED", "Durable", "DurableDrainer", "Feed", "Founder", "Reader", "Retainer"]
-
-#: What the topics of founders begin with.
-FOUNDED = "/topic/crash.founded."
+FOUNDED = "/topic/crash.founded."  # What the topics of founders begin with.
 
 
 def _own(key: str, client: str) -> str:
@@ -31,8 +28,7 @@ class Durable(Consumer):
     def __init__(self, name: str, ledger: Ledger, topic: str, client: str, *, seed: int = 0) -> None:
         super().__init__(name, ledger, topic, seed=seed)
         self.client = self.client_id = client
-        self.founded = False
-        """Its SUBSCRIBE had a receipt: from then on it must not miss anything."""
+        self.founded = False  # Its SUBSCRIBE had a receipt: from then on it must not miss anything.
         self.back_at: float | None = None
 
     def connected(self) -> None:
@@ -120,10 +116,8 @@ class Founder(Base):
         self.number = 0
         self.key = ""
         """Of the message that was sent there; "" before."""
-        self.sure = False
-        """It has to come."""
-        self.ended = False
-        """The end of the subscription had its receipt."""
+        self.sure = False  # It has to come.
+        self.ended = False  # The end of the subscription had its receipt.
 
     @property
     def topic(self) -> str:
@@ -193,16 +187,11 @@ class Reader(Base):
     def __init__(self, name: str, ledger: Ledger, queue: str, *, seed: int = 0) -> None:
         super().__init__(name, ledger, seed)
         self.queue = queue
-        self.place = 0
-        """Everything up to there was shown."""
-        self.seqs: dict[str, int] = {}
-        """Of all that was shown."""
-        self.held: dict[str, int] = {}
-        """What was shown, and is not known to be gone."""
-        self.acks: dict[str, str] = {}
-        """What the browser showed, with the ids for ACK, in order."""
-        self.last = self.shown = 0
-        """The seq before the next one at least; and that of what came last."""
+        self.place = 0  # Everything up to there was shown.
+        self.seqs: dict[str, int] = {}  # Of all that was shown.
+        self.held: dict[str, int] = {}  # What was shown, and is not known to be gone.
+        self.acks: dict[str, str] = {}  # What the browser showed, with the ids for ACK, in order.
+        self.last = self.shown = 0  # The seq before the next one at least; and that of what came last.
 
     def connected(self) -> None:
         self.read()

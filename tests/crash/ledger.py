@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-__all__ = ["Ledger", "Record", "body_of"]
-
 
 def body_of(key: str, size: int) -> bytes:
     """The body of a message. What stands before a slash tells copies of it apart, for the books.
@@ -27,17 +25,13 @@ class Record:
     """One message."""
 
     queue: str
-    group: str | None = None
-    """The transaction it was sent in."""
-    source: str | None = None
-    """The message it was made of, by a worker that moves messages in transactions."""
+    group: str | None = None  # The transaction it was sent in.
+    source: str | None = None  # The message it was made of, by a worker that moves messages in transactions.
     receipted: bool = False
-    acking: bool = False
-    """An acknowledgement is on its way, or its fate is unknown: it may come again or not."""
+    acking: bool = False  # An acknowledgement is on its way, or its fate is unknown: it may come again or not.
     acked: bool = False
     deliveries: int = 0
-    drained: bool = False
-    """It was in its queue, or the dead-letter queue, when all was over."""
+    drained: bool = False  # It was in its queue, or the dead-letter queue, when all was over.
 
 
 @dataclass
@@ -50,17 +44,13 @@ class Ledger:
     """
 
     strict: bool = True
-    moved_from: frozenset[str] = frozenset()
-    """The queues whose messages are moved in transactions."""
+    moved_from: frozenset[str] = frozenset()  # The queues whose messages are moved in transactions.
     records: dict[str, Record] = field(default_factory=dict)
     problems: Counter[str] = field(default_factory=Counter)
     examples: list[str] = field(default_factory=list)
-    late: int = 0
-    """Deliveries that were read after their connection was lost and the message was given to another one."""
-    dead: int = 0
-    """Messages that went to a dead-letter queue."""
-    ends: dict[str, int] = field(default_factory=dict)
-    """Who emptied a queue -> the seq of what was sent there last."""
+    late: int = 0  # Deliveries that were read after their connection was lost and the message was given to another one.
+    dead: int = 0  # Messages that went to a dead-letter queue.
+    ends: dict[str, int] = field(default_factory=dict)  # Who emptied a queue -> the seq of what was sent there last.
 
     def problem(self, kind: str, example: str) -> None:
         self.problems[kind] += 1

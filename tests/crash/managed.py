@@ -16,8 +16,6 @@ from patience import patience
 from stompcodec import client as stomp
 from stompcodec.client import StompError
 
-__all__ = ["ORDERS", "Orders", "managed_rounds"]
-
 _FROM, _TO, _TOPIC, _DURABLE = "/queue/from", "/queue/to", "/topic/t", "desk.all"
 #: The orders by the name that the books have for them.
 ORDERS: dict[str, dict[str, str]] = {
@@ -172,17 +170,7 @@ def managed_rounds(
     progress: Callable[[int], None] = lambda _: None,
     enough: Callable[[Orders], bool] = lambda _: True,
 ) -> Orders:
-    """Kill the broker in the middle of orders, so many times, and look for what it lost.
-
-    Args:
-        folder: for the broker's data.
-        rounds: how many.
-        seed: of the orders and the moments.
-        window: messages of each queue in memory.
-        count: messages of each order.
-        progress: called after each round.
-        enough: go on for up to ten times as many rounds until this is true.
-    """
+    """Kill the broker in the middle of orders, so many times, and look for what it lost."""
     chance, books = random.Random(seed), Orders()
     broker = BrokerProcess(folder, config=None if window is None else f"[queues]\nwindow = {window}\n")
     whole = 0.2  # seconds that an order takes, learned as it goes

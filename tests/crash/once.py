@@ -22,15 +22,10 @@ from stompcodec import client as stomp
 from stompcodec.client import Backoff, StompError
 from stompcodec.testing.faults import FaultProxy
 
-__all__ = ["Books", "once_cuts", "once_kills", "once_rounds"]
-
 _QUEUES = ("/queue/once.confirmed", "/queue/once.skipping")
-#: Messages that are not handled yet, above which senders rest.
-_BACKLOG = 1500
-#: Seconds that a call may take: longer than all kills and cuts around it.
-_PATIENCE = 240.0
-#: Seconds without a message after which a queue counts as empty.
-_QUIET = 3.0
+_BACKLOG = 1500  # Messages that are not handled yet, above which senders rest.
+_PATIENCE = 240.0  # Seconds that a call may take: longer than all kills and cuts around it.
+_QUIET = 3.0  # Seconds without a message after which a queue counts as empty.
 
 
 class Books:
@@ -38,14 +33,12 @@ class Books:
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        #: Keys that the broker has accepted, by a receipt.
-        self.accepted: set[str] = set()
+        self.accepted: set[str] = set()  # Keys that the broker has accepted, by a receipt.
         #: The message-ids by which each key came, and how often each message-id came.
         self.ids: dict[str, set[str]] = {}
         self.deliveries: Counter[str] = Counter()
         self.handled: Counter[str] = Counter()
-        #: SENDs that left the client more than once.
-        self.resent = 0
+        self.resent = 0  # SENDs that left the client more than once.
         self.sent: set[str] = set()
         self.problems: Counter[str] = Counter()
         self.examples: list[str] = []
@@ -243,16 +236,7 @@ def once_rounds(
     config: str = "",
     progress: Callable[[int], None] = lambda _: None,
 ) -> Books:
-    """Kill the broker and cut connections under a load of our clients, and look what was stored, and how often.
-
-    Args:
-        folder: for the broker's data.
-        kills: how often the broker is killed, each time after some messages were accepted.
-        cuts: connections that the proxy cuts, at least.
-        seed: of the moments and of the load.
-        config: of the broker, TOML.
-        progress: called with the number of kills, or of cuts if there are none to be killed.
-    """
+    """Kill the broker and cut connections under a load of our clients, and look what was stored, and how often."""
     chance = random.Random(seed)
     books, ending, drained = Books(), threading.Event(), threading.Event()
     with (

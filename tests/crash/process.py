@@ -16,8 +16,7 @@ from patience import patience
 
 import stompcodec
 
-#: Where the stompcodec under test was imported from.
-ROOT = str(Path(stompcodec.__file__).parents[1])
+ROOT = str(Path(stompcodec.__file__).parents[1])  # Where the stompcodec under test was imported from.
 #: Runs `stompcodec` with fields of the configuration that have no key.
 _WITH_FIELDS = """
 import json, sys
@@ -30,16 +29,7 @@ app.app()
 
 
 class BrokerProcess:
-    """`stompcodec broker` with data in a folder; every start takes free ports.
-
-    Args:
-        folder: made if it is not there. Holds the data, the log and the ready file.
-        config: a TOML file, or the text of one.
-        flags: more options.
-        fields: values of the configuration that have no key.
-        memory: keep nothing on disk.
-        python: an interpreter whose installed stompcodec is to run. Without it, the one under test runs.
-    """
+    """`stompcodec broker` with data in a folder; every start takes free ports."""
 
     def __init__(
         self,

@@ -15,10 +15,7 @@ from crash.workers import Base, Consumer, Drainer, Mover, Producer
 
 from stompcodec.testing.faults import FaultProxy
 
-__all__ = ["QUEUES", "close_books", "cut_rounds", "kill_rounds", "queue_of", "throttle", "workers"]
-
-#: Producers rest while more messages than this are not acknowledged.
-_BACKLOG = 1500
+_BACKLOG = 1500  # Producers rest while more messages than this are not acknowledged.
 QUEUES = ("alone", "shared", "cumulative", "moved-from", "moved-to")
 
 
@@ -70,13 +67,7 @@ def _empty(broker: BrokerProcess, ledger: Ledger, features: bool) -> int:
 
 
 def close_books(broker: BrokerProcess, ledger: Ledger, features: bool = False) -> None:
-    """Empty the queues, kill the broker once more, and see that they stay empty.
-
-    Args:
-        broker: that runs.
-        ledger: the books.
-        features: those of `feature_workers`, too.
-    """
+    """Empty the queues, kill the broker once more, and see that they stay empty."""
     ledger.strict = True
     _empty(broker, ledger, features)
     broker.kill()
@@ -96,17 +87,7 @@ def kill_rounds(
     progress: Callable[[int], None] = lambda _: None,
     enough: Callable[[Ledger], bool] = lambda _: True,
 ) -> Ledger:
-    """Kill the broker so many times, at a random moment each, and look for what it lost.
-
-    Args:
-        folder: for the broker's data.
-        rounds: how many.
-        seed: of the moments and of the load.
-        config: of the broker, TOML, besides `CONFIG`.
-        progress: called after each round.
-        enough: on a slow machine: go on for up to ten times as many rounds, which last longer and longer, until this is
-            true. A life must be long enough for every client to come back and do something.
-    """
+    """Kill the broker so many times, at a random moment each, and look for what it lost."""
     chance = random.Random(seed)
     ledger = Ledger(moved_from=frozenset([queue_of("moved-from")]))
     load = Load()
@@ -140,10 +121,7 @@ def cut_rounds(
     progress: Callable[[int], None] = lambda _: None,
     enough: Callable[[Ledger], bool] = lambda _: True,
 ) -> Ledger:
-    """Cut connections by a proxy so many times, in the middle of frames too, and look for what was lost.
-
-    Args: as for `kill_rounds`.
-    """
+    """Cut connections by a proxy so many times, in the middle of frames too, and look for what was lost."""
     chance = random.Random(seed)
     ledger = Ledger(strict=False, moved_from=frozenset([queue_of("moved-from")]))
     load = Load()

@@ -19,8 +19,6 @@ from stompcodec.broker.storage.salvage import check
 from stompcodec.broker.storage.sqlite import SqliteStore
 from stompcodec.broker.storage.store import Stored
 
-__all__ = ["WAYS", "storage_rounds"]
-
 #: What is done to a folder when it is killed.
 WAYS = {
     "vacuum": """
@@ -70,14 +68,7 @@ def _content(folder: Path) -> dict[int, bytes]:
 def storage_rounds(
     folder: Path, rounds: int, *, seed: int = 0, progress: Callable[[int], None] = lambda _: None
 ) -> Ledger:
-    """Kill a process in the middle of one of `WAYS`, so many times, and look at the folder afterwards.
-
-    Args:
-        folder: for the data.
-        rounds: how many.
-        seed: of the moments.
-        progress: called after each round.
-    """
+    """Kill a process in the middle of one of `WAYS`, so many times, and look at the folder afterwards."""
     chance = random.Random(seed)
     ledger = Ledger()
     origins = {way: (folder / way, _origin(folder / way)) for way in WAYS}

@@ -13,10 +13,7 @@ from patience import patience
 import stompcodec
 from stompcodec import Frame
 
-__all__ = ["Link", "Load", "Worker"]
-
-#: Octets that may wait to be sent before a worker makes no more.
-_FULL = 256 * 1024
+_FULL = 256 * 1024  # Octets that may wait to be sent before a worker makes no more.
 
 
 class Worker(Protocol):
@@ -41,8 +38,7 @@ class Link:
         self.socket.setblocking(False)
         self.parser = stompcodec.Parser(None)
         self.out = bytearray()
-        self.ready = False
-        """CONNECTED came."""
+        self.ready = False  # CONNECTED came.
         version = "" if worker.version == "1.0" else f"accept-version:{worker.version}\n"
         client = worker.client_id and f"client-id:{worker.client_id}\n"
         self.out += f"CONNECT\n{version}host:/\n{client}login:guest\npasscode:guest\n\n\0".encode()
@@ -95,8 +91,7 @@ class Load:
     def __init__(self) -> None:
         self.port: int | None = None
         self.workers: list[Worker] = []
-        self.errors: list[Frame] = []
-        """ERROR frames: there should be none."""
+        self.errors: list[Frame] = []  # ERROR frames: there should be none.
         self.connects = 0
         self._selector = selectors.DefaultSelector()
 
@@ -106,11 +101,7 @@ class Load:
         self._selector.close()
 
     def run(self, until: Callable[[], bool], timeout: float = 60.0) -> None:
-        """Move frames until something holds, for at most `timeout` seconds of a quiet machine.
-
-        Raises:
-            TimeoutError: it did not in time.
-        """
+        """Move frames until something holds, for at most `timeout` seconds of a quiet machine."""
         give_up = time.monotonic() + patience(timeout)
         while not until():
             if time.monotonic() > give_up:

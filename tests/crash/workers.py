@@ -10,8 +10,6 @@ from crash.wire import Link, encoded
 
 from stompcodec import Frame
 
-__all__ = ["Base", "Consumer", "Drainer", "Mover", "Producer"]
-
 #: Sizes of bodies in octets, most of them small. Those above 64 KiB are kept in files of their own by the store, and
 #: the largest are files from the first octet on: large messages.
 _SIZES = (*(0, 20, 200, 500, 1000) * 12, *(5000,) * 6, 20_000, 70_000, 120_000)
@@ -25,15 +23,12 @@ class Base:
     sizes: tuple[int, ...] = _SIZES
 
     def __init__(self, name: str, ledger: Ledger, seed: int = 0) -> None:
-        self.name = name
-        self.ledger = ledger
+        self.name, self.ledger = name, ledger
         self.random = random.Random(f"{seed} {name}")
         self.link: Link | None = None
-        self.count = 0
-        self.epoch = 0
+        self.count = self.epoch = 0
         """Connections that were lost. Order holds for what one connection sent: the end of an old one may come late."""
-        self.waiting: dict[str, list[str]] = {}
-        """Receipt -> the keys it stands for."""
+        self.waiting: dict[str, list[str]] = {}  # Receipt -> the keys it stands for.
 
     def connected(self) -> None: ...
 
@@ -79,11 +74,8 @@ class Producer(Base):
 
     def __init__(self, name: str, ledger: Ledger, queue: str, *, window=64, batch=0, seed=0) -> None:
         super().__init__(name, ledger, seed)
-        self.queue = queue
-        self.window = window
-        self.batch = batch
-        self.resting = False
-        """Makes nothing more."""
+        self.queue, self.window, self.batch = queue, window, batch
+        self.resting = False  # Makes nothing more.
 
     def pump(self) -> None:
         for _ in range(16):
@@ -116,26 +108,15 @@ class Producer(Base):
 
 
 class Consumer(Base):
-    """Takes messages and acknowledges them late, in groups, with receipts.
-
-    Args:
-        alone: no other consumer has this queue, so what comes again does so in the order of its producers, too.
-        mode: "client-individual", or "client", where one ACK stands for all before it.
-        nack: one message in so many is refused when it first comes; 0 for none.
-    """
+    """Takes messages and acknowledges them late, in groups, with receipts."""
 
     def __init__(self, name, ledger, queue, *, alone=True, mode="client-individual", nack=0, version="1.2", seed=0):
         super().__init__(name, ledger, seed)
-        self.queue = queue
-        self.alone = alone
-        self.mode = mode
-        self.nack = nack
+        self.queue, self.alone, self.mode, self.nack = queue, alone, mode, nack
         self.version = version
-        self.held: deque[tuple[str, str]] = deque()
-        """Keys and ack ids that wait for their ACK."""
+        self.held: deque[tuple[str, str]] = deque()  # Keys and ack ids that wait for their ACK.
         self.patience = 1
-        self.last: dict[str, int] = {}
-        """Producer -> the number of its last message, on this connection."""
+        self.last: dict[str, int] = {}  # Producer -> the number of its last message, on this connection.
         self.suspects: dict[str, str] = {}
         self.receipts = 0
 
@@ -259,8 +240,7 @@ class Mover(Consumer):
 class Drainer(Consumer):
     """Empties a queue: ends when a message of its own, sent behind all others, has come and all is acknowledged."""
 
-    #: Headers that make it the last one.
-    behind: tuple[tuple[str, object], ...] = ()
+    behind: tuple[tuple[str, object], ...] = ()  # Headers that make it the last one.
 
     def __init__(self, name: str, ledger: Ledger, queue: str, *, dead: bool = False) -> None:
         super().__init__(name, ledger, queue)

@@ -11,11 +11,8 @@ from typing import Any
 
 from interop.driver import Failed, NotThere, Program, Target
 
-__all__ = ["CHECKS", "check"]
-
 CHECKS: dict[str, Callable[[Program, Target], None]] = {}
-#: The clients share one queue of dead letters.
-_DEAD_LETTERS = threading.Lock()
+_DEAD_LETTERS = threading.Lock()  # The clients share one queue of dead letters.
 
 
 def check(function: Callable[[Program, Target], None]) -> Callable[[Program, Target], None]:

@@ -16,12 +16,8 @@ from base64 import b64decode, b64encode
 from pathlib import Path
 from typing import Any, NamedTuple
 
-__all__ = ["Failed", "Link", "Message", "NotThere", "Program", "Target"]
-
-#: Longer than any client's own time-out.
-_ANSWER_SECONDS = 60.0
-#: In which a SUBSCRIBE without RECEIPT has been read.
-_UNCONFIRMED = 0.5
+_ANSWER_SECONDS = 60.0  # Longer than any client's own time-out.
+_UNCONFIRMED = 0.5  # In which a SUBSCRIBE without RECEIPT has been read.
 
 
 class Failed(AssertionError):
@@ -43,18 +39,14 @@ class Target(NamedTuple):
     login: str = "guest"
     passcode: str = "guest"
     vhost: str = "/"
-    refuses: tuple[str, int, str] | None = None
-    """Host, port and WebSocket of a listener that refuses wrong passcodes."""
+    refuses: tuple[str, int, str] | None = None  # Host, port and WebSocket of a listener that refuses wrong passcodes.
     nack: str = "again"
     """What becomes of a message after NACK: it is delivered "again", "dropped", or moved to this destination."""
-    headers: tuple[tuple[str, str], ...] = ()
-    """For SUBSCRIBE, so that several messages without ACK are delivered."""
+    headers: tuple[tuple[str, str], ...] = ()  # For SUBSCRIBE, so that several messages without ACK are delivered.
     lacks: tuple[tuple[str, str, str], ...] = ()
     """(version or name of a row, or *, check, why): what cannot be asked of this broker."""
-    marks: bool = True
-    """It marks each message that comes again as redelivered."""
-    confirms: bool = True
-    """It answers SUBSCRIBE by a RECEIPT."""
+    marks: bool = True  # It marks each message that comes again as redelivered.
+    confirms: bool = True  # It answers SUBSCRIBE by a RECEIPT.
 
 
 class Message(NamedTuple):
@@ -71,8 +63,7 @@ class Program:
     def __init__(self, command: list[str], environment: dict[str, str], version: str, websocket: bool) -> None:
         self._command = command
         self._environment = environment
-        self.version = version
-        self.websocket = websocket
+        self.version, self.websocket = version, websocket
         self._process: subprocess.Popen[bytes] | None = None
         self._folder = ""
         self.links: list[Link] = []
@@ -109,12 +100,7 @@ class Program:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def ask(self, do: str, **order: Any) -> dict[str, Any]:
-        """Give an order and wait for its answer.
-
-        Raises:
-            Failed: it went wrong.
-            NotThere: the client has no such thing.
-        """
+        """Give an order and wait for its answer."""
         self.start()
         assert self._process is not None
         assert self._process.stdin is not None
@@ -170,9 +156,7 @@ class Link:
     """One connection of a client program."""
 
     def __init__(self, program: Program, name: str, target: Target, connected: dict[str, str]) -> None:
-        self.program = program
-        self.target = target
-        self.connected = connected
+        self.program, self.target, self.connected = program, target, connected
         self._name = name
 
     def _ask(self, do: str, **order: Any) -> dict[str, Any]:
@@ -245,15 +229,10 @@ class Subscription:
 
     def __init__(self, link: Link, id: str, destination: str) -> None:
         self._link = link
-        self.id = id
-        self.destination = destination
+        self.id, self.destination = id, destination
 
     def take(self, count: int, seconds: float = 15.0) -> list[Message]:
-        """The next messages, exactly so many.
-
-        Raises:
-            Failed: fewer came in the time.
-        """
+        """The next messages, exactly so many."""
         found = self._link.receive(self.id, count, seconds)
         if len(found) != count:
             raise Failed(f"{len(found)} of {count} messages came in {seconds:g} s from {self.destination}")

@@ -20,23 +20,16 @@ import stompcodec.client as stomp
 from stompcodec.client import dialects
 from stompcodec.client.dialects import BROKERS, TOPIC_QUEUES, BrokerDialect
 
-__all__ = ["FIELDS", "Place", "place_of"]
-
-#: Seconds in which everything comes that is on its way, on a quiet machine.
-_SECONDS = 20
+_SECONDS = 20  # Seconds in which everything comes that is on its way, on a quiet machine.
 
 
 class Place(NamedTuple):
     """A broker, and how clients connect to it."""
 
-    name: str
-    """The row that the client has to choose."""
-    connect: Callable[..., Any]
-    """Takes options of `stompcodec.client.connect`; the client."""
-    own: bool = False
-    """It is our own broker, in the dialect of that name."""
-    version: str = "1.2"
-    """The version that the connections speak."""
+    name: str  # The row that the client has to choose.
+    connect: Callable[..., Any]  # Takes options of `stompcodec.client.connect`; the client.
+    own: bool = False  # It is our own broker, in the dialect of that name.
+    version: str = "1.2"  # The version that the connections speak.
 
     # What is known of the broker, not read off the row that is to be tested.
 

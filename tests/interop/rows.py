@@ -15,8 +15,6 @@ from patience import patience
 
 import stompcodec
 
-__all__ = ["OTHERS", "OURS", "Row"]
-
 HERE = Path(__file__).parent
 CLIENTS = HERE / "clients"
 #: What `scripts/interop.py` fills.
@@ -29,10 +27,8 @@ class Row(NamedTuple):
     client: str
     version: str
     websocket: bool
-    program: str
-    """Its file in clients/."""
-    lacks: tuple[tuple[str, str], ...] = ()
-    """Checks that cannot be asked of this client, and why."""
+    program: str  # Its file in clients/.
+    lacks: tuple[tuple[str, str], ...] = ()  # Checks that cannot be asked of this client, and why.
 
     @property
     def name(self) -> str:

@@ -21,8 +21,6 @@ from interop.driver import Failed, NotThere, Program, Target
 from interop.rows import OTHERS, OURS, Row
 from patience import patience
 
-__all__ = ["THROUGH", "Outcome", "Outcomes", "Passed", "ProxyProcess", "run_row", "run_rows", "run_through"]
-
 
 class Outcome(NamedTuple):
     """How a check went."""
@@ -86,13 +84,7 @@ _TROUBLE = re.compile(r"not STOMP|did not reach the target|cannot ")
 
 
 class ProxyProcess:
-    """`stompcodec proxy` on a free port.
-
-    Args:
-        scheme: of the listener, stomp or ws.
-        target: what it passes on to.
-        faults: texts for --fault.
-    """
+    """`stompcodec proxy` on a free port."""
 
     def __init__(self, scheme: str, target: str, faults: tuple[str, ...] = ()) -> None:
         command = [sys.executable, "-m", "stompcodec.cli", "proxy", f"{scheme}://127.0.0.1:0", target, "--quiet"]
@@ -154,10 +146,8 @@ class Passed(NamedTuple):
     """What came through proxies."""
 
     outcomes: Outcomes
-    trouble: list[str]
-    """What was wrong with the proxies: one did not end in order, or could not read all as STOMP."""
-    frames: tuple[int, int]
-    """How many frames clients and broker sent through the proxy for TCP."""
+    trouble: list[str]  # What was wrong with the proxies: one did not end in order, or could not read all as STOMP.
+    frames: tuple[int, int]  # How many frames clients and broker sent through the proxy for TCP.
 
 
 def run_through(

@@ -22,20 +22,16 @@ from patience import patience
 
 import stompcodec.client as stomp
 
-__all__ = ["SPARK_CHECKS", "Place", "missing", "sparks"]
-
 #: Messages of a check; and of each queue while a driver is killed: half of them before that, the others meanwhile.
 _COUNT = 3000
 _KILLED = 600
-#: Far less than there is, so that it all comes only if acknowledgements reach the broker.
-_PREFETCH = 100
+_PREFETCH = 100  # Far less than there is, so that it all comes only if acknowledgements reach the broker.
 _MODES = ("spool", "batch")
 _PASSCODE = "STOMPCODEC_INTEROP_PASSCODE"
 #: What a message is known by when it is delivered again, where that is not the message-id: RabbitMQ makes new ones.
 _DEDUPE = {"rabbitmq": "header:uuid"}
 _ODD = "a:b\\c ü"
-#: What makes Java start sooner, and run slower.
-_QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+_QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # What makes Java start sooner, and run slower.
 
 
 class Place(NamedTuple):

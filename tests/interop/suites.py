@@ -10,24 +10,15 @@ import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["SUITES", "DidNotRun", "Place", "Suite", "checkout_of", "python_of", "read", "run_suite"]
-
 TOP = Path(__file__).resolve().parents[2]
 VENVS = TOP / "build" / "compat"
-#: Seconds for one test, and for one suite.
-_TEST, _SUITE = 60, 900
-#: Exit statuses of a pytest that ran every test that it was told to.
-_RAN = (0, 1)
-#: Lines of a log that an error shows.
-_TAIL = 15
+_TEST, _SUITE = 60, 900  # Seconds for one test, and for one suite.
+_RAN = (0, 1)  # Exit statuses of a pytest that ran every test that it was told to.
+_TAIL = 15  # Lines of a log that an error shows.
 
 
 class DidNotRun(Exception):
-    """A suite that crashed, hung or could not be collected: it has no outcome to compare.
-
-    Attributes:
-        log: what it printed.
-    """
+    """A suite that crashed, hung or could not be collected: it has no outcome to compare."""
 
     def __init__(self, why: str, log: Path) -> None:
         lines = log.read_text(encoding="utf-8", errors="replace").splitlines()[-_TAIL:] if log.exists() else []
@@ -167,9 +158,6 @@ def run_suite(
 
     `mode` is `STOMPCODEC_COMPAT` of `stompcodec.compat.suite`; "" leaves the library as it is. `only` names tests as
     pytest does; all if it is empty.
-
-    Raises:
-        DidNotRun: there is no outcome.
     """
     folder.mkdir(parents=True)
     words = place._asdict() if place else {}

@@ -23,10 +23,8 @@ from stompcodec.uri import parse_uri
 
 pytestmark = [pytest.mark.peer, pytest.mark.no_asan]
 
-#: Characters that headers escape, that others count as the end of a value, and beyond ASCII.
-BAGGAGE = "a:b\\c,d;e=f é"
-#: Values of messaging.operation.type.
-_KINDS = ("send", "process")
+BAGGAGE = "a:b\\c,d;e=f é"  # Characters that headers escape, that others count as the end of a value, and beyond ASCII.
+_KINDS = ("send", "process")  # Values of messaging.operation.type.
 
 
 @pytest.fixture(scope="module")

@@ -21,8 +21,7 @@ class Heard(NamedTuple):
     frames: list[Any]
     fault: tuple[Any, ...] | None
     """("order",), ("headers",), or kind, offset and limit of what the codec refuses."""
-    state: State
-    """When the fault was noticed, before it was answered."""
+    state: State  # When the fault was noticed, before it was answered.
     version: str | None
 
 

@@ -6,10 +6,7 @@ from broker.audit import audit, difference
 
 from stompcodec.broker.core import Broker
 
-__all__ = ["Accounts"]
-
-#: Every so many turns each message is looked at; in the others, each queue.
-_THOROUGH = 16
+_THOROUGH = 16  # Every so many turns each message is looked at; in the others, each queue.
 
 
 class Accounts:

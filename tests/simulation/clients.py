@@ -20,10 +20,7 @@ from stompcodec.client.messages import BaseTransaction, Subscription
 from stompcodec.client.options import Options
 from stompcodec.errors import StompError
 
-__all__ = ["CoreClient", "Net", "RawClient", "make_client", "side_of"]
-
-#: Seconds between attempts to connect.
-_AGAIN = 0.3
+_AGAIN = 0.3  # Seconds between attempts to connect.
 
 
 class Net(Protocol):
@@ -49,28 +46,17 @@ def _pairs(args: dict[str, Any], key: int) -> tuple[list[tuple[str, str]], bytes
 
 
 class RawClient:
-    """A client of one version that writes its own frames.
-
-    Args:
-        net: the world.
-        name: its name.
-        spec: version, websocket, client_id, nack and hold (parts of the messages that it treats so), delay (of ACKs).
-    """
+    """A client of one version that writes its own frames."""
 
     def __init__(self, net: Net, name: str, spec: dict[str, Any]) -> None:
-        self.net = net
-        self.name = name
-        self.spec = spec
+        self.net, self.name, self.spec = net, name, spec
         self.version: str = spec.get("version", "1.2")
         self.link: Link | None = None
-        self.wanted = False
-        self.up = False
+        self.wanted = self.up = False
         self.subs: dict[str, dict[str, Any]] = {}
         self.parser = Parser(None)
-        self.numbers = 0
-        self.connections = 0
-        #: By receipt: what was asked for.
-        self.receipts: dict[str, str] = {}
+        self.numbers = self.connections = 0
+        self.receipts: dict[str, str] = {}  # By receipt: what was asked for.
         self.waiting: list[bytes] = []
 
     # ---- the transport ----
@@ -255,21 +241,13 @@ class RawClient:
 
 
 class CoreClient:
-    """A client on `ClientCore`, as the engine drives it.
-
-    Args:
-        net, name, spec: as of RawClient. Its subscriptions are made once, and come back by themselves.
-    """
+    """A client on `ClientCore`, as the engine drives it."""
 
     def __init__(self, net: Net, name: str, spec: dict[str, Any]) -> None:
-        self.net = net
-        self.name = name
-        self.spec = spec
+        self.net, self.name, self.spec = net, name, spec
         self.link: Link | None = None
         self.wanted = False
-        self.numbers = 0
-        self.connections = 0
-        self.moved = 0
+        self.numbers = self.connections = self.moved = 0
         self.core = self._new_core()
         self._armed: float | None = None
         self._writable = True
@@ -492,8 +470,7 @@ class _Side:
     """A client's end of one link: what an older link still says reaches nobody."""
 
     def __init__(self, client: RawClient | CoreClient, link: Link) -> None:
-        self.client = client
-        self.link = link
+        self.client, self.link = client, link
 
     def received(self, data: bytes) -> None:
         if self.client.link is self.link:

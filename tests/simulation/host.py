@@ -22,8 +22,6 @@ from stompcodec.broker.storage.folder import APPLICATION, DATABASE, MARKER
 from stompcodec.broker.storage.sqlite import SqliteStore
 from stompcodec.errors import StoreError
 
-__all__ = ["Host", "Peer"]
-
 
 class _Helper:
     """The store's helper, whose jobs take simulated time."""
@@ -72,8 +70,7 @@ class Peer:
 
     def __init__(self, host: Host, link: Link, **options: Any) -> None:
         assert host.broker is not None
-        self.host = host
-        self.link = link
+        self.host, self.link = host, link
         self.paused = False
         link.broker = self
         self.session: Session = host.broker.attach(host.clock.now, **options)
@@ -129,17 +126,7 @@ class Peer:
 
 
 class Host:
-    """A broker that can be started, stopped and killed.
-
-    Args:
-        clock: of the simulation.
-        rng: for delays.
-        disk: what survives.
-        folder: where that disk is mounted; a real folder, for the lock.
-        config: of the broker.
-        watcher: told of all that goes in and out.
-        log: of the broker.
-    """
+    """A broker that can be started, stopped and killed."""
 
     def __init__(
         self,
@@ -151,19 +138,14 @@ class Host:
         watcher: Any,
         log: logging.Logger,
     ) -> None:
-        self.clock = clock
-        self.rng = rng
-        self.disk = disk
-        self.folder = folder
-        self.config = config
+        self.clock, self.rng, self.disk, self.folder, self.config = clock, rng, disk, folder, config
         self.watcher = watcher
         watcher.is_dying = lambda: self.dying or self.broker is None
         self.log = log
         self.broker: Broker | None = None
         self.store: SqliteStore | None = None
         self.peers: dict[Session, Peer] = {}
-        self.life = 0
-        self.boots = 0
+        self.life = self.boots = 0
         self.turn_delay = 0.001
         self.helper_delay = 0.005
         self.dying = False
@@ -247,12 +229,7 @@ class Host:
         self.disk.on_sync = on_sync
 
     def stop(self, turns: int = 100, full: int = 0) -> None:
-        """A tidy end, as `Server.stop` makes it.
-
-        Args:
-            turns: within which commits have to end.
-            full: of the writes until the end, the first ones fail as on a full disk.
-        """
+        """A tidy end, as `Server.stop` makes it."""
         disk, was_full = self.disk, self.disk.full
         if full:
             disk.full, disk.full_for = True, full

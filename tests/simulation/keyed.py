@@ -15,18 +15,13 @@ from simulation.records import Seen, Violation
 
 from stompcodec import Frame
 
-__all__ = ["KEPT", "KEYED", "READ", "Keyed", "Resender"]
-
 #: One has a consumer all the time, in auto mode. From the other one nobody takes anything before the end.
 READ, KEPT = "/queue/once", "/queue/kept"
 KEYED = (READ, KEPT)
 
 
 class Resender(RawClient):
-    """A client that sends groups of messages, each again until it has a receipt for it.
-
-    Args: as of RawClient.
-    """
+    """A client that sends groups of messages, each again until it has a receipt for it."""
 
     def __init__(self, net: Net, name: str, spec: dict[str, Any]) -> None:
         super().__init__(net, name, spec)

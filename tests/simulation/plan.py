@@ -11,14 +11,11 @@ from simulation.rogues import WRONGS
 
 from stompcodec.broker.settings import Pauses
 
-__all__ = ["Plan", "Step", "plan_of"]
-
 _QUEUES = ("/queue/a", "/queue/b", "/queue/c")
 _TOPICS = ("/topic/t", "/topic/u")
 _COLORS = ("red", "blue", "black", "green")
 _GROUPS = ("g", "h", "i")
-#: What no version has to escape, and what 1.2 has to.
-_MARKS = ("plain", "", "ünï", "a b", "%d")
+_MARKS = ("plain", "", "ünï", "a b", "%d")  # What no version has to escape, and what 1.2 has to.
 
 
 @dataclass(frozen=True)

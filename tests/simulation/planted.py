@@ -33,8 +33,6 @@ from stompcodec.broker.storage import journal, sqlite
 from stompcodec.broker.storage import sqlite_writer as writer
 from stompcodec.broker.storage.tables import Totals
 
-__all__ = ["BUGS", "LATE", "RARE", "find", "planted"]
-
 #: What to replace: the object, the name in it, and what makes the broken thing of the right one.
 Bug = tuple[tuple[Any, str, Callable[[Any], Any]], ...]
 
@@ -409,11 +407,7 @@ def planted(bug: Bug) -> Iterator[None]:
 
 
 def find(bug: Bug, most: int, first: int = 0) -> tuple[int, str] | None:
-    """Return the first seed that finds a bug, and what it says; None if none does.
-
-    Raises:
-        Exception: the bug no longer fits the broker: a run failed by an exception that is no finding of the simulation.
-    """
+    """Return the first seed that finds a bug, and what it says; None if none does."""
     with planted(bug):
         for seed in range(first, first + most):
             outcome = run(plan_of(seed))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["LITTER", "WRONGS", "wrong"]
-
 #: Where a half frame may go, if what is sent behind it ends it: what is there is in no ledger.
 LITTER = ("/queue/w", "/queue/DLQ.w")
 

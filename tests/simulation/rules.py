@@ -17,46 +17,33 @@ from simulation.rogues import LITTER
 from stompcodec import Frame
 from stompcodec.broker.config import Config
 
-__all__ = ["Rules"]
-
 _DEAD = "/queue/DLQ."
 
 
 class Rules:
-    """The ledger.
-
-    Args:
-        clock: of the simulation.
-        config: of the broker.
-        disk: of the broker, whose faults excuse some things.
-    """
+    """The ledger."""
 
     def __init__(self, clock: Clock, config: Config, disk: Disk) -> None:
-        self.clock = clock
-        self.config = config
-        self.disk = disk
+        self.clock, self.config, self.disk = clock, config, disk
         self.life = 0
         self.messages: dict[int, Message] = {}
         self.homes: dict[str, Home] = {}
         self.durables: dict[str, Home] = {}
         #: Those whose end may not have been stored: they may come back with a restart.
         self.ghosts: dict[str, Home] = {}
-        #: The queues of topics' subscriptions that are there.
-        self.live: list[Home] = []
+        self.live: list[Home] = []  # The queues of topics' subscriptions that are there.
         self.transactions: list[Transaction] = []
         self.broker: Any = None
         self.turn = 0
         self.turned_at = 0.0
         #: The highest seq that was seen in lives before this one, and in this one.
         self.highest_before = self.highest = 0
-        self._failures_before = 0
-        self._order = 0
+        self._failures_before = self._order = 0
         #: The rest of the numbers of messages that cannot be written to old versions now; and which could not, so that
         #: others came before them.
         self.unwritable: int | None = None
         self.failed: set[int] = set()
-        #: Deliveries of this turn.
-        self._given: list[tuple[Sub, Copy]] = []
+        self._given: list[tuple[Sub, Copy]] = []  # Deliveries of this turn.
 
     # ---- the broker ----
 

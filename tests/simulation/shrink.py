@@ -8,17 +8,9 @@ from dataclasses import replace
 from simulation.plan import Plan
 from simulation.world import run
 
-__all__ = ["shrink"]
-
 
 def shrink(plan: Plan, kind: str, most: int = 600) -> tuple[Plan, int]:
-    """The smallest plan that was found, and how many were run.
-
-    Args:
-        plan: one that fails.
-        kind: of what breaks.
-        most: runs.
-    """
+    """The smallest plan that was found, and how many were run."""
     count = 0
     again = True
     while again:
@@ -44,8 +36,7 @@ def _smaller(plan: Plan) -> Iterator[Plan]:
     for name in plan.clients:
         left = {other: spec for other, spec in plan.clients.items() if other != name}
         yield plan.without(
-            clients=left,
-            steps=tuple(step for step in steps if step.who != name and step.args.get("client") != name),
+            clients=left, steps=tuple(step for step in steps if step.who != name and step.args.get("client") != name)
         )
     if plan.pair:
         yield plan.without(pair=False)

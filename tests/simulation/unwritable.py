@@ -13,10 +13,7 @@ from simulation.watcher import key_of
 from stompcodec.broker.message import Message
 from stompcodec.broker.queues.consumer import Consumer
 
-__all__ = ["Unwritable", "unwritable"]
-
-#: One message in that many cannot be written.
-_EACH = 3
+_EACH = 3  # One message in that many cannot be written.
 
 
 class Unwritable(Exception):

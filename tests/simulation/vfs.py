@@ -15,8 +15,6 @@ from typing import Any
 
 from simulation.disk import Disk, DiskError, File
 
-__all__ = ["installed", "mount", "unavailable", "unmount"]
-
 _OK, _IOERR, _BUSY, _CANTOPEN, _NOTFOUND, _FULL = 0, 10, 5, 14, 12, 13
 _IOERR_SHORT_READ = _IOERR | 2 << 8
 _POWERSAFE_OVERWRITE = 0x1000
@@ -93,9 +91,7 @@ class _Handle:
     __slots__ = ("disk", "file", "generation", "level", "name")
 
     def __init__(self, disk: Disk, name: str, file: File) -> None:
-        self.disk = disk
-        self.name = name
-        self.file = file
+        self.disk, self.name, self.file = disk, name, file
         self.generation = disk.generation
         self.level = 0
 
@@ -350,11 +346,7 @@ def _current_time_64(_vfs: Any, out: Any) -> int:
 
 @cache
 def _glue() -> _Glue:
-    """Registered, but not SQLite's default.
-
-    Raises:
-        OSError, AttributeError: the library that Python's sqlite3 uses cannot be reached.
-    """
+    """Registered, but not SQLite's default."""
     import _sqlite3
 
     library = c.CDLL(getattr(_sqlite3, "__file__", None))  # finds what it is linked to, too

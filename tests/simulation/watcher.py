@@ -15,8 +15,6 @@ from simulation.rules import Rules
 from stompcodec import Frame, FrameError, Parser
 from stompcodec.states import State
 
-__all__ = ["Watcher", "key_of"]
-
 #: The words of an ERROR to a well-behaved session, and when they are right.
 _ALLOWED = (
     ("could not be stored", "failures"),
@@ -39,28 +37,18 @@ def key_of(body: bytes) -> int | None:
 
 
 class Watcher:
-    """What goes through the broker's connections.
-
-    Args:
-        clock: of the simulation.
-        rules: what the broker owes.
-        trace: told of each thing that happens, for those who read it.
-    """
+    """What goes through the broker's connections."""
 
     def __init__(self, clock: Clock, rules: Rules, trace: Callable[[str], object] | None = None) -> None:
-        self.clock = clock
-        self.rules = rules
-        self.trace = trace
+        self.clock, self.rules, self.trace = clock, rules, trace
         self.keyed = Keyed()
         self.sessions: dict[Any, Seen] = {}
-        #: Set before `opened`: whose session it is.
-        self.next: tuple[str, bool] = ("?", True)
+        self.next: tuple[str, bool] = ("?", True)  # Set before `opened`: whose session it is.
         self.broker: Any = None
         self.faults: list[str] = []
         self.checks: list[Callable[[Any], str]] = []
         self.frames = 0
-        #: The power is going, in the middle of something.
-        self.is_dying: Callable[[], bool] = lambda: False
+        self.is_dying: Callable[[], bool] = lambda: False  # The power is going, in the middle of something.
 
     def tell(self, text: str) -> None:
         if self.trace is not None:

@@ -31,26 +31,16 @@ from simulation.watcher import Watcher
 
 from stompcodec.broker.config import Config
 
-__all__ = ["Outcome", "run"]
-
 #: Seconds within which a well-behaved pair gets its answers, once nothing is wrong with disk and broker.
 _PATIENCE = 8.0
 _PAIR = "/queue/pair"
 
 
 class Outcome:
-    """What became of a run.
-
-    Args:
-        plan: what was run.
-        fault: what broke; None if nothing did.
-        frames: that went through the broker.
-    """
+    """What became of a run."""
 
     def __init__(self, plan: Plan, fault: Exception | None, frames: int) -> None:
-        self.plan = plan
-        self.fault = fault
-        self.frames = frames
+        self.plan, self.fault, self.frames = plan, fault, frames
 
     @property
     def kind(self) -> str:
@@ -65,8 +55,7 @@ class _Log(logging.Handler):
 
     def __init__(self, watcher: Watcher, disk: Disk) -> None:
         super().__init__(logging.INFO)
-        self.watcher = watcher
-        self.disk = disk
+        self.watcher, self.disk = watcher, disk
 
     def emit(self, record: logging.LogRecord) -> None:
         text = record.getMessage()
@@ -79,13 +68,7 @@ class _Log(logging.Handler):
 
 
 class World:
-    """Everything, for one plan.
-
-    Args:
-        plan: what happens.
-        folder: a real folder, where nothing but a lock is.
-        trace: told of each thing that happens.
-    """
+    """Everything, for one plan."""
 
     def __init__(self, plan: Plan, folder: str, trace: Callable[[str], object] | None) -> None:
         self.plan = plan
@@ -113,8 +96,7 @@ class World:
         self.pair_at: float | None = None
         self.disturbed = 0.0
         self.pair_key = 10**8
-        #: Idempotency keys that were given out: where they went.
-        self.keyed_to: dict[str, str] = {}
+        self.keyed_to: dict[str, str] = {}  # Idempotency keys that were given out: where they went.
 
     # ---- what clients see ----
 
@@ -150,11 +132,7 @@ class World:
     # ---- the plan ----
 
     def run(self) -> None:
-        """Carry it out.
-
-        Raises:
-            Violation: the broker broke a rule.
-        """
+        """Carry it out."""
         self._boot()
         self.disk.sync_cost = self.sync_cost
         for step in self.plan.steps:

@@ -27,8 +27,6 @@ import time
 from base64 import b64decode, b64encode
 from typing import Any
 
-__all__ = ["Inbox", "NotThere", "serve"]
-
 
 class NotThere(Exception):
     """The client has no such thing."""

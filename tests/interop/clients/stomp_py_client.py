@@ -18,8 +18,7 @@ class Link(stomp.ConnectionListener):
     """One connection, and what came in by it."""
 
     def __init__(self, version: str, connection: Any) -> None:
-        self.version = version
-        self.connection = connection
+        self.version, self.connection = version, connection
         self.inbox = Inbox()
         self.connected: dict[str, str] = {}
         self.receipts: dict[str, threading.Event] = {}

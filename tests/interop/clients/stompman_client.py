@@ -12,8 +12,7 @@ import stompman
 from adapter import Inbox, NotThere, serve
 from stompman.connection_ws import WebSocketConnection
 
-#: How long a busy machine may take; the library's own waits are of 2 and 3 s.
-_SECONDS = 30
+_SECONDS = 30  # How long a busy machine may take; the library's own waits are of 2 and 3 s.
 
 
 class Link:
