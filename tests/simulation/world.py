@@ -16,7 +16,7 @@ from typing import Any
 from broker.audit import audit
 from simulation import vfs
 from simulation.accounts import Accounts
-from simulation.clients import CoreClient, RawClient, make_client, side_of
+from simulation.clients import CoreClient, RawClient, Side, make_client
 from simulation.clock import Clock
 from simulation.disk import Disk
 from simulation.host import Host, Peer
@@ -113,7 +113,7 @@ class World:
             self.clock, random.Random(f"link {self.plan.seed} {client.name} {client.connections}"),
             settings["latency"], settings["splitting"],
         )  # fmt: skip
-        link.client = side_of(client, link)
+        link.client = Side(client, link)
         self.watcher.next = (client.name, not client.spec.get("rogue", False))
         peer = Peer(self.host, link, peer=client.name, whole_frames=client.spec.get("websocket", False))
         self.links[client.name] = link, peer
