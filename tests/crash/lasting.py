@@ -1,7 +1,5 @@
 """Lanes for what lasts without a consumer: durable subscriptions, retained messages, and the seqs that readers note."""
 
-from __future__ import annotations
-
 import time
 
 from crash.ledger import Ledger

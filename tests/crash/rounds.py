@@ -1,11 +1,7 @@
 """Rounds of a broker that is killed, and of connections that are cut, under load; then the books are closed."""
 
-from __future__ import annotations
-
 import random
 import time
-from collections.abc import Callable
-from pathlib import Path
 
 from crash.features import CONFIG, feature_drainers, feature_workers
 from crash.ledger import Ledger
@@ -78,15 +74,7 @@ def close_books(broker: BrokerProcess, ledger: Ledger, features: bool = False) -
     ledger.balance()
 
 
-def kill_rounds(
-    folder: Path,
-    rounds: int,
-    *,
-    seed: int = 0,
-    config: str = "",
-    progress: Callable[[int], None] = lambda _: None,
-    enough: Callable[[Ledger], bool] = lambda _: True,
-) -> Ledger:
+def kill_rounds(folder, rounds, *, seed=0, config="", progress=lambda _: None, enough=lambda _: True):
     """Kill the broker so many times, at a random moment each, and look for what it lost."""
     chance = random.Random(seed)
     ledger = Ledger(moved_from=frozenset([queue_of("moved-from")]))
@@ -112,15 +100,7 @@ def kill_rounds(
     return ledger
 
 
-def cut_rounds(
-    folder: Path,
-    cuts: int,
-    *,
-    seed: int = 0,
-    config: str = "",
-    progress: Callable[[int], None] = lambda _: None,
-    enough: Callable[[Ledger], bool] = lambda _: True,
-) -> Ledger:
+def cut_rounds(folder, cuts, *, seed=0, config="", progress=lambda _: None, enough=lambda _: True):
     """Cut connections by a proxy so many times, in the middle of frames too, and look for what was lost."""
     chance = random.Random(seed)
     ledger = Ledger(strict=False, moved_from=frozenset([queue_of("moved-from")]))

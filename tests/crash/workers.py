@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 from collections import deque
+from collections.abc import Callable
+from typing import Any
 
 from crash.ledger import Ledger, body_of
 from crash.wire import Link, encoded
@@ -15,12 +17,15 @@ from stompcodec import Frame
 _SIZES = (*(0, 20, 200, 500, 1000) * 12, *(5000,) * 6, 20_000, 70_000, 120_000)
 
 
+Headers = list[tuple[str, object]]
+
+
 class Base:
     """What all have: a name, a link or none, and receipts that are waited for."""
 
     version = "1.2"
     client_id = ""
-    sizes: tuple[int, ...] = _SIZES
+    sizes = _SIZES
 
     def __init__(self, name: str, ledger: Ledger, seed: int = 0) -> None:
         self.name, self.ledger = name, ledger
@@ -72,10 +77,11 @@ class Base:
 class Producer(Base):
     """Sends with receipts, a window of them; with `batch`, so many in a transaction, whose COMMIT has the receipt."""
 
-    def __init__(self, name: str, ledger: Ledger, queue: str, *, window=64, batch=0, seed=0) -> None:
+    def __init__(self, name, ledger, queue, *, window=64, batch=0, seed=0, sizes=_SIZES, extra=None) -> None:
         super().__init__(name, ledger, seed)
-        self.queue, self.window, self.batch = queue, window, batch
-        self.resting = False  # Makes nothing more.
+        self.queue, self.window, self.batch, self.sizes = queue, window, batch, sizes
+        self.extra: Callable[[random.Random], Headers] = extra or (lambda chance: [])  # headers of the next message
+        self.resting = False  # makes nothing more
 
     def pump(self) -> None:
         for _ in range(16):
@@ -87,11 +93,7 @@ class Producer(Base):
                 key = self.next_key()
                 self.ledger.sent(key, self.queue)
                 self.waiting[key] = [key]
-                self.send_message(self.queue, key, ("receipt", key), *self.extra())
-
-    def extra(self) -> list[tuple[str, object]]:
-        """Headers of the next message."""
-        return []
+                self.send_message(self.queue, key, ("receipt", key), *self.extra(self.random))
 
     def transaction(self) -> None:
         keys = [self.next_key() for _ in range(self.random.randint(1, self.batch))]
@@ -99,7 +101,7 @@ class Producer(Base):
         self.send(encoded("BEGIN", [("transaction", name)]))
         for key in keys:
             self.ledger.sent(key, self.queue, group=name)
-            self.send_message(self.queue, key, ("transaction", name), *self.extra())
+            self.send_message(self.queue, key, ("transaction", name), *self.extra(self.random))
         self.waiting[name] = keys
         self.send(encoded("COMMIT", [("transaction", name), ("receipt", name)]))
 
@@ -107,21 +109,33 @@ class Producer(Base):
         self.ledger.receipted(keys)
 
 
-class Consumer(Base):
-    """Takes messages and acknowledges them late, in groups, with receipts."""
+def line_of(consumer: Consumer, key: str, frame: Frame) -> str:
+    """Messages of one line come in the order of their numbers; "" for no order."""
+    return key.rpartition("-")[0]
 
-    def __init__(self, name, ledger, queue, *, alone=True, mode="client-individual", nack=0, version="1.2", seed=0):
+
+class Consumer(Base):
+    """Takes messages and acknowledges them late, in groups, with receipts.
+
+    It is `alone` if no other consumer has this queue: what comes again does so in the order of its producers, too. In
+    `mode` "client" one ACK stands for all before it. One message in `nack` is refused when it first comes; 0 for none.
+    `asks` are more headers of SUBSCRIBE.
+    """
+
+    alone, mode, nack, line, asks = True, "client-individual", 0, staticmethod(line_of), ()
+
+    def __init__(self, name: str, ledger: Ledger, queue: str, *, seed: int = 0, **options: Any) -> None:
         super().__init__(name, ledger, seed)
-        self.queue, self.alone, self.mode, self.nack = queue, alone, mode, nack
-        self.version = version
-        self.held: deque[tuple[str, str]] = deque()  # Keys and ack ids that wait for their ACK.
+        self.queue = queue
+        vars(self).update(options)
+        self.held: deque[tuple[str, str]] = deque()  # keys and ack ids that wait for their ACK
         self.patience = 1
-        self.last: dict[str, int] = {}  # Producer -> the number of its last message, on this connection.
+        self.last: dict[str, int] = {}  # producer -> the number of its last message, on this connection
         self.suspects: dict[str, str] = {}
         self.receipts = 0
 
     def connected(self) -> None:
-        self.subscribe()
+        self.subscribe(*self.asks)
 
     def subscribe(self, *more: tuple[str, object]) -> None:
         self.last.clear()
@@ -143,7 +157,7 @@ class Consumer(Base):
         suspicion = self.ledger.delivered(key, self.queue, frame.body, int(frame.headers["size"]), redelivered)
         if suspicion:
             self.suspects[key] = suspicion
-        self.in_order(self.line_of(key, frame), key, redelivered)
+        self.in_order(self.line(self, key, frame), key, redelivered)
         ack = frame.headers["ack" if self.version == "1.2" else "message-id"]
         if self.nack and not redelivered and self.random.randrange(self.nack) == 0:
             self.send(encoded("NACK", self.ack_headers(ack)))
@@ -152,10 +166,6 @@ class Consumer(Base):
 
     def take(self, key: str, ack: str) -> None:
         self.held.append((key, ack))
-
-    def line_of(self, key: str, frame: Frame) -> str:
-        """Messages of one line come in the order of their numbers; "" for no order."""
-        return key.rpartition("-")[0]
 
     def in_order(self, line: str, key: str, redelivered: bool) -> None:
         # One that was cut off may still be there for the broker when it comes again: then what was redelivered is late.
@@ -240,11 +250,10 @@ class Mover(Consumer):
 class Drainer(Consumer):
     """Empties a queue: ends when a message of its own, sent behind all others, has come and all is acknowledged."""
 
-    behind: tuple[tuple[str, object], ...] = ()  # Headers that make it the last one.
+    dead, behind = False, ()  # headers that make its own message the last one
 
-    def __init__(self, name: str, ledger: Ledger, queue: str, *, dead: bool = False) -> None:
-        super().__init__(name, ledger, queue)
-        self.dead = dead
+    def __init__(self, name: str, ledger: Ledger, queue: str, **options: Any) -> None:
+        super().__init__(name, ledger, queue, **options)
         self.seen = 0
         self.over = False
 

@@ -1,7 +1,5 @@
 """Brokers to test with: ours, the servers of scripts/peers, and those that run already; what each cannot do."""
 
-from __future__ import annotations
-
 import contextlib
 import shutil
 import socket

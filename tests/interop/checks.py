@@ -1,7 +1,5 @@
 """What every client and broker must do together. Each check drives a real client by a `Program`."""
 
-from __future__ import annotations
-
 import random
 import threading
 import time

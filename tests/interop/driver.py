@@ -61,27 +61,17 @@ class Program:
     """A running client program, and its open links."""
 
     def __init__(self, command: list[str], environment: dict[str, str], version: str, websocket: bool) -> None:
-        self._command = command
-        self._environment = environment
+        self._command, self._environment = command, environment
         self.version, self.websocket = version, websocket
-        self._process: subprocess.Popen[bytes] | None = None
-        self._folder = ""
+        self._process: Any = None
         self.links: list[Link] = []
 
-    def start(self) -> None:
-        """Start it, unless it runs."""
-        if self._process is not None:
-            return
+    def _start(self) -> None:
         self._folder = tempfile.mkdtemp(prefix="stompcodec-interop-")
         self._log = open(Path(self._folder, "stderr"), "w+b")  # noqa: SIM115 - closed with the process
-        self._process = subprocess.Popen(
-            self._command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._log,
-            env={**os.environ, **self._environment, "TMPDIR": self._folder},
-            start_new_session=True,
-        )
+        pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": self._log}
+        environment = {**os.environ, **self._environment, "TMPDIR": self._folder}
+        self._process = subprocess.Popen(self._command, env=environment, start_new_session=True, **pipes)
 
     def kill(self) -> None:
         """End it and all its children at once: its connections break without a DISCONNECT."""
@@ -89,8 +79,6 @@ class Program:
             return
         os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
         self._process.stdout.close()
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.close()
@@ -100,40 +88,30 @@ class Program:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def ask(self, do: str, **order: Any) -> dict[str, Any]:
-        """Give an order and wait for its answer."""
-        self.start()
-        assert self._process is not None
-        assert self._process.stdin is not None
+        """Give an order and wait for its answer; start the program, unless it runs."""
+        if self._process is None:
+            self._start()
         if "body" in order:
             order["body"] = b64encode(order["body"]).decode()
-        try:
+        with contextlib.suppress(BrokenPipeError):
             self._process.stdin.write(json.dumps({"do": do, **order}).encode() + b"\n")
             self._process.stdin.flush()
-        except BrokenPipeError:
-            raise Failed(f"{do}: the program has ended: {self._last_words()}") from None
-        answer = json.loads(self._line(do))
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._process.stdout, selectors.EVENT_READ)
+            ready = selector.select(_ANSWER_SECONDS)
+        line = self._process.stdout.readline() if ready else b""
+        if not line:
+            self._log.seek(0)
+            words = self._log.read().decode("utf-8", "replace").strip()[-600:] or "it said nothing"
+            why = "the program has ended" if ready else f"no answer in {_ANSWER_SECONDS:g} s"
+            raise Failed(f"{do}: {why}: {words}")
+        answer = json.loads(line)
         if "na" in answer:
             raise NotThere(answer["na"])
         if "error" in answer:
             raise Failed(f"{do}: {answer['error']}")
         ok: dict[str, Any] = answer["ok"]
         return ok
-
-    def _line(self, do: str) -> bytes:
-        assert self._process is not None
-        assert self._process.stdout is not None
-        with selectors.DefaultSelector() as selector:
-            selector.register(self._process.stdout, selectors.EVENT_READ)
-            if not selector.select(_ANSWER_SECONDS):
-                raise Failed(f"{do}: no answer in {_ANSWER_SECONDS:g} s: {self._last_words()}")
-        line = self._process.stdout.readline()
-        if not line:
-            raise Failed(f"{do}: the program has ended: {self._last_words()}")
-        return line
-
-    def _last_words(self) -> str:
-        self._log.seek(0)
-        return self._log.read().decode("utf-8", "replace").strip()[-600:] or "it said nothing"
 
     def open(self, target: Target, *, passcode: str | None = None, heart_beat: tuple[int, int] = (0, 0)) -> Link:
         """A connection to the target; with a passcode, to the listener that looks at it."""
@@ -162,18 +140,10 @@ class Link:
     def _ask(self, do: str, **order: Any) -> dict[str, Any]:
         return self.program.ask(do, link=self._name, **order)
 
-    def send(
-        self,
-        destination: str,
-        body: bytes,
-        headers: dict[str, str] | None = None,
-        *,
-        text: bool = False,
-        transaction: str | None = None,
-        receipt: bool = False,
-    ) -> None:
-        how = {"headers": headers or {}, "text": text, "transaction": transaction, "receipt": receipt}
-        self._ask("send", destination=destination, body=body, **how)
+    def send(self, destination: str, body: bytes, headers: dict[str, str] | None = None, **options: Any) -> None:
+        """With `text`, a `transaction` or a `receipt`."""
+        how = {"text": False, "transaction": None, "receipt": False, **options}
+        self._ask("send", destination=destination, body=body, headers=headers or {}, **how)
 
     def subscribe(self, destination: str, ack: str = "auto", id: str | None = None) -> Subscription:
         name = id or f"s{uuid.uuid4().hex[:8]}"

@@ -1,7 +1,5 @@
 """Spark against brokers: what is in a queue comes into Parquet once each, and a table goes into a queue in order."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import importlib.util
@@ -15,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
-from crash.process import ROOT
+from crash.process import environment
 from interop.checks import queue, same
 from interop.driver import Failed, Target
 from patience import patience
@@ -210,9 +208,8 @@ def sparks() -> Iterator[Any]:
     """A Spark session for all brokers: it takes seconds, and a gigabyte."""
     from stompcodec.spark import session
 
-    paths = [ROOT, *filter(None, [os.environ.get("PYTHONPATH")])]
     before = dict(os.environ)
-    os.environ.update(PYTHONPATH=os.pathsep.join(paths), **{_PASSCODE: "guest"})
+    os.environ.update(environment(), **{_PASSCODE: "guest"})
     made = session("interop", cores=2, **{"spark.driver.extraJavaOptions": _QUICK, "spark.sql.shuffle.partitions": 2})
     try:
         yield made

@@ -1,7 +1,5 @@
 """Other libraries' own suites: what each needs, how it is run in an environment of its own, and what came out."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess
@@ -151,9 +149,7 @@ def checkout_of(name: str, folder: Path) -> Path | str:
     return f"the suite of {name} is not in {checkout}{how}"
 
 
-def run_suite(
-    python: str, suite: Suite, checkout: Path, mode: str, only: list[str], place: Place | None, folder: Path, log: Path
-) -> dict[str, str]:
+def run_suite(python, suite, checkout, mode, only, place, folder, log):
     """Run a suite once, in a new folder, and return test -> "passed", "failed", "error", "skipped" or one of `besides`.
 
     `mode` is `STOMPCODEC_COMPAT` of `stompcodec.compat.suite`; "" leaves the library as it is. `only` names tests as

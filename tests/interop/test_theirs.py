@@ -3,8 +3,6 @@
 Answers that end a connection, refused logins and values, handlers that fail.
 """
 
-from __future__ import annotations
-
 import logging
 import threading
 import time
@@ -15,6 +13,7 @@ from uuid import uuid4
 import pytest
 from client.shells import QUICK, Shell
 from client.test_sent_on import ACTIVEMQ, ARTEMIS
+from interop.taking import taken
 from patience import patience
 
 import stompcodec.client as stomp
@@ -55,8 +54,7 @@ def test_activemq_takes_the_group_out_of_messages(peer: Any) -> None:
     name = f"/queue/{uuid4().hex}"
     with stomp.connect(peer.url) as client:
         client.send(name, b"x", {"JMSXGroupID": "g", "JMSXGroupSeq": "1", "group": "g"}, receipt=True)
-        message = client.subscribe(name).get(patience(10))
-        assert message is not None
+        message = taken(client.subscribe(name))
         assert [message.get(key) for key in ("JMSXGroupID", "JMSXGroupSeq", "group")] == [None, None, "g"]
 
 
@@ -138,8 +136,7 @@ def test_only_what_always_fails_becomes_a_dead_letter(peer: Any) -> None:
         letters = client.subscribe("/queue/ActiveMQ.DLQ", ack="client-individual")
         found = []
         while not found or found[-1] != bodies[2]:
-            message = letters.get(patience(20))
-            assert message is not None
+            message = taken(letters)
             found.append(message.text())
             message.ack()
     assert handled == [body for body in bodies if body != bodies[2]]
@@ -191,8 +188,7 @@ def test_the_broker_loses_what_the_client_refuses_and_takes_what_it_sends(peer: 
                     except StompError:
                         is_sent = False
                 taker.send(queue, b"end", receipt=True)
-                message = subscription.get(patience(20))
-                assert message is not None
+                message = taken(subscription)
                 came = destination != queue or message.body == b"asked"
                 if headers != {"destination-type": "MULTICAST"}:  # which is another destination
                     assert (is_sent and came) is (value in taken), (name, value, is_sent)

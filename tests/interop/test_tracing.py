@@ -1,7 +1,5 @@
 """One trace from a producer to a consumer through other people's brokers, with the SDK's in-memory exporter."""
 
-from __future__ import annotations
-
 import itertools
 import threading
 import uuid

@@ -1,7 +1,5 @@
 """Messages that ActiveMQ cannot write as STOMP: a JMS client sends two, and the client and the tools get past them."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from pathlib import Path
@@ -9,14 +7,13 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from interop.taking import taken, verb
 from patience import patience
 
 pytest.importorskip("click")
 
-from click.testing import CliRunner
 
 import stompcodec.client as stomp
-from stompcodec.cli.app import app
 from stompcodec.errors import RemoteProtocolError
 
 POISON = Path(__file__).with_name("Poison.java")
@@ -40,9 +37,7 @@ def queue(peer: Any, tmp_path: Path) -> str:
 
 
 def run(peer: Any, *arguments: str, status: int = 0) -> str:
-    result = CliRunner().invoke(app, [*arguments, "-u", peer.url, "--timeout", str(patience(10))])
-    assert result.exit_code == status, result.output
-    return str(result.stdout)
+    return str(verb(peer.url, *arguments, status=status).stdout)
 
 
 def count(peer: Any, queue: str) -> int:
@@ -67,22 +62,18 @@ def test_without_an_option_the_subscription_ends_and_says_why(peer: Any, queue: 
         assert client.epoch <= 4  # the third loss has counted, too
         client.wait_connected(patience(10))
         client.send(f"{queue}.other", "hello", receipt=True)
-        message = other.get(patience(10))
-        assert message is not None
+        message = taken(other)
         message.ack()
 
 
 @BOTH
 @pytest.mark.parametrize(("policy", "letters", "left"), [("skip", 2, 0), ("ack", 0, 0), ("ignore", 0, 2)])
-def test_the_others_come_and_each_policy_does_what_it_says(
-    peer: Any, queue: str, policy: Any, letters: int, left: int
-) -> None:
+def test_the_others_come_and_each_policy_does_what_it_says(peer, queue, policy, letters, left):
     run(peer, "purge", LETTERS, "--yes", "--lenient")
     with stomp.connect(peer.url) as client:
         subscription = client.subscribe(queue, ack="client-individual", on_unreadable=policy)
         for body in (b"first", b"last"):
-            message = subscription.get(patience(10))
-            assert message is not None
+            message = taken(subscription)
             assert message.body == body
             message.ack(receipt=True)
         assert client.epoch == 1

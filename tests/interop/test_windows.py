@@ -1,12 +1,11 @@
 """Windows and transactions on other people's brokers: no program stalls that holds fewer messages than its prefetch."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 from uuid import uuid4
 
 import pytest
+from interop.taking import taken
 from patience import patience
 
 import stompcodec.client as stomp
@@ -33,9 +32,7 @@ def _take(subscription: Any, count: int) -> list[Any]:
 @pytest.mark.parametrize("version", ["1.1", "1.2"])
 @pytest.mark.parametrize("ack", ["client", "client-individual"])
 @pytest.mark.parametrize(("count", "size"), [(100, 3_000), (5, 1_000_000)])
-def test_a_program_may_hold_as_many_messages_as_its_prefetch_says(
-    peer: Any, count: int, size: int, ack: str, version: str
-) -> None:
+def test_a_program_may_hold_as_many_messages_as_its_prefetch_says(peer, count, size, ack, version):
     """Each comes once and in order, also after the acknowledgements, and none comes again."""
     queue = f"/queue/windows.{uuid4().hex}"
     with stomp.connect(peer.url, versions=[version]) as client:
@@ -50,8 +47,7 @@ def test_a_program_may_hold_as_many_messages_as_its_prefetch_says(
         assert found == expected
     with stomp.connect(peer.url) as client:
         client.send(queue, b"the end", _SENT, receipt=True)
-        message = client.subscribe(queue, ack="client", headers=_TAKEN).get(patience(_WAIT))
-        assert message is not None
+        message = taken(client.subscribe(queue, ack="client", headers=_TAKEN))
         assert message.body == b"the end"
         message.ack(receipt=True)
 
@@ -145,8 +141,7 @@ def test_a_receive_that_a_transaction_stops_is_an_error(peer: Any) -> None:
                 transaction.ack(message)
             with pytest.raises(stomp.LocalProtocolError, match="prefetch of 2"):
                 subscription.get(patience(_WAIT))
-        message = subscription.get(patience(_WAIT))
-        assert message is not None
+        message = taken(subscription)
         assert message.body[:1] == b"2"
 
 

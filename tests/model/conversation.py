@@ -4,8 +4,6 @@ It reads frames with the parser and looks into the tables of `stompcodec.states`
 `stompcodec.connection` does between those two. Its owner answers CONNECT with CONNECTED at once.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 

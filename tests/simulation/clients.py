@@ -4,15 +4,13 @@ Both know the same steps of a plan: connect, send, subscribe, unsubscribe, trans
 a message that they got follows from its number and their policy, so it does not change when a plan gets smaller.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Protocol
 
 from simulation.clock import Clock
 from simulation.network import Link
-from simulation.rogues import wrong
+from simulation.records import WRONGS
 
 from stompcodec import Frame, FrameError, Parser, serialize
 from stompcodec.client.core import ClientCore
@@ -79,9 +77,7 @@ class Client:
         if self.wanted:
             self.net.clock.after(_AGAIN * (1 + self.net.chance(self.name, self.connections)), self.again)
 
-    def decide(
-        self, key: str, count: str, settle: Callable[[str], None], move: Callable[[], None] | None, nacks: bool = True
-    ) -> None:
+    def decide(self, key, count, settle, move, nacks=True):
         """Do with a message what its number says."""
         spec, draw = self.spec, self.net.chance(self.name, key, count)
         hold = spec.get("hold", 0.0)
@@ -251,7 +247,7 @@ class RawClient(Client):
 
     def wrong(self, args: dict[str, Any]) -> None:
         """Something that no client should send. If the session goes on, it comes to an end a little later."""
-        self._write(wrong(args["name"]))
+        self._write(WRONGS[args["name"]])
         self.net.clock.after(args["for"], partial(self._give_up, self.connections))
 
     def _give_up(self, connection: int) -> None:

@@ -1,7 +1,5 @@
 """Simulated time: a heap of what happens when. Nothing else runs the simulation."""
 
-from __future__ import annotations
-
 import heapq
 from collections.abc import Callable
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-import random
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -11,11 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from simulation.clock import Clock
-from simulation.disk import Disk
 from simulation.network import Link
 
-from stompcodec.broker.config import Config
 from stompcodec.broker.core import Broker
 from stompcodec.broker.sessions.session import Session
 from stompcodec.broker.storage.folder import APPLICATION, DATABASE, MARKER
@@ -128,20 +123,10 @@ class Peer:
 class Host:
     """A broker that can be started, stopped and killed."""
 
-    def __init__(
-        self,
-        clock: Clock,
-        rng: random.Random,
-        disk: Disk,
-        folder: str,
-        config: Config,
-        watcher: Any,
-        log: logging.Logger,
-    ) -> None:
-        self.clock, self.rng, self.disk, self.folder, self.config = clock, rng, disk, folder, config
-        self.watcher = watcher
+    def __init__(self, clock, rng, disk, folder, config, watcher, log):
+        self.clock, self.rng, self.disk, self.folder = clock, rng, disk, folder  # a real folder, for the lock
+        self.config, self.watcher, self.log = config, watcher, log
         watcher.is_dying = lambda: self.dying or self.broker is None
-        self.log = log
         self.broker: Broker | None = None
         self.store: SqliteStore | None = None
         self.peers: dict[Session, Peer] = {}
@@ -169,22 +154,13 @@ class Host:
         self._show_database()
         try:
             store = SqliteStore(
-                self.folder,
-                self.log,
-                helper=self.helper,
-                page_helper=_Helper(self),
-                space=lambda _writer, _idle: None,
-                clock=lambda: self.clock.now + disk.spent,
-            )
+                self.folder, self.log, helper=self.helper, page_helper=_Helper(self),
+                space=lambda _writer, _idle: None, clock=lambda: self.clock.now + disk.spent,
+            )  # fmt: skip
             broker = Broker(
-                self.config,
-                store,
-                wall=self.clock.wall,
-                epoch=f"b{self.boots}",
-                entropy=self.rng.randbytes,
-                log=self.log,
-                call_soon=partial(self._call_soon, self.life),
-            )
+                self.config, store, wall=self.clock.wall, epoch=f"b{self.boots}", entropy=self.rng.randbytes,
+                log=self.log, call_soon=partial(self._call_soon, self.life),
+            )  # fmt: skip
             broker.wake = self.schedule_turn
             broker.open(self.clock.now)
         except StoreError:

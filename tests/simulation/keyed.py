@@ -4,8 +4,6 @@ They have destinations of their own. What the broker owes there is short: each k
 receipt is there.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Any

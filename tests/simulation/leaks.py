@@ -3,10 +3,7 @@
 Each second a client comes, uses what leaves most behind, and goes without a word. Names come again after 100 visits.
 """
 
-from __future__ import annotations
-
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 from broker.harness import AtOnce, Bench
@@ -49,9 +46,7 @@ def visit(bench: Bench, number: int) -> None:
     del bench.peers[peer.session]
 
 
-def grown(
-    folder: str, *, least: int = LEAST, most: int = MOST, also: Callable[[Bench], object] | None = None
-) -> list[str]:
+def grown(folder, *, least=LEAST, most=MOST, also=None):
     """Run a broker with a store for that long, and return a line for all that has grown by more than a twentieth."""
     store = SqliteStore(folder, helper=AtOnce())
     bench = Bench(store, helper=AtOnce())

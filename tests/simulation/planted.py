@@ -1,7 +1,5 @@
 """Bugs planted into the broker, one at a time, to see that the simulation finds each of them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any

@@ -3,16 +3,13 @@
 It does not predict what the broker does. It knows what the broker may do, and what it must not.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 from simulation.clock import Clock
 from simulation.disk import Disk
-from simulation.records import SELECTORS, Copy, Home, Message, Seen, Sub, Transaction, Violation
-from simulation.rogues import LITTER
+from simulation.records import LITTER, SELECTORS, Copy, Home, Message, Seen, Sub, Transaction, Violation
 
 from stompcodec import Frame
 from stompcodec.broker.config import Config
@@ -138,9 +135,7 @@ class Rules:
 
     # ---- subscriptions ----
 
-    def subscribed(
-        self, seen: Seen, name: str, destination: str, mode: str, window: int, selector: str | None, durable: str | None
-    ) -> Sub:
+    def subscribed(self, seen, name, destination, mode, window, selector, durable):
         if durable is not None:
             key = f"{seen.client_id}.{durable}"
             ghost = self.ghosts.pop(key, None)

@@ -4,8 +4,6 @@ While `installed()` lasts it is SQLite's default: every database that this proce
 mounted at its folder. Other folders cannot be opened.
 """
 
-from __future__ import annotations
-
 import ctypes as c
 import sqlite3
 from collections.abc import Iterator

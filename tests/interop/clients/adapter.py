@@ -16,8 +16,6 @@ Every program in this folder, whatever its language, obeys the same orders. Bodi
 The answer is {"ok": {…}}, {"error": "why"} or {"na": "what the client has no name for"}.
 """
 
-from __future__ import annotations
-
 import asyncio
 import inspect
 import json

@@ -1,7 +1,5 @@
 """aiostomp. It speaks 1.1, and has no receipts and no transactions."""
 
-from __future__ import annotations
-
 import asyncio
 import uuid
 from importlib.metadata import version as version_of

@@ -1,7 +1,5 @@
 """stompcodec.client, by threads or by asyncio as STOMPCODEC_SHELL says: both have the same names."""
 
-from __future__ import annotations
-
 import os
 import time
 from typing import Any

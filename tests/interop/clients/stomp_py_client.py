@@ -1,7 +1,5 @@
 """stomp.py (package stomp-py), over TCP or WebSocket."""
 
-from __future__ import annotations
-
 import threading
 import uuid
 from importlib.metadata import version as version_of

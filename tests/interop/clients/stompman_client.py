@@ -1,7 +1,5 @@
 """stompman, over TCP or WebSocket. It speaks 1.2 only."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from importlib.metadata import version as version_of
