@@ -6,9 +6,8 @@ a message that they got follows from its number and their policy, so it does not
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
-from simulation.clock import Clock
 from simulation.network import Link
 from simulation.records import WRONGS
 
@@ -19,21 +18,6 @@ from stompcodec.client.options import Options
 from stompcodec.errors import StompError
 
 _AGAIN = 0.3  # Seconds between attempts to connect.
-
-
-class Net(Protocol):
-    """What clients see of the world."""
-
-    clock: Clock
-
-    def connect(self, client: Any) -> Link | None:
-        """A connection; None: nobody listens."""
-
-    def chance(self, *what: object) -> float:
-        """A number from 0 to 1 that follows from the seed and these words."""
-
-    def progress(self, name: str, what: str) -> None:
-        """A client got an answer to something."""
 
 
 def _pairs(args: dict[str, Any], key: int) -> tuple[list[tuple[str, str]], bytes]:
@@ -50,7 +34,7 @@ class Client:
     for `CoreClient` beat, and move, the part that it moves to move_to.
     """
 
-    def __init__(self, net: Net, name: str, spec: dict[str, Any]) -> None:
+    def __init__(self, net: Any, name: str, spec: dict[str, Any]) -> None:
         self.net, self.name, self.spec = net, name, spec
         self.link: Link | None = None
         self.wanted = False
@@ -97,7 +81,7 @@ class Client:
 class RawClient(Client):
     """A client of one version that writes its own frames."""
 
-    def __init__(self, net: Net, name: str, spec: dict[str, Any]) -> None:
+    def __init__(self, net: Any, name: str, spec: dict[str, Any]) -> None:
         super().__init__(net, name, spec)
         self.version: str = spec.get("version", "1.2")
         self.up = False
@@ -258,7 +242,7 @@ class RawClient(Client):
 class CoreClient(Client):
     """A client on `ClientCore`, driven as by the engine. Its subscriptions are made once, and come back alone."""
 
-    def __init__(self, net: Net, name: str, spec: dict[str, Any]) -> None:
+    def __init__(self, net: Any, name: str, spec: dict[str, Any]) -> None:
         super().__init__(net, name, spec)
         self.moved = 0
         self.core = self._new_core()
@@ -451,5 +435,5 @@ class Side:
         return getattr(self.client, name) if self.client.link is self.link else lambda *_: None
 
 
-def make_client(net: Net, name: str, spec: dict[str, Any]) -> RawClient | CoreClient:
+def make_client(net: Any, name: str, spec: dict[str, Any]) -> RawClient | CoreClient:
     return (CoreClient if spec["kind"] == "core" else RawClient)(net, name, spec)

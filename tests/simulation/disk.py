@@ -65,13 +65,6 @@ class File:
         self.named = True
         return True
 
-    def copy(self) -> File:
-        """The same file on another disk."""
-        other = File()
-        other.data, other.durable = bytearray(self.data), bytearray(self.durable)
-        other.pending, other.named = list(self.pending), self.named
-        return other
-
 
 class Disk:
     """Files by name, and what is wrong with the disk just now."""
@@ -86,7 +79,7 @@ class Disk:
         self.full = False  # Nothing that makes a file longer succeeds.
         self.full_for = 0  # Writes that fail until somebody makes room; 0: nobody does.
         self.failing = 0.0  # The part of writes and syncs that fail.
-        self.faults = self.syncs = 0
+        self.faults = 0
         #: Called before every sync: for crashes in the middle of a commit.
         self.on_sync: Callable[[], None] | None = None
 
@@ -109,7 +102,6 @@ class Disk:
     def sync(self, file: File) -> None:
         """As `File.sync`."""
         self.spent += self.sync_cost
-        self.syncs += 1
         if self.on_sync is not None:
             self.on_sync()
         self._may_fail()

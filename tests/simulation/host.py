@@ -134,7 +134,6 @@ class Host:
         self.turn_delay = 0.001
         self.helper_delay = 0.005
         self.dying = False
-        self.up_since = 0.0
         self.turns = 0
         self._marked = False
         self._timer_at: float | None = None
@@ -171,7 +170,6 @@ class Host:
             self.watcher.rules.boot_failed()
             return False
         self.broker, self.store = broker, store
-        self.up_since = self.clock.now
         self.watcher.booted(broker)
         self._pass_time()
         self.schedule_turn()

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from simulation.clients import Net, RawClient
+from simulation.clients import RawClient
 from simulation.records import Seen, Violation
 
 from stompcodec import Frame
@@ -21,7 +21,7 @@ KEYED = (READ, KEPT)
 class Resender(RawClient):
     """A client that sends groups of messages, each again until it has a receipt for it."""
 
-    def __init__(self, net: Net, name: str, spec: dict[str, Any]) -> None:
+    def __init__(self, net: Any, name: str, spec: dict[str, Any]) -> None:
         super().__init__(net, name, spec)
         #: What has no receipt: by number, the keys, where to, more headers, and how it ends if it is a transaction.
         self.pending: dict[int, tuple[list[str], str, dict[str, str], str]] = {}

@@ -3,22 +3,12 @@
 from __future__ import annotations
 
 import random
-from typing import Protocol
+from typing import Any
 
 from simulation.clock import Clock
 
 _HIGH, _LOW = 64 * 1024, 16 * 1024  # Bytes in a pipe above which its writer should stop, and below which it may go on.
 _KEEPALIVE = 45.0  # Seconds after which the system notices that the other side of a half-open link is gone.
-
-
-class End(Protocol):
-    """Who is at one end of a link."""
-
-    def received(self, data: bytes) -> None: ...
-
-    def writable(self, yes: bool) -> None: ...
-
-    def lost(self) -> None: ...
 
 
 class _Pipe:
@@ -43,11 +33,11 @@ class _Pipe:
         self.schedule()
 
     @property
-    def writer(self) -> End:
+    def writer(self) -> Any:
         return self.link.broker if self is self.link.down else self.link.client
 
     @property
-    def reader(self) -> End:
+    def reader(self) -> Any:
         return self.link.client if self is self.link.down else self.link.broker
 
     def schedule(self) -> None:
@@ -89,8 +79,8 @@ class _Pipe:
 class Link:
     """A connection between a client and the broker."""
 
-    client: End
-    broker: End
+    client: Any
+    broker: Any
 
     def __init__(self, clock: Clock, rng: random.Random, latency: float, splitting: float) -> None:
         self.clock, self.rng, self.latency, self.splitting = clock, rng, latency, splitting
@@ -115,7 +105,7 @@ class Link:
         for pipe in pipes:
             pipe.stalled_until = max(pipe.stalled_until, self.clock.now + seconds)
 
-    def gone(self, end: End) -> None:
+    def gone(self, end: Any) -> None:
         """One end learns that the connection is over."""
         if id(end) in self._told:
             return

@@ -50,7 +50,7 @@ class Violation(AssertionError):
 
     def __init__(self, kind: str, text: str) -> None:
         super().__init__(f"{kind}: {text}")
-        self.kind, self.text = kind, text
+        self.kind = kind
 
 
 @dataclass(eq=False, slots=True)

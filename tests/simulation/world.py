@@ -122,7 +122,6 @@ class World:
         self.host.turn_delay, self.host.helper_delay = settings["turn_delay"], settings["helper_delay"]
         self.sync_cost = settings["sync_cost"]
         self.links: dict[str, tuple[Link, Peer]] = {}
-        self.count = 0
         self.clients: dict[str, RawClient | CoreClient] = {
             name: make_client(self, name, spec) for name, spec in plan.clients.items()
         }
@@ -144,7 +143,6 @@ class World:
             return None
         if self.host.broker is None:
             return None
-        self.count += 1
         settings = self.plan.settings
         link = Link(
             self.clock, random.Random(f"link {self.plan.seed} {client.name} {client.connections}"),
