@@ -65,12 +65,7 @@ _OTHERS = _functions(
     CurrentTimeInt64=(c.POINTER(_I64),),
 )
 #: What is always answered.
-_ANSWERS = {
-    "FileControl": _NOTFOUND,
-    "SectorSize": 512,
-    "DeviceCharacteristics": _POWERSAFE_OVERWRITE,
-    "ShmBarrier": _OK,
-}
+_ANSWERS = {"FileControl": _NOTFOUND, "SectorSize": 512, "DeviceCharacteristics": _POWERSAFE, "ShmBarrier": _OK}
 #: Those that fail once the disk of the file has crashed.
 _FAIL_WHEN_DEAD = ("Read", "Write", "Truncate", "Sync", "ShmMap")
 
