@@ -11,8 +11,7 @@ import pytest
 pytest.importorskip("click")
 
 from crash.bridged import Findings, bridge_rounds
-from crash.features import BROWSED, DELAYED, DURABLE, LARGE, RANKED, SELECTED
-from crash.lasting import FOUNDED
+from crash.features import BROWSED, DELAYED, DURABLE, FOUNDED, LARGE, RANKED, SELECTED
 from crash.ledger import Books, Ledger, body_of
 from crash.managed import Orders, managed_rounds
 from crash.once import Once, once_rounds

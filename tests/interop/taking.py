@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import pytest
 from patience import patience
 
 import stompcodec.client as stomp
@@ -27,6 +28,7 @@ def held(url: str, queue: str, quiet: float) -> list[stomp.Message]:
 
 def verb(url: str, *arguments: str, status: int | None = 0) -> Any:
     """Run a verb of the command line, which ends with this status; None for any."""
+    pytest.importorskip("click")
     from click.testing import CliRunner
 
     from stompcodec.cli.app import app

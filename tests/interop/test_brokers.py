@@ -14,7 +14,7 @@ if sys.platform == "win32":
 from client.broker import BrokerThread
 from client.peer import Peer
 from interop import brokers
-from interop.brokers import kind_of, named, server_of
+from interop.brokers import named, server_of
 from interop.fields import place_of
 from interop.run import Outcome
 
@@ -41,20 +41,6 @@ def test_others_are_refused_without_their_passcode(texts: list[str]) -> None:
     with pytest.raises(ValueError, match=r"\w") as refused:
         named(texts)
     assert "secret" not in str(refused.value)
-
-
-@pytest.mark.parametrize(
-    ("server", "kind"),
-    [
-        ("RabbitMQ/4.3.0", "rabbitmq"),
-        ("ActiveMQ/6.1.7", "activemq"),
-        ("ActiveMQ-Artemis/2.37.0 ActiveMQ Artemis Messaging Engine", "artemis"),
-        ("stompcodec/0.1 as artemis", "stompcodec"),
-        ("other/1", ""),
-    ],
-)
-def test_what_is_known_follows_from_what_the_broker_says(server: str, kind: str) -> None:
-    assert kind_of(server) == kind
 
 
 def test_a_broker_behind_tls_and_a_login(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

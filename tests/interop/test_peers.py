@@ -65,8 +65,7 @@ def test_two_at_a_time(start_peer: Any) -> None:
     with stomp.connect(relay.url) as near, stomp.connect(broker.url) as far:
         destination = f"/queue/{uuid4().hex}"
         near.send(destination, "through", receipt=True)
-        message = taken(far.subscribe(destination), 30)
-        assert message.text() == "through"
+        assert taken(far.subscribe(destination), 30).text() == "through"
 
 
 @pytest.mark.peer("activemq5", "activemq6", "artemis")
@@ -81,8 +80,7 @@ def test_it_has_its_data_after_a_kill(peer: Any) -> None:
     assert peer.process.pid != before
     assert peer.url == url
     with stomp.connect(peer.url) as client:
-        message = taken(client.subscribe(destination), 30)
-        assert message.text() == "kept"
+        assert taken(client.subscribe(destination), 30).text() == "kept"
 
 
 def _open(port: int) -> bool:
