@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 from crash.bridged import bridge_rounds
 from crash.ledger import Ledger
 from crash.managed import managed_rounds
-from crash.once import once_cuts, once_kills
+from crash.once import once_rounds
 from crash.rounds import cut_rounds, kill_rounds
 from crash.storage import storage_rounds
 
@@ -63,8 +63,8 @@ def parts(rounds: int, cuts: int, window: int | None) -> dict[str, tuple[int, Ca
         "kills": (rounds, partial(kill_rounds, config=config, enough=kills)),
         "cuts": (cuts, partial(cut_rounds, config=config, enough=cut)),
         "storage": (rounds, storage_rounds),
-        "once": (rounds, partial(once_kills, config=config)),
-        "once-cuts": (cuts, partial(once_cuts, config=config)),
+        "once": (rounds, partial(once_rounds, cuts=0, config=config)),
+        "once-cuts": (cuts, lambda folder, cuts, **more: once_rounds(folder, 0, cuts, config=config, **more)),
         "bridge": (-(-rounds // 4), partial(bridge_rounds, window=window or 4000)),
         "orders": (-(-rounds // 2), partial(managed_rounds, window=window)),
         "spark": (rounds, Pipelines),

@@ -4,76 +4,26 @@ Both brokers keep their data, and stand behind proxies whose ports stay. At the 
 the order of its queue, and the source has none.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
-import os
 import random
-import subprocess
-import sys
 import threading
 import time
-from collections.abc import Callable
+from collections import Counter
 from contextlib import suppress
-from pathlib import Path
 
-from crash.process import ROOT, BrokerProcess
+from crash.ledger import Books
+from crash.process import BrokerProcess, Verb
 from patience import patience
 
 import stompcodec.client as stomp
 from stompcodec.client import Backoff, StompError
 from stompcodec.testing.faults import FaultProxy
 
-__all__ = ["BridgeProcess", "Findings", "bridge_rounds"]
-
 QUEUES = ("/queue/bridged.a", "/queue/bridged.b")
 
 
-class BridgeProcess:
-    """`stompcodec bridge` as a process, started again when it ends or is killed.
-
-    Args:
-        arguments: of the verb.
-        log: the file for what it says.
-    """
-
-    def __init__(self, arguments: list[str], log: Path) -> None:
-        self._command = [sys.executable, "-m", "stompcodec.cli", "bridge", *arguments]
-        self._log = log
-        self.starts = 0
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def keep(self) -> None:
-        """Start it, unless it runs."""
-        if self._process is None or self._process.poll() is not None:
-            paths = os.pathsep.join([ROOT, *filter(None, [os.environ.get("PYTHONPATH")])])
-            environment = {**os.environ, "PYTHONPATH": paths}
-            with self._log.open("ab") as log:
-                self._process = subprocess.Popen(
-                    self._command,
-                    stdout=log,
-                    stderr=log,
-                    stdin=subprocess.DEVNULL,
-                    env=environment,
-                )
-            self.starts += 1
-
-    def kill(self) -> None:
-        """As kill -9."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-            self._process = None
-
-    def end(self) -> int:
-        """Ask it to end; its exit status."""
-        assert self._process is not None
-        self._process.terminate()
-        return self._process.wait(patience(60))
-
-
-class Findings:
+class Findings(Books):
     """Compare the messages that a target holds with those that the source has accepted."""
 
     def __init__(self, accepted: dict[str, int], got: dict[str, list[int]], left: int) -> None:
@@ -85,21 +35,15 @@ class Findings:
             "out of order": sum(late < early for numbers in firsts for early, late in itertools.pairwise(numbers)),
             "left": left,
         }
-        self.problems = {name: count for name, count in counts.items() if count}
+        super().__init__(Counter({name: count for name, count in counts.items() if count}))
         self.kills = self.starts = 0
 
     def figures(self) -> str:
-        found = ", ".join(
-            f"{self.problems.get(name, 0)} {name}" for name in ("lost", "stored twice", "out of order", "left")
-        )
+        names = ("lost", "stored twice", "out of order", "left")
+        found = ", ".join(f"{self.problems[name]} {name}" for name in names)
         return f"{self.accepted} accepted, {self.starts} starts of the bridge: {found}"
 
     __str__ = figures
-
-    @property
-    def examples(self) -> list[str]:
-        """As other books have them."""
-        return []
 
 
 def first_of_each(numbers: list[int]) -> list[int]:
@@ -144,27 +88,8 @@ def read_all(url: str, queue: str) -> list[int]:
         return numbers
 
 
-def bridge_rounds(
-    folder: Path,
-    kills: int,
-    *,
-    seed: int = 0,
-    arguments: tuple[str, ...] = (),
-    config: str = "",
-    window: int = 4000,
-    progress: Callable[[int], None] = lambda _: None,
-) -> Findings:
-    """Kill the source, the target and the bridge at random, under load; then have the bridge drain the source.
-
-    Args:
-        folder: for the data of both brokers.
-        kills: how often one of the three is killed.
-        seed: of the moments.
-        arguments: more of the verb.
-        config: of the target, TOML.
-        window: the messages of a queue in memory, at both brokers.
-        progress: called with the number of kills.
-    """
+def bridge_rounds(folder, kills, *, seed=0, arguments=(), config="", window=4000, progress=lambda _: None):
+    """Kill the source, the target and the bridge at random, under load; then have the bridge drain the source."""
     chance = random.Random(seed)
     common = f"[sessions]\nmax_unacked = 100000\n[queues]\nwindow = {window}\n"
     with (
@@ -175,7 +100,7 @@ def bridge_rounds(
     ):
         here, there = f"stomp://127.0.0.1:{near.port}", f"stomp://127.0.0.1:{far.port}"
         maps = ["--map", "/queue/bridged.*=/queue/carried.*"]
-        bridge = BridgeProcess([here, there, *maps, "--json", *arguments], folder / "bridge.log")
+        bridge = Verb("bridge", here, there, *maps, "--json", *arguments, log=folder / "bridge.log")
         producers = [_Producer(here, queue, chance.choice([0.01, 0.03])) for queue in QUEUES]
         for producer in producers:
             producer.start()
@@ -200,7 +125,7 @@ def bridge_rounds(
     return findings
 
 
-def _until_moved(bridge: BridgeProcess, producers: list[_Producer], messages: int, seconds: float) -> None:
+def _until_moved(bridge: Verb, producers: list[_Producer], messages: int, seconds: float) -> None:
     enough, until = sum(p.accepted for p in producers) + messages, time.monotonic() + seconds
     give_up = time.monotonic() + patience(30)
     while sum(p.accepted for p in producers) < enough or time.monotonic() < until:
@@ -210,9 +135,7 @@ def _until_moved(bridge: BridgeProcess, producers: list[_Producer], messages: in
         time.sleep(0.01)
 
 
-def _kill_one(
-    which: str, source: BrokerProcess, target: BrokerProcess, near: FaultProxy, far: FaultProxy, bridge: BridgeProcess
-) -> None:
+def _kill_one(which, source, target, near, far, bridge):
     if which == "bridge":
         bridge.kill()
         return
@@ -222,7 +145,7 @@ def _kill_one(
     proxy.upstream = ("127.0.0.1", broker.port)
 
 
-def _drain(bridge: BridgeProcess, url: str) -> None:
+def _drain(bridge: Verb, url: str) -> None:
     """Wait until the source has no messages."""
     give_up = time.monotonic() + patience(120)
     while time.monotonic() < give_up:

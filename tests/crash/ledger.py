@@ -4,12 +4,8 @@ A message has a key, "PRODUCER.CONNECTION-NUMBER", and a body that follows from 
 writes here; the rules are checked as things happen, and the books are closed by `balance`.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import dataclass, field
-
-__all__ = ["Ledger", "Record", "body_of"]
 
 
 def body_of(key: str, size: int) -> bytes:
@@ -27,21 +23,30 @@ class Record:
     """One message."""
 
     queue: str
-    group: str | None = None
-    """The transaction it was sent in."""
-    source: str | None = None
-    """The message it was made of, by a worker that moves messages in transactions."""
+    group: str | None = None  # The transaction it was sent in.
+    source: str | None = None  # The message it was made of, by a worker that moves messages in transactions.
     receipted: bool = False
-    acking: bool = False
-    """An acknowledgement is on its way, or its fate is unknown: it may come again or not."""
+    acking: bool = False  # An acknowledgement is on its way, or its fate is unknown: it may come again or not.
     acked: bool = False
     deliveries: int = 0
-    drained: bool = False
-    """It was in its queue, or the dead-letter queue, when all was over."""
+    drained: bool = False  # It was in its queue, or the dead-letter queue, when all was over.
 
 
 @dataclass
-class Ledger:
+class Books:
+    """What is wrong, by kind, with some examples."""
+
+    problems: Counter[str] = field(default_factory=Counter)
+    examples: list[str] = field(default_factory=list)
+
+    def problem(self, kind: str, example: object) -> None:
+        self.problems[kind] += 1
+        if self.problems[kind] <= 5:
+            self.examples.append(f"{kind}: {example}"[:500])
+
+
+@dataclass
+class Ledger(Books):
     """The books of a run.
 
     `strict`: nothing that was sent before a connection was lost is read after the message went to another one. Where
@@ -50,22 +55,11 @@ class Ledger:
     """
 
     strict: bool = True
-    moved_from: frozenset[str] = frozenset()
-    """The queues whose messages are moved in transactions."""
+    moved_from: frozenset[str] = frozenset()  # The queues whose messages are moved in transactions.
     records: dict[str, Record] = field(default_factory=dict)
-    problems: Counter[str] = field(default_factory=Counter)
-    examples: list[str] = field(default_factory=list)
-    late: int = 0
-    """Deliveries that were read after their connection was lost and the message was given to another one."""
-    dead: int = 0
-    """Messages that went to a dead-letter queue."""
-    ends: dict[str, int] = field(default_factory=dict)
-    """Who emptied a queue -> the seq of what was sent there last."""
-
-    def problem(self, kind: str, example: str) -> None:
-        self.problems[kind] += 1
-        if self.problems[kind] <= 5:
-            self.examples.append(f"{kind}: {example}")
+    late: int = 0  # Deliveries that were read after their connection was lost and the message was given to another one.
+    dead: int = 0  # Messages that went to a dead-letter queue.
+    ends: dict[str, int] = field(default_factory=dict)  # Who emptied a queue -> the seq of what was sent there last.
 
     # ---- producers ----
 
@@ -130,19 +124,6 @@ class Ledger:
     def backlog(self) -> int:
         """Messages that must be in the queues."""
         return sum(record.receipted and not record.acking for record in self.records.values())
-
-    def forget(self) -> int:
-        """Drop what is settled, for runs without end; returns how much. If it comes back it was "never sent"."""
-        settled = [
-            key
-            for key, record in self.records.items()
-            if record.acked
-            and record.receipted
-            and not (record.group or record.source or record.queue in self.moved_from)
-        ]
-        for key in settled:
-            del self.records[key]
-        return len(settled)
 
     def balance(self) -> None:
         """To be called when every queue was emptied: what is missing, and what is there by half."""

@@ -1,22 +1,17 @@
 """Rounds of orders of a manager, in the middle of which the broker is killed: nothing is lost, doubled or unlogged."""
 
-from __future__ import annotations
-
 import json
 import random
 import threading
 from collections import Counter
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
+from crash.ledger import Books
 from crash.process import BrokerProcess
 from patience import patience
 
 from stompcodec import client as stomp
 from stompcodec.client import StompError
-
-__all__ = ["ORDERS", "Orders", "managed_rounds"]
 
 _FROM, _TO, _TOPIC, _DURABLE = "/queue/from", "/queue/to", "/topic/t", "desk.all"
 #: The orders by the name that the books have for them.
@@ -29,20 +24,14 @@ ORDERS: dict[str, dict[str, str]] = {
 }
 
 
-class Orders:
+class Orders(Books):
     """The books: what became of each order, and what is wrong."""
 
     def __init__(self) -> None:
+        super().__init__()
         #: By order, how much of it was done: "none", "some" or "all"; and whether it was answered.
         self.outcomes: Counter[tuple[str, str, bool]] = Counter()
         self.consumed = 0
-        self.problems: Counter[str] = Counter()
-        self.examples: list[str] = []
-
-    def problem(self, name: str, example: object) -> None:
-        """Note that something is wrong."""
-        self.problems[name] += 1
-        self.examples.append(f"{name}: {example}"[:500])
 
     def cut(self, kind: str) -> int:
         """How often an order was half done."""
@@ -52,8 +41,6 @@ class Orders:
         """Return the books in one line."""
         found = ", ".join(f"{count} {kind} {how}" for (kind, how, _), count in sorted(self.outcomes.items()))
         return f"{found}; {self.consumed} consumed; {dict(self.problems) or 'no problems'}"
-
-    __str__ = figures
 
 
 def _ask(client: stomp.Client, ask: str, **fields: Any) -> dict[str, Any]:
@@ -106,12 +93,8 @@ class _Round:
         try:
             with stomp.connect(self.url, reconnect=None) as client:
                 if self.beside:
-                    client.subscribe(
-                        _FROM,
-                        ack="client-individual",
-                        prefetch=5,
-                        handler=lambda message: self.taken.append(message.text()),
-                    )
+                    how = {"ack": "client-individual", "prefetch": 5}
+                    client.subscribe(_FROM, handler=lambda message: self.taken.append(message.text()), **how)
                 self.begun.set()
                 self.answer = _ask(client, fields.pop("ask"), **fields)
         except (StompError, OSError):
@@ -162,27 +145,8 @@ class _Round:
         self.broker.log.write_text("")
 
 
-def managed_rounds(
-    folder: Path,
-    rounds: int,
-    *,
-    seed: int = 0,
-    window: int | None = None,
-    count: int = 2000,
-    progress: Callable[[int], None] = lambda _: None,
-    enough: Callable[[Orders], bool] = lambda _: True,
-) -> Orders:
-    """Kill the broker in the middle of orders, so many times, and look for what it lost.
-
-    Args:
-        folder: for the broker's data.
-        rounds: how many.
-        seed: of the orders and the moments.
-        window: messages of each queue in memory.
-        count: messages of each order.
-        progress: called after each round.
-        enough: go on for up to ten times as many rounds until this is true.
-    """
+def managed_rounds(folder, rounds, *, seed=0, window=None, count=2000, progress=lambda _: None, enough=lambda _: True):
+    """Kill the broker in the middle of orders, so many times, and look for what it lost."""
     chance, books = random.Random(seed), Orders()
     broker = BrokerProcess(folder, config=None if window is None else f"[queues]\nwindow = {window}\n")
     whole = 0.2  # seconds that an order takes, learned as it goes

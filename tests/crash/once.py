@@ -4,51 +4,41 @@ The clients talk to the broker through a proxy, whose port stays when the broker
 with an idempotency key: by `send`, by `send_many`, and in transactions that are sent again as a whole.
 """
 
-from __future__ import annotations
-
 import random
 import threading
 import time
-from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from pathlib import Path
+from functools import partial
 from typing import Any
 
+from crash.ledger import Books
 from crash.process import BrokerProcess
 
 from stompcodec import client as stomp
 from stompcodec.client import Backoff, StompError
 from stompcodec.testing.faults import FaultProxy
 
-__all__ = ["Books", "once_cuts", "once_kills", "once_rounds"]
-
 _QUEUES = ("/queue/once.confirmed", "/queue/once.skipping")
-#: Messages that are not handled yet, above which senders rest.
-_BACKLOG = 1500
-#: Seconds that a call may take: longer than all kills and cuts around it.
-_PATIENCE = 240.0
-#: Seconds without a message after which a queue counts as empty.
-_QUIET = 3.0
+_BACKLOG = 1500  # Messages that are not handled yet, above which senders rest.
+_PATIENCE = 240.0  # Seconds that a call may take: longer than all kills and cuts around it.
+_QUIET = 3.0  # Seconds without a message after which a queue counts as empty.
 
 
-class Books:
+class Once(Books):
     """What was accepted, stored and handled. Used by several threads."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.lock = threading.Lock()
-        #: Keys that the broker has accepted, by a receipt.
-        self.accepted: set[str] = set()
+        self.accepted: set[str] = set()  # Keys that the broker has accepted, by a receipt.
         #: The message-ids by which each key came, and how often each message-id came.
         self.ids: dict[str, set[str]] = {}
         self.deliveries: Counter[str] = Counter()
         self.handled: Counter[str] = Counter()
-        #: SENDs that left the client more than once.
-        self.resent = 0
+        self.resent = 0  # SENDs that left the client more than once.
         self.sent: set[str] = set()
-        self.problems: Counter[str] = Counter()
-        self.examples: list[str] = []
 
     @property
     def backlog(self) -> int:
@@ -59,11 +49,6 @@ class Books:
         """Something that was accepted has not been handled."""
         with self.lock:
             return not self.accepted <= self.handled.keys()
-
-    def problem(self, kind: str, example: str) -> None:
-        self.problems[kind] += 1
-        if self.problems[kind] <= 5:
-            self.examples.append(f"{kind}: {example}")
 
     def leaves(self, key: str) -> None:
         """A SEND is written."""
@@ -106,41 +91,31 @@ class Books:
         )
 
 
-class _Program(ABC):
-    """A client in a thread."""
+class _Program:
+    """A client in a thread, which does its part, `run`, until its work is done."""
 
-    def __init__(self, name: str, books: Books, port: int, seed: int, ending: threading.Event) -> None:
-        self.name, self.books, self.ending = name, books, ending
+    def __init__(self, run, name, books, port, seed):
+        self.run, self.name, self.books, self.port = run, name, books, port
+        self.ending = threading.Event()
         self.random = random.Random(f"{seed} {name}")
         self.count = 0
-        self.port = port
         self.fault: Exception | None = None
         self.thread = threading.Thread(target=self._guarded, name=name, daemon=True)
         self.thread.start()
 
     def _guarded(self) -> None:
+        patient: Any = {"startup_timeout": _PATIENCE, "receipt_timeout": _PATIENCE, "connect_timeout": 10.0}
+        again = Backoff(first=0.02, most=0.1)
+        how: Any = {"resend": True, "reconnect": again, "heart_beat": (0, 0), "on_frame": self._watch, **patient}
         try:
-            with stomp.connect(
-                f"stomp://guest:guest@127.0.0.1:{self.port}",
-                resend=True,
-                reconnect=Backoff(first=0.02, most=0.1),
-                startup_timeout=_PATIENCE,
-                receipt_timeout=_PATIENCE,
-                connect_timeout=10.0,
-                heart_beat=(0, 0),
-                on_frame=self._watch,
-            ) as client:
-                self.run(client)
+            with stomp.connect(f"stomp://guest:guest@127.0.0.1:{self.port}", **how) as client:
+                self.run(self, client)
         except Exception as error:
             self.fault = error
 
     def _watch(self, way: str, frame: object) -> None:
         if way == "out" and getattr(frame, "command", "") == "SEND":
             self.books.leaves(frame.headers["n"])
-
-    @abstractmethod
-    def run(self, client: stomp.Client) -> None:
-        """Do this client's part until its work is done."""
 
     def rows(self, many: int) -> list[tuple[str, bytes, dict[str, str]]]:
         """The next messages: destination, body, headers."""
@@ -153,127 +128,95 @@ class _Program(ABC):
         return made
 
     def batches(self, most: int) -> Iterator[list[tuple[str, bytes, dict[str, str]]]]:
-        """Rows, until the end, while the consumers keep up."""
+        """Rows, until the end, while the consumers keep up. When the next are wanted, the broker has these."""
         while not self.ending.is_set():
             if self.books.backlog > _BACKLOG:
                 time.sleep(0.02)
                 continue
-            yield self.rows(self.random.randint(1, most))
+            rows = self.rows(self.random.randint(1, most))
+            yield rows
+            self.books.accept([row[2]["n"] for row in rows])
 
 
-class _Sender(_Program):
+def _send(program: _Program, client: stomp.Client) -> None:
     """By `send`, with receipts that are waited for later."""
-
-    def run(self, client: stomp.Client) -> None:
-        for rows in self.batches(60):
-            receipts = [client.send_for_receipt(*row) for row in rows]
-            for row, receipt in zip(rows, receipts):
-                assert receipt is not None
-                receipt.wait()
-                self.books.accept([row[2]["n"]])
+    for rows in program.batches(60):
+        for row, receipt in [(row, client.send_for_receipt(*row)) for row in rows]:
+            assert receipt is not None
+            receipt.wait()
+            program.books.accept([row[2]["n"]])
 
 
-class _BulkSender(_Program):
-    """By `send_many`."""
-
-    def run(self, client: stomp.Client) -> None:
-        for rows in self.batches(300):
-            client.send_many(rows, receipt_every=50)
-            self.books.accept([row[2]["n"] for row in rows])
+def _send_many(program: _Program, client: stomp.Client) -> None:
+    for rows in program.batches(300):
+        client.send_many(rows, receipt_every=50)
 
 
-class _Committer(_Program):
+def _commit(program: _Program, client: stomp.Client) -> None:
     """In transactions. One whose outcome is unknown is sent again, with the same keys."""
-
-    def run(self, client: stomp.Client) -> None:
-        for rows in self.batches(8):
-            for row in rows:
-                row[2]["idempotency-key"] = row[2]["n"]
-            while True:
-                try:
-                    with client.transaction() as transaction:
-                        for row in rows:
-                            transaction.send(*row)
-                except StompError:
-                    continue
-                break
-            self.books.accept([row[2]["n"] for row in rows])
+    for rows in program.batches(8):
+        for row in rows:
+            row[2]["idempotency-key"] = row[2]["n"]
+        while True:
+            try:
+                with client.transaction() as transaction:
+                    for row in rows:
+                        transaction.send(*row)
+            except StompError:
+                continue
+            break
 
 
-class _Consumer(_Program):
-    """Handles what it gets, then acknowledges; one that is `confirmed` with receipts.
+def _consume(queue: str, confirmed: bool, program: _Program, client: stomp.Client) -> None:
+    """Handle what comes, then acknowledge; one that is `confirmed` with receipts.
 
     That one remembers only messages whose ACK it is not sure of. The other one remembers all message-ids.
     """
-
-    def __init__(self, name: str, queue: str, confirmed: bool, *rest: object) -> None:
-        self.queue, self.confirmed = queue, confirmed
-        self.seen: set[str] = set()
-        super().__init__(name, *rest)
-
-    def run(self, client: stomp.Client) -> None:
-        since = time.monotonic()  # when the last message came, or the broker was started for the last time
-        with client.subscribe(self.queue, ack="client-individual", prefetch=50) as subscription:
-            while True:
-                message, now = subscription.get(0.2), time.monotonic()
-                if message is None and self.ending.is_set():
-                    if now - since > (_PATIENCE if self.books.lacks_some else _QUIET):
-                        return
-                    continue
-                since = now
-                if message is None:
-                    continue
-                key, ident = message.headers["n"], message.headers["message-id"]
-                self.books.delivered(key, ident, message.redelivered)
-                if ident not in self.seen:
-                    self.books.handle(key)
-                    self.seen.add(ident)
-                with suppress(StompError):
-                    message.ack(receipt=self.confirmed)
-                    if self.confirmed:  # it never comes again
-                        self.seen.discard(ident)
+    books, seen = program.books, set[str]()
+    since = time.monotonic()  # when the last message came, or the broker was started for the last time
+    with client.subscribe(queue, ack="client-individual", prefetch=50) as subscription:
+        while True:
+            message, now = subscription.get(0.2), time.monotonic()
+            if message is None and program.ending.is_set():
+                if now - since > (_PATIENCE if books.lacks_some else _QUIET):
+                    return
+                continue
+            since = now
+            if message is None:
+                continue
+            key, ident = message.headers["n"], message.headers["message-id"]
+            books.delivered(key, ident, message.redelivered)
+            if ident not in seen:
+                books.handle(key)
+                seen.add(ident)
+            with suppress(StompError):
+                message.ack(receipt=confirmed)
+                if confirmed:  # it never comes again
+                    seen.discard(ident)
 
 
-def once_rounds(
-    folder: Path,
-    kills: int,
-    cuts: int,
-    *,
-    seed: int = 0,
-    config: str = "",
-    progress: Callable[[int], None] = lambda _: None,
-) -> Books:
-    """Kill the broker and cut connections under a load of our clients, and look what was stored, and how often.
-
-    Args:
-        folder: for the broker's data.
-        kills: how often the broker is killed, each time after some messages were accepted.
-        cuts: connections that the proxy cuts, at least.
-        seed: of the moments and of the load.
-        config: of the broker, TOML.
-        progress: called with the number of kills, or of cuts if there are none to be killed.
-    """
-    chance = random.Random(seed)
-    books, ending, drained = Books(), threading.Event(), threading.Event()
+def once_rounds(folder, kills, cuts, *, seed=0, config="", progress=lambda _: None):
+    """Kill the broker and cut connections under a load of our clients, and look what was stored, and how often."""
+    chance, books = random.Random(seed), Once()
     with (
         BrokerProcess(folder, config=config or None) as broker,
         FaultProxy(("127.0.0.1", broker.port), seed=seed) as proxy,
     ):
-        rest = books, proxy.port, seed
-        consumers = [
-            _Consumer("confirmed", _QUEUES[0], True, *rest, drained),
-            _Consumer("skipping", _QUEUES[1], False, *rest, drained),
-        ]
-        senders = [
-            kind(name, *rest, ending)
-            for kind, name in ((_Sender, "s1"), (_Sender, "s2"), (_BulkSender, "b1"), (_Committer, "t1"))
-        ]
-        programs = [*senders, *consumers]
-        for number in range(kills):
-            _progress(books, programs, chance.randint(1, 200), chance.uniform(0.02, 0.5))
+
+        def restart() -> None:
             broker.kill()
             broker.start()
             proxy.upstream = ("127.0.0.1", broker.port)
+
+        rest = books, proxy.port, seed
+        senders = [_Program(run, name, *rest) for run, name in ((_send, "s1"), (_send, "s2"), (_send_many, "b1"))]
+        senders.append(_Program(_commit, "t1", *rest))
+        taking = (("confirmed", _QUEUES[0], True), ("skipping", _QUEUES[1], False))
+        consumers = [_Program(partial(_consume, queue, confirmed), name, *rest) for name, queue, confirmed in taking]
+        programs = [*senders, *consumers]
+        for number in range(kills):
+            _progress(books, programs, chance.randint(1, 200), chance.uniform(0.02, 0.5))
+            restart()
             progress(number + 1)
         while proxy.cuts < cuts:
             for way in (proxy.rules.up, proxy.rules.down):
@@ -288,13 +231,13 @@ def once_rounds(
             _progress(books, programs, chance.randint(1, 100), 0.05)
             if not kills:
                 progress(proxy.cuts)
-        ending.set()
+        for program in senders:
+            program.ending.set()
         for program in senders:
             program.thread.join(_PATIENCE)
-        broker.kill()  # what was acknowledged stays away, what was accepted is there
-        broker.start()
-        proxy.upstream = ("127.0.0.1", broker.port)
-        drained.set()
+        restart()  # what was acknowledged stays away, what was accepted is there
+        for program in consumers:
+            program.ending.set()
         for program in programs:
             program.thread.join(_PATIENCE)
             if program.fault is not None or program.thread.is_alive():
@@ -303,17 +246,7 @@ def once_rounds(
     return books
 
 
-def once_kills(folder: Path, rounds: int, **options: Any) -> Books:
-    """As `once_rounds`, with kills alone."""
-    return once_rounds(folder, rounds, 0, **options)
-
-
-def once_cuts(folder: Path, cuts: int, **options: Any) -> Books:
-    """As `once_rounds`, with cuts alone."""
-    return once_rounds(folder, 0, cuts, **options)
-
-
-def _progress(books: Books, programs: list[_Program], messages: int, seconds: float) -> None:
+def _progress(books: Once, programs: list[_Program], messages: int, seconds: float) -> None:
     """Wait until some messages were accepted, and some time has passed."""
     enough, until = len(books.accepted) + messages, time.monotonic() + seconds
     _until(lambda: len(books.accepted) >= enough and time.monotonic() >= until, programs, 30.0)

@@ -9,15 +9,13 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from patience import patience
 
 import stompcodec
 
-#: Where the stompcodec under test was imported from.
-ROOT = str(Path(stompcodec.__file__).parents[1])
+ROOT = str(Path(stompcodec.__file__).parents[1])  # Where the stompcodec under test was imported from.
 #: Runs `stompcodec` with fields of the configuration that have no key.
 _WITH_FIELDS = """
 import json, sys
@@ -29,28 +27,47 @@ app.app()
 """
 
 
+def environment() -> dict[str, str]:
+    """That of processes which run the stompcodec under test."""
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([ROOT, *filter(None, [os.environ.get("PYTHONPATH")])])}
+
+
+class Verb:
+    """A verb of the command line as a process, started again when it ends or is killed; it writes to a log."""
+
+    def __init__(self, *arguments: str, log: Path) -> None:
+        self.command = [sys.executable, "-m", "stompcodec.cli", *arguments]
+        self.starts = 0
+        self._log = log
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def keep(self) -> None:
+        """Start it, unless it runs."""
+        if self._process is None or self._process.poll() is not None:
+            self.starts += 1
+            with self._log.open("ab") as log:
+                self._process = subprocess.Popen(
+                    self.command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=environment()
+                )
+
+    def kill(self, number: int = signal.SIGKILL) -> None:
+        """As kill -9."""
+        if self._process is not None:
+            self._process.send_signal(number)
+            self._process.wait(patience(60))
+            self._process = None
+
+    def end(self) -> int:
+        """Ask it to end; its exit status."""
+        assert self._process is not None
+        self._process.terminate()
+        return self._process.wait(patience(60))
+
+
 class BrokerProcess:
-    """`stompcodec broker` with data in a folder; every start takes free ports.
+    """`stompcodec broker` with data in a folder; every start takes free ports."""
 
-    Args:
-        folder: made if it is not there. Holds the data, the log and the ready file.
-        config: a TOML file, or the text of one.
-        flags: more options.
-        fields: values of the configuration that have no key.
-        memory: keep nothing on disk.
-        python: an interpreter whose installed stompcodec is to run. Without it, the one under test runs.
-    """
-
-    def __init__(
-        self,
-        folder: Path,
-        *,
-        config: Path | str | None = None,
-        flags: tuple[str, ...] = (),
-        fields: dict[str, Any] | None = None,
-        memory=False,
-        python: Path | None = None,
-    ):
+    def __init__(self, folder, *, config=None, flags=(), fields=None, memory=False, python=None):
         folder.mkdir(parents=True, exist_ok=True)
         if isinstance(config, str):
             (folder / "broker.toml").write_text(config, encoding="utf-8")
@@ -71,9 +88,7 @@ class BrokerProcess:
         self.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind, error, trace):
         self.kill()
 
     def start(self) -> None:

@@ -1,11 +1,7 @@
 """Rounds of a broker that is killed, and of connections that are cut, under load; then the books are closed."""
 
-from __future__ import annotations
-
 import random
 import time
-from collections.abc import Callable
-from pathlib import Path
 
 from crash.features import CONFIG, feature_drainers, feature_workers
 from crash.ledger import Ledger
@@ -15,10 +11,7 @@ from crash.workers import Base, Consumer, Drainer, Mover, Producer
 
 from stompcodec.testing.faults import FaultProxy
 
-__all__ = ["QUEUES", "close_books", "cut_rounds", "kill_rounds", "queue_of", "throttle", "workers"]
-
-#: Producers rest while more messages than this are not acknowledged.
-_BACKLOG = 1500
+_BACKLOG = 1500  # Producers rest while more messages than this are not acknowledged.
 QUEUES = ("alone", "shared", "cumulative", "moved-from", "moved-to")
 
 
@@ -70,13 +63,7 @@ def _empty(broker: BrokerProcess, ledger: Ledger, features: bool) -> int:
 
 
 def close_books(broker: BrokerProcess, ledger: Ledger, features: bool = False) -> None:
-    """Empty the queues, kill the broker once more, and see that they stay empty.
-
-    Args:
-        broker: that runs.
-        ledger: the books.
-        features: those of `feature_workers`, too.
-    """
+    """Empty the queues, kill the broker once more, and see that they stay empty."""
     ledger.strict = True
     _empty(broker, ledger, features)
     broker.kill()
@@ -87,26 +74,8 @@ def close_books(broker: BrokerProcess, ledger: Ledger, features: bool = False) -
     ledger.balance()
 
 
-def kill_rounds(
-    folder: Path,
-    rounds: int,
-    *,
-    seed: int = 0,
-    config: str = "",
-    progress: Callable[[int], None] = lambda _: None,
-    enough: Callable[[Ledger], bool] = lambda _: True,
-) -> Ledger:
-    """Kill the broker so many times, at a random moment each, and look for what it lost.
-
-    Args:
-        folder: for the broker's data.
-        rounds: how many.
-        seed: of the moments and of the load.
-        config: of the broker, TOML, besides `CONFIG`.
-        progress: called after each round.
-        enough: on a slow machine: go on for up to ten times as many rounds, which last longer and longer, until this is
-            true. A life must be long enough for every client to come back and do something.
-    """
+def kill_rounds(folder, rounds, *, seed=0, config="", progress=lambda _: None, enough=lambda _: True):
+    """Kill the broker so many times, at a random moment each, and look for what it lost."""
     chance = random.Random(seed)
     ledger = Ledger(moved_from=frozenset([queue_of("moved-from")]))
     load = Load()
@@ -131,19 +100,8 @@ def kill_rounds(
     return ledger
 
 
-def cut_rounds(
-    folder: Path,
-    cuts: int,
-    *,
-    seed: int = 0,
-    config: str = "",
-    progress: Callable[[int], None] = lambda _: None,
-    enough: Callable[[Ledger], bool] = lambda _: True,
-) -> Ledger:
-    """Cut connections by a proxy so many times, in the middle of frames too, and look for what was lost.
-
-    Args: as for `kill_rounds`.
-    """
+def cut_rounds(folder, cuts, *, seed=0, config="", progress=lambda _: None, enough=lambda _: True):
+    """Cut connections by a proxy so many times, in the middle of frames too, and look for what was lost."""
     chance = random.Random(seed)
     ledger = Ledger(strict=False, moved_from=frozenset([queue_of("moved-from")]))
     load = Load()

@@ -1,25 +1,19 @@
 """Rounds of a store that is killed while it gives space back, or is salvaged: nothing gets lost."""
 
-from __future__ import annotations
-
-import os
 import random
 import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from crash.ledger import Ledger
-from crash.process import ROOT
+from crash.process import environment
 
 from stompcodec.broker.storage.salvage import check
 from stompcodec.broker.storage.sqlite import SqliteStore
 from stompcodec.broker.storage.store import Stored
-
-__all__ = ["WAYS", "storage_rounds"]
 
 #: What is done to a folder when it is killed.
 WAYS = {
@@ -67,28 +61,18 @@ def _content(folder: Path) -> dict[int, bytes]:
         store.close()
 
 
-def storage_rounds(
-    folder: Path, rounds: int, *, seed: int = 0, progress: Callable[[int], None] = lambda _: None
-) -> Ledger:
-    """Kill a process in the middle of one of `WAYS`, so many times, and look at the folder afterwards.
-
-    Args:
-        folder: for the data.
-        rounds: how many.
-        seed: of the moments.
-        progress: called after each round.
-    """
+def storage_rounds(folder, rounds, *, seed=0, progress=lambda _: None):
+    """Kill a process in the middle of one of `WAYS`, so many times, and look at the folder afterwards."""
     chance = random.Random(seed)
     ledger = Ledger()
     origins = {way: (folder / way, _origin(folder / way)) for way in WAYS}
-    environment = {**os.environ, "PYTHONPATH": ROOT}
     for number in range(rounds):
         way = list(WAYS)[number % len(WAYS)]
         source, sent = origins[way]
         image = folder / f"image-{number}"
         shutil.copytree(source, image)
         command = [sys.executable, "-c", _COMMON + WAYS[way], str(image)]
-        with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE) as process:
+        with subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE) as process:
             assert process.stdout is not None
             process.stdout.readline()
             timer = threading.Timer(chance.uniform(0, 0.03) ** 2 * 100, process.kill)

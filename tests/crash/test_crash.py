@@ -1,31 +1,25 @@
 """What has a receipt outlives kill -9 and cut connections; and the books notice when it does not."""
 
-from __future__ import annotations
-
 import os
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 pytest.importorskip("click")
 
 from crash.bridged import Findings, bridge_rounds
-from crash.features import BROWSED, DELAYED, DURABLE, LARGE, RANKED, SELECTED
-from crash.lasting import FOUNDED
-from crash.ledger import Ledger, body_of
+from crash.features import BROWSED, DELAYED, DURABLE, FOUNDED, LARGE, RANKED, SELECTED
+from crash.ledger import Books, Ledger, body_of
 from crash.managed import Orders, managed_rounds
-from crash.once import Books, once_rounds
+from crash.once import Once, once_rounds
 from crash.rounds import cut_rounds, kill_rounds
 from crash.storage import WAYS, storage_rounds
 
 pytestmark = pytest.mark.no_asan
 posix = pytest.mark.skipif(os.name != "posix", reason="kill -9 is of POSIX")
-
-
-def nothing_wrong(books: Ledger | Orders | Books) -> None:
-    assert (books.examples, dict(books.problems)) == ([], {})
 
 
 def _moved(ledger: Ledger) -> bool:
@@ -44,60 +38,50 @@ def _used(ledger: Ledger) -> bool:
     )
 
 
-@posix
-def test_nothing_is_lost_when_the_broker_is_killed(tmp_path: Path) -> None:
-    ledger = kill_rounds(tmp_path, 5, seed=1, enough=_used)
-    nothing_wrong(ledger)
-    assert _used(ledger)
-
-
-@posix
-@pytest.mark.slow
-def test_nothing_is_lost_when_a_broker_with_a_small_window_is_killed(tmp_path: Path) -> None:
-    ledger = kill_rounds(tmp_path, 5, seed=2, config="[queues]\nwindow = 10\n", enough=_used)
-    nothing_wrong(ledger)
-    assert _used(ledger)
-
-
-@posix
-def test_nothing_is_lost_when_connections_are_cut(tmp_path: Path) -> None:
-    ledger = cut_rounds(tmp_path, 50, seed=1, enough=_moved)
-    nothing_wrong(ledger)
-    assert _moved(ledger)
-
-
-@posix
-def test_nothing_is_lost_when_the_storage_is_killed(tmp_path: Path) -> None:
-    ledger = storage_rounds(tmp_path, 3 * len(WAYS), seed=1)
-    nothing_wrong(ledger)
-
-
 def _cut_short(books: Orders) -> bool:
     """Each order that takes some time was killed in the middle."""
     return all(books.cut(kind) for kind in ("move", "move to a topic", "purge"))
 
 
+def _right(books: Books, proves: Callable[[Any], bool] = bool) -> None:
+    assert (books.examples, dict(books.problems)) == ([], {})
+    assert proves(books)
+
+
+@posix
+@pytest.mark.parametrize(
+    ("seed", "config"), [(1, ""), pytest.param(2, "[queues]\nwindow = 10\n", marks=pytest.mark.slow)]
+)
+def test_nothing_is_lost_when_the_broker_is_killed(tmp_path: Path, seed: int, config: str) -> None:
+    _right(kill_rounds(tmp_path, 5, seed=seed, config=config, enough=_used), _used)
+
+
+@posix
+def test_nothing_is_lost_when_connections_are_cut(tmp_path: Path) -> None:
+    _right(cut_rounds(tmp_path, 50, seed=1, enough=_moved), _moved)
+
+
+@posix
+def test_nothing_is_lost_when_the_storage_is_killed(tmp_path: Path) -> None:
+    _right(storage_rounds(tmp_path, 3 * len(WAYS), seed=1))
+
+
 @posix
 def test_an_order_that_is_killed_loses_and_doubles_nothing(tmp_path: Path) -> None:
-    books = managed_rounds(tmp_path, 5, seed=1, count=500)
-    nothing_wrong(books)
+    _right(managed_rounds(tmp_path, 5, seed=1, count=500))
 
 
 @posix
 @pytest.mark.slow
 @pytest.mark.parametrize("window", [None, 50])
 def test_orders_that_are_killed_at_many_points_lose_and_double_nothing(tmp_path: Path, window: int | None) -> None:
-    books = managed_rounds(tmp_path, 30, seed=2, window=window, enough=_cut_short)
-    nothing_wrong(books)
-    assert _cut_short(books)
+    _right(managed_rounds(tmp_path, 30, seed=2, window=window, enough=_cut_short), _cut_short)
 
 
 @posix
 @pytest.mark.slow
 def test_each_message_of_our_client_is_stored_once(tmp_path: Path) -> None:
-    books = once_rounds(tmp_path, 4, 15, seed=1)
-    nothing_wrong(books)
-    assert books.resent > 10
+    _right(once_rounds(tmp_path, 4, 15, seed=1), lambda books: books.resent > 10)
 
 
 @posix
@@ -108,18 +92,12 @@ def test_the_books_notice_a_broker_that_ignores_keys(tmp_path: Path) -> None:
 
 
 def test_books_of_what_comes_once() -> None:
-    books = Books()
+    books = Once()
     books.accept(["a", "b", "c", "d"])
-    for key, ident, again in (
-        ("a", "1", False),
-        ("a", "1", True),
-        ("b", "2", False),
-        ("b", "3", True),
-        ("c", "4", False),
-    ):
+    for key, ident, again in (("a", 1, False), ("a", 1, True), ("b", 2, False), ("b", 3, True), ("c", 4, False)):
         books.delivered(key, ident, again)
         books.handle(key)
-    books.delivered("c", "4", False)
+    books.delivered("c", 4, False)
     books.balance()
     assert dict(books.problems) == {
         "lost": 1,
@@ -255,9 +233,8 @@ def test_a_bridge_under_many_kills(arguments: tuple[str, ...], window: int, tmp_
 @pytest.mark.slow
 def test_the_findings_notice_a_target_that_ignores_keys(tmp_path: Path) -> None:
     """Where a kill falls is chance: up to 30 kills."""
-    found = (
-        bridge_rounds(tmp_path / str(seed), 6, seed=seed, config="[idempotency]\nwindow = 0\n") for seed in range(5)
-    )
+    deaf = "[idempotency]\nwindow = 0\n"
+    found = (bridge_rounds(tmp_path / str(seed), 6, seed=seed, config=deaf) for seed in range(5))
     assert any("stored twice" in findings.problems for findings in found)
 
 

@@ -6,43 +6,25 @@ import selectors
 import socket
 import time
 from collections.abc import Callable, Iterable
-from typing import Protocol
+from typing import Any
 
 from patience import patience
 
 import stompcodec
-from stompcodec import Frame
 
-__all__ = ["Link", "Load", "Worker"]
-
-#: Octets that may wait to be sent before a worker makes no more.
-_FULL = 256 * 1024
-
-
-class Worker(Protocol):
-    """One client program. It is connected again whenever its link is lost, while the load knows a port."""
-
-    version: str
-    link: Link | None
-    client_id: str
-
-    def connected(self) -> None: ...
-    def frame(self, frame: Frame) -> None: ...
-    def lost(self) -> None: ...
-    def pump(self) -> None: ...
+_FULL = 256 * 1024  # Octets that may wait to be sent before a worker makes no more.
 
 
 class Link:
     """One connection of a worker."""
 
-    def __init__(self, worker: Worker, port: int) -> None:
+    def __init__(self, worker: Any, port: int) -> None:
         self.worker = worker
         self.socket = socket.create_connection(("127.0.0.1", port), 30)
         self.socket.setblocking(False)
         self.parser = stompcodec.Parser(None)
         self.out = bytearray()
-        self.ready = False
-        """CONNECTED came."""
+        self.ready = False  # CONNECTED came.
         version = "" if worker.version == "1.0" else f"accept-version:{worker.version}\n"
         client = worker.client_id and f"client-id:{worker.client_id}\n"
         self.out += f"CONNECT\n{version}host:/\n{client}login:guest\npasscode:guest\n\n\0".encode()
@@ -94,10 +76,7 @@ class Load:
 
     def __init__(self) -> None:
         self.port: int | None = None
-        self.workers: list[Worker] = []
-        self.errors: list[Frame] = []
-        """ERROR frames: there should be none."""
-        self.connects = 0
+        self.workers: list[Any] = []
         self._selector = selectors.DefaultSelector()
 
     def close(self) -> None:
@@ -106,11 +85,7 @@ class Load:
         self._selector.close()
 
     def run(self, until: Callable[[], bool], timeout: float = 60.0) -> None:
-        """Move frames until something holds, for at most `timeout` seconds of a quiet machine.
-
-        Raises:
-            TimeoutError: it did not in time.
-        """
+        """Move frames until something holds, for at most `timeout` seconds of a quiet machine."""
         give_up = time.monotonic() + patience(timeout)
         while not until():
             if time.monotonic() > give_up:
@@ -146,7 +121,7 @@ class Load:
                 self._read_out(worker.link, cut)
                 self.drop(worker)
 
-    def drop(self, worker: Worker) -> None:
+    def drop(self, worker: Any) -> None:
         link, worker.link = worker.link, None
         if link is not None:
             self._selector.unregister(link.socket)
@@ -164,17 +139,16 @@ class Load:
                 cut()
         raise AssertionError("a connection that was lost does not end")
 
-    def _connect(self, worker: Worker) -> None:
+    def _connect(self, worker: Any) -> None:
         if self.port is None:
             return
         try:
             worker.link = Link(worker, self.port)
         except OSError:
             return
-        self.connects += 1
         self._selector.register(worker.link.socket, selectors.EVENT_READ, worker.link)
 
-    def _pump(self, worker: Worker, link: Link) -> None:
+    def _pump(self, worker: Any, link: Link) -> None:
         if link.ready and not link.full:
             worker.pump()
         events = selectors.EVENT_READ | (selectors.EVENT_WRITE if link.out else 0)

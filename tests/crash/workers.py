@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import random
 from collections import deque
+from collections.abc import Callable
+from typing import Any
 
 from crash.ledger import Ledger, body_of
 from crash.wire import Link, encoded
 
 from stompcodec import Frame
 
-__all__ = ["Base", "Consumer", "Drainer", "Mover", "Producer"]
-
 #: Sizes of bodies in octets, most of them small. Those above 64 KiB are kept in files of their own by the store, and
 #: the largest are files from the first octet on: large messages.
 _SIZES = (*(0, 20, 200, 500, 1000) * 12, *(5000,) * 6, 20_000, 70_000, 120_000)
+
+
+Headers = list[tuple[str, object]]
 
 
 class Base:
@@ -22,18 +25,15 @@ class Base:
 
     version = "1.2"
     client_id = ""
-    sizes: tuple[int, ...] = _SIZES
+    sizes = _SIZES
 
     def __init__(self, name: str, ledger: Ledger, seed: int = 0) -> None:
-        self.name = name
-        self.ledger = ledger
+        self.name, self.ledger = name, ledger
         self.random = random.Random(f"{seed} {name}")
         self.link: Link | None = None
-        self.count = 0
-        self.epoch = 0
+        self.count = self.epoch = 0
         """Connections that were lost. Order holds for what one connection sent: the end of an old one may come late."""
-        self.waiting: dict[str, list[str]] = {}
-        """Receipt -> the keys it stands for."""
+        self.waiting: dict[str, list[str]] = {}  # Receipt -> the keys it stands for.
 
     def connected(self) -> None: ...
 
@@ -77,13 +77,11 @@ class Base:
 class Producer(Base):
     """Sends with receipts, a window of them; with `batch`, so many in a transaction, whose COMMIT has the receipt."""
 
-    def __init__(self, name: str, ledger: Ledger, queue: str, *, window=64, batch=0, seed=0) -> None:
+    def __init__(self, name, ledger, queue, *, window=64, batch=0, seed=0, sizes=_SIZES, extra=None) -> None:
         super().__init__(name, ledger, seed)
-        self.queue = queue
-        self.window = window
-        self.batch = batch
-        self.resting = False
-        """Makes nothing more."""
+        self.queue, self.window, self.batch, self.sizes = queue, window, batch, sizes
+        self.extra: Callable[[random.Random], Headers] = extra or (lambda chance: [])  # headers of the next message
+        self.resting = False  # makes nothing more
 
     def pump(self) -> None:
         for _ in range(16):
@@ -95,11 +93,7 @@ class Producer(Base):
                 key = self.next_key()
                 self.ledger.sent(key, self.queue)
                 self.waiting[key] = [key]
-                self.send_message(self.queue, key, ("receipt", key), *self.extra())
-
-    def extra(self) -> list[tuple[str, object]]:
-        """Headers of the next message."""
-        return []
+                self.send_message(self.queue, key, ("receipt", key), *self.extra(self.random))
 
     def transaction(self) -> None:
         keys = [self.next_key() for _ in range(self.random.randint(1, self.batch))]
@@ -107,7 +101,7 @@ class Producer(Base):
         self.send(encoded("BEGIN", [("transaction", name)]))
         for key in keys:
             self.ledger.sent(key, self.queue, group=name)
-            self.send_message(self.queue, key, ("transaction", name), *self.extra())
+            self.send_message(self.queue, key, ("transaction", name), *self.extra(self.random))
         self.waiting[name] = keys
         self.send(encoded("COMMIT", [("transaction", name), ("receipt", name)]))
 
@@ -115,32 +109,33 @@ class Producer(Base):
         self.ledger.receipted(keys)
 
 
+def line_of(consumer: Consumer, key: str, frame: Frame) -> str:
+    """Messages of one line come in the order of their numbers; "" for no order."""
+    return key.rpartition("-")[0]
+
+
 class Consumer(Base):
     """Takes messages and acknowledges them late, in groups, with receipts.
 
-    Args:
-        alone: no other consumer has this queue, so what comes again does so in the order of its producers, too.
-        mode: "client-individual", or "client", where one ACK stands for all before it.
-        nack: one message in so many is refused when it first comes; 0 for none.
+    It is `alone` if no other consumer has this queue: what comes again does so in the order of its producers, too. In
+    `mode` "client" one ACK stands for all before it. One message in `nack` is refused when it first comes; 0 for none.
+    `asks` are more headers of SUBSCRIBE.
     """
 
-    def __init__(self, name, ledger, queue, *, alone=True, mode="client-individual", nack=0, version="1.2", seed=0):
+    alone, mode, nack, line, asks = True, "client-individual", 0, staticmethod(line_of), ()
+
+    def __init__(self, name: str, ledger: Ledger, queue: str, *, seed: int = 0, **options: Any) -> None:
         super().__init__(name, ledger, seed)
         self.queue = queue
-        self.alone = alone
-        self.mode = mode
-        self.nack = nack
-        self.version = version
-        self.held: deque[tuple[str, str]] = deque()
-        """Keys and ack ids that wait for their ACK."""
+        vars(self).update(options)
+        self.held: deque[tuple[str, str]] = deque()  # keys and ack ids that wait for their ACK
         self.patience = 1
-        self.last: dict[str, int] = {}
-        """Producer -> the number of its last message, on this connection."""
+        self.last: dict[str, int] = {}  # producer -> the number of its last message, on this connection
         self.suspects: dict[str, str] = {}
         self.receipts = 0
 
     def connected(self) -> None:
-        self.subscribe()
+        self.subscribe(*self.asks)
 
     def subscribe(self, *more: tuple[str, object]) -> None:
         self.last.clear()
@@ -162,7 +157,7 @@ class Consumer(Base):
         suspicion = self.ledger.delivered(key, self.queue, frame.body, int(frame.headers["size"]), redelivered)
         if suspicion:
             self.suspects[key] = suspicion
-        self.in_order(self.line_of(key, frame), key, redelivered)
+        self.in_order(self.line(self, key, frame), key, redelivered)
         ack = frame.headers["ack" if self.version == "1.2" else "message-id"]
         if self.nack and not redelivered and self.random.randrange(self.nack) == 0:
             self.send(encoded("NACK", self.ack_headers(ack)))
@@ -171,10 +166,6 @@ class Consumer(Base):
 
     def take(self, key: str, ack: str) -> None:
         self.held.append((key, ack))
-
-    def line_of(self, key: str, frame: Frame) -> str:
-        """Messages of one line come in the order of their numbers; "" for no order."""
-        return key.rpartition("-")[0]
 
     def in_order(self, line: str, key: str, redelivered: bool) -> None:
         # One that was cut off may still be there for the broker when it comes again: then what was redelivered is late.
@@ -259,12 +250,10 @@ class Mover(Consumer):
 class Drainer(Consumer):
     """Empties a queue: ends when a message of its own, sent behind all others, has come and all is acknowledged."""
 
-    #: Headers that make it the last one.
-    behind: tuple[tuple[str, object], ...] = ()
+    dead, behind = False, ()  # headers that make its own message the last one
 
-    def __init__(self, name: str, ledger: Ledger, queue: str, *, dead: bool = False) -> None:
-        super().__init__(name, ledger, queue)
-        self.dead = dead
+    def __init__(self, name: str, ledger: Ledger, queue: str, **options: Any) -> None:
+        super().__init__(name, ledger, queue, **options)
         self.seen = 0
         self.over = False
 

@@ -1,7 +1,5 @@
 """Brokers to test with: ours, the servers of scripts/peers, and those that run already; what each cannot do."""
 
-from __future__ import annotations
-
 import contextlib
 import shutil
 import socket
@@ -24,13 +22,9 @@ from peering import FOLDER, load
 from stompcodec import Frame, serialize
 from stompcodec.uri import parse_uri
 
-__all__ = ["BROKERS", "SERVERS", "STARTED", "UNKNOWN", "Broker", "named", "server_of"]
-
-#: What `server_of` returns for a broker that does not say what it is.
-UNKNOWN = "unknown/0"
+UNKNOWN = "unknown/0"  # What `server_of` returns for a broker that does not say what it is.
 AUTH = Path(__file__).parents[2] / "examples" / "brokers" / "auth.toml"
-#: Title of a broker that was entered -> what it says it is.
-SERVERS: dict[str, str] = {}
+SERVERS: dict[str, str] = {}  # Title of a broker that was entered -> what it says it is.
 Lacks = tuple[tuple[str, str, str], ...]
 
 
@@ -112,8 +106,7 @@ class Broker(NamedTuple):
     start: Callable[[], contextlib.AbstractContextManager[Target]]
     missing: Callable[[], str] = lambda: ""
     """Why it cannot run here, or ""."""
-    whole: bool = True
-    """It keeps messages, and knows ACK."""
+    whole: bool = True  # It keeps messages, and knows ACK.
 
 
 @contextlib.contextmanager
@@ -155,11 +148,7 @@ def _peer(name: str) -> Broker:
 
 
 def named(texts: list[str]) -> dict[str, Broker]:
-    """The brokers of `NAME` or `NAME=URL` texts; a name may have one URL of TCP or TLS and one of WebSocket.
-
-    Raises:
-        ValueError: a text is neither. It shows no passcode.
-    """
+    """The brokers of `NAME` or `NAME=URL` texts; a name may have one URL of TCP or TLS and one of WebSocket."""
     found: dict[str, Broker] = {}
     urls: dict[str, dict[bool, str]] = {}
     for text in texts:
@@ -236,5 +225,4 @@ def server_of(target: Target) -> str:
 
 #: Name -> a broker that can be started here.
 STARTED = {"stompcodec": Broker("our broker", _ours), **{name: _peer(name) for name in _PEERS}}
-#: Those that the tests run with.
-BROKERS = {name: STARTED[name] for name in ("stompcodec", "rabbitmq", "activemq")}
+BROKERS = {name: STARTED[name] for name in ("stompcodec", "rabbitmq", "activemq")}  # Those that the tests run with.

@@ -1,7 +1,5 @@
 """What every client and broker must do together. Each check drives a real client by a `Program`."""
 
-from __future__ import annotations
-
 import random
 import threading
 import time
@@ -11,11 +9,8 @@ from typing import Any
 
 from interop.driver import Failed, NotThere, Program, Target
 
-__all__ = ["CHECKS", "check"]
-
 CHECKS: dict[str, Callable[[Program, Target], None]] = {}
-#: The clients share one queue of dead letters.
-_DEAD_LETTERS = threading.Lock()
+_DEAD_LETTERS = threading.Lock()  # The clients share one queue of dead letters.
 
 
 def check(function: Callable[[Program, Target], None]) -> Callable[[Program, Target], None]:

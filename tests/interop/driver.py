@@ -16,12 +16,8 @@ from base64 import b64decode, b64encode
 from pathlib import Path
 from typing import Any, NamedTuple
 
-__all__ = ["Failed", "Link", "Message", "NotThere", "Program", "Target"]
-
-#: Longer than any client's own time-out.
-_ANSWER_SECONDS = 60.0
-#: In which a SUBSCRIBE without RECEIPT has been read.
-_UNCONFIRMED = 0.5
+_ANSWER_SECONDS = 60.0  # Longer than any client's own time-out.
+_UNCONFIRMED = 0.5  # In which a SUBSCRIBE without RECEIPT has been read.
 
 
 class Failed(AssertionError):
@@ -43,18 +39,14 @@ class Target(NamedTuple):
     login: str = "guest"
     passcode: str = "guest"
     vhost: str = "/"
-    refuses: tuple[str, int, str] | None = None
-    """Host, port and WebSocket of a listener that refuses wrong passcodes."""
+    refuses: tuple[str, int, str] | None = None  # Host, port and WebSocket of a listener that refuses wrong passcodes.
     nack: str = "again"
     """What becomes of a message after NACK: it is delivered "again", "dropped", or moved to this destination."""
-    headers: tuple[tuple[str, str], ...] = ()
-    """For SUBSCRIBE, so that several messages without ACK are delivered."""
+    headers: tuple[tuple[str, str], ...] = ()  # For SUBSCRIBE, so that several messages without ACK are delivered.
     lacks: tuple[tuple[str, str, str], ...] = ()
     """(version or name of a row, or *, check, why): what cannot be asked of this broker."""
-    marks: bool = True
-    """It marks each message that comes again as redelivered."""
-    confirms: bool = True
-    """It answers SUBSCRIBE by a RECEIPT."""
+    marks: bool = True  # It marks each message that comes again as redelivered.
+    confirms: bool = True  # It answers SUBSCRIBE by a RECEIPT.
 
 
 class Message(NamedTuple):
@@ -69,28 +61,17 @@ class Program:
     """A running client program, and its open links."""
 
     def __init__(self, command: list[str], environment: dict[str, str], version: str, websocket: bool) -> None:
-        self._command = command
-        self._environment = environment
-        self.version = version
-        self.websocket = websocket
-        self._process: subprocess.Popen[bytes] | None = None
-        self._folder = ""
+        self._command, self._environment = command, environment
+        self.version, self.websocket = version, websocket
+        self._process: Any = None
         self.links: list[Link] = []
 
-    def start(self) -> None:
-        """Start it, unless it runs."""
-        if self._process is not None:
-            return
+    def _start(self) -> None:
         self._folder = tempfile.mkdtemp(prefix="stompcodec-interop-")
         self._log = open(Path(self._folder, "stderr"), "w+b")  # noqa: SIM115 - closed with the process
-        self._process = subprocess.Popen(
-            self._command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._log,
-            env={**os.environ, **self._environment, "TMPDIR": self._folder},
-            start_new_session=True,
-        )
+        pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": self._log}
+        environment = {**os.environ, **self._environment, "TMPDIR": self._folder}
+        self._process = subprocess.Popen(self._command, env=environment, start_new_session=True, **pipes)
 
     def kill(self) -> None:
         """End it and all its children at once: its connections break without a DISCONNECT."""
@@ -98,8 +79,6 @@ class Program:
             return
         os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
         self._process.stdout.close()
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.close()
@@ -109,45 +88,30 @@ class Program:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def ask(self, do: str, **order: Any) -> dict[str, Any]:
-        """Give an order and wait for its answer.
-
-        Raises:
-            Failed: it went wrong.
-            NotThere: the client has no such thing.
-        """
-        self.start()
-        assert self._process is not None
-        assert self._process.stdin is not None
+        """Give an order and wait for its answer; start the program, unless it runs."""
+        if self._process is None:
+            self._start()
         if "body" in order:
             order["body"] = b64encode(order["body"]).decode()
-        try:
+        with contextlib.suppress(BrokenPipeError):
             self._process.stdin.write(json.dumps({"do": do, **order}).encode() + b"\n")
             self._process.stdin.flush()
-        except BrokenPipeError:
-            raise Failed(f"{do}: the program has ended: {self._last_words()}") from None
-        answer = json.loads(self._line(do))
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._process.stdout, selectors.EVENT_READ)
+            ready = selector.select(_ANSWER_SECONDS)
+        line = self._process.stdout.readline() if ready else b""
+        if not line:
+            self._log.seek(0)
+            words = self._log.read().decode("utf-8", "replace").strip()[-600:] or "it said nothing"
+            why = "the program has ended" if ready else f"no answer in {_ANSWER_SECONDS:g} s"
+            raise Failed(f"{do}: {why}: {words}")
+        answer = json.loads(line)
         if "na" in answer:
             raise NotThere(answer["na"])
         if "error" in answer:
             raise Failed(f"{do}: {answer['error']}")
         ok: dict[str, Any] = answer["ok"]
         return ok
-
-    def _line(self, do: str) -> bytes:
-        assert self._process is not None
-        assert self._process.stdout is not None
-        with selectors.DefaultSelector() as selector:
-            selector.register(self._process.stdout, selectors.EVENT_READ)
-            if not selector.select(_ANSWER_SECONDS):
-                raise Failed(f"{do}: no answer in {_ANSWER_SECONDS:g} s: {self._last_words()}")
-        line = self._process.stdout.readline()
-        if not line:
-            raise Failed(f"{do}: the program has ended: {self._last_words()}")
-        return line
-
-    def _last_words(self) -> str:
-        self._log.seek(0)
-        return self._log.read().decode("utf-8", "replace").strip()[-600:] or "it said nothing"
 
     def open(self, target: Target, *, passcode: str | None = None, heart_beat: tuple[int, int] = (0, 0)) -> Link:
         """A connection to the target; with a passcode, to the listener that looks at it."""
@@ -170,26 +134,16 @@ class Link:
     """One connection of a client program."""
 
     def __init__(self, program: Program, name: str, target: Target, connected: dict[str, str]) -> None:
-        self.program = program
-        self.target = target
-        self.connected = connected
+        self.program, self.target, self.connected = program, target, connected
         self._name = name
 
     def _ask(self, do: str, **order: Any) -> dict[str, Any]:
         return self.program.ask(do, link=self._name, **order)
 
-    def send(
-        self,
-        destination: str,
-        body: bytes,
-        headers: dict[str, str] | None = None,
-        *,
-        text: bool = False,
-        transaction: str | None = None,
-        receipt: bool = False,
-    ) -> None:
-        how = {"headers": headers or {}, "text": text, "transaction": transaction, "receipt": receipt}
-        self._ask("send", destination=destination, body=body, **how)
+    def send(self, destination: str, body: bytes, headers: dict[str, str] | None = None, **options: Any) -> None:
+        """With `text`, a `transaction` or a `receipt`."""
+        how = {"text": False, "transaction": None, "receipt": False, **options}
+        self._ask("send", destination=destination, body=body, headers=headers or {}, **how)
 
     def subscribe(self, destination: str, ack: str = "auto", id: str | None = None) -> Subscription:
         name = id or f"s{uuid.uuid4().hex[:8]}"
@@ -245,15 +199,10 @@ class Subscription:
 
     def __init__(self, link: Link, id: str, destination: str) -> None:
         self._link = link
-        self.id = id
-        self.destination = destination
+        self.id, self.destination = id, destination
 
     def take(self, count: int, seconds: float = 15.0) -> list[Message]:
-        """The next messages, exactly so many.
-
-        Raises:
-            Failed: fewer came in the time.
-        """
+        """The next messages, exactly so many."""
         found = self._link.receive(self.id, count, seconds)
         if len(found) != count:
             raise Failed(f"{len(found)} of {count} messages came in {seconds:g} s from {self.destination}")

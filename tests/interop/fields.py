@@ -3,8 +3,6 @@
 Each runs against the broker that the row describes.
 """
 
-from __future__ import annotations
-
 import contextlib
 import threading
 import uuid
@@ -20,23 +18,16 @@ import stompcodec.client as stomp
 from stompcodec.client import dialects
 from stompcodec.client.dialects import BROKERS, TOPIC_QUEUES, BrokerDialect
 
-__all__ = ["FIELDS", "Place", "place_of"]
-
-#: Seconds in which everything comes that is on its way, on a quiet machine.
-_SECONDS = 20
+_SECONDS = 20  # Seconds in which everything comes that is on its way, on a quiet machine.
 
 
 class Place(NamedTuple):
     """A broker, and how clients connect to it."""
 
-    name: str
-    """The row that the client has to choose."""
-    connect: Callable[..., Any]
-    """Takes options of `stompcodec.client.connect`; the client."""
-    own: bool = False
-    """It is our own broker, in the dialect of that name."""
-    version: str = "1.2"
-    """The version that the connections speak."""
+    name: str  # The row that the client has to choose.
+    connect: Callable[..., Any]  # Takes options of `stompcodec.client.connect`; the client.
+    own: bool = False  # It is our own broker, in the dialect of that name.
+    version: str = "1.2"  # The version that the connections speak.
 
     # What is known of the broker, not read off the row that is to be tested.
 
@@ -79,10 +70,10 @@ class Place(NamedTuple):
 FIELDS: dict[str, Callable[[Place], None]] = {}
 
 
-def field(*names: str) -> Callable[[Callable[[Place], None]], Callable[[Place], None]]:
-    """Enter a function as the check of fields. Its connections are closed behind it."""
+def field(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Enter a function as the check of fields: it gets a client and a name. Connections are closed behind it."""
 
-    def enter(function: Callable[[Place], None]) -> Callable[[Place], None]:
+    def enter(function: Callable[..., None]) -> Callable[..., None]:
         def check(place: Place) -> None:
             with contextlib.ExitStack() as stack:
 
@@ -91,12 +82,24 @@ def field(*names: str) -> Callable[[Callable[[Place], None]], Callable[[Place], 
                     stack.callback(client.close)
                     return client
 
-                function(place._replace(connect=connect))
+                function(place._replace(connect=connect), connect(), fresh())
 
         FIELDS.update(dict.fromkeys(names, check))
         return function
 
     return enter
+
+
+KEPT = {"persistent": "true"}
+
+
+def put(client: Any, name: str, *bodies: bytes, **headers: str) -> None:
+    for body in bodies:
+        client.send(name, body, headers, receipt=True)
+
+
+def got(subscription: Any) -> Any:
+    return subscription.get(patience(_SECONDS))
 
 
 def fresh(kind: str = "queue") -> str:
@@ -105,7 +108,7 @@ def fresh(kind: str = "queue") -> str:
 
 def bodies(subscription: Any, count: int) -> list[bytes]:
     """Return the bodies of so many messages, which stay unacknowledged."""
-    found = [subscription.get(patience(_SECONDS)) for _ in range(count)]
+    found = [got(subscription) for _ in range(count)]
     return [message.body if message is not None else b"nothing" for message in found]
 
 
@@ -119,28 +122,25 @@ def refused(call: Callable[..., Any], *arguments: Any, **options: Any) -> None:
 
 
 @field("name", "server")
-def recognised(place: Place) -> None:
+def recognised(place: Place, client: Any, name: str) -> None:
     """The `server` header of CONNECTED chooses the row."""
-    client = place.connect()
     same(client.dialect, place.name, "dialect")
 
 
 @field("prefetch", "window")
-def prefetch(place: Place) -> None:
+def prefetch(place: Place, client: Any, name: str) -> None:
     """No more messages come unacknowledged than `prefetch` allows, and the next one once they are settled."""
-    client = place.connect()
     for most in (1, 2):
         name = fresh()
-        for number in range(4):
-            client.send(name, b"%d" % number + bytes(1100), receipt=True)
+        put(client, name, *(b"%d" % number + bytes(1100) for number in range(4)))
         subscription = client.subscribe(name, ack="client-individual", prefetch=most)
-        first = [subscription.get(patience(_SECONDS)) for _ in range(most)]
+        first = [got(subscription) for _ in range(most)]
         client.ping()  # what the broker had to send was sent before the answer
         if most == 1 or not place.row(client).window:  # bytes, and messages of fewer are more messages
             same(subscription.get(0.01), None, f"a message beyond prefetch={most}")
         for message in first:
             message.ack()
-        same(subscription.get(patience(_SECONDS)).body[:1], b"%d" % most, "the next message")
+        same(got(subscription).body[:1], b"%d" % most, "the next message")
         subscription.unsubscribe()
 
 
@@ -150,30 +150,28 @@ def _identity(place: Place, client: Any) -> dict[str, str]:
 
 
 @field("durable", "delete_apart")
-def durable(place: Place) -> None:
+def durable(place: Place, client: Any, name: str) -> None:
     """A durable subscription gets what was sent meanwhile, across connections, until it is deleted."""
-    probe = place.connect()
-    options, name = _identity(place, probe), fresh("topic")
-    probe.close()
+    options, name = _identity(place, client), fresh("topic")
     client = place.connect(**options)
     client.subscribe(name, durable="daily").unsubscribe()
-    client.send(name, b"meanwhile", {"persistent": "true"}, receipt=True)
+    put(client, name, b"meanwhile", **KEPT)
     client.close()
     client = place.connect(**options)
     subscription = client.subscribe(name, durable="daily", ack="client-individual")
-    message = subscription.get(patience(_SECONDS))
+    message = got(subscription)
     same(None if message is None else message.body, b"meanwhile", "what was sent meanwhile")
     message.ack(receipt=True)
     subscription.unsubscribe(delete=True)
-    client.send(name, b"lost", {"persistent": "true"}, receipt=True)
+    put(client, name, b"lost", **KEPT)
     subscription = client.subscribe(name, durable="daily")
-    client.send(name, b"after", receipt=True)
+    put(client, name, b"after")
     same(bodies(subscription, 1), [b"after"], "what comes after the deletion")
     subscription.unsubscribe(delete=True)
 
 
 @field("client_id")
-def client_id(place: Place) -> None:
+def client_id(place: Place, client: Any, name: str) -> None:
     """A durable subscription needs a client-id where the row says so, and nowhere else."""
     client, name = place.connect(reconnect=None), fresh("topic")
     row = place.row(client)
@@ -192,75 +190,71 @@ def client_id(place: Place) -> None:
 
 
 @field("names_causes")
-def names_causes(place: Place) -> None:
+def names_causes(place: Place, client: Any, name: str) -> None:
     """What a handler sends says which message it works on, where the broker reads that; consumers never see it."""
-    client, name, answers = place.connect(), fresh(), fresh()
+    answers = fresh()
     headers = {"reply-to": answers, "persistent": "true"}
     client.send(name, b"question", headers, receipt=True)
-    message = client.subscribe(name, ack="client-individual").get(patience(_SECONDS))
+    message = got(client.subscribe(name, ack="client-individual"))
     message.reply(b"answer", receipt=True)
     message.ack(receipt=True)
     same(place.row(client).names_causes, place.own, "whether it names causes")
-    answer = client.subscribe(answers, id="other").get(patience(_SECONDS))
+    answer = got(client.subscribe(answers, id="other"))
     same((answer.body, answer.get("ack")), (b"answer", None), "the answer")
 
 
 @field("aliases")
-def aliases(place: Place) -> None:
+def aliases(place: Place, client: Any, name: str) -> None:
     """A name with the prefix of queues and one without mean the same queue of our broker where the row says so."""
-    client, name = place.connect(), fresh()
     bare = name.removeprefix("/queue/")
     if place.own:
-        client.send(name, b"x", receipt=True)
+        put(client, name, b"x")
         subscription = client.subscribe(bare)
         client.ping()
         same(subscription.get(0.01) is not None, place.row(client).is_same(name, bare), "whether both are one queue")
 
 
 @field("requeue")
-def requeue(place: Place) -> None:
+def requeue(place: Place, client: Any, name: str) -> None:
     """`nack(requeue=True)` brings the message back; where the row says that it cannot, nothing is sent."""
-    client, name = place.connect(), fresh()
-    client.send(name, b"first", {"persistent": "true"}, receipt=True)
+    put(client, name, b"first", **KEPT)
     subscription = client.subscribe(name, ack="client-individual", prefetch=1)
-    message = subscription.get(patience(_SECONDS))
+    message = got(subscription)
     if not place.requeues:
         refused(message.nack, requeue=True)
         message.ack(receipt=True)
     else:
         message.nack(requeue=True)
-        again = subscription.get(patience(_SECONDS))
+        again = got(subscription)
         same((again.body, again.redelivered), (b"first", True), "what comes again")
         again.ack(receipt=True)
 
 
 @field("discard")
-def discard(place: Place) -> None:
+def discard(place: Place, client: Any, name: str) -> None:
     """`nack(discard=True)` frees the way for the next message, in every ack mode."""
-    client = place.connect()
     for mode in ("client", "client-individual"):
         name = fresh()
         subscription = client.subscribe(name, ack=mode, prefetch=1)
         for body in (b"1", b"2"):
             client.send(name, body, {"persistent": "true"}, receipt=True)
-        message = subscription.get(patience(_SECONDS))
+        message = got(subscription)
         if place.nacks:
             message.nack(discard=True)
         else:
             refused(message.nack, discard=True)
             message.ack()
-        message = subscription.get(patience(_SECONDS))
+        message = got(subscription)
         same(message.body, b"2", "what follows a discarded message")
         message.ack(receipt=True)
         subscription.unsubscribe()
 
 
 @field("nacked")
-def nacked(place: Place) -> None:
+def nacked(place: Place, client: Any, name: str) -> None:
     """`nack()` brings the message back where the row says so, and is refused where it would drop the message."""
-    client, name = place.connect(), fresh()
-    client.send(name, b"x", {"persistent": "true"}, receipt=True)
-    message = client.subscribe(name, ack="client-individual", prefetch=1).get(patience(_SECONDS))
+    put(client, name, b"x", **KEPT)
+    message = got(client.subscribe(name, ack="client-individual", prefetch=1))
     says = place.row(client).nacked if place.nacks else ""
     if says == "drops":
         refused(message.nack)
@@ -273,9 +267,8 @@ def nacked(place: Place) -> None:
 
 
 @field("gives_up", "letters", "queue_type")
-def gives_up(place: Place) -> None:
+def gives_up(place: Place, client: Any, name: str) -> None:
     """A message that is given up is a dead letter, persistent or not, and the next one is handled."""
-    client = place.connect()
     for persistent in ("true", "false"):
         name, calls, done = fresh(), list[tuple[int, bytes]](), threading.Event()
 
@@ -293,34 +286,32 @@ def gives_up(place: Place) -> None:
         same([body for epoch, body in calls if epoch == last[body]], [b"1", b"2"], f"the calls by connection, {calls}")
         letters, found = client.subscribe(place.row(client).letters_of(name)), None
         while found is None or found.get("original-destination") != name:
-            found = letters.get(patience(_SECONDS))
+            found = got(letters)
             same(found is not None, True, "whether there is a dead letter")
         same(found.body, b"1", "the dead letter")
         letters.unsubscribe()
 
 
 @field("marks")
-def marks(place: Place) -> None:
+def marks(place: Place, client: Any, name: str) -> None:
     """Behind these the name of a queue stays the same one."""
-    client = place.connect()
     for mark in place.row(client).marks.split():
         name = fresh()
         said = {"?": f"{name}?consumer.prefetchSize=1", ",": f"{fresh()},{name}", "::": f"{name}::{name[7:]}"}[mark]
         subscription = client.subscribe(said)
-        client.send(name, b"x", receipt=True)
+        put(client, name, b"x")
         if mark == "::" and subscription.get(1) is None:  # an acceptor without prefixes: all of it is the queue's name
             subscription.unsubscribe()
             subscription = client.subscribe(f"{name}::{name}")
-        client.send(name, b"x", receipt=True)
+        put(client, name, b"x")
         same(bodies(subscription, 1), [b"x"], f"what {said} gets")
         subscription.unsubscribe()
 
 
 @field("unsubscribed")
-def unsubscribed(place: Place) -> None:
+def unsubscribed(place: Place, client: Any, name: str) -> None:
     """UNSUBSCRIBE returns what is unacknowledged, where the row says so."""
-    client, name = place.connect(), fresh()
-    client.send(name, b"x", {"persistent": "true"}, receipt=True)
+    put(client, name, b"x", **KEPT)
     subscription = client.subscribe(name, ack="client-individual")
     same(bodies(subscription, 1), [b"x"], "the message")
     subscription.unsubscribe()
@@ -329,38 +320,33 @@ def unsubscribed(place: Place) -> None:
 
 
 @field("nack_transacted")
-def nack_transacted(place: Place) -> None:
+def nack_transacted(place: Place, client: Any, name: str) -> None:
     """A NACK in a transaction takes effect with it; where the row says that it cannot, nothing is sent."""
-    client, name = place.connect(), fresh()
-    for body in (b"1", b"2"):
-        client.send(name, body, {"persistent": "true"}, receipt=True)
+    put(client, name, b"1", b"2", **KEPT)
     subscription = client.subscribe(name, ack="client-individual", prefetch=1)
-    message = subscription.get(patience(_SECONDS))
+    message = got(subscription)
     with client.transaction() as transaction:
         if place.takes_nack_in_transactions:
             transaction.nack(message, discard=True)
         else:
             refused(transaction.nack, message, discard=True)
             transaction.ack(message)
-    message = subscription.get(patience(_SECONDS))
+    message = got(subscription)
     same(message.body, b"2", "what follows")
     message.ack(receipt=True)
 
 
 @field("unbounded")
-def unbounded(place: Place) -> None:
+def unbounded(place: Place, client: Any, name: str) -> None:
     """In mode `auto` all messages come, whatever their size and `prefetch`."""
-    client, name = place.connect(), fresh()
-    for number in range(4):
-        client.send(name, b"%d" % number + bytes(3000), receipt=True)
+    put(client, name, *(b"%d" % number + bytes(3000) for number in range(4)))
     subscription = client.subscribe(name, ack="auto", prefetch=1)
     same([body[:1] for body in bodies(subscription, 4)], [b"0", b"1", b"2", b"3"], "what came")
 
 
 @field("shared")
-def shared(place: Place) -> None:
+def shared(place: Place, client: Any, name: str) -> None:
     """A program that holds fewer messages than its `prefetch` gets the next one, whatever their size."""
-    client, name = place.connect(), fresh()
     typed = dict(place.row(client).shared)
     sent = {"destination-type": "ANYCAST"} if typed else {}
     for number in range(5):
@@ -370,9 +356,8 @@ def shared(place: Place) -> None:
 
 
 @field("least")
-def least(place: Place) -> None:
+def least(place: Place, client: Any, name: str) -> None:
     """The client refuses windows with which no messages would come."""
-    client, name = place.connect(), fresh()
     row = place.row(client)
     if row.least is not None:
         window = row.window or row.prefetch[0]
@@ -385,13 +370,11 @@ def least(place: Place) -> None:
 
 
 @field("acks_transacted")
-def acks_transacted(place: Place) -> None:
+def acks_transacted(place: Place, client: Any, name: str) -> None:
     """What an aborted transaction acknowledges comes again on the next connection, what a committed one does not."""
-    client, name = place.connect(), fresh()
-    for body in (b"1", b"2"):
-        client.send(name, body, {"persistent": "true"}, receipt=True)
+    put(client, name, b"1", b"2", **KEPT)
     subscription = client.subscribe(name, ack="client-individual", prefetch=2)
-    first, second = (subscription.get(patience(_SECONDS)) for _ in range(2))
+    first, second = (got(subscription) for _ in range(2))
     kept, dropped = client.transaction().begin(), client.transaction().begin()
     kept.ack(first)
     dropped.ack(second)
@@ -404,88 +387,83 @@ def acks_transacted(place: Place) -> None:
 
 
 @field("attempts")
-def attempts(place: Place) -> None:
+def attempts(place: Place, client: Any, name: str) -> None:
     """`message.attempt` counts deliveries, where the broker tells; else it is 2 for what comes again."""
-    client, name = place.connect(), fresh()
     headers = {"x-queue-type": "quorum"} if place.name == "rabbitmq" and not place.own else {}
     subscription = client.subscribe(name, ack="client-individual", headers=headers)
-    client.send(name, b"x", {"persistent": "true"}, receipt=True)
-    message = subscription.get(patience(_SECONDS))
+    put(client, name, b"x", **KEPT)
+    message = got(subscription)
     same((message.attempt, message.redelivered), (1, False), "the first delivery")
     if not place.counts:
         client.close()
         client = place.connect()
-        message = client.subscribe(name, ack="client-individual").get(patience(_SECONDS))
+        message = got(client.subscribe(name, ack="client-individual"))
         same((message.attempt, message.redelivered), (2, True), "what comes again")
     else:
         for number in (2, 3):
             message.nack(requeue=True)
-            message = subscription.get(patience(_SECONDS))
+            message = got(subscription)
             same((message.attempt, message.redelivered), (number, True), f"delivery {number}")
     message.ack(receipt=True)
 
 
 @field("jms")
-def jms(place: Place) -> None:
+def jms(place: Place, client: Any, name: str) -> None:
     """Text and bytes stay two kinds of messages where content-length tells them apart, as with JMS."""
-    client, name = place.connect(), fresh()
     client.send(name, "text", receipt=True)
-    client.send(name, b"octets", receipt=True)
+    put(client, name, b"octets")
     subscription = client.subscribe(name)
-    found = [subscription.get(patience(_SECONDS)) for _ in range(2)]
+    found = [got(subscription) for _ in range(2)]
     same([message.body for message in found], [b"text", b"octets"], "bodies")
     expected = ["4" if not place.tells_text or place.always_counts else None, "6"]
     same([message.get("content-length") for message in found], expected, "content-length of MESSAGE")
 
 
 @field("implicit_replies")
-def replies(place: Place) -> None:
+def replies(place: Place, client: Any, name: str) -> None:
     """Requests are answered, by however the broker brings replies."""
-    service, client, name = place.connect(), place.connect(), fresh()
+    service = place.connect()
     requests = service.subscribe(name)
     answers: list[Any] = []
     asking = threading.Thread(target=lambda: answers.append(client.request(name, b"ping", patience(_SECONDS))))
     asking.start()
-    requests.get(patience(_SECONDS)).reply(b"pong")
+    got(requests).reply(b"pong")
     asking.join(patience(_SECONDS))
     same([answer.body for answer in answers], [b"pong"], "the answer")
 
 
 @field("duplicate")
-def duplicate(place: Place) -> None:
+def duplicate(place: Place, client: Any, name: str) -> None:
     """What may be sent twice bears a key, which the broker takes and hands on."""
-    client, name = place.connect(), fresh()
     subscription = client.subscribe(name)
     for body in (b"1", b"2"):
         client.send(name, body, receipt=True, resend=True)
-    keys = [subscription.get(patience(_SECONDS)).get(place.row(client).duplicate) for _ in range(2)]
+    keys = [got(subscription).get(place.row(client).duplicate) for _ in range(2)]
     if None in keys or keys[0] == keys[1]:
         raise Failed(f"the keys are {keys}")
 
 
 @field("knows_keys")
-def knows_keys(place: Place) -> None:
+def knows_keys(place: Place, client: Any, name: str) -> None:
     """A second SEND with the same key is confirmed, and dropped where the row says so."""
-    client, name = place.connect(), fresh()
     subscription, row = client.subscribe(name), place.row(client)
     for key in (name, name, f"{name}-2"):
         client.send(name, b"x", {row.duplicate: key}, receipt=True)
-    keys = [subscription.get(patience(_SECONDS)).get(row.duplicate)]
+    keys = [got(subscription).get(row.duplicate)]
     while keys[-1] == name:
-        keys.append(subscription.get(patience(_SECONDS)).get(row.duplicate))
+        keys.append(got(subscription).get(row.duplicate))
     same(len(keys), 2 if row.knows_keys else 3, f"the messages with the keys {keys}")
 
 
 @field("lasting")
-def lasting(place: Place) -> None:
+def lasting(place: Place, client: Any, name: str) -> None:
     """Two deliveries of a message have one identity, and two messages have two, where the row says so."""
-    client, name = place.connect(), fresh()
     for _ in range(2):
-        client.send(name, b"x", {"persistent": "true"}, receipt=True)
+        put(client, name, b"x", **KEPT)
     told = []
     for _ in range(2):
         subscription = client.subscribe(name, ack="client-individual" if place.nacks else "client")
-        told.append([subscription.get(patience(_SECONDS)).identity for _ in range(2)])
+        told.append([got(subscription).identity for _ in range(2)])
         kind = place.row(client).lasting
         client.close()
         client = place.connect()
@@ -495,19 +473,19 @@ def lasting(place: Place) -> None:
 
 
 @field("forged")
-def forged(place: Place) -> None:
+def forged(place: Place, client: Any, name: str) -> None:
     """A sender can put a header into messages to STOMP 1.0 sessions where the row says so, and nowhere else."""
     if not place.nacks:
         return  # senders of these versions write no line feeds
-    sender, reader, name = place.connect(artemis_types=False), place.connect(versions=["1.0"]), fresh()
+    sender, reader = place.connect(artemis_types=False), place.connect(versions=["1.0"])
     subscription = reader.subscribe(name)
     sender.send(name, b"x", {"path": "a\nadmin:true"}, receipt=True)
-    message = subscription.get(patience(_SECONDS))
+    message = got(subscription)
     same(message.get("admin") is not None, place.row(reader).forged, "whether a header was forged")
 
 
 @field("changed")
-def changed(place: Place) -> None:
+def changed(place: Place, client: Any, name: str) -> None:
     """A durable name that comes with another selector drops what waits, or keeps the old one, as the row says."""
     client, name = place.connect(client_id=f"field-{uuid.uuid4().hex[:8]}"), fresh("topic")
     does = place.row(client).changed
@@ -524,10 +502,9 @@ def changed(place: Place) -> None:
 
 
 @field("poisoned")
-def poisoned(place: Place) -> None:
+def poisoned(place: Place, client: Any, name: str) -> None:
     """A selector that breaks those of other clients is refused by ours, and does break them on the broker."""
-    plain, name = f"n{uuid.uuid4().hex[:8]} = 7", fresh()
-    client = place.connect()
+    plain = f"n{uuid.uuid4().hex[:8]} = 7"
     prefix = place.row(client).poisoned
     if prefix:
         refused(client.subscribe, name, selector=prefix + plain)
@@ -542,9 +519,9 @@ def poisoned(place: Place) -> None:
 
 
 @field("only_true")
-def only_true(place: Place) -> None:
+def only_true(place: Place, client: Any, name: str) -> None:
     """A message that is not persistent leaves its queue to all; told otherwise, it would not where the row says so."""
-    sender, reader, name = place.connect(), place.connect(reconnect=None), fresh()
+    sender, reader = client, place.connect(reconnect=None)
     sender.send(name, b"x", persistent=False, receipt=True)
     same(bodies(reader.subscribe(name), 1), [b"x"], "the message, by another connection")
     if place.row(sender).only_true:
@@ -558,7 +535,7 @@ def only_true(place: Place) -> None:
 
 
 @field("login_refused")
-def login_refused(place: Place) -> None:
+def login_refused(place: Place, client: Any, name: str) -> None:
     """A wrong passcode is refused in words that the row knows; a broker that takes any login has none to refuse."""
     try:
         client = place.connect(passcode="wrong")
@@ -570,7 +547,7 @@ def login_refused(place: Place) -> None:
 
 
 @field("topics", "topic_queue")
-def topics(place: Place) -> None:
+def topics(place: Place, client: Any, name: str) -> None:
     """Every subscription to a topic gets its own copy, with each kind of queue that can be asked for."""
     for choice in TOPIC_QUEUES:
         clients = [place.connect(topic_queues=choice) for _ in range(2)]
@@ -588,23 +565,21 @@ def topics(place: Place) -> None:
 
 
 @field("types")
-def types(place: Place) -> None:
+def types(place: Place, client: Any, name: str) -> None:
     """A queue keeps what comes before its consumers, which share it; each subscriber of a topic gets all."""
-    client, other, name = place.connect(), place.connect(), fresh()
-    for body in (b"0", b"1"):
-        client.send(name, body, receipt=True)
+    other = place.connect()
+    put(client, name, b"0", b"1")
     both = [each.subscribe(name, ack="client-individual", prefetch=1) for each in (client, other)]
     same(sorted(bodies(each, 1)[0] for each in both), [b"0", b"1"], "what two consumers of a queue get")
     name = fresh("topic")
     both = [each.subscribe(name) for each in (client, other)]
-    client.send(name, b"2", receipt=True)
+    put(client, name, b"2")
     same([bodies(each, 1) for each in both], [[b"2"]] * 2, "what two subscribers of a topic get")
 
 
 @field("values")
-def values(place: Place) -> None:
+def values(place: Place, client: Any, name: str) -> None:
     """A value by which the broker would lose the message or end the connection is refused, and the next one comes."""
-    client, name = place.connect(), fresh()
     subscription = client.subscribe(name)
     for header in place.row(client).values:
         value = "/queue/" if header in ("destination", "reply-to") else "no value"
@@ -614,7 +589,7 @@ def values(place: Place) -> None:
         except ValueError:
             continue
         raise Failed(f"{header}:{value} was sent")
-    client.send(name, b"sound", receipt=True)
+    put(client, name, b"sound")
     same(bodies(subscription, 1), [b"sound"], "what comes after refused values")
 
 

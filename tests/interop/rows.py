@@ -1,7 +1,5 @@
 """The clients: how each is started, and where it is missing, the word for it."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess
@@ -10,12 +8,9 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
+from crash import process
 from interop.driver import Program
 from patience import patience
-
-import stompcodec
-
-__all__ = ["OTHERS", "OURS", "Row"]
 
 HERE = Path(__file__).parent
 CLIENTS = HERE / "clients"
@@ -29,34 +24,29 @@ class Row(NamedTuple):
     client: str
     version: str
     websocket: bool
-    program: str
-    """Its file in clients/."""
-    lacks: tuple[tuple[str, str], ...] = ()
-    """Checks that cannot be asked of this client, and why."""
+    program: str  # Its file in clients/.
+    lacks: tuple[tuple[str, str], ...] = ()  # Checks that cannot be asked of this client, and why.
 
     @property
     def name(self) -> str:
         return f"{self.client} {self.version}{' ws' if self.websocket else ''}"
 
-    def command(self) -> list[str]:
-        runners = {".py": [str(self._python())], ".rb": ["ruby"], ".php": ["php"], ".pl": ["perl"], ".js": ["node"]}
-        return [*runners[Path(self.program).suffix], str(CLIENTS / self.program)]
-
-    def _python(self) -> Path:
-        if self.program in ("our_client.py", "chromium_client.py"):
-            return Path(sys.executable)
-        return FOLDER / "venv" / "bin" / "python"
+    @property
+    def _python(self) -> str:
+        is_here = self.program in ("our_client.py", "chromium_client.py")
+        return sys.executable if is_here else str(FOLDER / "venv" / "bin" / "python")
 
     def start(self) -> Program:
         environment = {"STOMPCODEC_NODE_MODULES": str(FOLDER / "node"), "STOMPCODEC_SHELL": self.client}
         if self.program == "our_client.py":
-            paths = [str(Path(stompcodec.__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
-            environment["PYTHONPATH"] = os.pathsep.join(paths)
-        return Program(self.command(), environment, self.version, self.websocket)
+            environment["PYTHONPATH"] = process.environment()["PYTHONPATH"]
+        runners = {".py": self._python, ".rb": "ruby", ".php": "php", ".pl": "perl", ".js": "node"}
+        command = [runners[Path(self.program).suffix], str(CLIENTS / self.program)]
+        return Program(command, environment, self.version, self.websocket)
 
     def missing(self) -> str:
         """What has to be installed first, or ""."""
-        return _missing(self.program, str(self._python()))
+        return _missing(self.program, self._python)
 
 
 @cache

@@ -3,9 +3,6 @@
 The same checks have to pass through it, since it changes nothing.
 """
 
-from __future__ import annotations
-
-import os
 import re
 import signal
 import subprocess
@@ -13,15 +10,13 @@ import sys
 import threading
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
-from crash.process import ROOT
+from crash.process import environment
 from interop.checks import CHECKS
 from interop.driver import Failed, NotThere, Program, Target
 from interop.rows import OTHERS, OURS, Row
 from patience import patience
-
-__all__ = ["THROUGH", "Outcome", "Outcomes", "Passed", "ProxyProcess", "run_row", "run_rows", "run_through"]
 
 
 class Outcome(NamedTuple):
@@ -86,27 +81,14 @@ _TROUBLE = re.compile(r"not STOMP|did not reach the target|cannot ")
 
 
 class ProxyProcess:
-    """`stompcodec proxy` on a free port.
-
-    Args:
-        scheme: of the listener, stomp or ws.
-        target: what it passes on to.
-        faults: texts for --fault.
-    """
+    """`stompcodec proxy` on a free port."""
 
     def __init__(self, scheme: str, target: str, faults: tuple[str, ...] = ()) -> None:
         command = [sys.executable, "-m", "stompcodec.cli", "proxy", f"{scheme}://127.0.0.1:0", target, "--quiet"]
         command += [word for text in faults for word in ("--fault", text)]
-        paths = os.pathsep.join([ROOT, *filter(None, [os.environ.get("PYTHONPATH")])])
-        self._process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": paths, "PYTHONUNBUFFERED": "1", "NO_COLOR": "1"},
-            text=True,
-            errors="replace",
-        )
+        pipes: Any = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
+        said = {**environment(), "PYTHONUNBUFFERED": "1", "NO_COLOR": "1"}
+        self._process: Any = subprocess.Popen(command, env=said, text=True, errors="replace", **pipes)
         self.lines: list[str] = []
         self._listens = threading.Event()
         self._reader = threading.Thread(target=self._read, daemon=True)
@@ -120,7 +102,6 @@ class ProxyProcess:
         self.port = int(self.url.rpartition(":")[2])
 
     def _read(self) -> None:
-        assert self._process.stderr is not None
         for line in self._process.stderr:
             self.lines.append(line.rstrip("\n"))
             self._listens.set()
@@ -137,8 +118,7 @@ class ProxyProcess:
             return "it did not end after SIGTERM"
         finally:
             self._reader.join()
-            if self._process.stderr is not None:
-                self._process.stderr.close()
+            self._process.stderr.close()
         if status:
             return f"its exit status is {status}: {' '.join(self.lines[-3:])}"
         return next((line for line in self.lines if _TROUBLE.search(line)), "")
@@ -154,15 +134,11 @@ class Passed(NamedTuple):
     """What came through proxies."""
 
     outcomes: Outcomes
-    trouble: list[str]
-    """What was wrong with the proxies: one did not end in order, or could not read all as STOMP."""
-    frames: tuple[int, int]
-    """How many frames clients and broker sent through the proxy for TCP."""
+    trouble: list[str]  # What was wrong with the proxies: one did not end in order, or could not read all as STOMP.
+    frames: tuple[int, int]  # How many frames clients and broker sent through the proxy for TCP.
 
 
-def run_through(
-    rows: Iterable[Row], direct: Target, checks: Iterable[str] = tuple(CHECKS), faults: tuple[str, ...] = ()
-) -> Passed:
+def run_through(rows, direct, checks=tuple(CHECKS), faults=()):
     """Run checks through proxies, one for each listener. A broker without WebSocket gets it from the proxy.
 
     What fails is run once more without other clients beside it, since some clients have short time-outs. What fails

@@ -1,7 +1,5 @@
 """Spark against brokers: what is in a queue comes into Parquet once each, and a table goes into a queue in order."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import importlib.util
@@ -15,27 +13,23 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
-from crash.process import ROOT
+from crash.process import environment
 from interop.checks import queue, same
 from interop.driver import Failed, Target
 from patience import patience
 
 import stompcodec.client as stomp
 
-__all__ = ["SPARK_CHECKS", "Place", "missing", "sparks"]
-
 #: Messages of a check; and of each queue while a driver is killed: half of them before that, the others meanwhile.
 _COUNT = 3000
 _KILLED = 600
-#: Far less than there is, so that it all comes only if acknowledgements reach the broker.
-_PREFETCH = 100
+_PREFETCH = 100  # Far less than there is, so that it all comes only if acknowledgements reach the broker.
 _MODES = ("spool", "batch")
 _PASSCODE = "STOMPCODEC_INTEROP_PASSCODE"
 #: What a message is known by when it is delivered again, where that is not the message-id: RabbitMQ makes new ones.
 _DEDUPE = {"rabbitmq": "header:uuid"}
 _ODD = "a:b\\c ü"
-#: What makes Java start sooner, and run slower.
-_QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+_QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # What makes Java start sooner, and run slower.
 
 
 class Place(NamedTuple):
@@ -214,9 +208,8 @@ def sparks() -> Iterator[Any]:
     """A Spark session for all brokers: it takes seconds, and a gigabyte."""
     from stompcodec.spark import session
 
-    paths = [ROOT, *filter(None, [os.environ.get("PYTHONPATH")])]
     before = dict(os.environ)
-    os.environ.update(PYTHONPATH=os.pathsep.join(paths), **{_PASSCODE: "guest"})
+    os.environ.update(environment(), **{_PASSCODE: "guest"})
     made = session("interop", cores=2, **{"spark.driver.extraJavaOptions": _QUICK, "spark.sql.shuffle.partitions": 2})
     try:
         yield made

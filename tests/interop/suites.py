@@ -1,7 +1,5 @@
 """Other libraries' own suites: what each needs, how it is run in an environment of its own, and what came out."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess
@@ -10,24 +8,15 @@ import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["SUITES", "DidNotRun", "Place", "Suite", "checkout_of", "python_of", "read", "run_suite"]
-
 TOP = Path(__file__).resolve().parents[2]
 VENVS = TOP / "build" / "compat"
-#: Seconds for one test, and for one suite.
-_TEST, _SUITE = 60, 900
-#: Exit statuses of a pytest that ran every test that it was told to.
-_RAN = (0, 1)
-#: Lines of a log that an error shows.
-_TAIL = 15
+_TEST, _SUITE = 60, 900  # Seconds for one test, and for one suite.
+_RAN = (0, 1)  # Exit statuses of a pytest that ran every test that it was told to.
+_TAIL = 15  # Lines of a log that an error shows.
 
 
 class DidNotRun(Exception):
-    """A suite that crashed, hung or could not be collected: it has no outcome to compare.
-
-    Attributes:
-        log: what it printed.
-    """
+    """A suite that crashed, hung or could not be collected: it has no outcome to compare."""
 
     def __init__(self, why: str, log: Path) -> None:
         lines = log.read_text(encoding="utf-8", errors="replace").splitlines()[-_TAIL:] if log.exists() else []
@@ -160,16 +149,11 @@ def checkout_of(name: str, folder: Path) -> Path | str:
     return f"the suite of {name} is not in {checkout}{how}"
 
 
-def run_suite(
-    python: str, suite: Suite, checkout: Path, mode: str, only: list[str], place: Place | None, folder: Path, log: Path
-) -> dict[str, str]:
+def run_suite(python, suite, checkout, mode, only, place, folder, log):
     """Run a suite once, in a new folder, and return test -> "passed", "failed", "error", "skipped" or one of `besides`.
 
     `mode` is `STOMPCODEC_COMPAT` of `stompcodec.compat.suite`; "" leaves the library as it is. `only` names tests as
     pytest does; all if it is empty.
-
-    Raises:
-        DidNotRun: there is no outcome.
     """
     folder.mkdir(parents=True)
     words = place._asdict() if place else {}

@@ -1,7 +1,5 @@
 """Bridges between our broker and those of other people, under cuts and kills."""
 
-from __future__ import annotations
-
 import subprocess
 import time
 from collections.abc import Iterator
@@ -9,14 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from interop.taking import held
 from patience import patience
 
 pytest.importorskip("click")
 
 from bridge.running import Running, carry, end, fill, request, take_all
 from client.feeding import wait_for
-from crash.bridged import BridgeProcess, first_of_each
-from crash.process import BrokerProcess
+from crash.bridged import first_of_each
+from crash.process import BrokerProcess, Verb
 
 import stompcodec.client as stomp
 from stompcodec.bridge import UnsuitableError
@@ -39,17 +38,6 @@ def through(peer: Any, proxy: FaultProxy) -> str:
 def ours() -> Iterator[StompBroker]:
     with StompBroker() as broker:
         yield broker
-
-
-def held(url: str, queue: str) -> list[stomp.Message]:
-    """Take all messages of a queue, of any broker."""
-    taken = []
-    with stomp.connect(url) as client, client.subscribe(queue, ack="client-individual", prefetch=1000) as subscription:
-        while (message := subscription.get(patience(2))) is not None:
-            message.ack()
-            taken.append(message)
-        client.ping()
-    return taken
 
 
 def numbers(messages: list[stomp.Message]) -> list[int]:
@@ -98,7 +86,7 @@ def test_cuts_between_ours_and_others(ours: StompBroker, peer: Any) -> None:
     assert set(got) == set(range(COUNT))
     if peer.row.dialect == "activemq":
         assert first_of_each(got) == list(range(COUNT))
-    assert held(peer.url, there) == []
+    assert held(peer.url, there, patience(2)) == []
 
 
 def _cut_while(running: Running, *proxies: FaultProxy) -> None:
@@ -126,7 +114,7 @@ def test_from_ours_under_kills(peer: Any, tmp_path: Path) -> None:
         fill(mine, "/queue/killed", 3000, persistent="true")
         _kill_while([mine, peer.url, "-m", f"/queue/killed={there}"], ours, near, peer, tmp_path)
         assert take_all(mine, "/queue/killed") == []
-    assert first_of_each(numbers(held(peer.url, there))) == list(range(3000))
+    assert first_of_each(numbers(held(peer.url, there, patience(2)))) == list(range(3000))
 
 
 @both
@@ -143,7 +131,7 @@ def test_to_ours_under_kills(peer: Any, tmp_path: Path) -> None:
 
 
 def _kill_while(arguments: list[str], ours: BrokerProcess, near: FaultProxy, peer: Any, folder: Path) -> None:
-    bridge = BridgeProcess([*arguments, "--prefetch", "10", "--json"], folder / "bridge.log")
+    bridge = Verb("bridge", *arguments, "--prefetch", "10", "--json", log=folder / "bridge.log")
     try:
         for which in ("bridge", "ours", "other", "bridge"):
             bridge.keep()
@@ -158,7 +146,7 @@ def _kill_while(arguments: list[str], ours: BrokerProcess, near: FaultProxy, pee
                 peer.kill()
                 peer.start()
         with (folder / "bridge.log").open("ab") as log:
-            command = [*bridge._command, "--drain", "--idle", str(patience(4))]
+            command = [*bridge.command, "--drain", "--idle", str(patience(4))]
             assert subprocess.run(command, stdout=log, stderr=log, check=False).returncode == 0
     finally:
         bridge.kill()
@@ -182,7 +170,7 @@ def test_activemq_is_drained_by_pattern(ours: StompBroker, peer: Any) -> None:
     tally = carry(peer.url, ours.url, "/queue/area.*=/queue/new.*", way={"idle": patience(2)})
     assert tally.carried == 15
     assert [numbers(take_all(ours.url, f"/queue/new.{name}")) for name in "abc"] == [[0, 1, 2, 3, 4]] * 3
-    assert len(held(peer.url, "/queue/other")) == 1
+    assert len(held(peer.url, "/queue/other", patience(2))) == 1
 
 
 @pytest.mark.peer("activemq", transport="stomp")  # options of its own: no other test has left messages there
@@ -191,7 +179,7 @@ def test_refused_messages_of_activemq_do_not_come_round(ours: StompBroker, peer:
     ours.faults.error("SEND", "no", times=1)
     tally = carry(peer.url, ours.url, "/queue/*", way={"idle": patience(2)})
     assert tally.refused == 1
-    (letter,) = held(peer.url, "/queue/bridge-dead-letters")
+    (letter,) = held(peer.url, "/queue/bridge-dead-letters", patience(2))
     assert letter.get("original-destination") == "/queue/round.a"
 
 
@@ -200,7 +188,7 @@ def test_a_queue_of_activemq_is_mirrored_once(ours: StompBroker, peer: Any) -> N
     fill(peer.url, "/queue/shown", 5)
     assert carry(peer.url, ours.url, "/queue/shown", mirror=True).carried == 5
     assert numbers(take_all(ours.url, "/queue/shown")) == [0, 1, 2, 3, 4]
-    assert len(held(peer.url, "/queue/shown")) == 5
+    assert len(held(peer.url, "/queue/shown", patience(2))) == 5
 
 
 @on_rabbitmq
@@ -241,6 +229,6 @@ def test_text_of_activemq_stays_text(ours: StompBroker, peer: Any) -> None:
         client.send("/queue/text", "words", receipt=True)
     carry(peer.url, ours.url, "/queue/text", way={"idle": patience(2)})
     carry(end(ours.url, name="x"), end(peer.url, name="y"), "/queue/text")
-    (message,) = held(peer.url, "/queue/text")
+    (message,) = held(peer.url, "/queue/text", patience(2))
     assert message.get("content-length") is None
     assert message.body == b"words"

@@ -1,7 +1,5 @@
 """Brokers by URL, and the tables of scripts/interop.py."""
 
-from __future__ import annotations
-
 import importlib.util
 import sys
 from pathlib import Path
@@ -16,22 +14,13 @@ if sys.platform == "win32":
 from client.broker import BrokerThread
 from client.peer import Peer
 from interop import brokers
-from interop.brokers import kind_of, named, server_of
+from interop.brokers import named, server_of
 from interop.fields import place_of
 from interop.run import Outcome
 
 from stompcodec.broker.auth import User, hash_passcode
 
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "interop.py"
-
-
-def test_what_names_and_urls_say() -> None:
-    found = named(["rabbit=stomp://u:p@h:1234", "vertx", "rabbit=ws://u:p@h:15674/ws", "tls=stomp+ssl://h"])
-    assert {name: broker.title[:6] for name, broker in found.items()} == {
-        "vertx": "Vert.x",
-        "rabbit": "rabbit",
-        "tls": "tls",
-    }
 
 
 @pytest.mark.parametrize(
@@ -52,20 +41,6 @@ def test_others_are_refused_without_their_passcode(texts: list[str]) -> None:
     with pytest.raises(ValueError, match=r"\w") as refused:
         named(texts)
     assert "secret" not in str(refused.value)
-
-
-@pytest.mark.parametrize(
-    ("server", "kind"),
-    [
-        ("RabbitMQ/4.3.0", "rabbitmq"),
-        ("ActiveMQ/6.1.7", "activemq"),
-        ("ActiveMQ-Artemis/2.37.0 ActiveMQ Artemis Messaging Engine", "artemis"),
-        ("stompcodec/0.1 as artemis", "stompcodec"),
-        ("other/1", ""),
-    ],
-)
-def test_what_is_known_follows_from_what_the_broker_says(server: str, kind: str) -> None:
-    assert kind_of(server) == kind
 
 
 def test_a_broker_behind_tls_and_a_login(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,19 +110,3 @@ def test_outcomes_become_the_tables_of_the_page(script: ModuleType) -> None:
     )
     assert "| traces: a trace through all brokers is one | ok | ok | ok |" in page
     assert "| broker | read spool |\n| --- | :-: |\n| our broker | ok |" in page
-
-
-def test_clients_are_installed_once_and_what_failed_is_tried_again(
-    script: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    called, fails = [], ["aiostomp"]
-    monkeypatch.setattr(script, "_call", lambda command: called.append(command[-1]) or command[-1] not in fails)
-    monkeypatch.setattr(script, "FOLDER", tmp_path / "interop")
-    monkeypatch.setattr(script.venv, "create", lambda folder, with_pip: folder.mkdir())
-    monkeypatch.setattr(script.shutil, "which", lambda name: name)
-    for is_ready in (False, True):
-        script.install_clients()
-        assert called == [*script.PYTHON, script.NODE[-1]]
-        assert script.ready() is is_ready
-        called.clear()
-        fails.clear()

@@ -4,8 +4,6 @@ Every client and broker that is not installed is skipped; docs/development.md na
 tables of what these tests find.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,13 +13,12 @@ import pytest
 pytest.importorskip("click")
 pytest.importorskip("websockets")
 
-from interop import run as running
 from interop.brokers import BROKERS, Broker
 from interop.checks import CHECKS
 from interop.driver import Target
 from interop.fields import FIELDS, place_of
 from interop.rows import OTHERS, OURS, Row
-from interop.run import THROUGH, Outcome, Outcomes, Passed, run_row, run_rows, run_through
+from interop.run import THROUGH, Outcome, Outcomes, Passed, run_rows, run_through
 from interop.spark_rows import SPARK_CHECKS, Place, missing, sparks
 
 pytestmark = [pytest.mark.slow, pytest.mark.no_asan]  # the sanitizers would be loaded into Ruby and Java, too
@@ -146,31 +143,3 @@ def test_clients_wait_for_a_slow_broker(ours: Target, fault: str) -> None:
         rows = [row for row in rows if row.client != "stompman"]
     found = run_through(rows, ours, ["queues"], faults=(f"{fault} times=all",)).outcomes
     assert {name: row["queues"].why for name, row in found.items() if row["queues"].word != "ok"} == {}
-
-
-def test_what_fails_is_judged_by_a_second_run_and_by_one_without_the_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
-    fails = {"proxy": {"refused", "broken"}, "direct": {"refused"}}
-
-    def run_row(row: Row, target: Target, checks: list[str]) -> dict[str, Outcome]:
-        return {check: Outcome("FAIL" if check in fails[target.name] else "ok", target.name) for check in checks}
-
-    monkeypatch.setattr(running, "run_row", run_row)
-    first = {OURS[0].name: {check: Outcome("FAIL", "slow") for check in ("late", "refused", "broken")}}
-    monkeypatch.setattr(running, "run_rows", lambda *_: first)
-    places = [Target(name, "127.0.0.1", 1, "ws://127.0.0.1:1/") for name in ("proxy", "direct")]
-    assert running._judged(OURS[:1], *places, ("late", "refused", "broken"))[OURS[0].name] == {
-        "late": Outcome("ok", "proxy"),
-        "refused": Outcome("n/a", "it fails without the proxy, too: direct"),
-        "broken": Outcome("FAIL", "proxy"),
-    }
-
-
-@pytest.mark.parametrize(
-    ("who", "word"), [("1.2", "n/a"), ("sync 1.2", "n/a"), ("1.1", "ok"), ("asyncio 1.2", "ok"), ("sync 1.2 ws", "ok")]
-)
-def test_what_a_broker_lacks_is_of_a_version_or_a_client(monkeypatch: pytest.MonkeyPatch, who: str, word: str) -> None:
-    (row,) = [row for row in OURS if row.name == "sync 1.2"]
-    monkeypatch.setitem(CHECKS, "connect", lambda *_: None)
-    target = Target("played", "127.0.0.1", 1, lacks=((who, "connect", "it cannot"),))
-    outcome = run_row(row, target, ["connect"])["connect"]
-    assert outcome == (Outcome("n/a", "it cannot") if word == "n/a" else Outcome("ok"))

@@ -13,6 +13,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from interop.taking import taken
 
 pytest.importorskip("click")
 
@@ -146,9 +147,7 @@ def test_nack_by_hand_is_refused_and_a_block_is_given_up(peer: Any) -> None:
     with connected(peer) as client:
         place.send(client, b"1", b"2", persistent=True)
         with place.subscribe(client) as subscription:
-            first, second = subscription.get(patience(20)), subscription.get(patience(20))
-            assert first is not None
-            assert second is not None
+            first, second = taken(subscription), taken(subscription)
             with pytest.raises(LocalProtocolError, match="discard=True"):
                 first.nack()
             first.nack(discard=True, receipt=True)
@@ -258,8 +257,7 @@ def test_a_second_copy_of_the_same_message_is_a_duplicate(peer: Any) -> None:
         place.send(client, b"x", persistent=True)
         for _ in range(2):
             with connected(peer) as other:
-                message = place.subscribe(other).get(patience(20))
-                assert message is not None
+                message = taken(place.subscribe(other))
                 core = message.subscription.link.core
                 core.settle = lambda *_, **__: None  # type: ignore[method-assign]
                 with pytest.raises(KeyError), message.processing():

@@ -19,11 +19,9 @@ from patience import patience
 
 from stompcodec import Frame, Parser, serialize
 
-#: Seconds in which an answer comes, on a quiet machine.
-_SECONDS = 10
+_SECONDS = 10  # Seconds in which an answer comes, on a quiet machine.
 Habit = Callable[["Host"], list[Any]]
-#: Dialect -> habits of that broker.
-HABITS: dict[str, list[Habit]] = {"rabbitmq": [], "activemq": []}
+HABITS: dict[str, list[Habit]] = {"rabbitmq": [], "activemq": []}  # Dialect -> habits of that broker.
 
 
 def habit(*dialects: str) -> Callable[[Habit], Habit]:

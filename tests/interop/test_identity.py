@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import shutil
 import signal
-import subprocess
-import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -16,7 +14,8 @@ from uuid import uuid4
 
 import pytest
 from client.feeding import wait_for
-from crash.bridged import BridgeProcess
+from crash.process import Verb
+from interop.taking import held
 from patience import patience
 
 import stompcodec.client as stomp
@@ -64,24 +63,11 @@ class Feed(threading.Thread):
         return self.sent <= set(got)
 
 
-class Recording:
-    """`stompcodec record` as a process, started again when it ends or is killed."""
-
+class Recording(Verb):
     def __init__(self, url: str, queue: str, path: Path) -> None:
         self.path = path
-        command = ["record", url, queue, "-o", str(path), "--dedupe", "messageId", "--segment", "100K", "-q"]
-        self._command = [sys.executable, "-m", "stompcodec.cli", *command]
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def keep(self) -> None:
-        if self._process is None or self._process.poll() is not None:
-            self._process = subprocess.Popen(self._command, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-
-    def kill(self, number: int = signal.SIGKILL) -> None:
-        if self._process is not None:
-            self._process.send_signal(number)
-            self._process.wait(patience(60))
-            self._process = None
+        options = ["-o", str(path), "--dedupe", "messageId", "--segment", "100K", "-q"]
+        super().__init__("record", url, queue, *options, log=path.with_suffix(".log"))
 
     def numbers(self) -> list[int]:
         return [int(frame.body) for _, _, frame in Capture(self.path).frames()] if self.path.exists() else []
@@ -121,19 +107,14 @@ def url_of(peer: Any) -> str:
     return f"stomp://127.0.0.1:{peer.ports['stomp']}"
 
 
-def left(url: str, queue: str) -> int:
-    with stomp.connect(url) as client:
-        messages = client.subscribe(queue, ack="client-individual")
-        return 0 if messages.get(2.0) is None else 1
-
-
 @pytest.mark.slow
 @pytest.mark.peer("artemis", "activemq6")
 def test_a_bridge_under_kills(peer: Any, tmp_path: Path) -> None:
     queue = f"/queue/bridged.{uuid4().hex}"
     url = url_of(peer)
     with StompBroker() as target, Feed(url, queue) as feed:
-        bridge = BridgeProcess([url, target.url, "--map", f"{queue}=/queue/b", "--from-name", "peer"], tmp_path / "log")
+        maps = ["--map", f"{queue}=/queue/b", "--from-name", "peer"]
+        bridge = Verb("bridge", url, target.url, *maps, log=tmp_path / "log")
         got: list[int] = []
 
         with stomp.connect(target.url) as client:
@@ -144,7 +125,7 @@ def test_a_bridge_under_kills(peer: Any, tmp_path: Path) -> None:
             finally:
                 bridge.kill()
         feed.check(got)
-    assert left(url, queue) == 0
+    assert held(url, queue, 2.0) == []
 
 
 @pytest.mark.slow
@@ -159,7 +140,7 @@ def test_a_recorder_under_kills(peer: Any, tmp_path: Path) -> None:
         finally:
             recording.kill(signal.SIGTERM)
         feed.check(recording.numbers())
-    assert left(url, queue) == 0
+    assert held(url, queue, 2.0) == []
 
 
 @pytest.mark.slow

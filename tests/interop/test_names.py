@@ -1,12 +1,11 @@
 """Names of queues and topics on Artemis, with prefixes on the acceptor and without; headers that are sent on."""
 
-from __future__ import annotations
-
 import json
 import uuid
 from typing import Any
 
 import pytest
+from interop.taking import taken, verb
 from patience import patience
 
 import stompcodec.client as stomp
@@ -44,20 +43,8 @@ def manage(client: stomp.Client, operation: str, *arguments: str) -> None:
     with client.subscribe(answers, headers={"subscription-type": "ANYCAST"}) as subscription:
         headers = {"_AMQ_ResourceName": "broker", "_AMQ_OperationName": operation, "destination-type": "ANYCAST"}
         client.send("activemq.management", json.dumps(arguments), {**headers, "reply-to": answers}, receipt=True)
-        answer = subscription.get(patience(_SOON))
-    assert answer is not None
+        answer = taken(subscription)
     assert answer.get("_AMQ_OperationSucceeded") == "true", answer.body
-
-
-def run(peer: Any, *arguments: str) -> None:
-    """Run a verb of the command line."""
-    pytest.importorskip("click")
-    from click.testing import CliRunner
-
-    from stompcodec.cli.app import app
-
-    result = CliRunner().invoke(app, [*arguments, "--url", peer.url], catch_exceptions=False)
-    assert result.exit_code == 0, result.output
 
 
 @BOTH
@@ -146,8 +133,7 @@ def test_requests_are_answered_by_typed_and_untyped_services(peer: Any) -> None:
         with stomp.connect(peer.url, **options) as client, stomp.connect(peer.url) as service:
             answers, asked = client.subscribe(name), fresh()
             service.send(asked, b"?", {"reply-to": name}, receipt=True)
-            message = service.subscribe(asked).get(patience(_SOON))
-            assert message is not None
+            message = taken(service.subscribe(asked))
             message.reply(b"!", receipt=True)
             assert got(answers, 1) == ["!"]
 
@@ -157,11 +143,11 @@ def test_the_tools_move_record_and_send_back(peer: Any, tmp_path: Any) -> None:
     name, other, bare, typed = fresh(), fresh(), uuid.uuid4().hex, {"subscription-type": "ANYCAST"}
     with stomp.connect(peer.url) as client:
         client.send_many([(name, b"%d" % number, {"n": str(number)}) for number in range(3)], persistent=True)
-        run(peer, "move", name, other, "--yes", "--idle", "1")
-        run(peer, "move", other, bare, "--yes", "--idle", "1")  # which is a queue, as the tool knows
+        verb(peer.url, "move", name, other, "--yes", "--idle", "1")
+        verb(peer.url, "move", other, bare, "--yes", "--idle", "1")  # which is a queue, as the tool knows
         assert got(client.subscribe(bare, headers=typed, ack="client-individual"), 3) == ["0", "1", "2"]
         client.send(name, b"recorded", receipt=True)
-        run(peer, "record", name, "-o", str(tmp_path / "a.stompcap"), "-n", "1", "-q")
+        verb(peer.url, "record", name, "-o", str(tmp_path / "a.stompcap"), "-n", "1", "-q")
         assert got(client.subscribe(name), 0) == []
     with stomp.connect(peer.url) as client:  # deliveries without ACK make a dead letter
         letters = client.subscribe("DLQ", headers=typed, ack="client-individual")
@@ -170,10 +156,9 @@ def test_the_tools_move_record_and_send_back(peer: Any, tmp_path: Any) -> None:
             with stomp.connect(peer.url) as taker:
                 taker.subscribe(other, ack="client-individual", prefetch=1).get(1.0)
         assert letter.get("_AMQ_ORIG_ROUTING_TYPE") == "1"
-    run(peer, "dlq", "retry", "DLQ", "--only", "*names-*", "--yes", "--idle", "1")
+    verb(peer.url, "dlq", "retry", "DLQ", "--only", "*names-*", "--yes", "--idle", "1")
     with stomp.connect(peer.url) as client:
-        back = client.subscribe(other).get(patience(_SOON))
-        assert back is not None
+        back = taken(client.subscribe(other))
         assert (back.body, back.get("n")) == (b"bad", "7")
         assert not [name for name in back.headers if "_AMQ_ORIG" in name or name == "content-type"]
 
@@ -184,13 +169,11 @@ def test_a_dead_letter_goes_back_without_its_cause(peer: Any) -> None:
     with stomp.connect(peer.url) as client:
         client.send(name, "text", AsIs([("n", "7")]), receipt=True, persistent=True)
         with client.subscribe(name, ack="client-individual") as subscription:
-            message = subscription.get(patience(_SOON))
-            assert message is not None
+            message = taken(subscription)
             message.nack(receipt=True)
-    run(peer, "dlq", "retry", letters, "--only", name, "--yes", "--idle", "1")
+    verb(peer.url, "dlq", "retry", letters, "--only", name, "--yes", "--idle", "1")
     with stomp.connect(peer.url) as client:
-        back = client.subscribe(name).get(patience(_SOON))
-    assert back is not None
+        back = taken(client.subscribe(name))
     assert (back.text(), back.get("n")) == ("text", "7")
     stale = {"dlqDeliveryFailureCause", "original-destination", "content-type", "content-length"}
     assert not stale.intersection(back.headers)
@@ -202,15 +185,13 @@ def test_the_headers_of_a_received_message_are_sent_on(peer: Any) -> None:
     with stomp.connect(peer.url, receipt_timeout=patience(_SOON)) as client:
         subscription = client.subscribe(name, ack="client-individual")
         client.send(name, b"x", {"n": "1"}, receipt=True, resend=True)
-        message = subscription.get(patience(_SOON))
-        assert message is not None
+        message = taken(subscription)
         for headers in (message.headers, dict(message.headers)):
             client.send(other, message.body, headers, receipt=True)
             client.send(name, message.body, headers, receipt=True)
         for each in (client.subscribe(other, ack="client-individual"), subscription):
             for _ in range(2):
-                copy = each.get(patience(_SOON))
-                assert copy is not None
+                copy = taken(each)
                 assert (copy.body, copy.get("n")) == (b"x", "1")
                 copy.ack(receipt=True)
         message.ack(receipt=True)

@@ -1,7 +1,5 @@
 """The servers of scripts/peers: each starts, our client and it understand each other, and it ends with the tests."""
 
-from __future__ import annotations
-
 import importlib
 import os
 import socket
@@ -16,12 +14,10 @@ from uuid import uuid4
 
 import peering
 import pytest
+from interop.taking import taken
 from patience import patience
 
 import stompcodec.client as stomp
-from stompcodec.client.dialects import BROKERS
-from stompcodec.testing import StompBroker
-from stompcodec.uri import parse_uri
 
 NAMES = (
     *("activemq", "rabbitmq", "activemq5", "activemq6", "artemis", "artemis-plain", "rabbitmq3", "rabbitmq4"),
@@ -69,9 +65,7 @@ def test_two_at_a_time(start_peer: Any) -> None:
     with stomp.connect(relay.url) as near, stomp.connect(broker.url) as far:
         destination = f"/queue/{uuid4().hex}"
         near.send(destination, "through", receipt=True)
-        message = far.subscribe(destination).get(patience(30))
-        assert message is not None
-        assert message.text() == "through"
+        assert taken(far.subscribe(destination), 30).text() == "through"
 
 
 @pytest.mark.peer("activemq5", "activemq6", "artemis")
@@ -86,9 +80,7 @@ def test_it_has_its_data_after_a_kill(peer: Any) -> None:
     assert peer.process.pid != before
     assert peer.url == url
     with stomp.connect(peer.url) as client:
-        message = client.subscribe(destination).get(patience(30))
-        assert message is not None
-        assert message.text() == "kept"
+        assert taken(client.subscribe(destination), 30).text() == "kept"
 
 
 def _open(port: int) -> bool:
@@ -125,31 +117,6 @@ def test_it_ends_with_who_started_it(peer: Any, tmp_path: Path) -> None:
 def peers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return peering.load()
-
-
-def test_the_table_is_whole(peers: ModuleType) -> None:
-    for needs in peers.table.NEEDS.values():
-        assert needs[0] == "linux"
-        assert set(needs) <= {*peers.table.TOOLS, *peers.fetching.CONDITIONS}
-    assert tuple(peers.PEERS) == NAMES
-    for name, row in peers.PEERS.items():
-        assert row.name == name
-        assert row.kind in peers.fetching._KINDS
-        assert row.kind in peers.server._COMMANDS
-        assert row.kind in peers.table.NEEDS
-        assert row.dialect in {"unknown", *BROKERS}
-        assert row.receipts <= {"SEND", "SUBSCRIBE"}
-        assert row.queue.format("word") in {"word", "/queue/word"}
-        assert bool(row.main) == (row.kind in ("jars", "activemq"))
-        assert bool(row.artifacts) == (row.kind == "jars")
-        ports = {port: number for number, port in enumerate(row.ports, 61613)}
-        urls = [url.format(**ports) for url in (row.stomp, row.ws) if url]
-        assert urls
-        for url in urls:
-            address = parse_uri(url)[0]
-            assert address.host == "127.0.0.1"
-            assert address.port in ports.values()
-        assert [word for word in row.arguments if not word.format(**ports, **row.options)] == []
 
 
 @pytest.fixture
@@ -197,13 +164,6 @@ def test_what_cannot_run_is_skipped_with_the_reason(machine: Path, request: pyte
         start("artemis")
 
 
-def test_what_is_no_server_and_no_option(peers: ModuleType) -> None:
-    with pytest.raises(KeyError, match="hornetq"):
-        peers.Server("hornetq")
-    with pytest.raises(TypeError, match=r"^vertx has no option relay; it has: heart_beat, secured$"):
-        peers.Server("vertx", {"relay": "1"})
-
-
 def test_ports_are_given_once(peers: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     number, lock = peers.server._reserve()
     monkeypatch.setattr(peers.server, "_PORTS", range(number, number + 1))
@@ -217,20 +177,9 @@ def test_ports_are_given_once(peers: ModuleType, monkeypatch: pytest.MonkeyPatch
     assert again == number
 
 
-def test_connected_is_the_answer_that_counts(peers: ModuleType) -> None:
-    with StompBroker(ws_port=0) as broker:
-        assert peers.server.answers(broker.port)
-        assert peers.server.answers(broker.config.ws_port, "stomp")
-        assert not peers.server.answers(broker.port, "stomp")
-        port = broker.port
-    assert not peers.server.answers(port)
-
-
 @pytest.mark.skipif(sys.platform != "linux", reason="the servers run on Linux only")
 @pytest.mark.parametrize(("script", "why"), [("echo the reason; exit 3", "ended"), ("exec sleep 60", "did not answer")])
-def test_what_does_not_start_shows_its_log(
-    peers: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, script: str, why: str
-) -> None:
+def test_what_does_not_start_shows_its_log(peers, monkeypatch, tmp_path, script, why):
     monkeypatch.setattr(peers.server, "fetch", lambda row, say: None)
     monkeypatch.setitem(peers.server._COMMANDS, "go", lambda server: (["sh", "-c", script], {}))
     # A limit that is over: a server that runs is looked at once.
@@ -255,9 +204,7 @@ def test_what_does_not_start_shows_its_log(
         ({"wrong": 1}, "requests: 1 wrong answers, 0 unanswered"),
     ],
 )
-def test_kill_peers_finds_what_was_lost_came_again_or_out_of_order(
-    peers: ModuleType, monkeypatch: pytest.MonkeyPatch, change: dict[str, Any], problem: str | None
-) -> None:
+def test_kill_peers_finds_what_was_lost_came_again_or_out_of_order(peers, monkeypatch, change, problem):
     monkeypatch.syspath_prepend(peering.FOLDER.parent)
     work = importlib.import_module("kill_peers").Work("stomp://127.0.0.1:1")
     for kind in ("queue", "durable"):

@@ -3,8 +3,6 @@
 `make interop` installs both; what is not installed is skipped.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

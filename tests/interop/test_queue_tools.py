@@ -1,7 +1,5 @@
 """The queue tools at ActiveMQ and RabbitMQ: what they can, and that what they cannot takes nothing."""
 
-from __future__ import annotations
-
 import json
 import signal
 import subprocess
@@ -10,15 +8,15 @@ from collections import Counter
 from typing import Any
 
 import pytest
+from interop.taking import held, taken, verb
 from patience import patience
 
 pytest.importorskip("click")
 
 from cli.verbs.test_queue_tools import started
-from click.testing import CliRunner, Result
+from click.testing import Result
 
 import stompcodec.client as stomp
-from stompcodec.cli.app import app
 
 pytestmark = pytest.mark.no_asan
 
@@ -41,15 +39,13 @@ def queues() -> tuple[str, str]:
     return f"/queue/from.{name}", f"/queue/to.{name}"
 
 
-def run(url: str, *arguments: str) -> Result:
+def run(url: str, *arguments: str, status: int | None = None) -> Result:
     idle = ["--idle", str(_EMPTY)] if arguments[0] in ("move", "purge") or "retry" in arguments else []
-    return CliRunner().invoke(app, [*arguments, *idle, "-u", url, "--timeout", str(patience(20))])
+    return verb(url, *arguments, *idle, status=status)
 
 
 def good(url: str, *arguments: str) -> str:
-    result = run(url, *arguments)
-    assert result.exit_code == 0, result.output
-    return str(result.output)
+    return str(run(url, *arguments, status=0).output)
 
 
 def fill(url: str, queue: str, count: int, text: bool = False) -> list[bytes]:
@@ -60,43 +56,32 @@ def fill(url: str, queue: str, count: int, text: bool = False) -> list[bytes]:
     return bodies
 
 
-def held(url: str, queue: str) -> list[stomp.Message]:
-    """Take all messages of a queue."""
-    taken = []
-    with stomp.connect(url) as client, client.subscribe(queue, ack="client-individual", prefetch=1000) as subscription:
-        while (message := subscription.get(_EMPTY)) is not None:
-            message.ack()
-            taken.append(message)
-        client.ping()
-    return taken
-
-
 @both
 def test_move_keeps_order_headers_and_bodies(url: str, queues: tuple[str, str]) -> None:
     expected = fill(url, queues[0], COUNT)
     assert good(url, "move", *queues, "--yes") == f"{COUNT} messages moved to {queues[1]}\n"
-    moved = held(url, queues[1])
+    moved = held(url, queues[1], _EMPTY)
     assert [message.body for message in moved] == expected
     for message, body in zip(moved, expected):
         assert (message.headers["n"], message.headers["kind"]) == (body.decode(), "a")
         assert message.headers["persistent"] in ("true", "1")
         assert not message.redelivered
-    assert held(url, queues[0]) == []
+    assert held(url, queues[0], _EMPTY) == []
 
 
 @both
 def test_move_ends_at_its_limit(url: str, queues: tuple[str, str]) -> None:
     expected = fill(url, queues[0], 50)
     good(url, "move", *queues, "--yes", "--limit", "20")
-    assert [message.body for message in held(url, queues[1])] == expected[:20]
-    assert [message.body for message in held(url, queues[0])] == expected[20:]
+    assert [message.body for message in held(url, queues[1], _EMPTY)] == expected[:20]
+    assert [message.body for message in held(url, queues[0], _EMPTY)] == expected[20:]
 
 
 @both
 def test_purge(url: str, queues: tuple[str, str]) -> None:
     fill(url, queues[0], COUNT)
     assert good(url, "purge", queues[0], "--yes") == f"{COUNT} messages removed\n"
-    assert held(url, queues[0]) == []
+    assert held(url, queues[0], _EMPTY) == []
 
 
 @both
@@ -110,7 +95,7 @@ def test_kill_9_loses_nothing(url: str, queues: tuple[str, str]) -> None:
         process.wait()
         assert first is not None
         atomic = client.dialect == "activemq"
-    counts = Counter(message.body for queue in queues for message in held(url, queue))
+    counts = Counter(message.body for queue in queues for message in held(url, queue, _EMPTY))
     assert set(counts) == set(expected)
     assert sum(counts.values()) <= COUNT + (0 if atomic else 100)
 
@@ -122,8 +107,8 @@ def test_activemq_shows_selects_and_says_how_many(url: str, queues: tuple[str, s
     assert shown.split() == [body.decode() for body in expected]
     assert good(url, "move", *queues, "--dry-run") == f"would move {COUNT} messages to {queues[1]}\n"
     good(url, "move", *queues, "--yes", "--selector", "n = '7'")
-    assert [message.body for message in held(url, queues[1])] == [b"7"]
-    assert len(held(url, queues[0])) == COUNT - 1
+    assert [message.body for message in held(url, queues[1], _EMPTY)] == [b"7"]
+    assert len(held(url, queues[0], _EMPTY)) == COUNT - 1
 
 
 @pytest.mark.peer("activemq")
@@ -133,8 +118,7 @@ def test_dead_letters_of_activemq_go_back_as_what_they_were(url: str, queues: tu
     fill(url, queue, 1)
     with stomp.connect(url) as client, client.subscribe(queue, ack="client-individual") as subscription:
         for _ in range(3):
-            message = subscription.get(patience(20))
-            assert message is not None
+            message = taken(subscription)
             message.nack(receipt=True)
     rows = [json.loads(line) for line in good(url, "dlq", "list", "--json").splitlines()]
     assert [(row["queue"], row["messages"]) for row in rows if row["from"] == queue] == [(letters, 3)]
@@ -142,7 +126,7 @@ def test_dead_letters_of_activemq_go_back_as_what_they_were(url: str, queues: tu
     planned = good(url, "dlq", "retry", letters, "--only", queue, "--dry-run").splitlines()
     assert any(line.startswith(f"  3 to {queue} ") for line in planned)
     good(url, "dlq", "retry", letters, "--only", queue, "--yes")
-    back = held(url, queue)
+    back = held(url, queue, _EMPTY)
     assert [message.body for message in back] == [b"0", b"1", b"0"]
     assert [message.get("content-length") is None for message in back] == [True, True, False]
 
@@ -164,4 +148,4 @@ def test_rabbitmq_says_what_it_cannot_and_loses_nothing(url: str, queues: tuple[
     result = run(url, "dlq", "retry", queues[0], "--yes")
     assert (result.exit_code, "3 messages stayed" in result.output) == (1, True)
     good(url, "dlq", "retry", queues[0], "--to", queues[1], "--yes")
-    assert [message.body for message in held(url, queues[1])] == [b"0", b"1", b"2"]
+    assert [message.body for message in held(url, queues[1], _EMPTY)] == [b"0", b"1", b"2"]

@@ -1,25 +1,28 @@
 """What other people's brokers do their own way, and what our client makes of it: on the real ones.
 
-Answers that end a connection, refused logins and values, handlers that fail.
+Answers that end a connection, refused logins and values, handlers that fail; windows and transactions; and messages
+that ActiveMQ cannot write as STOMP.
 """
 
-from __future__ import annotations
-
+import json
 import logging
+import subprocess
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import pytest
 from client.shells import QUICK, Shell
 from client.test_sent_on import ACTIVEMQ, ARTEMIS
+from interop.taking import taken, verb
 from patience import patience
 
 import stompcodec.client as stomp
 from stompcodec.client.dialects import BROKERS
-from stompcodec.errors import RejectedError, StompError
+from stompcodec.errors import RejectedError, RemoteProtocolError, StompError
 
 TABLES = {"artemis": ARTEMIS, "activemq6": ACTIVEMQ}
 
@@ -55,8 +58,7 @@ def test_activemq_takes_the_group_out_of_messages(peer: Any) -> None:
     name = f"/queue/{uuid4().hex}"
     with stomp.connect(peer.url) as client:
         client.send(name, b"x", {"JMSXGroupID": "g", "JMSXGroupSeq": "1", "group": "g"}, receipt=True)
-        message = client.subscribe(name).get(patience(10))
-        assert message is not None
+        message = taken(client.subscribe(name))
         assert [message.get(key) for key in ("JMSXGroupID", "JMSXGroupSeq", "group")] == [None, None, "g"]
 
 
@@ -138,8 +140,7 @@ def test_only_what_always_fails_becomes_a_dead_letter(peer: Any) -> None:
         letters = client.subscribe("/queue/ActiveMQ.DLQ", ack="client-individual")
         found = []
         while not found or found[-1] != bodies[2]:
-            message = letters.get(patience(20))
-            assert message is not None
+            message = taken(letters)
             found.append(message.text())
             message.ack()
     assert handled == [body for body in bodies if body != bodies[2]]
@@ -191,9 +192,244 @@ def test_the_broker_loses_what_the_client_refuses_and_takes_what_it_sends(peer: 
                     except StompError:
                         is_sent = False
                 taker.send(queue, b"end", receipt=True)
-                message = subscription.get(patience(20))
-                assert message is not None
+                message = taken(subscription)
                 came = destination != queue or message.body == b"asked"
                 if headers != {"destination-type": "MULTICAST"}:  # which is another destination
                     assert (is_sent and came) is (value in taken), (name, value, is_sent)
                 subscription.unsubscribe()
+
+
+# ---- windows and transactions: no program stalls that holds fewer messages than its prefetch ----
+
+#: What makes a destination a queue on both acceptors of Artemis.
+_SENT, _TAKEN = {"destination-type": "ANYCAST", "persistent": "true"}, {"subscription-type": "ANYCAST"}
+_WAIT = 20
+
+
+def _fill(client: Any, queue: str, count: int, size: int, headers: dict[str, str]) -> list[bytes]:
+    bodies = [b"%d " % number + bytes(size) for number in range(count)]
+    client.send_many([(queue, body, headers) for body in bodies])
+    return [body[:4] for body in bodies]
+
+
+def _take(subscription: Any, count: int) -> list[Any]:
+    taken = []
+    while len(taken) < count and (message := subscription.get(patience(_WAIT))) is not None:
+        taken.append(message)
+    return taken
+
+
+@pytest.mark.peer("artemis", "artemis-plain")
+@pytest.mark.parametrize("version", ["1.1", "1.2"])
+@pytest.mark.parametrize("ack", ["client", "client-individual"])
+@pytest.mark.parametrize(("count", "size"), [(100, 3_000), (5, 1_000_000)])
+def test_a_program_may_hold_as_many_messages_as_its_prefetch_says(peer, count, size, ack, version):
+    """Each comes once and in order, also after the acknowledgements, and none comes again."""
+    queue = f"/queue/windows.{uuid4().hex}"
+    with stomp.connect(peer.url, versions=[version]) as client:
+        expected = _fill(client, queue, 2 * count, size, _SENT)
+        subscription = client.subscribe(queue, ack=ack, prefetch=count, headers=_TAKEN)
+        found = []
+        for _ in range(2):
+            taken = _take(subscription, count)
+            found += [message.body[:4] for message in taken]
+            for message in taken[-1:] if ack == "client" else taken:
+                message.ack()
+        assert found == expected
+    with stomp.connect(peer.url) as client:
+        client.send(queue, b"the end", _SENT, receipt=True)
+        message = taken(client.subscribe(queue, ack="client", headers=_TAKEN))
+        assert message.body == b"the end"
+        message.ack(receipt=True)
+
+
+@pytest.mark.peer("artemis")
+def test_a_program_may_hold_messages_of_a_topic(peer: Any) -> None:
+    topic = f"/topic/windows.{uuid4().hex}"
+    with stomp.connect(peer.url) as client:
+        subscription = client.subscribe(topic, ack="client-individual", prefetch=5)
+        expected = _fill(client, topic, 5, 1_000_000, {})
+        assert [message.body[:4] for message in _take(subscription, 5)] == expected
+
+
+@pytest.mark.peer("artemis", "artemis-plain")
+@pytest.mark.parametrize("version", ["1.1", "1.2"])
+def test_a_queue_that_refuses_a_further_consumer_ends_one_connection_at_most(peer: Any, version: str) -> None:
+    """Artemis names the id in the message of its ERROR, and gives no receipt-id; in 1.1 the session goes on."""
+    queue, states = f"windows.{uuid4().hex}", []
+    made = {"name": queue, "address": queue, "routing-type": "ANYCAST", "max-consumers": 1}
+    managed = {"_AMQ_ResourceName": "broker", "_AMQ_OperationName": "createQueue"}
+    with stomp.connect(peer.url, versions=[version], on_state=lambda state, _: states.append(state)) as client:
+        client.send("activemq.management", json.dumps([json.dumps(made)]), managed, receipt=True)
+        expected = _fill(client, queue, 4, 100_000, _SENT)
+        subscription = client.subscribe(queue, ack="client-individual", prefetch=5, headers=_TAKEN)
+        (held,) = _take(subscription, 1)
+        for _ in range(2):
+            held = subscription.get(1) or held  # after the reconnect it comes again
+        found = [held.body[:4]]
+        held.ack()
+        for message in (_take(subscription, 1)[0] for _ in range(3)):
+            found.append(message.body[:4])
+            message.ack()
+        assert found == expected
+    assert states.count("reconnecting") == (version == "1.2")
+
+
+@pytest.mark.peer("artemis", "artemis-plain")
+def test_mode_auto_has_no_window(peer: Any) -> None:
+    queue = f"/queue/windows.{uuid4().hex}"
+    with stomp.connect(peer.url) as client:
+        expected = _fill(client, queue, 20, 3_000, _SENT)
+        subscription = client.subscribe(queue, prefetch=5, headers=_TAKEN)
+        assert [message.body[:4] for message in _take(subscription, 20)] == expected
+        with pytest.raises(ValueError, match="consumer-window-size"):
+            client.subscribe(queue, headers={"consumer-window-size": "5120"})
+
+
+@pytest.mark.peer("artemis")
+def test_a_broker_without_a_name_gets_no_window_in_bytes(peer: Any) -> None:
+    queue = f"/queue/windows.{uuid4().hex}"
+    with stomp.connect(peer.url, versions=["1.0"]) as client:
+        assert client.dialect == "unknown"
+        expected = _fill(client, queue, 6, 1_000, {})
+        subscription = client.subscribe(queue, ack="client")
+        assert [message.body[:4] for message in _take(subscription, 6)] == expected
+
+
+@pytest.mark.peer("artemis")
+@pytest.mark.parametrize("ack", ["client", "client-individual"])
+def test_an_ack_takes_effect_with_its_transaction(peer: Any, ack: str) -> None:
+    """In mode `client`, a later ACK outside does not settle what an aborted transaction had acknowledged."""
+    queue = f"/queue/windows.{uuid4().hex}"
+    with stomp.connect(peer.url) as client:
+        _fill(client, queue, 5, 10, _SENT)
+        subscription = client.subscribe(queue, ack=ack, headers=_TAKEN)
+        first, second, third, fourth, _ = _take(subscription, 5)
+        with client.transaction() as kept:
+            kept.ack(first)
+            kept.send(queue + ".out", b"done", _SENT)
+        dropped = client.transaction().begin()
+        dropped.ack(second)
+        third.ack()
+        dropped.abort()
+        if ack == "client-individual":
+            fourth.ack()
+        client.close()
+    with stomp.connect(peer.url) as client:
+        subscription = client.subscribe(queue, ack="client", headers=_TAKEN)
+        again = ["1", "4"] if ack == "client-individual" else ["1", "2", "3", "4"]
+        assert [message.text()[:1] for message in _take(subscription, len(again))] == again
+
+
+@pytest.mark.peer("artemis")
+def test_a_receive_that_a_transaction_stops_is_an_error(peer: Any) -> None:
+    queue = f"/queue/windows.{uuid4().hex}"
+    with stomp.connect(peer.url) as client:
+        _fill(client, queue, 3, 3_000, _SENT)
+        subscription = client.subscribe(queue, ack="client-individual", prefetch=2, headers=_TAKEN)
+        with client.transaction() as transaction:
+            for message in _take(subscription, 2):
+                transaction.ack(message)
+            with pytest.raises(stomp.LocalProtocolError, match="prefetch of 2"):
+                subscription.get(patience(_WAIT))
+        assert taken(subscription).body[:1] == b"2"
+
+
+@pytest.mark.peer("activemq6", "activemq5")
+def test_windows_that_mean_never_are_refused(peer: Any) -> None:
+    queue = f"/queue/windows.{uuid4().hex}"
+    with stomp.connect(peer.url) as client:
+        for value in ("0", "-1", "abc", ""):
+            with pytest.raises(ValueError, match="activemq takes 1 to"):
+                client.subscribe(queue, ack="client", headers={"activemq.prefetchSize": value})
+        expected = _fill(client, queue, 4, 3_000, {})
+        subscription = client.subscribe(queue, prefetch=1)
+        assert [message.body[:4] for message in _take(subscription, 4)] == expected
+
+
+# ---- messages that ActiveMQ cannot write: a JMS client sends two, and the client and the tools get past them ----
+
+POISON = Path(__file__).with_name("Poison.java")
+LETTERS = "/queue/ActiveMQ.DLQ"
+on_activemq = pytest.mark.peer("activemq5", "activemq6")
+
+
+@pytest.fixture
+def poisoned(peer: Any, tmp_path: Path) -> str:
+    """A queue with a good message, two that cannot be read, and a good one."""
+    name = f"poison.{uuid4().hex}"
+    source = tmp_path / POISON.name
+    jms = "javax.jms" if peer.row.name == "activemq5" else "jakarta.jms"
+    source.write_text(POISON.read_text("utf-8").replace("jakarta.jms", jms), "utf-8")
+    url = f"tcp://127.0.0.1:{peer.ports['openwire']}"
+    done = subprocess.run(
+        ["java", "-cp", peer.classpath, str(source), url, name], capture_output=True, text=True, timeout=patience(120)
+    )
+    assert done.returncode == 0, done.stderr
+    return f"/queue/{name}"
+
+
+def run(peer: Any, *arguments: str, status: int = 0) -> str:
+    return str(verb(peer.url, *arguments, status=status).stdout)
+
+
+def count(peer: Any, queue: str) -> int:
+    """How many messages a queue has, with those that cannot be read."""
+    counts = json.loads(run(peer, "purge", queue, "--dry-run", "--lenient", "--json"))
+    return int(counts["messages"])
+
+
+def until_it_fails(subscription: stomp.Subscription) -> None:
+    for _ in range(20):
+        message = subscription.get(patience(10))
+        assert message is None or message.body in (b"first", b"nul")
+
+
+@on_activemq
+def test_without_an_option_the_subscription_ends_and_says_why(peer: Any, poisoned: str) -> None:
+    with stomp.connect(peer.url, reconnect=stomp.Backoff(first=0.05, most=0.05)) as client:
+        other = client.subscribe(f"{poisoned}.other", ack="client-individual")
+        subscription = client.subscribe(poisoned, ack="client-individual", id="mine")
+        with pytest.raises(
+            RemoteProtocolError, match=f"subscription 'mine', destination '{poisoned}', message-id 'ID:"
+        ):
+            until_it_fails(subscription)
+        assert client.epoch <= 4  # the third loss has counted, too
+        client.wait_connected(patience(10))
+        client.send(f"{poisoned}.other", "hello", receipt=True)
+        taken(other).ack()
+
+
+@on_activemq
+@pytest.mark.parametrize(("policy", "letters", "left"), [("skip", 2, 0), ("ack", 0, 0), ("ignore", 0, 2)])
+def test_the_others_come_and_each_policy_does_what_it_says(peer, poisoned, policy, letters, left):
+    run(peer, "purge", LETTERS, "--yes", "--lenient")
+    with stomp.connect(peer.url) as client:
+        subscription = client.subscribe(poisoned, ack="client-individual", on_unreadable=policy)
+        for body in (b"first", b"last"):
+            message = taken(subscription)
+            assert message.body == body
+            message.ack(receipt=True)
+        assert client.epoch == 1
+    assert count(peer, poisoned) == left
+    assert count(peer, LETTERS) == letters
+
+
+@on_activemq
+def test_dead_letters_that_cannot_be_read_stay_until_they_are_purged(peer: Any, poisoned: str) -> None:
+    run(peer, "purge", LETTERS, "--yes", "--lenient")
+    run(peer, "sub", poisoned, "-n", "2", "-f", "{body}", "--lenient")
+    run(peer, "dlq", "list", status=1)
+    assert run(peer, "dlq", "list", "--lenient", "--json") == ""
+    run(peer, "dlq", "retry", LETTERS, "--yes", "--lenient", status=1)
+    assert count(peer, LETTERS) == 2
+    run(peer, "purge", LETTERS, "--yes", status=1)
+    assert json.loads(run(peer, "purge", LETTERS, "--yes", "--lenient", "--json"))["messages"] == 2
+    assert count(peer, LETTERS) == 0
+
+
+@on_activemq
+def test_they_do_not_hold_up_what_is_moved(peer: Any, poisoned: str) -> None:
+    run(peer, "move", poisoned, f"{poisoned}.moved", "--yes", "--lenient", status=1)
+    assert count(peer, poisoned) == 2
+    assert count(peer, f"{poisoned}.moved") == 2

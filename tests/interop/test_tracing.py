@@ -1,7 +1,5 @@
 """One trace from a producer to a consumer through other people's brokers, with the SDK's in-memory exporter."""
 
-from __future__ import annotations
-
 import itertools
 import threading
 import uuid
@@ -23,10 +21,8 @@ from stompcodec.uri import parse_uri
 
 pytestmark = [pytest.mark.peer, pytest.mark.no_asan]
 
-#: Characters that headers escape, that others count as the end of a value, and beyond ASCII.
-BAGGAGE = "a:b\\c,d;e=f é"
-#: Values of messaging.operation.type.
-_KINDS = ("send", "process")
+BAGGAGE = "a:b\\c,d;e=f é"  # Characters that headers escape, that others count as the end of a value, and beyond ASCII.
+_KINDS = ("send", "process")  # Values of messaging.operation.type.
 
 
 @pytest.fixture(scope="module")

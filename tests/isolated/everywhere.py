@@ -1,7 +1,5 @@
 """Use broker, clients, captures and the command line as on any system. Run by tests/isolated/windows.py."""
 
-from __future__ import annotations
-
 import asyncio
 import warnings
 from pathlib import Path

@@ -26,8 +26,7 @@ from stompcodec.broker.sessions.transaction import Target, Transaction
 from stompcodec.broker.storage.journal import Journal
 
 VALUES: tuple[Any, ...] = (None, 10**30, -1, [], [1], {}, (), b"", "x", object(), 2**63 - 1, tuple.__new__(Target, ()))
-#: A field that stays: an ACK in mode client looks at each number up to it, which would take for ever.
-KEPT = "last"
+KEPT = "last"  # A field that stays: an ACK in mode client looks at each number up to it, which would take for ever.
 #: Methods that the road calls, or that are called within those calls: around them fields change.
 CALLED: tuple[tuple[type, str], ...] = (
     *((Queue, name) for name in ("block", "put", "put_plain", "enqueue", "dispatch", "release_blocked", "offer")),

@@ -18,8 +18,7 @@ class Entry:
     body: str
     persistent: bool
     attempts: int = 0
-    #: Of its latest delivery.
-    tag: tuple[int, int] = (0, 0)
+    tag: tuple[int, int] = (0, 0)  # Of its latest delivery.
 
 
 @dataclass(eq=False)
@@ -31,8 +30,7 @@ class Consumer:
     queue: Queue
     mode: str
     window: int
-    #: By ack id (or message-id), in the order of delivery.
-    unacked: dict[str, Entry] = field(default_factory=dict)
+    unacked: dict[str, Entry] = field(default_factory=dict)  # By ack id (or message-id), in the order of delivery.
     closed: bool = False
 
     @property

@@ -4,8 +4,6 @@ It reads frames with the parser and looks into the tables of `stompcodec.states`
 `stompcodec.connection` does between those two. Its owner answers CONNECT with CONNECTED at once.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -21,8 +19,7 @@ class Heard(NamedTuple):
     frames: list[Any]
     fault: tuple[Any, ...] | None
     """("order",), ("headers",), or kind, offset and limit of what the codec refuses."""
-    state: State
-    """When the fault was noticed, before it was answered."""
+    state: State  # When the fault was noticed, before it was answered.
     version: str | None
 
 

@@ -8,8 +8,6 @@ Events: ("heartbeat", offset), ("frame", command, pairs, body, first offset, off
 ("error", kind, offset, limit), after which nothing follows.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from stompcodec.spec import WITH_BODY, Limits, dialect_of

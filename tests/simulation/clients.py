@@ -4,15 +4,12 @@ Both know the same steps of a plan: connect, send, subscribe, unsubscribe, trans
 a message that they got follows from its number and their policy, so it does not change when a plan gets smaller.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
-from simulation.clock import Clock
 from simulation.network import Link
-from simulation.rogues import wrong
+from simulation.records import WRONGS
 
 from stompcodec import Frame, FrameError, Parser, serialize
 from stompcodec.client.core import ClientCore
@@ -20,25 +17,7 @@ from stompcodec.client.messages import BaseTransaction, Subscription
 from stompcodec.client.options import Options
 from stompcodec.errors import StompError
 
-__all__ = ["CoreClient", "Net", "RawClient", "make_client", "side_of"]
-
-#: Seconds between attempts to connect.
-_AGAIN = 0.3
-
-
-class Net(Protocol):
-    """What clients see of the world."""
-
-    clock: Clock
-
-    def connect(self, client: Any) -> Link | None:
-        """A connection; None: nobody listens."""
-
-    def chance(self, *what: object) -> float:
-        """A number from 0 to 1 that follows from the seed and these words."""
-
-    def progress(self, name: str, what: str) -> None:
-        """A client got an answer to something."""
+_AGAIN = 0.3  # Seconds between attempts to connect.
 
 
 def _pairs(args: dict[str, Any], key: int) -> tuple[list[tuple[str, str]], bytes]:
@@ -48,57 +27,80 @@ def _pairs(args: dict[str, Any], key: int) -> tuple[list[tuple[str, str]], bytes
     return pairs, b"%d.%b" % (key, b"x" * args.get("size", 0))
 
 
-class RawClient:
-    """A client of one version that writes its own frames.
+class Client:
+    """What both kinds have: a link or none, and what they do with messages by their spec.
 
-    Args:
-        net: the world.
-        name: its name.
-        spec: version, websocket, client_id, nack and hold (parts of the messages that it treats so), delay (of ACKs).
+    Of the spec: version(s), websocket, client_id; nack and hold, parts of the messages that it treats so; delay (ACKs);
+    for `CoreClient` beat, and move, the part that it moves to move_to.
     """
 
-    def __init__(self, net: Net, name: str, spec: dict[str, Any]) -> None:
-        self.net = net
-        self.name = name
-        self.spec = spec
-        self.version: str = spec.get("version", "1.2")
+    def __init__(self, net: Any, name: str, spec: dict[str, Any]) -> None:
+        self.net, self.name, self.spec = net, name, spec
         self.link: Link | None = None
         self.wanted = False
+        self.numbers = self.connections = 0
+
+    def opened(self) -> bool:
+        """Have a link. False: there is one already, or nobody listens now."""
+        if self.link is None:
+            self.link = self.net.connect(self)
+            self.connections += self.link is not None
+            if self.link is None:
+                self.net.clock.after(_AGAIN, self.again)
+            return self.link is not None
+        return False
+
+    def connect(self, args: dict[str, Any] | None = None) -> None:
+        raise NotImplementedError
+
+    def again(self) -> None:
+        if self.wanted and self.link is None:
+            self.connect()
+
+    def is_down(self) -> None:
+        if self.wanted:
+            self.net.clock.after(_AGAIN * (1 + self.net.chance(self.name, self.connections)), self.again)
+
+    def decide(self, key, count, settle, move, nacks=True):
+        """Do with a message what its number says."""
+        spec, draw = self.spec, self.net.chance(self.name, key, count)
+        hold = spec.get("hold", 0.0)
+        if draw < hold:
+            return
+        if move is not None and draw > 1 - spec.get("move", 0.0):
+            move()
+            return
+        command = "NACK" if nacks and draw < hold + spec.get("nack", 0.0) else "ACK"
+        delay = spec.get("delay", 0.0) * self.net.chance(self.name, key, "delay")
+        if delay:
+            self.net.clock.after(delay, partial(settle, command))
+        else:
+            settle(command)
+
+
+class RawClient(Client):
+    """A client of one version that writes its own frames."""
+
+    def __init__(self, net: Any, name: str, spec: dict[str, Any]) -> None:
+        super().__init__(net, name, spec)
+        self.version: str = spec.get("version", "1.2")
         self.up = False
         self.subs: dict[str, dict[str, Any]] = {}
         self.parser = Parser(None)
-        self.numbers = 0
-        self.connections = 0
-        #: By receipt: what was asked for.
-        self.receipts: dict[str, str] = {}
-        self.waiting: list[bytes] = []
+        self.receipts: dict[str, str] = {}  # by receipt: what was asked for
 
     # ---- the transport ----
 
     def connect(self, args: dict[str, Any] | None = None) -> None:
         self.wanted = True
-        if self.link is not None:
+        if not self.opened():
             return
-        link = self.net.connect(self)
-        if link is None:
-            self.net.clock.after(_AGAIN, self._again)
-            return
-        self.link, self.up = link, False
-        self.connections += 1
-        self.parser = Parser(None)
-        self.subs = {}
-        headers = {"accept-version": self.version, "host": "/", "login": "guest", "passcode": "guest"}
-        if self.version == "1.0":
-            del headers["accept-version"]
+        self.up, self.parser, self.subs = False, Parser(None), {}
+        headers = {} if self.version == "1.0" else {"accept-version": self.version}
+        headers |= {"host": "/", "login": "guest", "passcode": "guest"}
         if "client_id" in self.spec:
             headers["client-id"] = self.spec["client_id"]
-        if "beat" in self.spec:
-            headers["heart-beat"] = ",".join(map(str, self.spec["beat"]))
         self._write(serialize(Frame("CONNECT", headers), None))
-
-    def _again(self) -> None:
-        if self.wanted and self.link is None:
-            self.connect()
 
     def received(self, data: bytes) -> None:
         try:
@@ -113,8 +115,7 @@ class RawClient:
     def lost(self) -> None:
         self.link, self.up = None, False
         self.receipts.clear()
-        if self.wanted:
-            self.net.clock.after(_AGAIN * (1 + self.net.chance(self.name, self.connections)), self._again)
+        self.is_down()
 
     def _write(self, octets: bytes) -> None:
         if self.link is not None:
@@ -151,25 +152,11 @@ class RawClient:
                     sub["done"].discard(tag)
                     sub["came"].remove(tag)
                 sub["came"].append(tag)
-                self._decide(sub, frame)
+                key, count = frame.body.partition(b".")[0].decode(), frame.get("redelivery-count", "0")
+                settle = partial(self._settle, self.connections, sub, frame)
+                self.decide(key, count, settle, None, self.version not in ("1.0", "legacy"))
         elif command == "ERROR" and self.link is not None:
             self.link.close(self.link.up)
-
-    def _decide(self, sub: dict[str, Any], frame: Frame) -> None:
-        spec = self.spec
-        key = frame.body.partition(b".")[0].decode()
-        draw = self.net.chance(self.name, key, frame.get("redelivery-count", "0"))
-        command = "ACK"
-        if draw < spec.get("hold", 0.0):
-            return
-        if draw < spec.get("hold", 0.0) + spec.get("nack", 0.0) and self.version not in ("1.0", "legacy"):
-            command = "NACK"
-        delay = spec.get("delay", 0.0) * self.net.chance(self.name, key, "delay")
-        act = partial(self._settle, self.connections, sub, frame, command)
-        if delay:
-            self.net.clock.after(delay, act)
-        else:
-            act()
 
     def _settle(self, connection: int, sub: dict[str, Any], frame: Frame, command: str) -> None:
         if connection != self.connections or not self.up or self.subs.get(sub["id"]) is not sub:
@@ -221,11 +208,9 @@ class RawClient:
         self.numbers += 1
         name = f"t{self.numbers}"
         self._send("BEGIN", {"transaction": name})
-        key = args["key"]
-        for to in args["to"]:
+        for key, to in enumerate(args["to"], args["key"]):
             pairs, body = _pairs({**args, "to": to}, key)
             self._send("SEND", [*pairs, ("transaction", name)], body)
-            key += 1
         if args["end"] == "later":
             self.net.clock.after(1.0, partial(self._end, self.connections, name))
         elif args["end"] in ("COMMIT", "ABORT"):
@@ -246,7 +231,7 @@ class RawClient:
 
     def wrong(self, args: dict[str, Any]) -> None:
         """Something that no client should send. If the session goes on, it comes to an end a little later."""
-        self._write(wrong(args["name"]))
+        self._write(WRONGS[args["name"]])
         self.net.clock.after(args["for"], partial(self._give_up, self.connections))
 
     def _give_up(self, connection: int) -> None:
@@ -254,34 +239,19 @@ class RawClient:
             self.link.cut()
 
 
-class CoreClient:
-    """A client on `ClientCore`, as the engine drives it.
+class CoreClient(Client):
+    """A client on `ClientCore`, driven as by the engine. Its subscriptions are made once, and come back alone."""
 
-    Args:
-        net, name, spec: as of RawClient. Its subscriptions are made once, and come back by themselves.
-    """
-
-    def __init__(self, net: Net, name: str, spec: dict[str, Any]) -> None:
-        self.net = net
-        self.name = name
-        self.spec = spec
-        self.link: Link | None = None
-        self.wanted = False
-        self.numbers = 0
-        self.connections = 0
+    def __init__(self, net: Any, name: str, spec: dict[str, Any]) -> None:
+        super().__init__(net, name, spec)
         self.moved = 0
         self.core = self._new_core()
         self._armed: float | None = None
-        self._writable = True
 
     def _new_core(self) -> ClientCore:
         beat = self.spec.get("beat", (0, 0))
-        options = Options(
-            heart_beat=beat,
-            resend=self.spec.get("resend", False),
-            client_id=self.spec.get("client_id"),
-            versions=self.spec.get("versions", ("1.0", "1.1", "1.2")),
-        )
+        versions = self.spec.get("versions", ("1.0", "1.1", "1.2"))
+        options = Options(heart_beat=beat, client_id=self.spec.get("client_id"), versions=versions)
         return ClientCore(options, self._new_id)
 
     def _new_id(self) -> str:
@@ -297,21 +267,14 @@ class CoreClient:
             self.wanted = True
             for each in self.spec.get("subscriptions", ()):
                 self.subscribe(each)
-        if self.link is not None:
-            return
-        link = self.net.connect(self)
-        if link is None:
-            self.net.clock.after(_AGAIN, self._again)
-            return
-        self.link = link
-        self._writable = True
-        self.connections += 1
-        self.core.link.opened(self.net.clock.now, host="/", login="guest", passcode="guest", whole_frames=False)
-        self._after()
+        if self.opened():
+            how = {"host": "/", "login": "guest", "passcode": "guest", "whole_frames": False}
+            self.core.link.opened(self.net.clock.now, **how)
+            self._after()
 
-    def _again(self) -> None:
-        if self.wanted and self.link is None and self.core.link.state not in ("closing", "closed"):
-            self.connect()
+    def again(self) -> None:
+        if self.core.link.state not in ("closing", "closed"):
+            super().again()
 
     def received(self, data: bytes) -> None:
         if self.link is not None:
@@ -327,12 +290,8 @@ class CoreClient:
         if self.link is not None:
             self.link = None
             self.core.link.lost(None, self.net.clock.now)
-            self._down()
+            self.is_down()
         self._after()
-
-    def _down(self) -> None:
-        if self.wanted:
-            self.net.clock.after(_AGAIN * (1 + self.net.chance(self.name, self.connections)), self._again)
 
     def _after(self) -> None:
         """What the engine does after each call of the core."""
@@ -361,7 +320,7 @@ class CoreClient:
             link, self.link = self.link, None
             link.close(link.up)
             link.cut()
-            self._down()
+            self.is_down()
         elif self.link is not None:
             self.link.read(self.link.down, not core.inbound.paused)
         due = core.link.next_deadline()
@@ -378,27 +337,13 @@ class CoreClient:
     # ---- what comes ----
 
     def _decide(self, message: Any) -> None:
-        spec = self.spec
-        if message.subscription.ack == "auto":
-            return
-        key = message.body.partition(b".")[0].decode()
-        draw = self.net.chance(self.name, key, message.get("redelivery-count", "0"))
-        hold = spec.get("hold", 0.0)
-        if draw < hold:
-            return
-        command = "NACK" if draw < hold + spec.get("nack", 0.0) else "ACK"
-        if draw > 1 - spec.get("move", 0.0):
-            self._move(message, int(key))
-            return
-        delay = spec.get("delay", 0.0) * self.net.chance(self.name, key, "delay")
-        if delay:
-            self.net.clock.after(delay, partial(self._settle, message, command))
-        else:
-            self._settle(message, command)
+        if message.subscription.ack != "auto":
+            key, count = message.body.partition(b".")[0].decode(), message.get("redelivery-count", "0")
+            self.decide(key, count, partial(self._settle, message), partial(self._move, message, int(key)))
 
     def _settle(self, message: Any, command: str) -> None:
         receipt = self.net.chance(self.name, message.id, "receipt") < 0.6
-        call = self.core.link.calls.make(command, 20.0, command) if receipt else None
+        call = self._call(command) if receipt else None
         self._do(partial(self.core.settle, message, command, self.net.clock.now, call))
 
     def _move(self, message: Any, key: int) -> None:
@@ -414,7 +359,7 @@ class CoreClient:
         self._do(partial(self.core.send, Frame("SEND", pairs, body), now, transaction=transaction))
         self._do(partial(self.core.settle, message, "ACK", now, transaction=transaction))
         end = "COMMIT" if self.net.chance(self.name, key, "end") < 0.8 else "ABORT"
-        call = self.core.link.calls.make(end, 20.0, end)
+        call = self._call(end)
         self._do(partial(self.core.finish_transaction, transaction, end, now, call))
 
     def _do(self, action: Callable[[], Any]) -> Any:
@@ -426,6 +371,9 @@ class CoreClient:
         finally:
             self.net.clock.after(0.0, self._after)
 
+    def _call(self, command: str, seconds: float = 20.0, **options: Any) -> Any:
+        return self.core.link.calls.make(command, seconds, command, **options)
+
     # ---- steps ----
 
     def send(self, args: dict[str, Any]) -> None:
@@ -433,30 +381,23 @@ class CoreClient:
             pairs, body = _pairs(args, args["key"] + number)
             call = None
             if args.get("receipt", True):
-                call = self.core.link.calls.make("SEND", 20.0, "SEND", resend=False)
+                call = self._call("SEND", resend=False)
                 pairs.append(("receipt", call.id))
             self._do(partial(self.core.send, Frame("SEND", pairs, body), self.net.clock.now, call))
 
     def subscribe(self, args: dict[str, Any]) -> None:
         if args["id"] in self.core.inbound.subscriptions:
             return
-        subscription = Subscription(
-            args["to"],
-            id=args["id"],
-            ack=args["ack"],
-            prefetch=args.get("prefetch-count"),
-            selector=args.get("selector"),
-            headers={"durable-subscription-name": args["durable-subscription-name"]}
-            if "durable-subscription-name" in args
-            else {},
-        )
-        call = self.core.link.calls.make("SUBSCRIBE", 20.0, "SUBSCRIBE")
-        self._do(partial(self.core.inbound.subscribe, subscription, self.net.clock.now, call))
+        name = "durable-subscription-name"
+        headers = {name: args[name]} if name in args else {}
+        how = {"id": args["id"], "ack": args["ack"], "selector": args.get("selector"), "headers": headers}
+        subscription = Subscription(args["to"], prefetch=args.get("prefetch-count"), **how)
+        self._do(partial(self.core.inbound.subscribe, subscription, self.net.clock.now, self._call("SUBSCRIBE")))
 
     def unsubscribe(self, args: dict[str, Any]) -> None:
         subscription = self.core.inbound.subscriptions.get(args["id"])
         if subscription is not None:
-            call = self.core.link.calls.make("UNSUBSCRIBE", 20.0, "UNSUBSCRIBE")
+            call = self._call("UNSUBSCRIBE")
             self._do(partial(self.core.inbound.unsubscribe, subscription, self.net.clock.now, call))
 
     def transact(self, args: dict[str, Any]) -> None:
@@ -464,11 +405,9 @@ class CoreClient:
         now, core = self.net.clock.now, self.core
         if not self._do(partial(core.begin, transaction, now)):
             return
-        key = args["key"]
-        for to in args["to"]:
+        for key, to in enumerate(args["to"], args["key"]):
             pairs, body = _pairs({**args, "to": to}, key)
             self._do(partial(core.send, Frame("SEND", pairs, body), now, transaction=transaction))
-            key += 1
         end = args["end"]
         if end in ("COMMIT", "ABORT"):
             self._finish(transaction, end)
@@ -476,43 +415,25 @@ class CoreClient:
             self.net.clock.after(1.0, partial(self._finish, transaction, "COMMIT"))
 
     def _finish(self, transaction: BaseTransaction, end: str) -> None:
-        call = self.core.link.calls.make(end, 20.0, end)
+        call = self._call(end)
         self._do(partial(self.core.finish_transaction, transaction, end, self.net.clock.now, call))
 
     def disconnect(self, args: dict[str, Any]) -> None:
         self.wanted = False
-        self._do(
-            partial(self.core.close, self.net.clock.now, self.core.link.calls.make("DISCONNECT", 5.0, "DISCONNECT"))
-        )
+        self._do(partial(self.core.close, self.net.clock.now, self._call("DISCONNECT", 5.0)))
         if "again" in args:
             self.net.clock.after(args["again"], self.connect)
 
 
-class _Side:
+class Side:
     """A client's end of one link: what an older link still says reaches nobody."""
 
-    def __init__(self, client: RawClient | CoreClient, link: Link) -> None:
-        self.client = client
-        self.link = link
+    def __init__(self, client: Client, link: Link) -> None:
+        self.client, self.link = client, link
 
-    def received(self, data: bytes) -> None:
-        if self.client.link is self.link:
-            self.client.received(data)
-
-    def writable(self, yes: bool) -> None:
-        if self.client.link is self.link:
-            self.client.writable(yes)
-
-    def lost(self) -> None:
-        if self.client.link is self.link:
-            self.client.lost()
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.client, name) if self.client.link is self.link else lambda *_: None
 
 
-def side_of(client: RawClient | CoreClient, link: Link) -> _Side:
-    """What a link has at the client's end."""
-    return _Side(client, link)
-
-
-def make_client(net: Net, name: str, spec: dict[str, Any]) -> RawClient | CoreClient:
-    """A client as the plan describes it."""
+def make_client(net: Any, name: str, spec: dict[str, Any]) -> RawClient | CoreClient:
     return (CoreClient if spec["kind"] == "core" else RawClient)(net, name, spec)

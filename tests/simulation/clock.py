@@ -1,14 +1,9 @@
 """Simulated time: a heap of what happens when. Nothing else runs the simulation."""
 
-from __future__ import annotations
-
 import heapq
 from collections.abc import Callable
 
-__all__ = ["EPOCH", "Clock"]
-
-#: Seconds since 1970 at the beginning.
-EPOCH = 1_000_000.0
+EPOCH = 1_000_000.0  # Seconds since 1970 at the beginning.
 
 
 class Clock:

@@ -5,17 +5,11 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-__all__ = ["Disk", "DiskError", "File"]
-
 _SECTOR = 512
 
 
 class DiskError(Exception):
-    """A fault of the disk.
-
-    Args:
-        kind: "full" or "io".
-    """
+    """A fault of the disk."""
 
     def __init__(self, kind: str) -> None:
         super().__init__(kind)
@@ -33,8 +27,7 @@ class File:
     def __init__(self) -> None:
         self.data = bytearray()
         self.durable = bytearray()
-        #: (offset, bytes), or (size, None) for a truncate.
-        self.pending: list[tuple[int, bytes | None]] = []
+        self.pending: list[tuple[int, bytes | None]] = []  # (offset, bytes), or (size, None) for a truncate.
         #: Its name is on the disk. A new file gets it by its first sync, as SQLite syncs the folder then.
         self.named = False
 
@@ -72,40 +65,21 @@ class File:
         self.named = True
         return True
 
-    def copy(self) -> File:
-        """The same file on another disk."""
-        other = File()
-        other.data, other.durable = bytearray(self.data), bytearray(self.durable)
-        other.pending, other.named = list(self.pending), self.named
-        return other
-
 
 class Disk:
-    """Files by name, and what is wrong with the disk just now.
-
-    Args:
-        rng: decides what a crash keeps, and which operations fail.
-    """
+    """Files by name, and what is wrong with the disk just now."""
 
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng
         self.files: dict[str, File] = {}
-        #: Handles of an earlier one are dead: their program has crashed.
-        self.generation = 0
-        #: The machine is down: nothing can be opened.
-        self.down = False
-        #: Seconds that operations took which nobody has waited for yet.
-        self.spent = 0.0
-        self.sync_cost = 0.0
-        self.write_cost = 0.0
-        #: Nothing that makes a file longer succeeds.
-        self.full = False
-        #: Writes that fail until somebody makes room; 0: nobody does.
-        self.full_for = 0
-        #: The part of writes and syncs that fail.
-        self.failing = 0.0
+        self.generation = 0  # Handles of an earlier one are dead: their program has crashed.
+        self.down = False  # The machine is down: nothing can be opened.
+        self.spent = 0.0  # Seconds that operations took which nobody has waited for yet.
+        self.sync_cost = self.write_cost = 0.0
+        self.full = False  # Nothing that makes a file longer succeeds.
+        self.full_for = 0  # Writes that fail until somebody makes room; 0: nobody does.
+        self.failing = 0.0  # The part of writes and syncs that fail.
         self.faults = 0
-        self.syncs = 0
         #: Called before every sync: for crashes in the middle of a commit.
         self.on_sync: Callable[[], None] | None = None
 
@@ -115,11 +89,7 @@ class Disk:
         return spent
 
     def write(self, file: File, offset: int, octets: bytes) -> None:
-        """As `File.write`.
-
-        Raises:
-            DiskError: it is full, or broken.
-        """
+        """As `File.write`."""
         self.spent += self.write_cost
         if self.full and offset + len(octets) > len(file.data):
             self.faults += 1
@@ -130,13 +100,8 @@ class Disk:
         file.write(offset, octets)
 
     def sync(self, file: File) -> None:
-        """As `File.sync`.
-
-        Raises:
-            DiskError: it is broken. What was written may survive a crash, or not.
-        """
+        """As `File.sync`."""
         self.spent += self.sync_cost
-        self.syncs += 1
         if self.on_sync is not None:
             self.on_sync()
         self._may_fail()

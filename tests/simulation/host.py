@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-import random
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -11,18 +9,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from simulation.clock import Clock
-from simulation.disk import Disk
 from simulation.network import Link
 
-from stompcodec.broker.config import Config
 from stompcodec.broker.core import Broker
 from stompcodec.broker.sessions.session import Session
 from stompcodec.broker.storage.folder import APPLICATION, DATABASE, MARKER
 from stompcodec.broker.storage.sqlite import SqliteStore
 from stompcodec.errors import StoreError
-
-__all__ = ["Host", "Peer"]
 
 
 class _Helper:
@@ -72,8 +65,7 @@ class Peer:
 
     def __init__(self, host: Host, link: Link, **options: Any) -> None:
         assert host.broker is not None
-        self.host = host
-        self.link = link
+        self.host, self.link = host, link
         self.paused = False
         link.broker = self
         self.session: Session = host.broker.attach(host.clock.now, **options)
@@ -129,45 +121,19 @@ class Peer:
 
 
 class Host:
-    """A broker that can be started, stopped and killed.
+    """A broker that can be started, stopped and killed."""
 
-    Args:
-        clock: of the simulation.
-        rng: for delays.
-        disk: what survives.
-        folder: where that disk is mounted; a real folder, for the lock.
-        config: of the broker.
-        watcher: told of all that goes in and out.
-        log: of the broker.
-    """
-
-    def __init__(
-        self,
-        clock: Clock,
-        rng: random.Random,
-        disk: Disk,
-        folder: str,
-        config: Config,
-        watcher: Any,
-        log: logging.Logger,
-    ) -> None:
-        self.clock = clock
-        self.rng = rng
-        self.disk = disk
-        self.folder = folder
-        self.config = config
-        self.watcher = watcher
+    def __init__(self, clock, rng, disk, folder, config, watcher, log):
+        self.clock, self.rng, self.disk, self.folder = clock, rng, disk, folder  # a real folder, for the lock
+        self.config, self.watcher, self.log = config, watcher, log
         watcher.is_dying = lambda: self.dying or self.broker is None
-        self.log = log
         self.broker: Broker | None = None
         self.store: SqliteStore | None = None
         self.peers: dict[Session, Peer] = {}
-        self.life = 0
-        self.boots = 0
+        self.life = self.boots = 0
         self.turn_delay = 0.001
         self.helper_delay = 0.005
         self.dying = False
-        self.up_since = 0.0
         self.turns = 0
         self._marked = False
         self._timer_at: float | None = None
@@ -187,22 +153,13 @@ class Host:
         self._show_database()
         try:
             store = SqliteStore(
-                self.folder,
-                self.log,
-                helper=self.helper,
-                page_helper=_Helper(self),
-                space=lambda _writer, _idle: None,
-                clock=lambda: self.clock.now + disk.spent,
-            )
+                self.folder, self.log, helper=self.helper, page_helper=_Helper(self),
+                space=lambda _writer, _idle: None, clock=lambda: self.clock.now + disk.spent,
+            )  # fmt: skip
             broker = Broker(
-                self.config,
-                store,
-                wall=self.clock.wall,
-                epoch=f"b{self.boots}",
-                entropy=self.rng.randbytes,
-                log=self.log,
-                call_soon=partial(self._call_soon, self.life),
-            )
+                self.config, store, wall=self.clock.wall, epoch=f"b{self.boots}", entropy=self.rng.randbytes,
+                log=self.log, call_soon=partial(self._call_soon, self.life),
+            )  # fmt: skip
             broker.wake = self.schedule_turn
             broker.open(self.clock.now)
         except StoreError:
@@ -213,7 +170,6 @@ class Host:
             self.watcher.rules.boot_failed()
             return False
         self.broker, self.store = broker, store
-        self.up_since = self.clock.now
         self.watcher.booted(broker)
         self._pass_time()
         self.schedule_turn()
@@ -247,12 +203,7 @@ class Host:
         self.disk.on_sync = on_sync
 
     def stop(self, turns: int = 100, full: int = 0) -> None:
-        """A tidy end, as `Server.stop` makes it.
-
-        Args:
-            turns: within which commits have to end.
-            full: of the writes until the end, the first ones fail as on a full disk.
-        """
+        """A tidy end, as `Server.stop` makes it."""
         disk, was_full = self.disk, self.disk.full
         if full:
             disk.full, disk.full_for = True, full

@@ -4,18 +4,14 @@ They have destinations of their own. What the broker owes there is short: each k
 receipt is there.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from simulation.clients import Net, RawClient
+from simulation.clients import RawClient
 from simulation.records import Seen, Violation
 
 from stompcodec import Frame
-
-__all__ = ["KEPT", "KEYED", "READ", "Keyed", "Resender"]
 
 #: One has a consumer all the time, in auto mode. From the other one nobody takes anything before the end.
 READ, KEPT = "/queue/once", "/queue/kept"
@@ -23,12 +19,9 @@ KEYED = (READ, KEPT)
 
 
 class Resender(RawClient):
-    """A client that sends groups of messages, each again until it has a receipt for it.
+    """A client that sends groups of messages, each again until it has a receipt for it."""
 
-    Args: as of RawClient.
-    """
-
-    def __init__(self, net: Net, name: str, spec: dict[str, Any]) -> None:
+    def __init__(self, net: Any, name: str, spec: dict[str, Any]) -> None:
         super().__init__(net, name, spec)
         #: What has no receipt: by number, the keys, where to, more headers, and how it ends if it is a transaction.
         self.pending: dict[int, tuple[list[str], str, dict[str, str], str]] = {}

@@ -3,22 +3,15 @@
 Each second a client comes, uses what leaves most behind, and goes without a word. Names come again after 100 visits.
 """
 
-from __future__ import annotations
-
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 from broker.harness import AtOnce, Bench
 
 from stompcodec.broker.storage.sqlite import SqliteStore
 
-__all__ = ["LEAST", "MOST", "grown", "unavailable"]
-
-#: Seconds after which the broker has all that it keeps, and those of the whole run.
-LEAST, MOST = 300, 3600
-#: What memory and descriptors may grow by.
-_SHARE = 1.05
+LEAST, MOST = 300, 3600  # Seconds after which the broker has all that it keeps, and those of the whole run.
+_SHARE = 1.05  # What memory and descriptors may grow by.
 _NAMES = 100
 
 
@@ -53,17 +46,8 @@ def visit(bench: Bench, number: int) -> None:
     del bench.peers[peer.session]
 
 
-def grown(
-    folder: str, *, least: int = LEAST, most: int = MOST, also: Callable[[Bench], object] | None = None
-) -> list[str]:
-    """Run a broker with a store for that long, and return a line for all that has grown by more than a twentieth.
-
-    Args:
-        folder: where the store is.
-        least: seconds to the first count.
-        most: seconds to the second one.
-        also: called each second, to plant a leak.
-    """
+def grown(folder, *, least=LEAST, most=MOST, also=None):
+    """Run a broker with a store for that long, and return a line for all that has grown by more than a twentieth."""
     store = SqliteStore(folder, helper=AtOnce())
     bench = Bench(store, helper=AtOnce())
     first = held()

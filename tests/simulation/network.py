@@ -3,26 +3,12 @@
 from __future__ import annotations
 
 import random
-from typing import Protocol
+from typing import Any
 
 from simulation.clock import Clock
 
-__all__ = ["End", "Link"]
-
-#: Bytes in a pipe above which its writer should stop, and below which it may go on.
-_HIGH, _LOW = 64 * 1024, 16 * 1024
-#: Seconds after which the system notices that the other side of a half-open link is gone.
-_KEEPALIVE = 45.0
-
-
-class End(Protocol):
-    """Who is at one end of a link."""
-
-    def received(self, data: bytes) -> None: ...
-
-    def writable(self, yes: bool) -> None: ...
-
-    def lost(self) -> None: ...
+_HIGH, _LOW = 64 * 1024, 16 * 1024  # Bytes in a pipe above which its writer should stop, and below which it may go on.
+_KEEPALIVE = 45.0  # Seconds after which the system notices that the other side of a half-open link is gone.
 
 
 class _Pipe:
@@ -34,10 +20,8 @@ class _Pipe:
         self.closed = False
         self.reading = True
         self.stalled_until = 0.0
-        self.scheduled = False
-        self.full = False
-        #: Most bytes at a time; 0 for any number.
-        self.slow = 0
+        self.scheduled = self.full = False
+        self.slow = 0  # Most bytes at a time; 0 for any number.
 
     def write(self, data: bytes) -> None:
         if self.closed or self.link.cut_off:
@@ -49,11 +33,11 @@ class _Pipe:
         self.schedule()
 
     @property
-    def writer(self) -> End:
+    def writer(self) -> Any:
         return self.link.broker if self is self.link.down else self.link.client
 
     @property
-    def reader(self) -> End:
+    def reader(self) -> Any:
         return self.link.client if self is self.link.down else self.link.broker
 
     def schedule(self) -> None:
@@ -93,23 +77,13 @@ class _Pipe:
 
 
 class Link:
-    """A connection between a client and the broker.
+    """A connection between a client and the broker."""
 
-    Args:
-        clock: of the simulation.
-        rng: its own source of chance.
-        latency: the longest delay of a piece, in seconds.
-        splitting: the part of deliveries that are cut at any byte.
-    """
-
-    client: End
-    broker: End
+    client: Any
+    broker: Any
 
     def __init__(self, clock: Clock, rng: random.Random, latency: float, splitting: float) -> None:
-        self.clock = clock
-        self.rng = rng
-        self.latency = latency
-        self.splitting = splitting
+        self.clock, self.rng, self.latency, self.splitting = clock, rng, latency, splitting
         self.up = _Pipe(self)
         self.down = _Pipe(self)
         self.cut_off = False
@@ -131,7 +105,7 @@ class Link:
         for pipe in pipes:
             pipe.stalled_until = max(pipe.stalled_until, self.clock.now + seconds)
 
-    def gone(self, end: End) -> None:
+    def gone(self, end: Any) -> None:
         """One end learns that the connection is over."""
         if id(end) in self._told:
             return
@@ -139,11 +113,7 @@ class Link:
         end.lost()
 
     def cut(self, *, half: str = "") -> None:
-        """Break it: part of what is on its way still arrives, then both ends notice in their own time.
-
-        Args:
-            half: "client" or "broker" for the end that does not notice for long; "" for none.
-        """
+        """Break it: part of what is on its way still arrives, then both ends notice in their own time."""
         if self.cut_off:
             return
         for pipe in (self.up, self.down):

@@ -1,24 +1,45 @@
 """Plans: from a seed to a configuration, clients, and what happens when. A plan is data, so it can be made smaller."""
 
-from __future__ import annotations
-
 import random
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
-from simulation.records import SELECTORS
-from simulation.rogues import WRONGS
+from simulation.records import SELECTORS, WRONGS
 
 from stompcodec.broker.settings import Pauses
-
-__all__ = ["Plan", "Step", "plan_of"]
 
 _QUEUES = ("/queue/a", "/queue/b", "/queue/c")
 _TOPICS = ("/topic/t", "/topic/u")
 _COLORS = ("red", "blue", "black", "green")
 _GROUPS = ("g", "h", "i")
-#: What no version has to escape, and what 1.2 has to.
-_MARKS = ("plain", "", "ünï", "a b", "%d")
+_MARKS = ("plain", "", "ünï", "a b", "%d")  # What no version has to escape, and what 1.2 has to.
+#: Of the broker, its surroundings, SUBSCRIBE and SEND: in which part of the plans, what, and one of these.
+_CONFIG = (
+    (0.2, "priority", (False,)),
+    (0.3, "write_high", (1, 500, 5000)),
+    (0.3, "max_queue_messages", (3, 20)),
+    (0.2, "dead_letter_expired", (True,)),
+    (0.5, "window_messages", (1, 1, 3, 100)),
+)
+_SETTINGS = (
+    ("latency", (0.0, 0.002, 0.05)),
+    ("splitting", (0.0, 0.3, 0.9)),
+    ("sync_cost", (0.0, 0.0001, 0.002, 0.02)),
+    ("turn_delay", (0.0, 0.001, 0.01)),
+    ("helper_delay", (0.0, 0.005, 0.1)),
+)
+_LIMITS = ((0.3, "prefetch-count", (1, 3, 50)), (0.25, "selector", tuple(sorted(SELECTORS))))
+_HEADERS = (
+    (0.6, "persistent", ("true",)),
+    (0.2, "priority", tuple(range(10))),
+    (0.15, "expiration", (1, 300, 2000, 100_000)),
+    (0.1, "delay", (1, 500, 3000)),
+)
+
+
+def _some(rng: random.Random, rows: tuple[tuple[float, str, tuple[Any, ...]], ...]) -> dict[str, Any]:
+    drawn = ((name, values) for part, name, values in rows if rng.random() < part)
+    return {name: rng.choice(values) if len(values) > 1 else values[0] for name, values in drawn}
 
 
 @dataclass(frozen=True)
@@ -45,10 +66,6 @@ class Plan:
     steps: tuple[Step, ...]
     length: float
     pair: bool = True
-
-    def without(self, **changes: Any) -> Plan:
-        """A smaller one."""
-        return replace(self, **changes)
 
     def __str__(self) -> str:
         lines = [f"seed {self.seed}, {self.length:g} s, {self.config}", f"{self.settings}"]
@@ -92,16 +109,7 @@ class _Maker:
         rng = self.rng
         config: dict[str, Any] = {"prefetch": rng.choice((1, 2, 10, 100)), "max_attempts": rng.choice((1, 2, 3, 6))}
         config["durable"] = "all" if rng.random() < 0.2 else "persistent"
-        if rng.random() < 0.2:
-            config["priority"] = False
-        if rng.random() < 0.3:
-            config["write_high"] = rng.choice((1, 500, 5000))
-        if rng.random() < 0.3:
-            config["max_queue_messages"] = rng.choice((3, 20))
-        if rng.random() < 0.2:
-            config["dead_letter_expired"] = True
-        if rng.random() < 0.5:
-            config["window_messages"] = rng.choice((1, 1, 3, 100))
+        config |= _some(rng, _CONFIG)
         moves = any(spec.get("move") for spec in self.clients.values())  # our client undoes ACKs by ABORT
         if rng.random() < 0.2 and not moves:
             config["transactional_acks"] = False
@@ -110,15 +118,7 @@ class _Maker:
         return config
 
     def _settings(self, faults: str) -> dict[str, Any]:
-        rng = self.rng
-        return {
-            "latency": rng.choice((0.0, 0.002, 0.05)),
-            "splitting": rng.choice((0.0, 0.3, 0.9)),
-            "sync_cost": rng.choice((0.0, 0.0001, 0.002, 0.02)),
-            "turn_delay": rng.choice((0.0, 0.001, 0.01)),
-            "helper_delay": rng.choice((0.0, 0.005, 0.1)),
-            "faults": faults,
-        }
+        return {**{name: self.rng.choice(values) for name, values in _SETTINGS}, "faults": faults}
 
     def _crashes(self) -> None:
         rng = self.rng
@@ -132,9 +132,9 @@ class _Maker:
     def _disk_faults(self) -> None:
         rng = self.rng
         for _ in range(rng.randint(1, 3)):
-            what = rng.choice(("full", "failing", "slow"))
-            amount = {"full": 1, "failing": rng.choice((0.02, 0.2, 1.0)), "slow": rng.choice((0.05, 0.3))}[what]
-            self._step("world", what, {"amount": amount, "for": rng.choice((0.2, 1.0, 3.0))})
+            what = rng.choice(("full", "failing", "sync_cost"))
+            amount = {"full": 1, "failing": rng.choice((0.02, 0.2, 1.0)), "sync_cost": rng.choice((0.05, 0.3))}[what]
+            self._step("world", "disk", {"what": what, "amount": amount, "for": rng.choice((0.2, 1.0, 3.0))})
 
     def _network_faults(self) -> None:
         rng = self.rng
@@ -221,10 +221,7 @@ class _Maker:
             "to": rng.choice(_QUEUES + _QUEUES + _TOPICS),
             "ack": rng.choice(("auto", "client", "client-individual", "client-individual")),
         }
-        if rng.random() < 0.3:
-            args["prefetch-count"] = rng.choice((1, 3, 50))
-        if rng.random() < 0.25:
-            args["selector"] = rng.choice(sorted(SELECTORS))
+        args |= _some(rng, _LIMITS)
         if args["to"].startswith("/topic/") and rng.random() < 0.6:
             args["durable-subscription-name"] = f"d{number}"
         if args["to"].startswith("/queue/") and rng.random() < 0.1:
@@ -237,12 +234,9 @@ class _Maker:
         if draw < 0.7:
             self._send(name)
         elif draw < 0.82:
-            count = rng.randint(1, 4)
-            args = {
-                **self._message(),
-                "to": [rng.choice(_QUEUES + _TOPICS) for _ in range(count)],
-                "key": self._keys(count),
-            }
+            count, message = rng.randint(1, 4), self._message()
+            to = [rng.choice(_QUEUES + _TOPICS) for _ in range(count)]
+            args = {**message, "to": to, "key": self._keys(count)}
             args["headers"].pop("delay", None)
             args["end"] = rng.choice(("COMMIT", "COMMIT", "COMMIT", "ABORT", "later", "never"))
             self._step(name, "transact", args)
@@ -269,14 +263,7 @@ class _Maker:
     def _message(self) -> dict[str, Any]:
         rng = self.rng
         headers: dict[str, Any] = {"color": rng.choice(_COLORS), "n": rng.randint(0, 9), "mark": rng.choice(_MARKS)}
-        if rng.random() < 0.6:
-            headers["persistent"] = "true"
-        if rng.random() < 0.2:
-            headers["priority"] = rng.randint(0, 9)
-        if rng.random() < 0.15:
-            headers["expiration"] = rng.choice((1, 300, 2000, 100_000))
-        if rng.random() < 0.1:
-            headers["delay"] = rng.choice((1, 500, 3000))
+        headers |= _some(rng, _HEADERS)
         return {"headers": headers, "size": rng.choice((0, 1, 100, 100, 3000))}
 
     def _keys(self, count: int) -> int:
@@ -286,5 +273,4 @@ class _Maker:
 
 
 def plan_of(seed: int) -> Plan:
-    """The plan of a seed."""
     return _Maker(seed).make()

@@ -3,60 +3,44 @@
 It does not predict what the broker does. It knows what the broker may do, and what it must not.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 from simulation.clock import Clock
 from simulation.disk import Disk
-from simulation.records import SELECTORS, Copy, Home, Message, Seen, Sub, Transaction, Violation
-from simulation.rogues import LITTER
+from simulation.records import LITTER, SELECTORS, Copy, Home, Message, Seen, Sub, Transaction, Violation
 
 from stompcodec import Frame
 from stompcodec.broker.config import Config
-
-__all__ = ["Rules"]
 
 _DEAD = "/queue/DLQ."
 
 
 class Rules:
-    """The ledger.
-
-    Args:
-        clock: of the simulation.
-        config: of the broker.
-        disk: of the broker, whose faults excuse some things.
-    """
+    """The ledger."""
 
     def __init__(self, clock: Clock, config: Config, disk: Disk) -> None:
-        self.clock = clock
-        self.config = config
-        self.disk = disk
+        self.clock, self.config, self.disk = clock, config, disk
         self.life = 0
         self.messages: dict[int, Message] = {}
         self.homes: dict[str, Home] = {}
         self.durables: dict[str, Home] = {}
         #: Those whose end may not have been stored: they may come back with a restart.
         self.ghosts: dict[str, Home] = {}
-        #: The queues of topics' subscriptions that are there.
-        self.live: list[Home] = []
+        self.live: list[Home] = []  # The queues of topics' subscriptions that are there.
         self.transactions: list[Transaction] = []
         self.broker: Any = None
         self.turn = 0
         self.turned_at = 0.0
         #: The highest seq that was seen in lives before this one, and in this one.
         self.highest_before = self.highest = 0
-        self._failures_before = 0
-        self._order = 0
+        self._failures_before = self._order = 0
         #: The rest of the numbers of messages that cannot be written to old versions now; and which could not, so that
         #: others came before them.
         self.unwritable: int | None = None
         self.failed: set[int] = set()
-        #: Deliveries of this turn.
-        self._given: list[tuple[Sub, Copy]] = []
+        self._given: list[tuple[Sub, Copy]] = []  # Deliveries of this turn.
 
     # ---- the broker ----
 
@@ -151,9 +135,7 @@ class Rules:
 
     # ---- subscriptions ----
 
-    def subscribed(
-        self, seen: Seen, name: str, destination: str, mode: str, window: int, selector: str | None, durable: str | None
-    ) -> Sub:
+    def subscribed(self, seen, name, destination, mode, window, selector, durable):
         if durable is not None:
             key = f"{seen.client_id}.{durable}"
             ghost = self.ghosts.pop(key, None)

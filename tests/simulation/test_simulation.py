@@ -52,14 +52,7 @@ def test_messages_of_a_group_that_become_due_are_delivered(delay, group):
     headers = {"color": "blue", "n": 8, "persistent": "true", **delay, **group}
     client = {"kind": "core", "versions": ("1.2",), "move": 0.0, "move_to": "/queue/a", "client_id": "id-c1"}
     client |= {"nack": 0.0, "hold": 0.0, "delay": 0.0, "subscriptions": []}
-    quiet = {
-        "latency": 0.0,
-        "splitting": 0.0,
-        "sync_cost": 0.0,
-        "turn_delay": 0.0,
-        "helper_delay": 0.0,
-        "faults": "none",
-    }
+    quiet = dict.fromkeys(("latency", "splitting", "sync_cost", "turn_delay", "helper_delay"), 0.0) | {"faults": "none"}
     sent = {"headers": headers, "size": 100, "to": "/queue/b", "count": 3, "key": 36, "receipt": True}
     steps = (Step(1.5, "c1", "disconnect", {"again": 0.1}), Step(5.894, "c1", "send", sent))
     assert run(Plan(1240, {"window_messages": 1}, quiet, {"c1": client}, steps, 6.0, False)).fault is None

@@ -4,100 +4,92 @@ While `installed()` lasts it is SQLite's default: every database that this proce
 mounted at its folder. Other folders cannot be opened.
 """
 
-from __future__ import annotations
-
 import ctypes as c
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 from simulation.disk import Disk, DiskError, File
 
-__all__ = ["installed", "mount", "unavailable", "unmount"]
-
 _OK, _IOERR, _BUSY, _CANTOPEN, _NOTFOUND, _FULL = 0, 10, 5, 14, 12, 13
 _IOERR_SHORT_READ = _IOERR | 2 << 8
-_POWERSAFE_OVERWRITE = 0x1000
-_UNLOCK, _SHARED, _EXCLUSIVE = 1, 4, 8  # flags of xShmLock; 2 is "lock"
-_I64 = c.c_int64
-_P = c.c_void_p
-_INT = c.c_int
+_POWERSAFE = 0x1000  # SQLITE_IOCAP_POWERSAFE_OVERWRITE
+_UNLOCK, _SHARED = 1, 4  # flags of xShmLock; 2 is "lock", 8 "exclusive"
+_I64, _P, _INT, _TEXT = c.c_int64, c.c_void_p, c.c_int, c.c_char_p
 
 
 class _File(c.Structure):
     _fields_ = (("methods", _P), ("number", _I64))
 
 
-_ARGUMENTS: tuple[tuple[str, tuple[Any, ...]], ...] = (
-    ("Close", ()),
-    ("Read", (_P, _INT, _I64)),
-    ("Write", (_P, _INT, _I64)),
-    ("Truncate", (_I64,)),
-    ("Sync", (_INT,)),
-    ("FileSize", (c.POINTER(_I64),)),
-    ("Lock", (_INT,)),
-    ("Unlock", (_INT,)),
-    ("CheckReservedLock", (c.POINTER(_INT),)),
-    ("FileControl", (_INT, _P)),
-    ("SectorSize", ()),
-    ("DeviceCharacteristics", ()),
-    ("ShmMap", (_INT, _INT, _INT, c.POINTER(_P))),
-    ("ShmLock", (_INT, _INT, _INT)),
-    ("ShmBarrier", ()),
-    ("ShmUnmap", (_INT,)),
+def _functions(first: Any, **arguments: tuple[Any, ...]) -> dict[str, Any]:
+    """The types of functions that return a status, and have this first argument and others."""
+    return {name: c.CFUNCTYPE(_INT, first, *others) for name, others in arguments.items()}
+
+
+#: The calls of a file, and of the file system, in SQLite's order.
+_METHODS = _functions(
+    c.POINTER(_File),
+    Close=(),
+    Read=(_P, _INT, _I64),
+    Write=(_P, _INT, _I64),
+    Truncate=(_I64,),
+    Sync=(_INT,),
+    FileSize=(c.POINTER(_I64),),
+    Lock=(_INT,),
+    Unlock=(_INT,),
+    CheckReservedLock=(c.POINTER(_INT),),
+    FileControl=(_INT, _P),
+    SectorSize=(),
+    DeviceCharacteristics=(),
+    ShmMap=(_INT, _INT, _INT, c.POINTER(_P)),
+    ShmLock=(_INT, _INT, _INT),
+    ShmBarrier=(),
+    ShmUnmap=(_INT,),
 )
-_METHODS = {name: c.CFUNCTYPE(_INT, c.POINTER(_File), *types) for name, types in _ARGUMENTS}
+_NAMED = _functions(
+    _P,
+    Open=(_TEXT, c.POINTER(_File), _INT, c.POINTER(_INT)),
+    Delete=(_TEXT, _INT),
+    Access=(_TEXT, _INT, c.POINTER(_INT)),
+    FullPathname=(_TEXT, _INT, _P),
+)
+_OTHERS = _functions(
+    _P,
+    Randomness=(_INT, _P),
+    Sleep=(_INT,),
+    CurrentTime=(c.POINTER(c.c_double),),
+    GetLastError=(_INT, _P),
+    CurrentTimeInt64=(c.POINTER(_I64),),
+)
+#: What is always answered.
+_ANSWERS = {"FileControl": _NOTFOUND, "SectorSize": 512, "DeviceCharacteristics": _POWERSAFE, "ShmBarrier": _OK}
+#: Those that fail once the disk of the file has crashed.
+_FAIL_WHEN_DEAD = ("Read", "Write", "Truncate", "Sync", "ShmMap")
 
 
 class _IoMethods(c.Structure):
-    _fields_ = (("version", _INT), *((f"x{name}", kind) for name, kind in _METHODS.items()))
-
-
-_OPEN = c.CFUNCTYPE(_INT, _P, c.c_char_p, c.POINTER(_File), _INT, c.POINTER(_INT))
-_DELETE = c.CFUNCTYPE(_INT, _P, c.c_char_p, _INT)
-_ACCESS = c.CFUNCTYPE(_INT, _P, c.c_char_p, _INT, c.POINTER(_INT))
-_FULLPATH = c.CFUNCTYPE(_INT, _P, c.c_char_p, _INT, _P)
-_RANDOM = c.CFUNCTYPE(_INT, _P, _INT, _P)
-_SLEEP = c.CFUNCTYPE(_INT, _P, _INT)
-_TIME = c.CFUNCTYPE(_INT, _P, c.POINTER(c.c_double))
-_LAST = c.CFUNCTYPE(_INT, _P, _INT, _P)
-_TIME64 = c.CFUNCTYPE(_INT, _P, c.POINTER(_I64))
+    _fields_ = (("version", _INT), *_METHODS.items())
 
 
 class _Vfs(c.Structure):
     _fields_ = (
-        ("version", _INT),
-        ("file_size", _INT),
-        ("longest_path", _INT),
-        ("next", _P),
-        ("name", c.c_char_p),
-        ("data", _P),
-        ("xOpen", _OPEN),
-        ("xDelete", _DELETE),
-        ("xAccess", _ACCESS),
-        ("xFullPathname", _FULLPATH),
-        *((f"xDl{name}", _P) for name in ("Open", "Error", "Sym", "Close")),
-        ("xRandomness", _RANDOM),
-        ("xSleep", _SLEEP),
-        ("xCurrentTime", _TIME),
-        ("xGetLastError", _LAST),
-        ("xCurrentTimeInt64", _TIME64),
+        *(("version", _INT), ("file_size", _INT), ("longest_path", _INT), ("next", _P), ("name", _TEXT), ("data", _P)),
+        *_NAMED.items(),
+        *((f"Dl{name}", _P) for name in ("Open", "Error", "Sym", "Close")),
+        *_OTHERS.items(),
     )
 
 
 class _Handle:
     """An open file: of which disk, in which of its lives, and what it has locked."""
 
-    __slots__ = ("disk", "file", "generation", "level", "name")
-
     def __init__(self, disk: Disk, name: str, file: File) -> None:
-        self.disk = disk
-        self.name = name
-        self.file = file
-        self.generation = disk.generation
-        self.level = 0
+        self.disk, self.name, self.file = disk, name, file
+        self.generation, self.level = disk.generation, 0
+        self.key = id(disk), disk.generation, name  # of its shared memory
 
     @property
     def dead(self) -> bool:
@@ -109,10 +101,10 @@ class _Shm:
 
     def __init__(self) -> None:
         self.regions: list[Any] = []
-        self.users: set[int] = set()
+        self.users: set[_Handle] = set()
         #: By slot: the handles that share it, or the one that has it alone.
-        self.shared: list[set[int]] = [set() for _ in range(8)]
-        self.alone: list[int | None] = [None] * 8
+        self.shared: list[set[_Handle]] = [set() for _ in range(8)]
+        self.alone: list[_Handle | None] = [None] * 8
 
 
 class _Glue:
@@ -124,25 +116,31 @@ class _Glue:
         self.handles: dict[int, _Handle] = {}
         self.shms: dict[tuple[int, int, str], _Shm] = {}
         self.numbers = 0
-        made = {f"x{name}": kind(getattr(self, f"_{name.lower()}")) for name, kind in _METHODS.items()}
-        self.methods = _IoMethods(2, **made)
-        self.vfs = _Vfs(
-            2,
-            c.sizeof(_File),
-            1024,
-            None,
-            b"stompcodec-simulation",
-            None,
-            xOpen=_OPEN(self._open),
-            xDelete=_DELETE(self._delete),
-            xAccess=_ACCESS(self._access),
-            xFullPathname=_FULLPATH(_full_path),
-            xRandomness=_RANDOM(_randomness),
-            xSleep=_SLEEP(lambda _vfs, micro: micro),
-            xCurrentTime=_TIME(_current_time),
-            xGetLastError=_LAST(lambda *_rest: 0),
-            xCurrentTimeInt64=_TIME64(_current_time_64),
-        )
+        self.methods = _IoMethods(2, **{name: kind(partial(self._call, name)) for name, kind in _METHODS.items()})
+        named = {name: kind(getattr(self, f"_{name.lower()}")) for name, kind in _NAMED.items()}
+        others = {
+            "Randomness": lambda _vfs, amount, out: c.memset(out, 7, amount) and amount,
+            "Sleep": lambda _vfs, micro: micro,
+            "CurrentTime": lambda _vfs, out: _put(out, 2460000.5),
+            "GetLastError": lambda *_rest: 0,
+            "CurrentTimeInt64": lambda _vfs, out: _put(out, 212544043200000),
+        }
+        others = {name: _OTHERS[name](function) for name, function in others.items()}
+        self.vfs = _Vfs(2, c.sizeof(_File), 1024, None, b"stompcodec-simulation", None, **named, **others)
+
+    def _call(self, name: str, file: Any, *arguments: Any) -> int:
+        if name in _ANSWERS:
+            return _ANSWERS[name]
+        handle = self.handles[file.contents.number]
+        if handle.dead and name in _FAIL_WHEN_DEAD:
+            return _IOERR
+        try:
+            status: int = getattr(self, f"_{name.lower()}")(handle, *arguments)
+        except DiskError as error:
+            return _FULL if error.kind == "full" else _IOERR
+        if name == "Close":
+            del self.handles[file.contents.number]
+        return status
 
     def _disk(self, name: str) -> Disk | None:
         return self.mounts.get(name.rpartition("/")[0])
@@ -167,9 +165,7 @@ class _Glue:
         self.handles[self.numbers] = _Handle(disk, path, found)
         file.contents.number = self.numbers
         file.contents.methods = c.addressof(self.methods)
-        if out:
-            out[0] = flags
-        return _OK
+        return _put(out, flags) if out else _OK
 
     def _delete(self, _vfs: Any, name: bytes, _sync: int) -> int:
         disk = self._disk(name.decode())
@@ -179,22 +175,18 @@ class _Glue:
 
     def _access(self, _vfs: Any, name: bytes, _flags: int, out: Any) -> int:
         disk = self._disk(name.decode())
-        file = None if disk is None else disk.files.get(name.decode())
-        out[0] = int(file is not None)
+        return _put(out, int(disk is not None and name.decode() in disk.files))
+
+    def _fullpathname(self, _vfs: Any, name: bytes, _size: int, out: int) -> int:
+        c.memmove(out, name + b"\0", len(name) + 1)
         return _OK
 
     # ---- a file ----
 
-    def _close(self, file: Any) -> int:
-        number = file.contents.number
-        self._shmunmap(file, 0)
-        self.handles.pop(number, None)
-        return _OK
+    def _close(self, handle: _Handle) -> int:
+        return self._shmunmap(handle, 0)
 
-    def _read(self, file: Any, buffer: int, amount: int, offset: int) -> int:
-        handle = self.handles[file.contents.number]
-        if handle.generation != handle.disk.generation:
-            return _IOERR
+    def _read(self, handle: _Handle, buffer: int, amount: int, offset: int) -> int:
         octets = bytes(handle.file.data[offset : offset + amount])
         c.memmove(buffer, octets, len(octets))
         if len(octets) < amount:
@@ -202,159 +194,94 @@ class _Glue:
             return _IOERR_SHORT_READ
         return _OK
 
-    def _write(self, file: Any, buffer: int, amount: int, offset: int) -> int:
-        handle = self.handles[file.contents.number]
-        if handle.generation != handle.disk.generation:
-            return _IOERR
-        try:
-            handle.disk.write(handle.file, offset, c.string_at(buffer, amount))
-        except DiskError as error:
-            return _FULL if error.kind == "full" else _IOERR
+    def _write(self, handle: _Handle, buffer: int, amount: int, offset: int) -> int:
+        handle.disk.write(handle.file, offset, c.string_at(buffer, amount))
         return _OK
 
-    def _truncate(self, file: Any, size: int) -> int:
-        handle = self.handles[file.contents.number]
-        if handle.dead:
-            return _IOERR
+    def _truncate(self, handle: _Handle, size: int) -> int:
         handle.file.truncate(size)
         return _OK
 
-    def _sync(self, file: Any, _flags: int) -> int:
-        handle = self.handles[file.contents.number]
-        if handle.dead:
-            return _IOERR
-        try:
-            handle.disk.sync(handle.file)
-        except DiskError:
-            return _IOERR
+    def _sync(self, handle: _Handle, _flags: int) -> int:
+        handle.disk.sync(handle.file)
         return _IOERR if handle.dead else _OK
 
-    def _filesize(self, file: Any, out: Any) -> int:
-        out[0] = len(self.handles[file.contents.number].file.data)
-        return _OK
-
-    def _filecontrol(self, _file: Any, _operation: int, _argument: Any) -> int:
-        return _NOTFOUND
-
-    def _sectorsize(self, _file: Any) -> int:
-        return 512
-
-    def _devicecharacteristics(self, _file: Any) -> int:
-        return _POWERSAFE_OVERWRITE
+    def _filesize(self, handle: _Handle, out: Any) -> int:
+        return _put(out, len(handle.file.data))
 
     # ---- locks between the connections of this process ----
 
     def _others(self, handle: _Handle) -> int:
         """The highest lock that another connection has on the file."""
-        return max(
-            (other.level for other in self.handles.values() if other is not handle and other.file is handle.file),
-            default=0,
-        )
+        others = (other for other in self.handles.values() if other is not handle and other.file is handle.file)
+        return max((other.level for other in others), default=0)
 
-    def _lock(self, file: Any, level: int) -> int:
-        handle = self.handles[file.contents.number]
-        others = self._others(handle)
-        if (level == 1 and others >= 3) or (level == 2 and others >= 2) or (level == 4 and others >= 1):
+    def _lock(self, handle: _Handle, level: int) -> int:
+        if self._others(handle) >= {1: 3, 2: 2, 4: 1}.get(level, 9):
             return _BUSY
         handle.level = max(handle.level, level)
         return _OK
 
-    def _unlock(self, file: Any, level: int) -> int:
-        self.handles[file.contents.number].level = level
+    def _unlock(self, handle: _Handle, level: int) -> int:
+        handle.level = level
         return _OK
 
-    def _checkreservedlock(self, file: Any, out: Any) -> int:
-        out[0] = int(self._others(self.handles[file.contents.number]) >= 2)
-        return _OK
+    def _checkreservedlock(self, handle: _Handle, out: Any) -> int:
+        return _put(out, int(self._others(handle) >= 2))
 
     # ---- shared memory ----
 
     def _shm(self, handle: _Handle) -> _Shm:
-        key = id(handle.disk), handle.generation, handle.name
-        return self.shms.setdefault(key, _Shm())
+        return self.shms.setdefault(handle.key, _Shm())
 
-    def _shmmap(self, file: Any, region: int, size: int, extend: int, out: Any) -> int:
-        number = file.contents.number
-        handle = self.handles[number]
-        if handle.dead:
-            return _IOERR
+    def _shmmap(self, handle: _Handle, region: int, size: int, extend: int, out: Any) -> int:
         shm = self._shm(handle)
-        shm.users.add(number)
+        shm.users.add(handle)
         if region >= len(shm.regions) and not extend:
-            out[0] = None
-            return _OK
+            return _put(out, None)
         while len(shm.regions) <= region:
             shm.regions.append(c.create_string_buffer(size))
-        out[0] = c.addressof(shm.regions[region])
-        return _OK
+        return _put(out, c.addressof(shm.regions[region]))
 
-    def _shmlock(self, file: Any, offset: int, count: int, flags: int) -> int:
-        number = file.contents.number
-        shm = self._shm(self.handles[number])
+    def _shmlock(self, handle: _Handle, offset: int, count: int, flags: int) -> int:
+        shm = self._shm(handle)
         slots = range(offset, offset + count)
         if flags & _UNLOCK:
             for slot in slots:
-                shm.shared[slot].discard(number)
-                if shm.alone[slot] == number:
+                shm.shared[slot].discard(handle)
+                if shm.alone[slot] is handle:
                     shm.alone[slot] = None
             return _OK
+        if any(shm.alone[slot] not in (None, handle) for slot in slots):
+            return _BUSY
         if flags & _SHARED:
-            if any(shm.alone[slot] not in (None, number) for slot in slots):
-                return _BUSY
             for slot in slots:
-                shm.shared[slot].add(number)
+                shm.shared[slot].add(handle)
             return _OK
-        if any(shm.alone[slot] not in (None, number) or shm.shared[slot] - {number} for slot in slots):
+        if any(shm.shared[slot] - {handle} for slot in slots):
             return _BUSY
         for slot in slots:
-            shm.alone[slot] = number
+            shm.alone[slot] = handle
         return _OK
 
-    def _shmbarrier(self, _file: Any) -> int:
-        return _OK
-
-    def _shmunmap(self, file: Any, _delete: int) -> int:
-        number = file.contents.number
-        handle = self.handles.get(number)
-        if handle is None:
-            return _OK
-        key = id(handle.disk), handle.generation, handle.name
-        shm = self.shms.get(key)
+    def _shmunmap(self, handle: _Handle, _delete: int) -> int:
+        shm = self.shms.get(handle.key)
         if shm is not None:
-            self._shmlock(file, 0, 8, _UNLOCK)
-            shm.users.discard(number)
+            self._shmlock(handle, 0, 8, _UNLOCK)
+            shm.users.discard(handle)
             if not shm.users:
-                del self.shms[key]
+                del self.shms[handle.key]
         return _OK
 
 
-def _full_path(_vfs: Any, name: bytes, _size: int, out: int) -> int:
-    c.memmove(out, name + b"\0", len(name) + 1)
-    return _OK
-
-
-def _randomness(_vfs: Any, amount: int, out: int) -> int:
-    c.memset(out, 7, amount)
-    return amount
-
-
-def _current_time(_vfs: Any, out: Any) -> int:
-    out[0] = 2460000.5
-    return _OK
-
-
-def _current_time_64(_vfs: Any, out: Any) -> int:
-    out[0] = 212544043200000
+def _put(out: Any, value: Any) -> int:
+    out[0] = value
     return _OK
 
 
 @cache
 def _glue() -> _Glue:
-    """Registered, but not SQLite's default.
-
-    Raises:
-        OSError, AttributeError: the library that Python's sqlite3 uses cannot be reached.
-    """
+    """Registered, but not SQLite's default."""
     import _sqlite3
 
     library = c.CDLL(getattr(_sqlite3, "__file__", None))  # finds what it is linked to, too

@@ -1,56 +1,60 @@
 """One run: a plan is carried out, then everything is healed, drained and counted."""
 
-from __future__ import annotations
-
 import logging
 import os
 import random
 import shutil
 import tempfile
 import zlib
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from functools import cache, partial
-from typing import Any
+from typing import Any, NamedTuple
+from unittest.mock import patch
 
 from broker.audit import audit
 from simulation import vfs
-from simulation.accounts import Accounts
-from simulation.clients import CoreClient, RawClient, make_client, side_of
+from simulation.clients import CoreClient, RawClient, Side, make_client
 from simulation.clock import Clock
 from simulation.disk import Disk
 from simulation.host import Host, Peer
 from simulation.keyed import KEPT, KEYED, READ, Resender
 from simulation.network import Link
 from simulation.plan import Plan, Step
-from simulation.records import Violation
-from simulation.rogues import LITTER
+from simulation.records import LITTER, Violation
 from simulation.rules import Rules
-from simulation.unwritable import Unwritable, unwritable
-from simulation.watcher import Watcher
+from simulation.watcher import Watcher, key_of
 
 from stompcodec.broker.config import Config
-
-__all__ = ["Outcome", "run"]
+from stompcodec.broker.message import Message
+from stompcodec.broker.queues.consumer import Consumer
 
 #: Seconds within which a well-behaved pair gets its answers, once nothing is wrong with disk and broker.
 _PATIENCE = 8.0
 _PAIR = "/queue/pair"
 
 
-class Outcome:
-    """What became of a run.
+def _hush(link: Link, args: dict[str, Any]) -> None:
+    link.read(link.down, False)
+    link.clock.after(args["for"], partial(link.read, link.down, True))
 
-    Args:
-        plan: what was run.
-        fault: what broke; None if nothing did.
-        frames: that went through the broker.
-    """
 
-    def __init__(self, plan: Plan, fault: Exception | None, frames: int) -> None:
-        self.plan = plan
-        self.fault = fault
-        self.frames = frames
+#: What befalls links.
+_LINKS: dict[str, Callable[[Link, dict[str, Any]], object]] = {
+    "link_cut": lambda link, args: link.cut(),
+    "link_half": lambda link, args: link.cut(half=args["end"]),
+    "link_stall": lambda link, args: link.stall(args["for"], link.up, link.down),
+    "link_hush": _hush,
+    "link_slow": lambda link, args: setattr(link.down, "slow", 50),
+}
+
+
+class Outcome(NamedTuple):
+    """What became of a run."""
+
+    plan: Plan
+    fault: Exception | None
+    frames: int
 
     @property
     def kind(self) -> str:
@@ -60,13 +64,36 @@ class Outcome:
         return self.fault.kind if isinstance(self.fault, Violation) else type(self.fault).__name__
 
 
+_EACH = 3  # One message in that many cannot be written.
+
+
+class Unwritable(Exception):
+    """The fault. Nothing in the broker expects it."""
+
+
+@contextmanager
+def unwritable(rules: Rules) -> Iterator[None]:
+    """Have deliveries fail while `rules.unwritable` is a number: those of the messages that have that rest."""
+    send = Consumer.send
+
+    def failing(self: Consumer, message: Message) -> Any:
+        if rules.unwritable is not None and self.version != "1.2":
+            key = key_of(message.tail[message.tail.index(b"\n\n") + 2 :])
+            if key is not None and key % _EACH == rules.unwritable:
+                rules.failed.add(key)
+                raise Unwritable(f"message {key}")
+        return send(self, message)
+
+    with patch.object(Consumer, "send", failing):
+        yield
+
+
 class _Log(logging.Handler):
     """What the broker logs and must not."""
 
     def __init__(self, watcher: Watcher, disk: Disk) -> None:
         super().__init__(logging.INFO)
-        self.watcher = watcher
-        self.disk = disk
+        self.watcher, self.disk = watcher, disk
 
     def emit(self, record: logging.LogRecord) -> None:
         text = record.getMessage()
@@ -79,13 +106,7 @@ class _Log(logging.Handler):
 
 
 class World:
-    """Everything, for one plan.
-
-    Args:
-        plan: what happens.
-        folder: a real folder, where nothing but a lock is.
-        trace: told of each thing that happens.
-    """
+    """Everything, for one plan."""
 
     def __init__(self, plan: Plan, folder: str, trace: Callable[[str], object] | None) -> None:
         self.plan = plan
@@ -95,14 +116,12 @@ class World:
         config = Config(**plan.config)
         self.rules = Rules(self.clock, config, self.disk)
         self.watcher = Watcher(self.clock, self.rules, trace)
-        self.watcher.checks.append(Accounts())
         log = logging.Logger("simulation", logging.INFO)
         log.addHandler(_Log(self.watcher, self.disk))
         self.host = Host(self.clock, random.Random(f"host {plan.seed}"), self.disk, folder, config, self.watcher, log)
         self.host.turn_delay, self.host.helper_delay = settings["turn_delay"], settings["helper_delay"]
         self.sync_cost = settings["sync_cost"]
         self.links: dict[str, tuple[Link, Peer]] = {}
-        self.count = 0
         self.clients: dict[str, RawClient | CoreClient] = {
             name: make_client(self, name, spec) for name, spec in plan.clients.items()
         }
@@ -113,8 +132,7 @@ class World:
         self.pair_at: float | None = None
         self.disturbed = 0.0
         self.pair_key = 10**8
-        #: Idempotency keys that were given out: where they went.
-        self.keyed_to: dict[str, str] = {}
+        self.keyed_to: dict[str, str] = {}  # Idempotency keys that were given out: where they went.
 
     # ---- what clients see ----
 
@@ -125,13 +143,12 @@ class World:
             return None
         if self.host.broker is None:
             return None
-        self.count += 1
         settings = self.plan.settings
         link = Link(
             self.clock, random.Random(f"link {self.plan.seed} {client.name} {client.connections}"),
             settings["latency"], settings["splitting"],
         )  # fmt: skip
-        link.client = side_of(client, link)
+        link.client = Side(client, link)
         self.watcher.next = (client.name, not client.spec.get("rogue", False))
         peer = Peer(self.host, link, peer=client.name, whole_frames=client.spec.get("websocket", False))
         self.links[client.name] = link, peer
@@ -150,11 +167,7 @@ class World:
     # ---- the plan ----
 
     def run(self) -> None:
-        """Carry it out.
-
-        Raises:
-            Violation: the broker broke a rule.
-        """
+        """Carry it out."""
         self._boot()
         self.disk.sync_cost = self.sync_cost
         for step in self.plan.steps:
@@ -173,7 +186,11 @@ class World:
         if self.healing:
             return
         self.watcher.tell(f"* {step.who} {step.what} {step.args or ''}")
-        if step.who == "world":
+        if step.what in _LINKS:
+            link = self._of(step.args)
+            if link is not None:
+                _LINKS[step.what](link, step.args)
+        elif step.who == "world":
             getattr(self, f"_{step.what}")(step.args)
         else:
             getattr(self.clients[step.who], step.what)(step.args)
@@ -216,19 +233,9 @@ class World:
             self.disturbed = self.clock.now
             self.clock.after(0.2, partial(self._look_whether_up, boots))
 
-    def _full(self, args: dict[str, Any]) -> None:
-        self.disk.full = True
-        self._ill(args)
-
-    def _failing(self, args: dict[str, Any]) -> None:
-        self.disk.failing = args["amount"]
-        self._ill(args)
-
-    def _slow(self, args: dict[str, Any]) -> None:
-        self.disk.sync_cost = args["amount"]
-        self._ill(args)
-
-    def _ill(self, args: dict[str, Any]) -> None:
+    def _disk(self, args: dict[str, Any]) -> None:
+        """It is "full", "failing" or slow ("sync_cost") for a time."""
+        setattr(self.disk, args["what"], args["amount"])
         self.disturbed = self.clock.now + args["for"]
         self.clock.after(args["for"], self._well)
 
@@ -251,32 +258,6 @@ class World:
         if seen is not None:
             seen.excused = True
         return link
-
-    def _link_cut(self, args: dict[str, Any]) -> None:
-        link = self._of(args)
-        if link is not None:
-            link.cut()
-
-    def _link_half(self, args: dict[str, Any]) -> None:
-        link = self._of(args)
-        if link is not None:
-            link.cut(half=args["end"])
-
-    def _link_stall(self, args: dict[str, Any]) -> None:
-        link = self._of(args)
-        if link is not None:
-            link.stall(args["for"], link.up, link.down)
-
-    def _link_hush(self, args: dict[str, Any]) -> None:
-        link = self._of(args)
-        if link is not None:
-            link.read(link.down, False)
-            self.clock.after(args["for"], partial(link.read, link.down, True))
-
-    def _link_slow(self, args: dict[str, Any]) -> None:
-        link = self._of(args)
-        if link is not None:
-            link.down.slow = 50
 
     # ---- the pair that must make progress ----
 
@@ -455,8 +436,6 @@ def run(plan: Plan, trace: Callable[[str], object] | None = None) -> Outcome:
             with unwritable(world.rules) if faulty else nullcontext():
                 world.run()
             fault = None
-        except (Violation, AssertionError) as error:
-            fault = error
         except Exception as error:
             fault = error
         finally:

@@ -16,91 +16,78 @@ Every program in this folder, whatever its language, obeys the same orders. Bodi
 The answer is {"ok": {…}}, {"error": "why"} or {"na": "what the client has no name for"}.
 """
 
-from __future__ import annotations
-
 import asyncio
 import inspect
 import json
 import sys
-import threading
 import time
 from base64 import b64decode, b64encode
 from typing import Any
-
-__all__ = ["Inbox", "NotThere", "serve"]
 
 
 class NotThere(Exception):
     """The client has no such thing."""
 
 
-class Inbox:
-    """Messages of one link, by subscription, and the handles by which they are acknowledged."""
+class Link:
+    """One connection: its methods, coroutines or not, are the orders of the same names."""
 
     def __init__(self) -> None:
-        self._arrived = threading.Condition()
-        self._waiting: dict[str, list[dict[str, Any]]] = {}
-        self._messages: dict[str, Any] = {}
+        self.messages: list[Any] = []  # by handle: acknowledging one needs what the client handed out
+        self.waiting: dict[str, list[dict[str, Any]]] = {}
+        self.subscriptions: dict[str, Any] = {}
+        self.transactions: dict[str, Any] = {}
 
     def put(self, subscription: str, message: Any, headers: dict[str, Any], body: bytes) -> None:
-        """A message has come. It is kept: acknowledging it needs what the client handed out."""
-        with self._arrived:
-            handle = str(len(self._messages))
-            self._messages[handle] = message
-            shown = {str(name): str(value) for name, value in headers.items()}
-            entry = {"handle": handle, "headers": shown, "body": b64encode(body).decode()}
-            self._waiting.setdefault(subscription, []).append(entry)
-            self._arrived.notify_all()
+        """A message has come; any thread may say so."""
+        self.messages.append(message)
+        shown = {str(name): str(value) for name, value in headers.items()}
+        entry = {"handle": str(len(self.messages) - 1), "headers": shown, "body": b64encode(body).decode()}
+        self.waiting.setdefault(subscription, []).append(entry)
 
-    def message(self, handle: str) -> Any:
-        return self._messages[handle]
-
-    def _take(self, subscription: str, count: int) -> list[dict[str, Any]]:
-        waiting = self._waiting.get(subscription, [])
-        taken, waiting[:] = waiting[:count], waiting[count:]
-        return taken
-
-    def receive(self, subscription: str, count: int, seconds: float) -> dict[str, Any]:
-        """As many messages, or those that have come within the seconds."""
-        with self._arrived:
-            self._arrived.wait_for(lambda: len(self._waiting.get(subscription, [])) >= count, seconds)
-            return {"messages": self._take(subscription, count)}
-
-    async def receive_async(self, subscription: str, count: int, seconds: float) -> dict[str, Any]:
-        end = time.monotonic() + seconds
-        while len(self._waiting.get(subscription, [])) < count and time.monotonic() < end:
+    async def receive(self, id: str, count: int, seconds: float) -> dict[str, Any]:
+        end, waiting = time.monotonic() + seconds, self.waiting.setdefault(id, [])
+        while len(waiting) < count and time.monotonic() < end:
             await asyncio.sleep(0.002)
-        return {"messages": self._take(subscription, count)}
+        taken, waiting[:count] = waiting[:count], []
+        return {"messages": taken}
+
+    def ack(self, handle: str, transaction: str | None) -> Any:
+        return self.settle("ack", self.messages[int(handle)], transaction)
+
+    def nack(self, handle: str, transaction: str | None) -> Any:
+        return self.settle("nack", self.messages[int(handle)], transaction)
+
+    def settle(self, verb: str, message: Any, transaction: str | None) -> Any:
+        raise NotImplementedError
 
 
-def _order(line: str) -> tuple[str, dict[str, Any]]:
-    order = json.loads(line)
-    if "body" in order:
-        order["body"] = b64decode(order["body"])
-    return order.pop("do"), order
+async def done(result: Any) -> Any:
+    """Return what a call gives, or a coroutine."""
+    return await result if inspect.isawaitable(result) else result
 
 
-def _say(answer: dict[str, Any]) -> None:
-    print(json.dumps(answer), flush=True)
+def serve(make: type[Link], library: str) -> None:
+    """Obey the orders of standard input, in one event loop; `library` is a version."""
+    links: dict[str, Any] = {}
 
-
-def _refusal(error: Exception) -> dict[str, Any]:
-    if isinstance(error, NotThere):
-        return {"na": str(error)}
-    return {"error": f"{type(error).__name__}: {error}"[:2000]}
-
-
-def serve(program: Any) -> None:
-    """Obey the orders of standard input by the methods of the same names, coroutines or not, in one event loop."""
+    async def obey(do: str, link: str = "", **order: Any) -> Any:
+        if do == "about":
+            return {"library": library}
+        if do == "open":
+            links[link] = make()
+        if "body" in order:
+            order["body"] = b64decode(order["body"])
+        return await done(getattr(links.pop(link) if do == "close" else links[link], do)(**order))
 
     async def run() -> None:
-        loop = asyncio.get_running_loop()
-        while line := await loop.run_in_executor(None, sys.stdin.readline):
-            name, order = _order(line)
+        while line := await asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline):
             try:
-                result = getattr(program, name)(**order)
-                _say({"ok": (await result if inspect.isawaitable(result) else result) or {}})
+                answer = {"ok": await obey(**json.loads(line)) or {}}
+            except NotThere as error:
+                answer = {"na": str(error)}
             except Exception as error:
-                _say(_refusal(error))
+                answer = {"error": f"{type(error).__name__}: {error}"[:2000]}
+            print(json.dumps(answer), flush=True)
 
     asyncio.run(run())

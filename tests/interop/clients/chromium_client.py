@@ -1,7 +1,5 @@
 """@stomp/stompjs in a page of headless Chromium. The page fetches its orders from here and posts the answers."""
 
-from __future__ import annotations
-
 import os
 import queue
 import shutil

@@ -71,41 +71,22 @@ class Link
         return ["messages" => array_splice($this->waiting[$id], 0, $order["count"])];
     }
 
-    public function ack(array $order): void
+    /** begin, commit, abort, ack and nack: the extension has the same names. */
+    public function __call(string $name, array $arguments): void
     {
-        $this->stomp->ack($this->messages[(int) $order["handle"]], $this->about($order));
-    }
-
-    public function nack(array $order): void
-    {
-        $this->stomp->nack($this->messages[(int) $order["handle"]], $this->about($order));
-    }
-
-    private function about(array $order): array
-    {
-        $frame = $this->messages[(int) $order["handle"]];
-        $headers = ["subscription" => $frame->headers["subscription"]];
-        return $order["transaction"] ? $headers + ["transaction" => $order["transaction"]] : $headers;
+        $transaction = $arguments[0]["transaction"];
+        if (isset($arguments[0]["handle"])) {
+            $frame = $this->messages[(int) $arguments[0]["handle"]];
+            $headers = ["subscription" => $frame->headers["subscription"]];
+            $this->stomp->$name($frame, $transaction ? $headers + ["transaction" => $transaction] : $headers);
+        } else {
+            $this->stomp->$name($transaction);
+        }
     }
 
     public function unsubscribe(array $order): void
     {
         $this->stomp->unsubscribe($order["destination"], ["id" => $order["id"]]);
-    }
-
-    public function begin(array $order): void
-    {
-        $this->stomp->begin($order["transaction"]);
-    }
-
-    public function commit(array $order): void
-    {
-        $this->stomp->commit($order["transaction"]);
-    }
-
-    public function abort(array $order): void
-    {
-        $this->stomp->abort($order["transaction"]);
     }
 
     public function alive(array $order): array

@@ -5,8 +5,6 @@ require "stomp"
 
 $stdout.sync = true
 
-class NotThere < StandardError; end
-
 # One connection. The client's own thread fills the inbox.
 class Link
   def initialize(order)
@@ -23,9 +21,7 @@ class Link
     @messages, @waiting, @arrived, @lock = [], Hash.new { |all, id| all[id] = [] }, ConditionVariable.new, Mutex.new
   end
 
-  def connected
-    @client.connection_frame.headers
-  end
+  def connected = @client.connection_frame.headers
 
   def send(order)
     headers = order["headers"].dup
@@ -68,34 +64,17 @@ class Link
     end
   end
 
-  def ack(order)
-    @client.ack(@messages[order["handle"].to_i], transaction(order))
-  end
-
-  def nack(order)
-    @client.nack(@messages[order["handle"].to_i], transaction(order))
-  end
-
-  def transaction(order)
-    order["transaction"] ? { transaction: order["transaction"] } : {}
-  end
-
-  def unsubscribe(order)
-    @client.unsubscribe(order["destination"], "id" => order["id"])
-  end
-
+  def ack(order) = @client.ack(@messages[order["handle"].to_i], transaction(order))
+  def nack(order) = @client.nack(@messages[order["handle"].to_i], transaction(order))
+  def transaction(order) = order["transaction"] ? { transaction: order["transaction"] } : {}
+  def unsubscribe(order) = @client.unsubscribe(order["destination"], "id" => order["id"])
   def begin(order) = @client.begin(order["transaction"])
   def commit(order) = @client.commit(order["transaction"])
   # Client#abort plays the messages to the listener again on its own, before the broker does: use what is below it.
   def abort(order) = @client.instance_variable_get(:@connection).abort(order["transaction"])
 
-  def alive(_order)
-    { alive: @client.open? && @client.running }
-  end
-
-  def close(_order)
-    @client.close(receipt: "bye")
-  end
+  def alive(_order) = { alive: @client.open? && @client.running }
+  def close(_order) = @client.close(receipt: "bye")
 end
 
 links = {}
@@ -112,8 +91,6 @@ $stdin.each_line do |line|
         links.fetch(order["link"]).public_send(order["do"], order)
       end
     puts JSON.generate(ok: answer.is_a?(Hash) ? answer : {})
-  rescue NotThere => e
-    puts JSON.generate(na: e.message)
   rescue StandardError, Timeout::Error => e
     puts JSON.generate(error: "#{e.class}: #{e.message}".scrub)
   end

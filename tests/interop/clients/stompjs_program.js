@@ -3,23 +3,15 @@
 function stompjsProgram(stompjs, library) {
   const links = new Map();
   const toOctets = (text) => Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
-  const toText = (octets) => {
-    let text = "";
-    for (let at = 0; at < octets.length; at += 8192) {
-      text += String.fromCharCode(...octets.subarray(at, at + 8192));
-    }
-    return btoa(text);
-  };
+  const toText = (octets) => btoa(Array.from(octets, (octet) => String.fromCharCode(octet)).join(""));
 
   class Link {
-    constructor() {
-      this.messages = [];
-      this.waiting = new Map();
-      this.subscriptions = new Map();
-      this.transactions = new Map();
-      this.receipts = 0;
-      this.alarm = () => {};
-    }
+    messages = [];
+    waiting = new Map();
+    subscriptions = new Map();
+    transactions = new Map();
+    receipts = 0;
+    alarm = () => {};
 
     open(order) {
       const [outgoing, incoming] = order.heart_beat;
@@ -40,7 +32,7 @@ function stompjsProgram(stompjs, library) {
       });
     }
 
-    settle(call) {
+    confirmed(call) {
       const name = `receipt-${++this.receipts}`;
       return new Promise((resolve, reject) => {
         setTimeout(() => reject(new Error("no receipt came")), 10000);
@@ -58,7 +50,7 @@ function stompjsProgram(stompjs, library) {
         if (receipt) headers.receipt = receipt;
         this.client.publish({ destination: order.destination, headers, ...body });
       };
-      return order.receipt ? this.settle(call) : call();
+      return order.receipt ? this.confirmed(call) : call();
     }
 
     subscribe(order) {
@@ -68,7 +60,7 @@ function stompjsProgram(stompjs, library) {
         this.queue(order.id).push(entry);
         this.alarm();
       };
-      return this.settle((receipt) => {
+      return this.confirmed((receipt) => {
         const headers = { ...order.headers, id: order.id, ack: order.ack, receipt };
         this.subscriptions.set(order.id, this.client.subscribe(order.destination, keep, headers));
       });
@@ -89,37 +81,18 @@ function stompjsProgram(stompjs, library) {
       return { messages: queue.splice(0, order.count) };
     }
 
-    ack(order) {
-      this.messages[order.handle].ack(order.transaction ? { transaction: order.transaction } : {});
+    settle(order) {
+      this.messages[order.handle][order.do](order.transaction ? { transaction: order.transaction } : {});
     }
 
-    nack(order) {
-      this.messages[order.handle].nack(order.transaction ? { transaction: order.transaction } : {});
-    }
-
-    unsubscribe(order) {
-      this.subscriptions.get(order.id).unsubscribe();
-    }
-
-    begin(order) {
-      this.transactions.set(order.transaction, this.client.begin(order.transaction));
-    }
-
-    commit(order) {
-      this.transactions.get(order.transaction).commit();
-    }
-
-    abort(order) {
-      this.transactions.get(order.transaction).abort();
-    }
-
-    alive() {
-      return { alive: this.client.connected };
-    }
-
-    async close() {
-      await this.client.deactivate();
-    }
+    ack = this.settle;
+    nack = this.settle;
+    unsubscribe = (order) => this.subscriptions.get(order.id).unsubscribe();
+    begin = (order) => void this.transactions.set(order.transaction, this.client.begin(order.transaction));
+    commit = (order) => this.transactions.get(order.transaction).commit();
+    abort = (order) => this.transactions.get(order.transaction).abort();
+    alive = () => ({ alive: this.client.connected });
+    close = () => this.client.deactivate();
   }
 
   return async (order) => {
