@@ -97,6 +97,20 @@ def test_faults_are_found_by_their_texts_where_functions_have_moved(mutations: A
     assert mutations.find(toy, drawn[0]._replace(function="lost")) == "gone"
 
 
+def test_what_was_built_of_a_fault_is_older_than_the_file_behind_it(mutations: Any, toy: Path) -> None:
+    """Otherwise Cython would keep what it has made of the fault, for all later ones."""
+    (toy / "src").mkdir()
+    source = "cdef int least(int a, int b):\n    return 1 + 1\n"
+    (toy / "src" / "toy.pyx").write_text(source)
+    bench = mutations.Bench(toy.parent / "bench")
+    path, fault = bench.tree / "src" / "toy.pyx", next(iter(mutations.faults(toy, "src/toy.pyx").values()))
+    with bench.planted([("src/toy.pyx", fault, fault.after)]):
+        assert path.read_text() != source
+        made = path.stat().st_mtime_ns
+    assert path.read_text() == source
+    assert path.stat().st_mtime_ns > made
+
+
 @pytest.mark.slow
 def test_a_fault_dies_by_the_test_that_reaches_it(mutations: Any, toy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = toy / "list.tsv"
