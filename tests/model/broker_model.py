@@ -156,7 +156,7 @@ class Broker:
         self.end(peer, counted)
 
     def end(self, peer: Peer, counted: list[Entry] | None = None) -> None:
-        """A lost connection: an attempt of all that it had, or of those that are `counted`: of none after DISCONNECT."""
+        """A lost connection is an attempt of all that it had; DISCONNECT, or a refused frame, of those `counted`."""
         for operations in list(peer.transactions.values()):
             self._give_back(operations, counted)
         peer.transactions.clear()
