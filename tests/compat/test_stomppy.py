@@ -174,19 +174,6 @@ def test_the_receipt_of_disconnect_closes_the_socket(installed, server):
     listener.wait("disconnected")
 
 
-@pytest.mark.parametrize("quirks", [True, False])
-def test_what_is_no_stomp_ends_the_connection_or_not(quirks, server):
-    with compat.install(quirks):
-        connection, listener = server.dial()
-        server.peer.sendall(b"MESSAGE\nbad:\\t\n\n\0MESSAGE\n\nlast\0")
-        if quirks:
-            listener.wait("done", count=2)
-            connection.disconnect()
-            server.peer.close()
-        listener.wait("disconnected")
-        assert listener.bodies() == (["", "last"] if quirks else [])
-
-
 def test_tls(installed, tmp_path):
     trustme = pytest.importorskip("trustme")
     authority = trustme.CA()

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import signal
 import time
 from pathlib import Path
 
@@ -26,26 +27,25 @@ def publish(url, queue, count, first=0, body=b""):
 
 
 def wait_for(what, query=None):
+    """Wait until it is true, and return it."""
     until = time.monotonic() + patience(120)
-    while not what():
+    while not (found := what()):
         assert query is None or query.exception() is None, query.exception()
         assert time.monotonic() < until
         time.sleep(0.02)
+    return found
 
 
 def failure(call):
     """What a call raises in the end, if it is tried again and again."""
-    seen = []
 
     def failed():
         try:
             call()
         except Exception as error:
-            seen.append(error)
-        return seen
+            return error
 
-    wait_for(failed)
-    return seen[0]
+    return wait_for(failed)
 
 
 class Rows:
@@ -84,3 +84,19 @@ def runner(spool):
             if process.name.isdigit() and any(os.path.realpath(link) == lock for link in (process / "fd").iterdir()):
                 return int(process.name)
     raise AssertionError(f"nobody holds {lock}")
+
+
+def goes_on_when_killed(spark, broker, queue, spool, check, body=b""):
+    """Send 20 messages, kill the process of the source, and send 20 more; return the query that read those."""
+
+    def read(but=None):
+        check()
+        for query in spark.streams.active:
+            if query.runId != but and sum(each["numInputRows"] for each in query.recentProgress) >= 20:
+                return query
+
+    publish(broker.url, queue, 20, body=body)
+    killed = wait_for(read).runId
+    os.kill(runner(spool), signal.SIGKILL)
+    publish(broker.url, queue, 20, first=20, body=body)
+    return wait_for(lambda: read(but=killed))

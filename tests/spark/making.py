@@ -21,6 +21,11 @@ START = 1_700_000_000_000_000
 """When the first frame came, in us."""
 ADMISSION = importlib.util.find_spec("pyspark.sql.streaming.datasource") is not None
 """Whether this PySpark bounds batches: 4.0 and 4.1 do not."""
+#: Values that hold no frame.
+BAD = [
+    *(b"GARBAGE\nno:thing\n\n\0", b"MESSAGE\nno colon\n\n\0", b"MESSAGE\na:\\z\n\n\0"),
+    *(b"MESSAGE\ncontent-length:3\n\nabcd\0", b"MESSAGE\na:\xff\n\n\0", b"ACK\nid:1\n\nbody\0"),
+]
 
 
 def message(number, destination="/topic/a", body=None, **headers):

@@ -1,8 +1,9 @@
-"""Executors in processes of their own, `spark-submit`, and docs/spark-cluster.md taken literally.
+"""Spark Connect, executors in processes of their own, `spark-submit`, and docs/spark-cluster.md taken literally.
 
 Each test is a Spark of its own, and none of the suite's.
 """
 
+import importlib.util
 import json
 import os
 import re
@@ -22,10 +23,11 @@ from patience import patience
 
 pyspark = pytest.importorskip("pyspark")
 
+from spark.live_making import live_broker, publish
 from spark.making import make_capture, message
 
 import stompcodec
-from stompcodec.spark import java_home
+from stompcodec.spark import java_home, spark_env
 
 pytestmark = pytest.mark.slow
 PAGE = Path(__file__).parents[2] / "docs" / "spark-cluster.md"
@@ -79,7 +81,8 @@ def run(command, env, cwd=None):
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
         raise AssertionError(f"not done in {patience(300)} s:\n{process.communicate()[1][-4000:]}") from None
-    assert process.returncode == 0, err[-4000:]
+    lines = [line for line in err.splitlines() if "\tat " not in line]
+    assert process.returncode == 0, "\n".join(lines)[-6000:]
     return out
 
 
@@ -109,6 +112,48 @@ def test_spark_submit_finds_the_source_by_itself(tmp_path, environment):
     found = json.loads(run(command, {**environment, "JAVA_HOME": str(java_home())}).splitlines()[-1])
     total = sum(range(FRAMES))
     assert found == {"count": FRAMES, "some": FRAMES * 2 // 3, "app": "submitted", "sum": total, "same": True}
+
+
+# ---- Spark Connect ----
+
+
+def missing(name):
+    try:
+        return importlib.util.find_spec(name) is None
+    except ModuleNotFoundError:
+        return True
+
+
+NEEDED = ["grpc", "grpc_status", "google.rpc", "pandas"]
+if not pyspark.__version__.startswith("4.0."):
+    NEEDED.append("zstandard")
+LACKING = ", ".join(filter(missing, NEEDED))
+
+
+@pytest.mark.skipif(bool(LACKING), reason=f"Spark Connect needs {LACKING}: pip install pyspark[connect]")
+def test_sources_sink_and_jobs_with_spark_connect(tmp_path):
+    """A program starts a server of Spark Connect by itself; its streams are started twice."""
+    frames = [*map(message, range(40)), message(7), message(40, body=b"{"), b"bad\n\n\0"]
+    capture = make_capture(tmp_path / "feed.stompcap", frames)
+    environment = {**os.environ, **spark_env(), "SPARK_LOCAL_IP": "127.0.0.1"}
+    for name in ("SPARK_REMOTE", "PYSPARK_GATEWAY_PORT", "SPARK_CONNECT_MODE_ENABLED"):
+        environment.pop(name, None)
+    with live_broker() as broker:
+        publish(broker.url, "/queue/in", 5, body=b'{"n": 1}')
+        program = [sys.executable, "-P", str(Path(__file__).with_name("connect_driver.py"))]
+        program += [str(capture), str(tmp_path / "out"), broker.url]
+        found = json.loads(run(program, environment).splitlines()[-1])
+        assert (broker.queued("/queue/in"), broker.queued("/queue/out")) == (0, 8)
+    batches, exploded = found["batches"], {"frames": 43, "good": 41, "quarantined": 2, "rows": 41, "quarantine": 2}
+    assert batches["frames"] == batches["deadletters"] == 43
+    assert batches["made"][:2] == [42, exploded]  # one message came twice
+    assert batches["made"][2] >= 1
+    assert batches["read"] == batches["appended"] == 42
+    assert batches["again"] == ["AnalysisException"] * 3  # errorifexists
+    assert batches["report"] == {"frames": 84, "duplicates": 41, "records": 43, "quarantined": 2}
+    assert batches["functions"] == [43, 42, 2]  # octets and back; one is null
+    assert found["streams"] == {"archived": 42, "rows": 41, "quarantine": 2, "counted": 43}
+    assert found["live"] == {"rows": 5, "replayed": 5}
 
 
 # ---- docs/spark-cluster.md: its commands and its job, on a master and two workers without the package ----

@@ -1,8 +1,6 @@
 """stompcodec pipeline from a capture to tables, in the session of the other tests."""
 
 import json
-import os
-import signal
 import threading
 
 import pytest
@@ -11,7 +9,7 @@ pytest.importorskip("click")
 
 from click.testing import CliRunner
 from patience import patience
-from spark.live_making import live_broker, publish, runner, wait_for
+from spark.live_making import goes_on_when_killed, live_broker
 from spark.making import make_capture, message
 
 from stompcodec.cli.verbs.pipeline import command
@@ -74,20 +72,11 @@ def test_a_stream_goes_on_when_its_source_is_killed(spark, tmp_path):
         thread = threading.Thread(target=lambda: results.extend(good(*arguments)))
         thread.start()
 
-        def done(count, but=None):
-            """The query, when it has read so many frames since its start."""
-            for query in spark.streams.active:
-                if query.runId != but and sum(each["numInputRows"] for each in query.recentProgress) >= count:
-                    return query
+        def check():
             assert thread.is_alive(), results
 
         try:
-            publish(broker.url, "/queue/a", 20, body=EVENT)
-            wait_for(lambda: done(20))
-            killed = done(20).runId
-            os.kill(runner(spool), signal.SIGKILL)
-            publish(broker.url, "/queue/a", 20, first=20, body=EVENT)
-            wait_for(lambda: done(20, killed))
+            goes_on_when_killed(spark, broker, "/queue/a", spool, check, EVENT)
         finally:
             for query in spark.streams.active:
                 query.stop()

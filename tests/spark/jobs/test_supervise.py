@@ -2,9 +2,7 @@
 
 import json
 import logging
-import os
 import re
-import signal
 import threading
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,7 +14,7 @@ pytest.importorskip("pyspark")
 
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql.datasource import DataSourceStreamReader
-from spark.live_making import live_broker, publish, runner, wait_for
+from spark.live_making import goes_on_when_killed, live_broker, wait_for
 
 from stompcodec.spark import live as progress
 from stompcodec.spark.jobs.output import SourceDiedError, has_died, supervise
@@ -131,25 +129,15 @@ def test_the_supervisor_of_the_page_survives_kills_of_the_source(spark, tmp_path
             except BaseException as error:
                 failures.append(error)
 
-        def active(rows, but=None):
-            """The query, once it has read so many rows."""
+        def check():
             assert not failures, failures
-            for query in spark.streams.active:
-                read = sum(each["numInputRows"] for each in query.recentProgress)
-                if query.name == "archive" and query.runId != but and read >= rows:
-                    return query
 
         thread = threading.Thread(target=run)
         thread.start()
         try:
-            publish(broker.url, "/queue/orders", 20)
-            wait_for(lambda: active(20))
-            killed = active(20).runId
-            os.kill(runner(tmp_path / "spool"), signal.SIGKILL)
-            publish(broker.url, "/queue/orders", 20, first=20)
-            wait_for(lambda: active(20, but=killed))
-            wait_for(lambda: source_metrics(active(20).lastProgress)[0]["unacknowledged"] == 0)
-            (metrics,) = source_metrics(active(20).lastProgress)
+            query = goes_on_when_killed(spark, broker, "/queue/orders", tmp_path / "spool", check)
+            wait_for(lambda: source_metrics(query.lastProgress)[0]["unacknowledged"] == 0)
+            (metrics,) = source_metrics(query.lastProgress)
         finally:
             for query in spark.streams.active:
                 query.stop()

@@ -124,14 +124,6 @@ def test_batch_mode_acknowledges_what_is_released(broker, queue, spool):
     assert broker.queued(queue) == 0
 
 
-def test_several_connections(broker, queue, spool):
-    with receiving(broker.url, queue, spool, subscriptions=3, prefetch=5) as receiver:
-        publish(broker.url, queue, 90)
-        wait_for(lambda: receiver.count == 90)
-        assert sorted(receiver.ends()) == ["frames", "frames.1", "frames.2"]
-    assert sorted(numbers(spool)) == list(range(90))
-
-
 def test_a_slow_disk_is_no_end_of_the_messages(broker, queue, spool, monkeypatch):
     """Messages that have come are waited for, though writing them takes longer than idleTimeout."""
     publish(broker.url, queue, 5)
