@@ -32,7 +32,7 @@ from stompcodec.spark.options import FileOptions, parse_file
 from stompcodec.spark.reading import decode, splits, window
 from stompcodec.spark.reading.plan import chains_of, ends_of, limit_chains, splits_between
 from stompcodec.spark.reading.schema import FRAME_SCHEMA, MalformedError, Projection
-from stompcodec.spark.reading.window import begins_frame, clean, rest_of_run
+from stompcodec.spark.reading.window import begins_frame, clean, looker, rest_of_run
 
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 NARROW = schema_of(message_id="frame", pos="frame", length="frame", body="frame", error="frame")
@@ -391,6 +391,15 @@ def test_many_places_are_judged_as_one(data):
             line = data[place:].lstrip(b"\r\n")
             whole = any(end in line for end in (b"\n", b"\r", b"\0"))
             assert judged == (whole and begins_frame(view[place:], ("OWN",)))
+
+
+def test_an_octet_of_a_file_is_found(tmp_path):
+    data = random.Random(3).randbytes(2_500_000)
+    (tmp_path / "a").write_bytes(data)
+    (tmp_path / "b").write_bytes(gzip.compress(data))
+    for look in (looker(str(tmp_path / "a"), None), looker(str(tmp_path / "b"), "gzip")):
+        for place in (0, 5, 2**20 - 1, 2**20, 2**20 + 1, len(data) - 1, len(data)):
+            assert look(place) == data[place : place + 1]
 
 
 # ---- memory ----
