@@ -23,9 +23,7 @@ SPARK = tuple(
     f"spark/{name}.py"
     for name in (
         "jobs/test_cli",
-        "jobs/test_identity",
         "jobs/test_jobs",
-        "jobs/test_replay_requests",
         "jobs/test_supervise",
         "live/test_live",
         "reading/test_file",

@@ -1,6 +1,4 @@
-"""stomp.py, our module for it, and a scripted server; the tests are skipped where stomp.py is not installed."""
-
-from __future__ import annotations
+"""stomp.py, our module for it, a listener and a scripted server; tests are skipped where stomp.py is not installed."""
 
 import contextlib
 import os
@@ -27,6 +25,55 @@ else:
 needs_stomppy = pytest.mark.skipif(stomp is None, reason=REASON)
 
 
+class Listener(stomp.ConnectionListener if stomp else object):
+    """Keeps what it is told, and by which thread; it may block in messages until it is released."""
+
+    def __init__(self, blocks=False):
+        self.release, self.changed, self.told = threading.Event(), threading.Condition(), []
+        if not blocks:
+            self.release.set()
+
+    def note(self, kind, frame=None):
+        with self.changed:
+            self.told.append((kind, frame, threading.current_thread()))
+            self.changed.notify_all()
+
+    def of(self, kind):
+        """The frames of what it was told of this kind, in order."""
+        return [frame for found, frame, _ in self.told if found == kind]
+
+    def bodies(self, kind="done"):
+        return [frame.body for frame in self.of(kind)]
+
+    def threads(self, *kinds):
+        """Who told it of these kinds, or of anything."""
+        return {thread for kind, _, thread in self.told if kind in kinds or not kinds}
+
+    def wait(self, *kinds, count=1):
+        """Wait until it was told of one of these kinds so many times; return the frames of the first kind."""
+        with self.changed:
+            came = self.changed.wait_for(lambda: max(len(self.of(kind)) for kind in kinds) >= count, patience(30))
+            assert came, self.told
+        return self.of(kinds[0])
+
+    def on_message(self, frame):
+        self.note("message", frame)
+        assert self.release.wait(patience(60))
+        self.note("done", frame)
+
+    def on_receipt(self, frame):
+        self.note("receipt", frame)
+
+    def on_error(self, frame):
+        self.note("error", frame)
+
+    def on_heartbeat_timeout(self):
+        self.note("timeout")
+
+    def on_disconnected(self):
+        self.note("disconnected")
+
+
 class Server:
     """Accepts one connection after the other, and answers CONNECT; `peer` is the newest one's socket."""
 
@@ -50,14 +97,22 @@ class Server:
                 peer.sendall(b"CONNECTED\nversion:1.2\nheart-beat:%b\n\n\0" % self.beats)
                 self._accepted.put(peer)  # last: frames that arrive earlier are not read
 
-    def connect(self, connection, listener, **options):
-        """Connect, and wait for this side of the connection, too."""
+    def dial(self, name="Connection12", connection=None, classes=None, blocks=False, headers=None, **options):
+        """Connect, and wait for this side of the connection, too; return the connection and its listener."""
+        if connection is None:
+            connection = getattr(classes or stomp, name)([self.address], **options)
+        listener = connection.get_listener("test") or Listener(blocks)
         connection.set_listener("test", listener)
-        connection.connect("guest", "guest", wait=True, **options)
+        connection.connect("guest", "guest", wait=True, headers=dict(headers or {}))
         if self.peer is not None:
             self.peer.close()
         self.peer = self._accepted.get(timeout=patience(30))
-        return listener
+        return connection, listener
+
+    def end(self, listener, times=1):
+        """Close this side, and wait until the other one knows."""
+        self.peer.close()
+        listener.wait("disconnected", count=times)
 
     def last_offer(self):
         """The heart-beat header of the newest CONNECT; None without it."""

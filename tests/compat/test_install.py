@@ -1,11 +1,8 @@
 """`stompcodec.compat`: names of a library are replaced all or none, by its name, and come back."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import sys
 from types import ModuleType, SimpleNamespace
-from typing import Any
 
 import pytest
 from compat.stomppy_peer import compat as stomppy
@@ -19,36 +16,30 @@ from stompcodec.errors import StompError
 PEER = Peer("a.lib", (1, 2), (3,))
 
 
-class Base:
-    def inherited(self) -> str:
-        return "theirs"
+def theirs(_self=None):
+    return "theirs"
 
 
-class Reader(Base):
-    def read(self) -> str:
-        return "theirs"
-
-
-def ours(_self: object = None) -> str:
+def ours(_self=None):
     return "ours"
 
 
-def three(_quirks: bool) -> list[Seam]:
+def three(_quirks):
     return [Seam("a_lib", "parse", ours), Seam("a_lib:Reader", "read", ours), Seam("a_lib:Reader", "inherited", ours)]
 
 
-def answers(library: Any) -> list[str]:
+def answers(library):
     return [library.parse(), library.Reader().read(), library.Reader().inherited()]
 
 
 @pytest.fixture
-def library(monkeypatch: pytest.MonkeyPatch) -> Any:
+def library(monkeypatch):
     """A library "a.lib" 1.2 with a function and a class; stomp.py beside it in `PEERS` shows that others stay."""
-    found: Any = ModuleType("a_lib")
-    found.parse, found.asked = lambda: "theirs", []
-    found.Reader = type("Reader", (Reader,), {"read": Reader.read})
+    found = ModuleType("a_lib")
+    found.parse, found.asked = theirs, []
+    found.Reader = type("Reader", (type("Base", (), {"inherited": theirs}),), {"read": theirs})
 
-    def install(quirks: bool = True, **options: object) -> Installed:
+    def install(quirks=True, **options):
         found.asked.append((quirks, options))
         return seams.install(PEER, three, quirks, options)
 
@@ -61,7 +52,7 @@ def library(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 @pytest.mark.parametrize("name", ["a.lib", "a_lib"])
-def test_install_by_either_name(library: Any, name: str) -> None:
+def test_install_by_either_name(library, name):
     before = dict(vars(library)), dict(vars(library.Reader))
     installed = compat.install(name)
     assert answers(library) == ["ours"] * 3
@@ -79,7 +70,7 @@ def test_install_by_either_name(library: Any, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["a.lib", "a_lib", None])
-def test_undo_by_name_or_all(library: Any, name: str | None) -> None:
+def test_undo_by_name_or_all(library, name):
     installed = compat.install("a.lib")
     compat.undo("stomp.py")
     assert library.parse() == "ours"
@@ -90,7 +81,7 @@ def test_undo_by_name_or_all(library: Any, name: str | None) -> None:
     assert library.parse() == "somebody else's"
 
 
-def test_unknown_names_and_options(library: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unknown_names_and_options(library, monkeypatch):
     for call in (compat.install, compat.undo):
         with pytest.raises(compat.PeerError, match=r"unknown library 'pika': use one of a.lib, stomp.py"):
             call("pika")
@@ -101,7 +92,7 @@ def test_unknown_names_and_options(library: Any, monkeypatch: pytest.MonkeyPatch
         assert library.asked == [(True, {"heart_beats": (1000, 1000)})]
 
 
-def test_one_name_on_two_seams_comes_back(library: Any) -> None:
+def test_one_name_on_two_seams_comes_back(library):
     before = library.parse
     Installed([Seam("a_lib", "parse", 1), Seam("a_lib", "parse", 2)]).undo()
     assert library.parse is before
@@ -109,8 +100,8 @@ def test_one_name_on_two_seams_comes_back(library: Any) -> None:
 
 @pytest.mark.parametrize("bad", ["a_lib", "a_lib:Reader", "a_lib.gone", "a_lib:Gone"])
 @pytest.mark.parametrize("at", [0, 1, 3])
-def test_a_missing_name_changes_nothing(library: Any, bad: str, at: int) -> None:
-    def with_bad(quirks: bool) -> list[Seam]:
+def test_a_missing_name_changes_nothing(library, bad, at):
+    def with_bad(quirks):
         good = three(quirks)
         return [*good[:at], Seam(bad, "gone", ours), *good[at:]]
 
@@ -128,13 +119,13 @@ def test_a_missing_name_changes_nothing(library: Any, bad: str, at: int) -> None
         *[(version, True) for version in ("1.2", "1.2.0", "1.10", "2.99.1", "2.0rc1", "2.9.post1", "2.9+local")],
     ],
 )
-def test_versions(library: Any, monkeypatch: pytest.MonkeyPatch, version: str, known: bool) -> None:
+def test_versions(library, monkeypatch, version, known):
     monkeypatch.setattr(importlib.metadata, "version", lambda name: version)
     if known:
         with seams.install(PEER, three, True):
             assert answers(library) == ["ours"] * 3
         return
-    called: list[bool] = []
+    called = []
     with pytest.raises(PeerError, match=r"is not supported.*a\.lib>=1\.2,<3") as caught:
         seams.install(PEER, lambda quirks: called.append(quirks) or three(quirks), True)
     assert version in str(caught.value)
@@ -142,7 +133,7 @@ def test_versions(library: Any, monkeypatch: pytest.MonkeyPatch, version: str, k
     assert answers(library) == ["theirs"] * 3
 
 
-def test_a_missing_library_says_how_to_get_it() -> None:
+def test_a_missing_library_says_how_to_get_it():
     with pytest.raises(PeerError, match=r"pip install 'no-such-peer>=1,<2'") as caught:
         seams.install(Peer("no-such-peer", (1,), (2,)), three, True)
     assert isinstance(caught.value, ImportError)
@@ -152,7 +143,7 @@ def test_a_missing_library_says_how_to_get_it() -> None:
 # ---- stomp.py ----
 
 
-def names() -> dict[tuple[str, str], object]:
+def names():
     found = {("class", name): value for name, value in vars(stomp.transport.BaseTransport).items()}
     for module in [name for name in sys.modules if name == "stomp" or name.startswith("stomp.")]:
         found |= {(module, name): value for name, value in vars(sys.modules[module]).items() if callable(value)}
@@ -161,7 +152,7 @@ def names() -> dict[tuple[str, str], object]:
 
 @needs_stomppy
 @pytest.mark.parametrize("quirks", [True, False])
-def test_undo_gives_stomp_py_back(quirks: bool) -> None:
+def test_undo_gives_stomp_py_back(quirks):
     before = names()
     installed = stomppy.install(quirks)
     changed = {place for place, value in names().items() if value is not before[place]}
@@ -173,7 +164,7 @@ def test_undo_gives_stomp_py_back(quirks: bool) -> None:
 
 
 @needs_stomppy
-def test_an_unknown_version_of_stomp_py_and_a_seam_that_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_version_of_stomp_py_and_a_seam_that_is_gone(monkeypatch):
     before = names()
     with monkeypatch.context() as patch:
         patch.delattr(stomp.transport.BaseTransport, "transmit")
@@ -188,14 +179,14 @@ def test_an_unknown_version_of_stomp_py_and_a_seam_that_is_gone(monkeypatch: pyt
 
 @needs_stomppy
 @pytest.mark.parametrize("wrong", [5, 0, True, (1,), (1, 2, 3), (-1, 1), (1.5, 1), (True, 1), ("1", "1"), "ab"])
-def test_other_heart_beats_are_refused(wrong: Any) -> None:
+def test_other_heart_beats_are_refused(wrong):
     for use in (stomppy.install, lambda **options: stomppy.Connection12([("127.0.0.1", 1)], **options)):
         with pytest.raises(ValueError, match="two whole numbers of milliseconds"):
             use(heart_beats=wrong)
 
 
 @needs_stomppy
-def test_a_second_install_must_ask_for_the_same_heart_beats() -> None:
+def test_a_second_install_must_ask_for_the_same_heart_beats():
     with stomppy.install(heart_beats=(1, 2)) as installed:
         assert stomppy.install(heart_beats=[1, 2]) is installed
         with pytest.raises(PeerError, match=r"already installed with quirks=True, heart_beats=\(1, 2\): undo\(\)"):

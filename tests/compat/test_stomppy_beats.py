@@ -1,7 +1,5 @@
 """`install()`: heart-beats of stomp.py go on while a listener blocks, on real sockets to our broker."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import itertools
@@ -14,8 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 from client.broker import BrokerThread
-from compat.stomppy_peer import Server as Scripted
-from compat.stomppy_peer import compat, needs_stomppy, stomp
+from compat.stomppy_peer import Listener, Server, compat, needs_stomppy, stomp
 
 import stompcodec.compat
 
@@ -25,8 +22,15 @@ WAIT = 30.0
 BEATS = (150, 1000, 5000)
 #: Reads of the client, each of one heart-beat or more, while its listener blocks: longer than stomp.py's patience.
 READS = 5
+NAME = "stompcodec-beats"
+ONE = b"MESSAGE\n\none\0"
 #: Of queues: none has a subscriber that an earlier connection has left.
 numbers = itertools.count()
+
+
+def wait_until(condition):
+    done = threading.Event()
+    return any(condition() or done.wait(0.01) for _ in range(int(WAIT / 0.01)))
 
 
 @pytest.fixture(scope="module")
@@ -52,58 +56,17 @@ def brokers(files):
         yield broker
 
 
-class Listener(stomp.ConnectionListener if stomp else object):
-    """Blocks in the first message until it is released, and notes what it is told."""
-
-    def __init__(self):
-        self.release = threading.Event()
-        self.changed = threading.Condition()
-        self.told, self.bodies, self.threads = [], [], set()
-        self.reader = None  # the thread that reads, which tells the end
-
-    def note(self, what):
-        with self.changed:
-            self.told.append(what)
-            self.changed.notify_all()
-
-    def wait(self, what, count=1):
-        with self.changed:
-            assert self.changed.wait_for(lambda: self.told.count(what) >= count, WAIT), self.told
-
-    def comes(self, what):
-        """Wait for it, or for the end of the connection; return whether the connection is alive."""
-        ends = {"timeout", "disconnected"}
-        with self.changed:
-            assert self.changed.wait_for(lambda: {what, *ends} & set(self.told), WAIT), f"neither {what} nor an end"
-            return not ends & set(self.told)
-
-    def on_message(self, frame):
-        self.threads.add(threading.get_ident())
-        self.note("message")
-        assert self.release.wait(WAIT * 2)
-        self.bodies.append(frame.body)
-        self.note("done")
-
-    def on_receipt(self, frame):
-        self.note("receipt")
-
-    def on_heartbeat_timeout(self):
-        self.note("timeout")
-
-    def on_disconnected(self):
-        self.reader = threading.get_ident()
-        self.note("disconnected")
+# ---- a listener that blocks, and a broker that counts ----
 
 
 def dial(broker, files, kind, beats, classes, **options):
-    """A connection of stomp.py and its listener."""
-    port = {"ws": broker.ws_port, "tls": broker.tls_port}.get(kind, broker.port)
-    address = ("127.0.0.1", port)
+    """A connection of stomp.py and its listener, which blocks."""
+    address = ("127.0.0.1", {"ws": broker.ws_port, "tls": broker.tls_port}.get(kind, broker.port))
     name = {"1.1": "Connection11", "ws": "WSConnection"}.get(kind, "Connection12")
     connection = getattr(classes, name)([address], reconnect_attempts_max=1, heartbeats=beats, **options)
     if kind == "tls":
         connection.set_ssl([address], ca_certs=str(files / "ca.pem"))
-    listener = Listener()
+    listener = Listener(blocks=True)
     connection.set_listener("test", listener)
     connection.connect("guest", "guest", wait=True)
     return connection, listener
@@ -111,39 +74,37 @@ def dial(broker, files, kind, beats, classes, **options):
 
 def survives(connection, listener):
     """Let the listener block until heart-beats of several intervals have come, or the connection is cut."""
-    reads = 0
-    receive = connection.transport.receive
+    reads, receive = [], connection.transport.receive
 
     def counted():
-        nonlocal reads
         data = receive()
-        if data:
-            reads += 1
-            if reads > READS:
+        if data and listener.of("message"):
+            reads.append(data)
+            if len(reads) > READS:
                 listener.note("reads")
         return data
+
+    def comes(what):
+        listener.wait(what, "timeout", "disconnected")
+        return not listener.of("timeout") and not listener.of("disconnected")
 
     connection.transport.receive = counted
     queue = f"/queue/beats.{next(numbers)}"
     try:
         connection.subscribe(queue, id="1", ack="auto")
         connection.send(queue, "one")
-        alive = listener.comes("message")
-        reads = 0
-        with listener.changed:
-            listener.told = [what for what in listener.told if what != "reads"]
-        alive = alive and listener.comes("reads")
+        alive = comes("message") and comes("reads")
         listener.release.set()
         connection.send(queue, "two", receipt="r")  # it works on, and the broker has not ended it
-        if not (alive and listener.comes("receipt")):
+        if not (alive and comes("receipt")):
             return False
     except stomp.exception.NotConnectedException:
         return False
     finally:
         listener.release.set()
-    listener.wait("done", 2)
-    assert listener.bodies == ["one", "two"]
-    assert len(listener.threads) == 1
+    listener.wait("done", count=2)
+    assert listener.bodies() == ["one", "two"]
+    assert len(listener.threads("message")) == 1
     connection.disconnect()
     listener.wait("disconnected")
     return True
@@ -151,7 +112,6 @@ def survives(connection, listener):
 
 TOP = Path(__file__).parents[2]
 PAGES = [page for page in ("README.md", "docs/coming-from-stomp-py.md") if (TOP / page).is_file()]
-ROADS = ["installed-strict", "taken-over", "class", "class-taken-over"]
 
 
 def install_as_told(page):
@@ -176,6 +136,9 @@ def test_a_listener_that_blocks_keeps_its_connection_to_activemq(peer, page, req
         install_as_told(page)
     place = SimpleNamespace(port=peer.ports["stomp"], ws_port=0, tls_port=0)
     assert survives(*dial(place, None, "1.2", (1500, 1500), stomp)) is (page is not None)
+
+
+ROADS = ["installed-strict", "taken-over", "class", "class-taken-over"]
 
 
 @pytest.mark.parametrize(
@@ -204,51 +167,45 @@ def test_without_them_it_is_cut(brokers, files, patched):
         assert not survives(*dial(brokers(150), files, "1.2", (150, 150), stomp))
 
 
-def test_a_dead_server_is_noticed_while_a_listener_blocks():
-    with compat.install(heart_beats=(0, 50)), Server(b"0,0") as server:
-        connection, listener = server.dial()
-        server.peer.sendall(b"MESSAGE\n\none\0")
+@pytest.mark.parametrize("promised", [0, 50])
+def test_a_dead_server_is_noticed_while_a_listener_blocks(promised):
+    with compat.install(heart_beats=(0, 50)), Server(b"%d,0" % promised) as server:
+        connection, listener = server.dial(blocks=True)
+        server.peer.sendall(ONE)
         listener.wait("message")
-        assert connection.is_connected()
-    with compat.install(heart_beats=(0, 50)), Server(b"50,0") as server:
-        connection, listener = server.dial()
-        server.peer.sendall(b"MESSAGE\n\none\0")
-        listener.wait("message")
-        listener.wait("timeout")
-        assert not connection.is_connected()
+        if promised:
+            listener.wait("timeout")
+        assert connection.is_connected() is not bool(promised)
         listener.release.set()
-        listener.wait("disconnected")
+        if promised:
+            listener.wait("disconnected")
 
 
 def ends_after(monkeypatch, came, scale, until, interval=10.0):
     """When a connection is cut, in intervals, if octets come at these times; None if it is not, up to `until`."""
     from stompcodec.compat import stomppy
 
-    now, waiting = 0.0, [interval * at for at in came]
-    threads, told = [], []
+    now, waiting, threads, told = 0.0, [interval * at for at in came], [], []
     peer = SimpleNamespace(on_heartbeat_timeout=lambda: told.append(now / interval))
-    transport = SimpleNamespace(socket="socket", listeners={"test": peer})
-    transport.set_connected = lambda _: None
-    transport.disconnect_socket = transport.stop = lambda: None
+    nothing = lambda *_: None  # noqa: E731
+    transport = SimpleNamespace(socket="socket", listeners={"test": peer}, set_connected=nothing)
+    transport.disconnect_socket = transport.stop = nothing
 
-    class Stop:
-        set = staticmethod(lambda: None)
-
-        @staticmethod
-        def wait(seconds):
-            """Let time go on to the next octet, or until it is over."""
-            nonlocal now
-            due = now + seconds
-            if waiting and waiting[0] <= due:
-                now = waiting.pop(0)
-                beats.received()
-            else:
-                now = due
-            return now >= until * interval
+    def wait(seconds):
+        """Let time go on to the next octet, or until it is over."""
+        nonlocal now
+        due = now + seconds
+        if waiting and waiting[0] <= due:
+            now = waiting.pop(0)
+            beats.received()
+        else:
+            now = due
+        return now >= until * interval
 
     monkeypatch.setattr(stomp.utils, "default_create_thread", threads.append)
     monkeypatch.setattr(stomppy, "monotonic", lambda: now)
-    monkeypatch.setattr(stomppy, "threading", SimpleNamespace(Event=Stop))
+    stop = SimpleNamespace(set=nothing, wait=wait)
+    monkeypatch.setattr(stomppy, "threading", SimpleNamespace(Event=lambda: stop))
     theirs = SimpleNamespace(heart_beat_receive_scale=scale)
     beats = stomppy.Beats(transport, (0, int(interval * 1000)), (0, 0), theirs)
     beats.on_connected(SimpleNamespace(headers={"heart-beat": f"{interval * 1000:.0f},0"}))
@@ -273,17 +230,7 @@ def test_how_long_a_server_may_be_silent(monkeypatch, came, scale, cut):
         assert ends_after(patch, came, scale, until=came[-1] if cut is None else cut + 1) == pytest.approx(cut)
 
 
-class Server(Scripted):
-    """Dials itself."""
-
-    def dial(self, classes=None, connection=None, headers=None, **options):
-        if connection is None:
-            connection = (classes or stomp).Connection12([self.address], **options)
-        listener = connection.get_listener("test") or Listener()
-        return connection, self.connect(connection, listener, headers=dict(headers or {}))
-
-
-NAME = "stompcodec-beats"
+# ---- which connections, and what they offer ----
 
 
 @pytest.mark.parametrize(
@@ -310,15 +257,13 @@ def test_only_connections_that_ask_for_beats_are_taken_over(road, heart_beats, o
             stack.enter_context(compat.install(heart_beats=heart_beats))
         else:
             options |= {"heart_beats": heart_beats, "classes": compat}
-        server = stack.enter_context(Server(b"0,0"))
+        server = stack.enter_context(Server())
         connection, listener = server.dial(headers=header and {"heart-beat": header}, **options)
-        listener.release.set()
-        server.peer.sendall(b"MESSAGE\n\none\0")
+        server.peer.sendall(ONE)
         listener.wait("done")
         assert server.last_offer() == offer
-        server.peer.close()
-        listener.wait("disconnected")
-        assert (listener.threads != {listener.reader}) is ours
+        server.end(listener)
+        assert (listener.threads("message") != listener.threads("disconnected")) is ours
         assert (NAME in connection.transport.listeners) is ours
 
 
@@ -326,7 +271,7 @@ def test_what_is_agreed_is_in_the_connection():
     with compat.install(heart_beats=(7000, 9000)), Server(b"9500,9600") as server:
         connection, _ = server.dial(heartbeats=(1000, 2000))
         assert wait_until(lambda: connection.heartbeats == (9600, 9500))  # agreed in a thread of its own
-        server.connect(stomp.Connection10([server.address]), Listener())
+        server.dial("Connection10")
         assert server.last_offer() is None
 
 
@@ -337,15 +282,13 @@ def test_a_connection_made_before_is_taken_over_and_given_back():
             _, listener = server.dial(connection=connection)
             assert wait_until(lambda: connection.heartbeats == (30, 0))
             assert connection.heartbeat_thread is None
-            server.peer.close()
-            listener.wait("disconnected")
+            server.end(listener)
             connection.heartbeats = (10, 0)  # the program changes its mind
         assert connection.heartbeats == (10, 0)
         with compat.install():
             server.dial(connection=connection)
             assert NAME in connection.transport.listeners
-            server.peer.close()
-            listener.wait("disconnected", 2)
+            server.end(listener, 2)
         assert connection.heartbeats == (10, 0)
         assert NAME not in connection.transport.listeners
         server.dial(connection=connection)
@@ -353,19 +296,19 @@ def test_a_connection_made_before_is_taken_over_and_given_back():
         assert wait_until(lambda: connection.heartbeat_thread is not None)
 
 
-@pytest.mark.parametrize("own", [(0, 0), (1000, 2000)])
-def test_a_second_connection_offers_the_same(own):
+@pytest.mark.parametrize(
+    ("heart_beats", "own", "given"), [((7000, 9000), (0, 0), "7000,9000"), (None, (1000, 2000), "1000,2000")]
+)
+def test_a_second_connection_offers_the_same(heart_beats, own, given):
     """stomp.py by itself offers what was agreed the first time: with 0,0 nothing any more."""
-    with compat.install(heart_beats=(7000, 9000) if own == (0, 0) else None), Server(b"0,0") as server:
+    with compat.install(heart_beats=heart_beats), Server() as server:
         connection, offers = None, []
         for change in (None, None, (3, 4)):
             if change is not None:
                 connection.heartbeats = change  # the program changes its mind
             connection, listener = server.dial(connection=connection, heartbeats=own)
             offers.append(server.last_offer())
-            server.peer.close()
-            listener.wait("disconnected", len(offers))
-    given = "7000,9000" if own == (0, 0) else "1000,2000"
+            server.end(listener, len(offers))
     assert offers == [given, given, "3,4"]
 
 
@@ -373,8 +316,7 @@ def test_what_asks_for_no_beats_any_more_has_none():
     with compat.install(), Server(b"0,30") as server:
         connection, listener = server.dial(heartbeats=(30, 0))
         assert wait_until(lambda: connection.heartbeats == (30, 0))
-        server.peer.close()
-        listener.wait("disconnected")
+        server.end(listener)
         connection.heartbeats = (0, 0)
         server.dial(connection=connection)
         assert server.last_offer() is None
@@ -383,41 +325,19 @@ def test_what_asks_for_no_beats_any_more_has_none():
 
 @pytest.mark.parametrize("own", [(0, 0), (30, 0)])
 def test_stomp_py_goes_on_with_the_beats_of_an_open_connection_after_undo(own):
-    with Server(b"0,30") as server:
+    with Server(b"0,30") as server, Server() as second:
         with compat.install(heart_beats=None if own[0] else (30, 0)):
             connection, _ = server.dial(heartbeats=own)
+            other, _ = second.dial(classes=compat, heartbeats=(1000, 0))
             assert wait_until(lambda: connection.heartbeats == (30, 0))
             ours = connection.transport.listeners[NAME]
+        assert NAME in other.transport.listeners, "the connections of our classes stay as they are"
         assert NAME not in connection.transport.listeners
         assert ours._stop.is_set()
         assert wait_until(lambda: connection.heartbeat_thread is not None)
         server.peer.recv(65536)  # those that were on their way
         assert [server.peer.recv(1) for _ in range(3)] == [b"\n"] * 3
     connection.heartbeat_terminate_event.set()
-
-
-def test_undo_leaves_the_connections_of_our_classes():
-    with Server(b"0,0") as server:
-        with compat.install():
-            connection, _ = server.dial(classes=compat, heartbeats=(1000, 0))
-        assert NAME in connection.transport.listeners
-
-
-def test_a_pool_without_a_thread_left_is_used_as_by_stomp_py(monkeypatch, caplog):
-    beats = pytest.importorskip("stompcodec.compat.stomppy")
-    monkeypatch.setattr(beats, "_BEGINS", 0.05)
-    with ThreadPoolExecutor(1) as pool, compat.install(), Server(b"0,30") as server:
-        connection = stomp.Connection12([server.address], heartbeats=(30, 0))
-        connection.transport.override_threading(pool.submit)
-        _, listener = server.dial(connection=connection)
-        assert server.peer.recv(1) == b"\n"
-        server.peer.sendall(b"MESSAGE\n\none\0MESSAGE\n\ntwo\0")
-        listener.release.set()
-        listener.wait("done", 2)
-        server.peer.close()
-        listener.wait("disconnected")
-    assert listener.bodies == ["one", "two"]
-    assert "override_threading gave no thread for listeners" in caplog.text
 
 
 def test_who_connects_again_in_on_disconnected_has_beats():
@@ -437,92 +357,34 @@ def test_who_connects_again_in_on_disconnected_has_beats():
         assert first.recv(1) == b"\n"
         first.close()
         assert again.wait(WAIT)
-        listener.wait("disconnected")
         assert wait_until(lambda: server.peer is not first)
         assert [server.peer.recv(1) for _ in range(3)] == [b"\n"] * 3
 
 
-def wait_until(condition):
-    done = threading.Event()
-    for _ in range(int(WAIT / 0.01)):
-        if condition():
-            return True
-        done.wait(0.01)
-    return False
-
-
-def test_every_frame_comes_once_in_order_and_before_the_end(brokers, files):
-    with compat.install():
-        connection, listener = dial(brokers(5000), files, "1.2", (5000, 5000), stomp)
-        listener.release.set()
-        connection.subscribe("/queue/order", id="1", ack="auto")
-        wanted = [str(number) for number in range(500)]
-        for body in wanted:
-            connection.send("/queue/order", body)
-            if body == "250":
-                listener.wait("done")
-                connection.remove_listener(NAME)  # a program may clear them; the order stays
-        listener.wait("done", 500)
-        connection.disconnect()
-        listener.wait("disconnected")
-    assert listener.bodies == wanted
-    assert "done" not in listener.told[listener.told.index("disconnected") :]
-    assert len(listener.threads) == 1
-
-
-def test_frames_that_came_before_the_end_are_delivered_before_it():
-    with compat.install(heart_beats=(0, 0)), Server(b"0,0") as server:
-        _connection, listener = server.dial()
-        server.peer.sendall(b"".join(b"MESSAGE\n\n%d\0" % number for number in range(50)))
-        server.peer.close()
-        listener.wait("message")
-        listener.release.set()
-        listener.wait("disconnected")
-    assert listener.bodies == [str(number) for number in range(50)]
-    assert listener.told[-1] == "disconnected"
-
-
-def test_what_waits_is_bounded_and_a_server_that_waits_is_alive(monkeypatch):
-    beats = pytest.importorskip("stompcodec.compat.stomppy")
-    monkeypatch.setattr(beats, "_AHEAD", 10_000)
-    monkeypatch.setattr(beats, "_TICK", 0.01)
-    message = b"MESSAGE\n\n" + b"x" * 1000 + b"\0"
-    with compat.install(heart_beats=(0, 100)), Server(b"100,0") as server:
-        connection, listener = server.dial(auto_decode=False)
-        server.peer.settimeout(None)
-        sender = threading.Thread(target=server.peer.sendall, args=(message * 20_000,), daemon=True)
-        sender.start()
-        listener.wait("message")
-        turns, marks = connection.transport._stompcodec_turns, []
-        seen = connection.transport.listeners["stompcodec-beats"]
-        monkeypatch.setattr(
-            type(seen), "received", lambda self: (marks.append(1), setattr(self, "_received", 1e6 + time.monotonic()))
-        )
-        assert wait_until(lambda: len(marks) > 20)  # it looks again and again, and calls that a sign of life
-        assert not turns.has_room(0)
-        assert len(turns._waiting) < 100
-        assert sender.is_alive()  # 20 MB do not fit into the sockets
-        listener.release.set()
-        listener.wait("done", 20_000)
-        sender.join(WAIT)
-        assert turns._size == 0
+@pytest.mark.parametrize("text", ["0,999999999999999999", "999999999999999999,0", "-1,-1", "٣,٤"])
+def test_odd_answers_of_a_server_do_no_harm(text):
+    with compat.install(heart_beats=(1000, 1000)), Server(text.encode()) as server:
+        connection, listener = server.dial()
+        server.peer.sendall(ONE)
+        listener.wait("done")
         assert connection.is_connected()
 
 
-@pytest.mark.parametrize("beats", [None, (0, 0)], ids=["as-before", "own-thread"])
-def test_what_a_listener_raises_ends_the_connection(beats, monkeypatch):
-    monkeypatch.setattr(threading, "excepthook", lambda _: None)  # before 9.0 the thread ends by it
-    with compat.install(heart_beats=beats), Server(b"0,0") as server:
-        _connection, listener = server.dial()
+# ---- the thread for listeners ----
 
-        def on_message(frame):
-            listener.note(frame.body)
-            raise RuntimeError("a listener's mistake")
 
-        listener.on_message = on_message
-        server.peer.sendall(b"MESSAGE\n\none\0")
-        listener.wait("one")
-        listener.wait("disconnected")
+def test_a_pool_without_a_thread_left_is_used_as_by_stomp_py(monkeypatch, caplog):
+    monkeypatch.setattr(compat, "_BEGINS", 0.05)
+    with ThreadPoolExecutor(1) as pool, compat.install(), Server(b"0,30") as server:
+        connection = stomp.Connection12([server.address], heartbeats=(30, 0))
+        connection.transport.override_threading(pool.submit)
+        _, listener = server.dial(connection=connection)
+        assert server.peer.recv(1) == b"\n"
+        server.peer.sendall(ONE + b"MESSAGE\n\ntwo\0")
+        listener.wait("done", count=2)
+        server.end(listener)
+    assert listener.bodies() == ["one", "two"]
+    assert "override_threading gave no thread for listeners" in caplog.text
 
 
 def test_an_override_of_threads_holds_for_ours():
@@ -536,20 +398,63 @@ def test_an_override_of_threads_holds_for_ours():
     with compat.install(heart_beats=(1000, 1000)), Server(b"1000,1000") as server:
         connection = stomp.Connection12([server.address])
         connection.transport.override_threading(create)
-        _connection, listener = server.dial(connection=connection)
-        server.peer.close()
-        listener.wait("disconnected")
+        server.end(server.dial(connection=connection)[1])
         assert len(made) == 2  # the one that reads, and the one for listeners; stomp.py's heart-beats have their own
         for thread in made:
             thread.join(WAIT)
             assert not thread.is_alive()
 
 
-@pytest.mark.parametrize("text", ["0,999999999999999999", "999999999999999999,0", "-1,-1", "٣,٤"])
-def test_odd_answers_of_a_server_do_no_harm(text):
-    with compat.install(heart_beats=(1000, 1000)), Server(text.encode()) as server:
-        connection, listener = server.dial()
+def test_every_frame_comes_once_in_order_and_before_the_end():
+    with compat.install(heart_beats=(0, 0)), Server() as server:
+        connection, listener = server.dial(blocks=True)
+        server.peer.sendall(b"".join(b"MESSAGE\n\n%d\0" % number for number in range(500)))
+        listener.wait("message")
+        connection.remove_listener(NAME)  # a program may clear them; the order stays
+        server.peer.close()
         listener.release.set()
-        server.peer.sendall(b"MESSAGE\n\none\0")
-        listener.wait("done")
+        listener.wait("disconnected")
+    assert listener.bodies() == [str(number) for number in range(500)]
+    assert listener.told[-1][0] == "disconnected"
+    assert len(listener.threads("message")) == 1
+
+
+def test_what_waits_is_bounded_and_a_server_that_waits_is_alive(monkeypatch):
+    monkeypatch.setattr(compat, "_AHEAD", 10_000)
+    monkeypatch.setattr(compat, "_TICK", 0.01)
+    message = b"MESSAGE\n\n" + b"x" * 1000 + b"\0"
+    with compat.install(heart_beats=(0, 100)), Server(b"100,0") as server:
+        connection, listener = server.dial(auto_decode=False, blocks=True)
+        server.peer.settimeout(None)
+        sender = threading.Thread(target=server.peer.sendall, args=(message * 20_000,), daemon=True)
+        sender.start()
+        listener.wait("message")
+        turns, marks = connection.transport._stompcodec_turns, []
+        seen = connection.transport.listeners[NAME]
+        alive = lambda self: (marks.append(1), setattr(self, "_received", 1e6 + time.monotonic()))  # noqa: E731
+        monkeypatch.setattr(type(seen), "received", alive)
+        assert wait_until(lambda: len(marks) > 20)  # it looks again and again, and calls that a sign of life
+        assert not turns.has_room(0)
+        assert len(turns._waiting) < 100
+        assert sender.is_alive()  # 20 MB do not fit into the sockets
+        listener.release.set()
+        assert wait_until(lambda: len(listener.told) >= 40_000)
+        sender.join(WAIT)
+        assert turns._size == 0
         assert connection.is_connected()
+
+
+@pytest.mark.parametrize("beats", [None, (0, 0)], ids=["as-before", "own-thread"])
+def test_what_a_listener_raises_ends_the_connection(beats, monkeypatch):
+    monkeypatch.setattr(threading, "excepthook", lambda _: None)  # before 9.0 the thread ends by it
+    with compat.install(heart_beats=beats), Server() as server:
+        _, listener = server.dial()
+
+        def on_message(frame):
+            listener.note(frame.body)
+            raise RuntimeError("a listener's mistake")
+
+        listener.on_message = on_message
+        server.peer.sendall(ONE)
+        listener.wait("one")
+        listener.wait("disconnected")

@@ -1,7 +1,5 @@
 """What stomp.py reads on our codec, against what it reads by itself: on any octets, however they are cut."""
 
-from __future__ import annotations
-
 import itertools
 import re
 
@@ -11,7 +9,7 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from traced import peak, tracing
 
-import stompcodec
+from stompcodec import FrameError
 
 pytestmark = needs_stomppy
 
@@ -69,23 +67,12 @@ MESSAGE = b"MESSAGE\ndestination:/queue/a\nmessage-id:1\n\nhello\0"
 #: Frames that are STOMP, and such as brokers also send. No EOLs stand before them: those stomp.py loses.
 FRAMES = st.sampled_from(
     [
-        MESSAGE,
-        b"CONNECTED\r\nversion:1.2\r\nserver:a\\cb\r\n\r\n\0",
-        b"MESSAGE\ncontent-length:5\na:1\na:2\n\n\0\0\n\n\0\0",
-        b"RECEIPT\nreceipt-id:\xc3\xa9\n\n\0\n",
-        b"ERROR\nmessage: connection failed\0",
-        b"MESSAGE\nbad:\\t\\\n\nx\0",
-        b"message\nlower:case\n\n\0",
-        b"MESSAGE\ncontent-length:2\n\nlonger\0",
-        b"MESSAGE\ncontent-length: 3\n\na\0b\0",
-        b"MESSAGE\ncontent-length:3\n\nabcd\0",
-        b"MESSAGE\ncontent-length:x\n\nab\0",
-        b"MESSAGE\nno colon\n:no name\n\nab\0",
-        b"RECEIPT\nreceipt-id:1\n\nwith a body\0",
-        b"MESSAGE\nutf8:\xff\n\n\xff\0",
-        b"ERROR\0",
-        b"\0",
-        b"SEND\nfrom:a client\n\n\0",
+        *(MESSAGE, b"CONNECTED\r\nversion:1.2\r\nserver:a\\cb\r\n\r\n\0", b"RECEIPT\nreceipt-id:\xc3\xa9\n\n\0\n"),
+        *(b"MESSAGE\ncontent-length:5\na:1\na:2\n\n\0\0\n\n\0\0", b"ERROR\nmessage: connection failed\0"),
+        *(b"MESSAGE\nbad:\\t\\\n\nx\0", b"message\nlower:case\n\n\0", b"MESSAGE\ncontent-length:2\n\nlonger\0"),
+        *(b"MESSAGE\ncontent-length: 3\n\na\0b\0", b"MESSAGE\ncontent-length:3\n\nabcd\0", b"ERROR\0", b"\0"),
+        *(b"MESSAGE\ncontent-length:x\n\nab\0", b"MESSAGE\nno colon\n:no name\n\nab\0"),
+        *(b"RECEIPT\nreceipt-id:1\n\nwith a body\0", b"MESSAGE\nutf8:\xff\n\n\xff\0", b"SEND\nfrom:a client\n\n\0"),
         b"error\n\n" + bytes(range(1, 256)) + b"\0",
     ]
 )
@@ -134,20 +121,16 @@ def beats(transport, *pieces):
     return sum(kind == "heartbeat" for kind, *_ in transport.take(pieces))
 
 
+@pytest.mark.req("S12-FRM-02")
 def test_eols_count_as_theirs():
-    """A read of one EOL is a heart-beat; EOLs behind a frame, or inside one, are none."""
+    """A read of one EOL is a heart-beat; EOLs behind a frame, or inside one, are none. Without quirks each counts."""
     for read in (ours(), theirs()):
         assert beats(read, b"\n") == beats(read, MESSAGE, b"\n") == beats(read, b"\n", MESSAGE) == 1
         assert beats(read, MESSAGE + b"\n\n\n") == beats(read, b"MESSAGE", b"\n", b"\n", b"\n", b"\0") == 0
         assert beats(read, b"\n", b"\n", MESSAGE, b"\n") == 3
     assert beats(theirs(), b"\n\n", b"\n", b"\n") == 0  # deaf up to the next frame
     assert beats(ours(), b"\n\n", b"\n", b"\n") == 2
-
-
-@pytest.mark.req("S12-FRM-02")
-def test_without_quirks_every_eol_counts():
-    read = ours(quirks=False)
-    assert beats(read, MESSAGE + b"\n\r\n", b"\n", b"\n\n" + MESSAGE) == 5
+    assert beats(ours(quirks=False), MESSAGE + b"\n\r\n", b"\n", b"\n\n" + MESSAGE) == 5
 
 
 @pytest.mark.parametrize(
@@ -161,17 +144,15 @@ def test_without_quirks_every_eol_counts():
 )
 def test_without_quirks_a_broken_stream_ends_the_connection(bad, caplog):
     read = ours(quirks=False)
-    got = read.take([MESSAGE, bad, MESSAGE])
-    assert [body for *_, body in got] == ["hello"]
+    assert [body for *_, body in read.take([MESSAGE, bad, MESSAGE])] == ["hello"]
     assert read.broken
     assert "malformed data" in caplog.text
 
 
 def test_without_quirks_the_version_decides_about_escapes():
     head = b"CONNECTED\nversion:%s\n\n\0MESSAGE\na:1\\r2\n\n\0"
-    assert [row[2] for row in ours(quirks=False).take([head % b"1.0"])][1:] == [{"a": "1\\r2"}]
-    assert [row[2] for row in ours(quirks=False).take([head % b"1.1"])][1:] == []
-    assert [row[2] for row in ours(quirks=False).take([head % b"1.2"])][1:] == [{"a": "1\r2"}]
+    for version, wanted in ((b"1.0", [{"a": "1\\r2"}]), (b"1.1", []), (b"1.2", [{"a": "1\r2"}])):
+        assert [row[2] for row in ours(quirks=False).take([head % version])][1:] == wanted
 
 
 def test_the_encoding_is_used_without_quirks():
@@ -183,21 +164,18 @@ def test_the_encoding_is_used_without_quirks():
 def test_limits():
     """Theirs has none; without quirks a body may have 100 MiB, which is refused before it comes."""
     head = b"MESSAGE\ncontent-length:%d\n\n" % (100 * 2**20 + 1)
-    read = ours(quirks=False)
-    assert read.take([head, b"a"]) == []
-    assert read.broken
-    read = ours()
-    assert read.take([head, b"a"]) == []
-    assert not read.broken
+    for quirks in (True, False):
+        read = ours(quirks)
+        assert read.take([head, b"a"]) == []
+        assert read.broken is not quirks
     many = b"MESSAGE\n" + b"a:1\n" * 20_000 + b"long:" + b"x" * (1 << 19) + b"\n\n\0"
     assert ours().take([many]) == theirs().take([many])
 
 
 def test_only_broken_octets_are_read_by_their_rules(monkeypatch):
     """Else nothing would be gained."""
-    calls = []
-    theirs_parse = compat.stomppy_codec._their_parse_frame
-    monkeypatch.setattr(compat.stomppy_codec, "_their_parse_frame", lambda raw: calls.append(raw) or theirs_parse(raw))
+    calls, parse = [], compat.stomppy_codec._their_parse_frame
+    monkeypatch.setattr(compat.stomppy_codec, "_their_parse_frame", lambda raw: calls.append(raw) or parse(raw))
     broken = b"MESSAGE\nbad:\\t\n\n\0"
     good = b"CONNECTED\r\nversion:1.2\r\n\r\n\0\n" + MESSAGE * 3 + b"RECEIPT\nreceipt-id:1\n\n\0"
     assert len(ours().take(cut(good, range(0, 400, 7)))) == 5
@@ -228,20 +206,19 @@ def test_a_process_frame_of_their_own_gets_the_octets(quirks):
 
 def test_each_socket_begins_anew():
     read = ours()
-    read.socket = object()
-    assert read.take([b"MESSAGE\n\nhalf"]) == []
-    read.socket = object()
-    assert [row[3] for row in read.take([MESSAGE])] == ["hello"]
+    for piece, bodies in ((b"MESSAGE\n\nhalf", []), (MESSAGE, ["hello"])):
+        read.socket = object()
+        assert [row[3] for row in read.take([piece])] == bodies
 
 
 def test_a_listener_that_raises_is_not_our_error():
     read = ours(quirks=False)
 
     def notify(frame_type, frame=None):
-        raise stompcodec.FrameError("unencodable")
+        raise FrameError("unencodable")
 
     read.notify = notify
-    with pytest.raises(stompcodec.FrameError):
+    with pytest.raises(FrameError):
         read.take([MESSAGE])
 
 
@@ -261,13 +238,10 @@ def test_memory_is_a_few_times_the_body():
 
 def test_broken_frames_in_many_pieces_are_joined_once(monkeypatch):
     """A peer that dribbles what is no STOMP: it is not searched again for every octet."""
-    read = ours(auto_decode=False)
     data = b"FOO\ncontent-length:99999\n\n" + b"\0" * 99999 + b"\0" + MESSAGE
-    joins = []
-    loosely = compat.stomppy_codec.Reader._loosely
-    monkeypatch.setattr(
-        compat.stomppy_codec.Reader, "_loosely", lambda reader, octets: joins.append(1) or loosely(reader, octets)
-    )
-    got = read.take([data[at : at + 7] for at in range(0, len(data), 7)])
+    joins, reader = [], compat.stomppy_codec.Reader
+    loosely = reader._loosely
+    monkeypatch.setattr(reader, "_loosely", lambda self, octets: joins.append(1) or loosely(self, octets))
+    got = ours(auto_decode=False).take([data[at : at + 7] for at in range(0, len(data), 7)])
     assert [row[3] for row in got] == [b"hello"]  # FOO is no command that is notified
     assert len(joins) < 10

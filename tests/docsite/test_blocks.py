@@ -40,8 +40,8 @@ RUN = {
     ("docs/network-rail.md", "sh"): "spark/test_tutorial.py::test_a_pipeline",
     ("docs/pipeline.md", "python"): "spark/test_tutorial.py::test_a_pipeline",
     ("docs/pipeline.md", "sh"): "spark/test_tutorial.py::test_a_pipeline",
-    ("docs/spark-cluster.md", "python"): "spark/test_cluster_docs.py",
-    ("docs/spark-cluster.md", "sh"): "spark/test_cluster_docs.py",
+    ("docs/spark-cluster.md", "python"): "spark/test_cluster.py",
+    ("docs/spark-cluster.md", "sh"): "spark/test_cluster.py",
     ("ARCHITECTURE.md", "mermaid"): "test_architecture_page.py::test_the_arrows_of_a_client_are_drawn",
     ("docs/states.md", "mermaid"): "protocol/test_states.py::test_the_page_is_not_stale",
 }

@@ -1,15 +1,10 @@
 """One Spark session for all tests of a run: it takes seconds, and a gigabyte."""
 
-from __future__ import annotations
-
 import gc
-import importlib
 import importlib.util
 import os
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from patience import patience
@@ -18,57 +13,51 @@ from patience import patience
 QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
-def _asks_spark(item: pytest.Item) -> bool:
+def _asks_spark(item):
     return "spark" in getattr(item, "fixturenames", ())
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(items):
     """Py4J leaves the connections of threads that ended to the garbage collector."""
     for item in filter(_asks_spark, items):
         item.add_marker(pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"))
 
 
 @pytest.fixture(scope="module", autouse=True)
-def installed() -> Iterator[None]:
-    """Make Python processes that tests start, Spark's workers among them, import the installed package.
+def installed(request):
+    """Make Python processes that tests start import the installed package, and sweep up afterwards what Py4J left.
 
     `python -m` and `python -c` search the current folder first, and that may be the source tree.
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONSAFEPATH", "1")
         yield
-
-
-@pytest.fixture(scope="module", autouse=True)
-def litter(request: pytest.FixtureRequest) -> Iterator[None]:
-    """What Py4J left is swept up before tests come that look for sockets of our own."""
-    yield
     if any(_asks_spark(item) for item in request.session.items if item.path == request.path):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ResourceWarning)
             gc.collect()
 
 
-def _without_archive(folder: Path) -> Path:
+def _without_archive(folder):
     """Make a SPARK_HOME without the archive of PySpark, which is not compiled: each of Spark's Pythons would do that.
 
     They import the package that is installed instead.
     """
     (origin,) = importlib.import_module("pyspark").__path__
-    for entry in Path(origin).iterdir():
-        if entry.name in ("bin", "jars", "sbin", "data"):
-            (folder / entry.name).symlink_to(entry)
+    for name in ("bin", "jars", "sbin", "data"):
+        if Path(origin, name).exists():
+            (folder / name).symlink_to(Path(origin, name))
     return folder
 
 
 @pytest.fixture(scope="session")
-def beside_spark(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def beside_spark(tmp_path_factory):
     """The folder in which Spark's JVM and its Python workers start: what they read by a relative path is there."""
     return tmp_path_factory.mktemp("work")
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory, beside_spark: Path) -> Iterator[Any]:
+def spark(tmp_path_factory, beside_spark):
     """A session on two cores. Tests that change a setting put it back."""
     pytest.importorskip("pyspark")
     from stompcodec.spark import session

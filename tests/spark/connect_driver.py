@@ -1,12 +1,8 @@
 """A program with a session of Spark Connect: it runs the jobs, and prints what came out as JSON."""
 
-from __future__ import annotations
-
 import json
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
@@ -18,11 +14,11 @@ from stompcodec.spark.report import report
 SLOW = "Python worker failed to connect back"
 
 
-def ended(start: Callable[[], Any]) -> None:
+def ended(write, *frames_and_out):
     """Start a query, and wait for its end; again where the machine was too slow for Spark."""
     for last in (False, False, False, True):
         try:
-            query = start()
+            query = write(*frames_and_out, available_now=True)
             query.awaitTermination()
             assert query.exception() is None, query.exception()
             return
@@ -31,24 +27,25 @@ def ended(start: Callable[[], Any]) -> None:
                 raise
 
 
-def batches(spark: SparkSession, source: str, out: Path) -> dict[str, Any]:
+def jobs_of(frames, out):
+    """The three jobs that write: what they take, and where they put it."""
+    return [
+        (jobs.archive, frames, str(out / "archive")),
+        (jobs.write_exploded, jobs.explode(frames, schema="n long"), str(out / "rows")),
+        (jobs.write_metrics, jobs.metrics(frames), str(out / "metrics")),
+    ]
+
+
+def batches(spark, source, out):
     frames = spark.read.format("stompfile").load(source)
-    found: dict[str, Any] = {"frames": frames.count()}
-    found["archived"] = jobs.archive(frames, str(out / "archive"))
+    made = [write(*what) for write, *what in jobs_of(frames, out)]
+    found = {"frames": frames.count(), "made": made, "again": []}
     found["read"] = jobs.read_archive(spark, str(out / "archive")).count()
-    found["exploded"] = jobs.write_exploded(jobs.explode(frames, schema="n long"), str(out / "rows"))
-    found["metrics"] = jobs.write_metrics(jobs.metrics(frames), str(out / "metrics"))
-    again = []
-    for write in (
-        lambda: jobs.archive(frames, str(out / "archive")),
-        lambda: jobs.write_exploded(jobs.explode(frames, schema="n long"), str(out / "rows")),
-        lambda: jobs.write_metrics(jobs.metrics(frames), str(out / "metrics")),
-    ):
+    for write, *what in jobs_of(frames, out):
         try:
-            write()
+            write(*what)
         except Exception as error:
-            again.append(type(error).__name__)
-    found["again"] = again
+            found["again"].append(type(error).__name__)
     found["appended"] = jobs.archive(frames, str(out / "archive"), mode="append")
     paths = {"exploded": str(out / "rows"), "metrics": str(out / "metrics"), "spool": source}
     figures = report(spark, str(out / "archive"), str(out / "report"), **paths)["figures"]
@@ -60,33 +57,31 @@ def batches(spark: SparkSession, source: str, out: Path) -> dict[str, Any]:
     return found
 
 
-def streams(spark: SparkSession, source: str, out: Path) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+def streams(spark, source, out):
     frames = spark.readStream.format("stompfile").load(source)
     for _ in range(2):  # the second time there is nothing new
-        ended(lambda: jobs.archive(frames, str(out / "archive"), available_now=True))
-        ended(lambda: jobs.write_exploded(jobs.explode(frames, schema="n long"), str(out / "rows"), available_now=True))
-        ended(lambda: jobs.write_metrics(jobs.metrics(frames), str(out / "metrics"), available_now=True))
-        found["archived"] = spark.read.parquet(str(out / "archive")).count()
-        found["rows"] = spark.read.parquet(str(out / "rows" / "rows")).count()
-        found["quarantine"] = jobs.read_quarantine(spark, str(out / "rows")).count()
-        found["counted"] = jobs.read_metrics(spark, str(out / "metrics")).agg(F.sum("count")).first()[0]
-    return found
+        for write, *what in jobs_of(frames, out):
+            ended(write, *what)
+    return {
+        "archived": spark.read.parquet(str(out / "archive")).count(),
+        "rows": spark.read.parquet(str(out / "rows" / "rows")).count(),
+        "quarantine": jobs.read_quarantine(spark, str(out / "rows")).count(),
+        "counted": jobs.read_metrics(spark, str(out / "metrics")).agg(F.sum("count")).first()[0],
+    }
 
 
-def live(spark: SparkSession, url: str, out: Path) -> dict[str, Any]:
+def live(spark, url, out):
     options = {"url": url, "destination": "/queue/in", "spoolDir": str(out / "spool"), "idleTimeout": "500ms"}
     frames = spark.readStream.format("stomp").options(**options).schema("n int, body binary").load()
-    ended(lambda: jobs.write_exploded(jobs.explode(frames, schema="n long"), str(out / "live"), available_now=True))
+    ended(jobs.write_exploded, jobs.explode(frames, schema="n long"), str(out / "live"))
     sent = spark.range(3).selectExpr("'/queue/out' as destination", "cast(id as string) as body")
     sent.write.format("stomp").mode("append").options(url=url).save()
-    replayed = jobs.replay(
-        spark.read.format("stompfile").load(str(out / "spool")), {"url": url}, destination="/queue/out"
-    )
+    spool = spark.read.format("stompfile").load(str(out / "spool"))
+    replayed = jobs.replay(spool, {"url": url}, destination="/queue/out")
     return {"rows": spark.read.parquet(str(out / "live" / "rows")).count(), "replayed": replayed}
 
 
-def main() -> None:
+def main():
     source, out, url = sys.argv[1], Path(sys.argv[2]), sys.argv[3]
     builder = SparkSession.builder.remote("local[2]").config("spark.sql.session.timeZone", "UTC")
     for key in ("spark.sql.shuffle.partitions", "spark.default.parallelism"):
@@ -94,8 +89,7 @@ def main() -> None:
     spark = builder.getOrCreate()
     register(spark)
     found = {"batches": batches(spark, source, out / "batch"), "streams": streams(spark, source, out / "stream")}
-    found["live"] = live(spark, url, out / "live")
-    print(json.dumps(found), flush=True)
+    print(json.dumps({**found, "live": live(spark, url, out / "live")}), flush=True)
     spark.stop()
 
 

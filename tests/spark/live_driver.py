@@ -4,30 +4,24 @@ Its argument is JSON: `{"folder", "lanes": {name: {"format", "options"}}}`. Once
 process and that of the JVM; then, that one of them is through with a batch; and if one fails it says that, and ends.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import select
 import sys
 from pathlib import Path
-from typing import Any
 
 from stompcodec.spark import session
 
 QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
-def main() -> None:
+def main():
     order = json.loads(sys.argv[1])
-    folder = Path(order["folder"])
-    spark = session(
-        "live", cores=2, memory="600m", **{"spark.driver.extraJavaOptions": QUICK, "spark.sql.shuffle.partitions": 2}
-    )
-    jvm = spark._jvm
-    assert jvm is not None
-    queries = [_query(spark, folder / name, lane) for name, lane in order["lanes"].items()]
-    print(json.dumps({"driver": os.getpid(), "jvm": jvm.java.lang.ProcessHandle.current().pid()}), flush=True)
+    settings = {"spark.driver.extraJavaOptions": QUICK, "spark.sql.shuffle.partitions": 2}
+    spark = session("live", cores=2, memory="600m", **settings)
+    queries = [_query(spark, Path(order["folder"], name), lane) for name, lane in order["lanes"].items()]
+    jvm = spark._jvm.java.lang.ProcessHandle.current().pid()
+    print(json.dumps({"driver": os.getpid(), "jvm": jvm}), flush=True)
     told = False
     while not select.select([sys.stdin], [], [], 0.1)[0]:
         if not told and any(query.lastProgress and query.lastProgress["numInputRows"] for query in queries):
@@ -42,11 +36,11 @@ def main() -> None:
     spark.stop()
 
 
-def _query(spark: Any, folder: Path, lane: dict[str, Any]) -> Any:
+def _query(spark, folder, lane):
     frames = spark.readStream.format(lane["format"]).options(**lane["options"])
-    rows = frames.schema("n long, redelivered boolean").load()
-    writer = rows.writeStream.format("parquet").option("path", str(folder / "sink"))
-    return writer.option("checkpointLocation", str(folder / "checkpoint")).trigger(processingTime="0 seconds").start()
+    writer = frames.schema("n long, redelivered boolean").load().writeStream.format("parquet")
+    writer = writer.option("path", str(folder / "sink")).option("checkpointLocation", str(folder / "checkpoint"))
+    return writer.trigger(processingTime="0 seconds").start()
 
 
 if __name__ == "__main__":

@@ -1,43 +1,24 @@
 """What the tests of the live source share: a broker that can be looked into, and queries that can be waited for."""
 
-from __future__ import annotations
-
-import asyncio
 import contextlib
 import os
+import signal
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
-from client.broker import BrokerThread
 from patience import patience
 
 import stompcodec.client as stomp
-from stompcodec.broker import serve
-
-__all__ = ["LiveBroker", "Rows", "publish", "runner", "running", "wait_for"]
-
-
-class LiveBroker(BrokerThread):
-    """Our broker in a thread; it can be asked what it has."""
-
-    async def _serve(self) -> None:
-        self._stop = asyncio.Event()
-        async with serve(self.config) as self.server:
-            self.port, self.ws_port, self.tls_port = self.server.port, self.server.ws_port, self.server.tls_port
-            self._ready.set()
-            await self._stop.wait()
-
-    def count(self, queue: str) -> int:
-        """Messages of a queue that are not acknowledged, delivered or not."""
-        while True:
-            with contextlib.suppress(RuntimeError):  # it changes while we look
-                found = self.server.broker.queues.get(("/", queue))
-                return 0 if found is None else found.count
+from stompcodec.broker.settings import Pauses
+from stompcodec.testing import StompBroker
 
 
-def publish(url: str, queue: str, count: int, first: int = 0, body: bytes = b"") -> None:
+def live_broker():
+    """Our broker, which delivers at once what came back."""
+    return StompBroker(redelivery_delay=Pauses())
+
+
+def publish(url, queue, count, first=0, body=b""):
     """Messages with numbers from `first` on, in the header n."""
     with stomp.connect(url) as client:
         for number in range(first, first + count):
@@ -45,45 +26,45 @@ def publish(url: str, queue: str, count: int, first: int = 0, body: bytes = b"")
         client.ping()
 
 
-def wait_for(what: Callable[[], object], query: Any = None) -> None:
+def wait_for(what, query=None):
+    """Wait until it is true, and return it."""
     until = time.monotonic() + patience(120)
-    while not what():
+    while not (found := what()):
         assert query is None or query.exception() is None, query.exception()
         assert time.monotonic() < until
         time.sleep(0.02)
+    return found
+
+
+def failure(call):
+    """What a call raises in the end, if it is tried again and again."""
+
+    def failed():
+        try:
+            call()
+        except Exception as error:
+            return error
+
+    return wait_for(failed)
 
 
 class Rows:
     """A sink that keeps rows by batch: a batch that comes again takes the place of what it was."""
 
-    def __init__(self) -> None:
-        self.batches: dict[int, list[tuple[Any, ...]]] = {}
-        self.fail = False
-        """Whether the sink fails, once it has the rows of a batch."""
+    def __init__(self, fail=False):
+        self.batches, self.fail = {}, fail  # whether it fails, once it has the rows of a batch
 
-    def __call__(self, frame: Any, batch: int) -> None:
+    def __call__(self, frame, batch):
         self.batches[batch] = rows = [tuple(row) for row in frame.collect()]
         if self.fail and rows:
             raise RuntimeError("the sink fails")
 
-    @property
-    def rows(self) -> list[tuple[Any, ...]]:
-        return [row for batch in sorted(self.batches) for row in self.batches[batch]]
-
-    def column(self, number: int = 0) -> list[Any]:
-        return [row[number] for row in self.rows]
+    def column(self, number=0):
+        return [row[number] for batch in sorted(self.batches) for row in self.batches[batch]]
 
 
 @contextlib.contextmanager
-def running(
-    spark: Any,
-    folder: Path,
-    sink: Rows,
-    options: dict[str, Any],
-    *,
-    schema: str = "n int",
-    **trigger: Any,
-) -> Iterator[Any]:
+def running(spark, folder, sink, options, *, schema="n int", **trigger):
     """A query from a broker into a sink; its spool and its checkpoint are in the folder."""
     given = {"spoolDir": str(folder / "spool"), **{name: str(value) for name, value in options.items()}}
     frames = spark.readStream.format("stomp").options(**given).schema(schema).load()
@@ -95,7 +76,7 @@ def running(
         query.stop()
 
 
-def runner(spool: Path) -> int:
+def runner(spool):
     """The process in which the recorder of this spool runs: it holds its lock. Linux only."""
     lock = os.path.realpath(spool / "lock")
     for process in Path("/proc").iterdir():
@@ -103,3 +84,19 @@ def runner(spool: Path) -> int:
             if process.name.isdigit() and any(os.path.realpath(link) == lock for link in (process / "fd").iterdir()):
                 return int(process.name)
     raise AssertionError(f"nobody holds {lock}")
+
+
+def goes_on_when_killed(spark, broker, queue, spool, check, body=b""):
+    """Send 20 messages, kill the process of the source, and send 20 more; return the query that read those."""
+
+    def read(but=None):
+        check()
+        for query in spark.streams.active:
+            if query.runId != but and sum(each["numInputRows"] for each in query.recentProgress) >= 20:
+                return query
+
+    publish(broker.url, queue, 20, body=body)
+    killed = wait_for(read).runId
+    os.kill(runner(spool), signal.SIGKILL)
+    publish(broker.url, queue, 20, first=20, body=body)
+    return wait_for(lambda: read(but=killed))

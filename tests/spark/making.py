@@ -1,73 +1,99 @@
-"""Captures and streams for the tests of Spark."""
+"""Captures and streams for the tests of Spark, and what its workers make of them, without Spark."""
 
-from __future__ import annotations
+import gzip
+import importlib.util
 
-from collections.abc import Iterable, Iterator
-from pathlib import Path
-from typing import Any
+import pytest
 
-from stompcodec import Frame, parse_columns, serialize
+pytest.importorskip("pyspark")
+pa = pytest.importorskip("pyarrow")
+
+from pyspark.sql.types import StructType
+
+from stompcodec import Frame, serialize
 from stompcodec.capture import CaptureWriter
+from stompcodec.spark.options import parse_file
+from stompcodec.spark.reading.decode import read_split
+from stompcodec.spark.reading.plan import batch_splits
+from stompcodec.spark.reading.schema import FRAME_SCHEMA, Projection
 
 START = 1_700_000_000_000_000
 """When the first frame came, in us."""
+ADMISSION = importlib.util.find_spec("pyspark.sql.streaming.datasource") is not None
+"""Whether this PySpark bounds batches: 4.0 and 4.1 do not."""
+#: Values that hold no frame.
+BAD = [
+    *(b"GARBAGE\nno:thing\n\n\0", b"MESSAGE\nno colon\n\n\0", b"MESSAGE\na:\\z\n\n\0"),
+    *(b"MESSAGE\ncontent-length:3\n\nabcd\0", b"MESSAGE\na:\xff\n\n\0", b"ACK\nid:1\n\nbody\0"),
+]
 
 
-def message(number: int, destination: str = "/topic/a", body: bytes | None = None, **headers: str) -> Frame:
+def message(number, destination="/topic/a", body=None, **headers):
     """A frame like those of a broker."""
-    named = {name.replace("_", "-"): value for name, value in headers.items()}
-    pairs = {
-        "destination": destination,
-        "message-id": f"id-{number}",
-        "subscription": "0",
-        "timestamp": str(START // 1000 + number),
-        **named,
-    }
+    pairs = {"destination": destination, "message-id": f"id-{number}", "subscription": "0"}
+    pairs |= {"timestamp": str(START // 1000 + number)}
+    pairs |= {name.replace("_", "-"): value for name, value in headers.items()}
     return Frame("MESSAGE", pairs, b'{"n": %d}' % number if body is None else body)
 
 
-def octets(frames: Iterable[Frame | bytes]) -> bytes:
+def ids(*numbers):
+    """The message-ids of these messages."""
+    return [f"id-{number}" for number in numbers]
+
+
+def octets(frames):
     """What stands on the wire; bytes stand as they are, malformed or not."""
     return b"".join(frame if isinstance(frame, bytes) else serialize(frame) for frame in frames)
 
 
 def make_capture(
-    path: Path,
-    frames: Iterable[Frame | bytes],
-    *,
-    single: bool | None = None,
-    segment_octets: int = 128 * 2**20,
-    chain: str = "frames",
-    seal: bool = True,
-    group: int = 1,
-    start: int = START,
-) -> Path:
+    path, frames, *, single=None, segment_octets=128 * 2**20, chain="frames", seal=True, group=1, start=START
+):
     """A capture of these frames: those of a group came together, each group a second after the one before."""
+    frames = list(frames)
     writer = CaptureWriter(path, single=single, segment_octets=segment_octets)
     try:
-        for number, part in enumerate(groups(frames, group)):
-            writer.append(octets(part), start + number * 1_000_000, chain)
+        for at in range(0, len(frames), group):
+            writer.append(octets(frames[at : at + group]), start + at // group * 1_000_000, chain)
         writer.sync()
     finally:
         writer.close(seal=seal)
     return path
 
 
-def groups(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
-    part: list[Any] = []
-    for item in items:
-        part.append(item)
-        if len(part) == size:
-            yield part
-            part = []
-    if part:
-        yield part
-
-
-def make_stream(path: Path, frames: Iterable[Frame | bytes]) -> Path:
-    """A bare stream."""
-    path.write_bytes(octets(frames))
+def make_stream(path, frames):
+    """A bare stream, compressed if it is called so."""
+    data = octets(frames)
+    path.write_bytes(gzip.compress(data, mtime=0) if path.suffix == ".gz" else data)
     return path
 
 
-__all__ = ["START", "groups", "make_capture", "make_stream", "message", "octets", "parse_columns"]
+def schema_of(**columns):
+    """A schema by names and types, such as priority="integer"; those of frames may be "frame"."""
+    fields = [
+        FRAME_SCHEMA[name].jsonValue()
+        if kind == "frame"
+        else {"name": name, "type": kind, "nullable": True, "metadata": {}}
+        for name, kind in columns.items()
+    ]
+    return StructType.fromJson({"type": "struct", "fields": fields})
+
+
+def rows_of(splits, projection, options):
+    """The rows of splits, as an executor reads them."""
+    return [row for split in splits for batch in read_split(split, projection, options) for row in batch.to_pylist()]
+
+
+def batches(path, projection, options):
+    return [batch for split in batch_splits([str(path)], options) for batch in read_split(split, projection, options)]
+
+
+def read(path, schema=FRAME_SCHEMA, **options):
+    """All rows of a path."""
+    parsed = parse_file({name: str(value) for name, value in options.items()})
+    projection = Projection(schema, parsed.decode)
+    return pa.Table.from_batches(batches(path, projection, parsed), schema=projection.arrow_schema())
+
+
+def rows(path, schema=FRAME_SCHEMA, **options):
+    return read(path, schema, **options).to_pylist()

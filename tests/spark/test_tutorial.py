@@ -1,21 +1,15 @@
 """docs/spark-tutorial.md, block by block and in its order; and the pipelines of other pages."""
 
-from __future__ import annotations
-
 import ast
 import re
 import shutil
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 pytest.importorskip("click")
 pytest.importorskip("pyspark")
-pytest.importorskip("pyarrow")
 
-from docsite.blocks import ROOT, Block, blocks_of
+from docsite.blocks import ROOT, blocks_of
 from docsite.reader import Reader
 from patience import patience
 from railway import capture as received
@@ -30,29 +24,25 @@ PAGE = ROOT / "docs" / "spark-tutorial.md"
 OF_A_RUN = re.compile(r"\|?20\d\d-\d\d-\d\d|\|.*\|\[[0-9A-F]{2} ")
 QUEUES = ("/queue/TD_ALL_SIG_AREA", "/queue/TRAIN_MVT_ALL_TOC")
 
-pytestmark = pytest.mark.skipif(not PAGE.is_file(), reason="without docs: this is not the whole tree")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not PAGE.is_file(), reason="without docs: this is not the whole tree"),
+]
 
 
-def printed_by_each_run(text: str) -> list[Any]:
+def printed_by_each_run(text):
     """The lines of an output that are the same in each run. Counts come in any order, and a terminal shows no NUL."""
     lines = [" ".join(line.replace("\0", " ").split()) for line in text.splitlines() if line.strip()]
     return [ast.literal_eval(line) if line[0] == "{" else line for line in lines if not OF_A_RUN.match(line)]
 
 
-def parts() -> list[Block]:
-    """The blocks that are tried, and what they print."""
-    blocks = blocks_of(PAGE)
-    first = next(number for number, block in enumerate(blocks) if "examples/railway.py" in block.text)
-    return [block for block in blocks[first:] if not block.untried]
-
-
-def until_it_listens(broker: StompBroker) -> None:
+def until_it_listens(broker):
     """Wait until the query has subscribed. Messages sent before would lag, by as much as the machine is slow."""
     for queue in QUEUES:
         broker.wait_subscribed(queue, timeout=patience(60))
 
 
-def until_all_is_archived(query: Any, broker: StompBroker) -> None:
+def until_all_is_archived(query, broker):
     """Wait until the broker has no message any more, and the sink all that the query received; then stop the query."""
     wait_for(lambda: not any(map(broker.queued, QUEUES)), query)
     query.processAllAvailable()
@@ -60,7 +50,7 @@ def until_all_is_archived(query: Any, broker: StompBroker) -> None:
 
 
 @pytest.fixture
-def folder(beside_spark: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def folder(beside_spark, monkeypatch):
     """The current folder, of Spark, too. What a test makes there is removed."""
     monkeypatch.chdir(beside_spark)
     before = {*beside_spark.iterdir()}
@@ -72,8 +62,13 @@ def folder(beside_spark: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path
             made.unlink()
 
 
-@pytest.mark.slow
-def test_the_page_does_what_it_says(spark: Any, folder: Path) -> None:
+def test_the_page_does_what_it_says(spark, folder):
+    """From its first command on."""
+    blocks = blocks_of(PAGE)
+    first = next(number for number, block in enumerate(blocks) if "examples/railway.py" in block.text)
+    tried = [block for block in blocks[first:] if not block.untried]
+    assert [block.language for block in tried[:2]] == ["sh", "python"]
+    assert len([block for block in tried if block.language != "text"]) > 10
     with StompBroker() as broker:
         reader = Reader(broker)
         put_in = {
@@ -82,10 +77,9 @@ def test_the_page_does_what_it_says(spark: Any, folder: Path) -> None:
             "archive = jobs": "until_all_is_archived(query, broker)\narchive = jobs",
             "stomp://broker:61613": broker.url,
         }
-        reader.names.update(
-            until_it_listens=until_it_listens, until_all_is_archived=until_all_is_archived, broker=broker
-        )
-        for block in parts():
+        waits = {"until_it_listens": until_it_listens, "until_all_is_archived": until_all_is_archived}
+        reader.names.update(waits, broker=broker)
+        for block in tried:
             if block.language == "text":
                 assert printed_by_each_run(reader.printed) == printed_by_each_run(block.text), block
                 continue
@@ -97,7 +91,6 @@ def test_the_page_does_what_it_says(spark: Any, folder: Path) -> None:
     assert len({row.headers["feed-id"] for row in archived}) == len(archived) == 4950
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("page", "language", "capture", "makes"),
     [
@@ -106,7 +99,7 @@ def test_the_page_does_what_it_says(spark: Any, folder: Path) -> None:
         ("docs/network-rail.md", "sh", "td.stompcap", ["archive", "td/rows", "report/report.html"]),
     ],
 )
-def test_a_pipeline(spark: Any, folder: Path, page: str, language: str, capture: str, makes: list[str]) -> None:
+def test_a_pipeline(spark, folder, page, language, capture, makes):
     with CaptureWriter(folder / capture) as writer:
         for number, frame in enumerate(Parser().feed(b"".join(received(400)))):
             writer.append(octets_of(frame), time=1_700_000_000_000_000 + number)
@@ -116,10 +109,3 @@ def test_a_pipeline(spark: Any, folder: Path, page: str, language: str, capture:
                 Reader(broker).read(block)
     assert [made for made in makes if not (folder / made).exists()] == []
     assert spark.read.parquet("td/rows").where("descr is not null").count() > 100
-
-
-def test_the_page_is_tried_from_its_first_command_on() -> None:
-    tried = parts()
-    assert [block.language for block in tried[:2]] == ["sh", "python"]
-    assert len([block for block in tried if block.language != "text"]) > 10
-    assert printed_by_each_run("{'b': 1, 'a': 2}\n\n|2026-11-21 16:44:...| G1|\n a  b\n") == [{"a": 2, "b": 1}, "a b"]

@@ -1,30 +1,23 @@
 """PySpark of other versions: none, broken, too old, and 4.0 and 4.1, which have no admission control."""
 
-from __future__ import annotations
-
 import json
 import logging
 import subprocess
 import sys
-from pathlib import Path
-from typing import Any
 
 import pytest
+from spark.making import ids, make_capture, message, schema_of
 
-pytest.importorskip("pyarrow")
-pytest.importorskip("pyspark")
-
-from spark.making import make_capture, message
-from spark.read_back import schema_of
-
+from stompcodec.errors import ConfigError
+from stompcodec.spark import session
 from stompcodec.spark.base import Batches, plain
 from stompcodec.spark.options import FileOptions
 from stompcodec.spark.reading import FileStreamReader
+from stompcodec.spark.sessions import stand_in
 
-MODULES = ("pyspark_stomp", "pyspark_stompfile")
 DATASOURCE = "class DataSource:\n    pass\nclass InputPartition:\n    pass\n"
 #: What is found in place of PySpark: files and what is in them.
-UNSUITABLE: dict[str, dict[str, str] | None] = {
+UNSUITABLE = {
     "none": None,
     "an empty package": {"__init__.py": ""},
     "3.5, without data sources": {"__init__.py": "__version__ = '3.5.8'", "sql/__init__.py": ""},
@@ -36,50 +29,40 @@ UNSUITABLE: dict[str, dict[str, str] | None] = {
 
 
 @pytest.mark.parametrize("kind", UNSUITABLE)
-def test_a_look_for_sources_survives_any_pyspark(tmp_path: Path, kind: str) -> None:
+def test_a_look_for_sources_survives_any_pyspark(tmp_path, kind):
     """Spark imports both modules when it looks for any source: an error in one would break csv, too."""
     files = UNSUITABLE[kind]
     for name, text in (files or {}).items():
         file = tmp_path / "pyspark" / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text)
-    hidden = "sys.modules['pyspark'] = None\n" if files is None else f"sys.path.insert(0, {str(tmp_path)!r})\n"
-    code = f"import sys\n{hidden}" + "".join(
-        f"import {module}\nsource = getattr({module}, 'DefaultSource', None)\nprint(source and source.name())\n"
-        for module in MODULES
-    )
+    code = "import sys\n"
+    code += "sys.modules['pyspark'] = None\n" if files is None else f"sys.path.insert(0, {str(tmp_path)!r})\n"
+    for module in ("pyspark_stomp", "pyspark_stompfile"):
+        code += f"import {module}\nsource = getattr({module}, 'DefaultSource', None)\nprint(source and source.name())\n"
     result = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
-    known = ["stomp", "stompfile"] if kind == "half installed" else ["None", "None"]
-    assert result.stdout.split() == known
+    assert result.stdout.split() == (["stomp", "stompfile"] if kind == "half installed" else ["None", "None"])
 
 
-def test_a_source_that_cannot_be_used_says_why() -> None:
-    from stompcodec.spark.sessions import stand_in
-
+def test_what_cannot_be_used_says_why(monkeypatch):
     source = stand_in("stomp", ImportError("no module named x"))
     assert source.name() == "stomp"
     with pytest.raises(ImportError, match=r'"stomp" cannot be used .* no module named x .*pip install'):
         source({})
-
-
-def test_a_session_of_an_older_pyspark_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    from stompcodec.errors import ConfigError
-    from stompcodec.spark import session as module
-
     monkeypatch.setattr(sys.modules["stompcodec.spark.sessions"], "find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r"4\.0 or newer"):
-        module()
+        session()
 
 
-def reader_of(folder: Path, **options: Any) -> FileStreamReader:
+def reader_of(folder, **options):
     return FileStreamReader([str(folder)], schema_of(message_id="frame"), FileOptions(**options))
 
 
 class Engine:
     """What Spark 4.0 and 4.1 do: offsets without arguments, a batch where they differ, kept as JSON."""
 
-    def __init__(self, reader: Any, offsets: list[str]) -> None:
+    def __init__(self, reader, offsets):
         self.reader, self.offsets = reader, offsets
         if offsets:
             last = json.loads(offsets[-1])
@@ -87,37 +70,33 @@ class Engine:
         else:
             offsets.append(json.dumps(reader.initialOffset()))
 
-    def batch(self) -> list[str] | None:
-        """The rows of the next batch; None if there is none."""
-        end = json.dumps(self.reader.latestOffset())
-        if end == self.offsets[-1]:
-            return None
-        start = self.offsets[-1]
+    def batch(self):
+        """The rows of the next batch."""
+        start, end = self.offsets[-1], json.dumps(self.reader.latestOffset())
+        if end == start:
+            return []
         self.offsets.append(end)
         parts = self.reader.partitions(json.loads(start), json.loads(end))
         return [row["message_id"] for part in parts for batch in self.reader.read(part) for row in batch.to_pylist()]
 
 
-def test_a_stream_without_admission_control(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_stream_without_admission_control(tmp_path, caplog):
     """The first batch takes what there is, for it may be the only one; later ones have their bounds. Said once."""
-    folder = make_capture(tmp_path / "a.stompcap", [message(n) for n in range(10)], single=False, seal=False)
-    offsets: list[str] = []
+    folder = make_capture(tmp_path / "a.stompcap", map(message, range(10)), single=False, seal=False)
+    offsets = []
     with caplog.at_level(logging.WARNING, "stompcodec.spark"):
         engine = Engine(reader_of(folder, max_frames_per_trigger=4), offsets)
-        assert len(engine.batch() or []) == 10
-        assert engine.batch() is None
-        make_capture(folder, [message(n) for n in range(10, 20)], seal=False)
-        assert [len(engine.batch() or []) for _ in range(4)] == [4, 4, 2, 0]
-    ours = [record.getMessage() for record in caplog.records if record.name == "stompcodec.spark"]
-    assert len(ours) == 1
-    assert "no admission control" in ours[0]
+        assert [len(engine.batch()) for _ in range(2)] == [10, 0]
+        make_capture(folder, map(message, range(10, 20)), seal=False)
+        assert [len(engine.batch()) for _ in range(4)] == [4, 4, 2, 0]
+    (ours,) = [record.getMessage() for record in caplog.records if record.name == "stompcodec.spark"]
+    assert "no admission control" in ours
     make_capture(folder, [message(20)], seal=False)
     again = Engine(reader_of(folder), offsets)
-    assert again.batch() == ["id-20"]
-    assert again.batch() is None
+    assert [again.batch(), again.batch()] == [ids(20), []]
 
 
-def test_the_last_batch_is_known_to_be_done_by_an_empty_one() -> None:
+def test_the_last_batch_is_known_to_be_done_by_an_empty_one():
     batches = Batches()
     assert batches.settled
     batches.planned({}, {"a": 5})

@@ -1,7 +1,5 @@
 """Jobs on frames: no row is lost, whatever the bodies are, and streams make what is made of the whole."""
 
-from __future__ import annotations
-
 import fnmatch
 import gzip
 import json
@@ -12,107 +10,106 @@ import shutil
 from collections import Counter
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
-from typing import Any
 
 import pytest
 from patience import patience
 
 pytest.importorskip("pyspark")
-pytest.importorskip("pyarrow")
 
+from client.broker import BrokerThread
 from pyspark.sql import functions as F
+from spark.making import make_capture
 
-from stompcodec import Frame, serialize
-from stompcodec.capture import CaptureWriter
+import stompcodec.client as stomp
+from stompcodec import Frame
+from stompcodec.client.dialects import BROKERS, lasting_identity
 from stompcodec.errors import ConfigError
 from stompcodec.spark import FRAME_SCHEMA, jobs
+from stompcodec.spark.jobs.frames import identity, outgoing
+from stompcodec.spark.jobs.output import _above
+from stompcodec.spark.report.data import _duplicates, narrowed
 
 DATA = Path(os.environ.get("STOMPCODEC_DATA") or Path(__file__).parents[4] / "shared/data")
 START = datetime(2026, 3, 1, 12, tzinfo=timezone.utc)
+genuine = pytest.mark.skipif(not DATA.is_dir(), reason="the genuine feeds are not here")
 
 
-def frames_of(spark: Any, bodies: list[bytes | None], **more: Any) -> Any:
+def frames_of(spark, bodies):
     rows = [
-        ("MESSAGE", "/topic/a", f"id-{at}", None if body is None else bytearray(body), "spool", at)
-        for at, body in enumerate(bodies)
+        ("MESSAGE", "/topic/a", f"id-{at}", body and bytearray(body), "spool", at) for at, body in enumerate(bodies)
     ]
     kinds = "command string, destination string, message_id string, body binary, spool string, pos long"
     return spark.createDataFrame(rows, kinds)
 
 
-def exploded(spark: Any, bodies: list[bytes | None], preset: str | None = None, **options: Any) -> dict[int, list[Any]]:
+def exploded(spark, bodies, preset=None, **options):
     """The rows of each frame, in order."""
     rows = jobs.explode(frames_of(spark, bodies), preset, **options).collect()
-    found: dict[int, list[Any]] = {}
+    found = [[] for _ in bodies]
     for row in sorted(rows, key=lambda row: (row.pos, row.item or 0)):
-        found.setdefault(row.pos, []).append(row)
-    assert set(found) == set(range(len(bodies))), "a frame is lost"
+        found[row.pos].append(row)
+    assert all(found), "a frame is lost"
     return found
 
 
-def event(kind: str = "CA", **fields: Any) -> dict[str, Any]:
+def event(kind="CA", **fields):
     return {f"{kind}_MSG": {"msg_type": kind, "time": "1647015981000", "area_id": "X1", **fields}}
 
 
-GENUINE = [
-    ("networkrail-td", "networkrail/td-*.json", 33),
-    ("networkrail-trust", "networkrail/trust-*.json", 7),
-    ("networkrail-vstp", "networkrail/vstp-*.json", 1),
-]
-
-
 @pytest.mark.slow
-@pytest.mark.skipif(not DATA.is_dir(), reason="the genuine feeds are not here")
-@pytest.mark.parametrize(("preset", "files", "rows"), GENUINE)
-def test_genuine_feeds_become_tables(spark: Any, preset: str, files: str, rows: int) -> None:
-    paths = [path for path in sorted(DATA.glob(files)) if "headers" not in path.name]
-    bodies: list[bytes | None] = [path.read_bytes() for path in paths]
+@genuine
+@pytest.mark.parametrize(
+    ("preset", "rows"), [("networkrail-td", 33), ("networkrail-trust", 7), ("networkrail-vstp", 1)]
+)
+def test_genuine_feeds_become_tables(spark, preset, rows):
+    paths = sorted(DATA.glob(f"networkrail/{preset.removeprefix('networkrail-')}-*.json"))
+    bodies = [path.read_bytes() for path in paths if "headers" not in path.name]
     made = exploded(spark, bodies, preset)
-    found = [row for rows in made.values() for row in rows]
+    found = [row for rows in made for row in rows]
     assert len(found) == rows
-    assert [row._reason for row in found if row._reason] == []
-    assert all(row._raw is None for row in found)
-    for at, body in enumerate(bodies if preset == "networkrail-td" else []):
-        for row, (values,) in zip(made[at], (each.values() for each in json.loads(body or b""))):
+    assert [row for row in found if row._reason or row._raw is not None] == []
+    for at, body in enumerate(bodies if feed == "td" else []):
+        for row, (values,) in zip(made[at], (each.values() for each in json.loads(body))):
             moment = datetime.fromtimestamp(int(values["time"]) / 1000, timezone.utc).replace(tzinfo=None)
-            assert (row.msg_type, row.time, row.area_id) == (values["msg_type"], moment, values["area_id"])
-            assert (row.from_berth, row.to_berth) == (values.get("from"), values.get("to"))
-            assert (row.descr, row.address, row.data) == tuple(map(values.get, ("descr", "address", "data")))
-            assert row.extra is None
+            names = ("msg_type", "area_id", "from", "to", "descr", "address", "data")
+            got = (row.msg_type, row.area_id, row.from_berth, row.to_berth, row.descr, row.address, row.data)
+            assert got == tuple(map(values.get, names))
+            assert (row.time, row.extra) == (moment, None)
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not DATA.is_dir(), reason="the genuine feeds are not here")
-def test_the_page_says_how_xml_becomes_columns(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with CaptureWriter(tmp_path / "darwin.stompcap") as writer:
-        for path in sorted((DATA / "darwin").glob("v12-*.xml")):
-            frame = Frame("MESSAGE", {"destination": "/queue/darwin"}, gzip.compress(path.read_bytes()))
-            writer.append(serialize(frame), 1_700_000_000_000_000)
+@genuine
+def test_the_page_says_how_xml_becomes_columns(spark, tmp_path, monkeypatch):
+    bodies = [gzip.compress(path.read_bytes()) for path in sorted((DATA / "darwin").glob("v12-*.xml"))]
+    make_capture(
+        tmp_path / "darwin.stompcap", [Frame("MESSAGE", {"destination": "/queue/darwin"}, body) for body in bodies]
+    )
     monkeypatch.chdir(tmp_path)
     page = (Path(__file__).parents[3] / "docs/network-rail.md").read_text(encoding="utf-8")
     (code,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    made: dict[str, Any] = {"spark": spark}
+    made = {"spark": spark}
     exec(code, made)
     assert ("201508123582133", "LIVST", "17:49") in [tuple(row) for row in made["stops"].collect()]
 
 
 GOOD = json.dumps([event(), event("SF")]).encode()
-BODIES: list[tuple[bytes | None, list[str | None]]] = [
+NO_JSON = [
+    *(b"null", b"5", b"{", GOOD[:-1], GOOD + b" and more", GOOD + GOOD, GOOD + b"," + GOOD, GOOD + b"],[" + GOOD),
+    *(b'{"CA_MSG": {}}, {"CA_MSG": {}}', b'{"a":' * 1200 + b"1" + b"}" * 1200),
+]
+BODIES = [
     (GOOD, [None, None]),
     (json.dumps(event()).encode(), [None]),
     (b" " + GOOD + b"\n", [None, None]),
     (None, ["no body"]),
     (b"", ["no body"]),
-    (b"null", ["malformed JSON"]),
-    (b"5", ["malformed JSON"]),
-    (b"[]", ["an empty list"]),
-    (b"{", ["malformed JSON"]),
-    (GOOD[:-1], ["malformed JSON"]),
-    (GOOD + b" and more", ["malformed JSON"]),
-    (GOOD + GOOD, ["malformed JSON"]),
-    (GOOD + b"," + GOOD, ["malformed JSON"]),
-    (GOOD + b"],[" + GOOD, ["malformed JSON"]),
+    *((body, ["malformed JSON"]) for body in (b"null", b"5", b"{", GOOD[:-1], GOOD + b" and more", GOOD + GOOD)),
+    *(
+        (body, ["malformed JSON"])
+        for body in (GOOD + b"," + GOOD, GOOD + b"],[" + GOOD, b'{"a":' * 1200 + b"1" + b"}" * 1200)
+    ),
     (b'{"CA_MSG": {}}, {"CA_MSG": {}}', ["malformed JSON"]),
+    (b"[]", ["an empty list"]),
     (b"\xff\xfe", ["not UTF-8"]),
     (gzip.compress(GOOD), ["the body is gzip"]),
     (b"[null]", ["a record is not a JSON object"]),
@@ -126,15 +123,12 @@ BODIES: list[tuple[bytes | None, list[str | None]]] = [
     (json.dumps([event(time={"a": 1})]).encode(), ["field time: '{\"a\":1}' is not a time"]),
     (b'[{"CA_MSG": {"time": "1", "time": "2"}}]', ["a field is there twice"]),
     (json.dumps([event(new={"deep": [1]})]).encode(), [None]),
-    (b'{"a":' * 1200 + b"1" + b"}" * 1200, ["malformed JSON"]),
 ]
 
 
-def test_what_is_not_right_is_in_quarantine_with_the_reason(spark: Any) -> None:
-    bodies = [body for body, _ in BODIES]
-    found = exploded(spark, bodies, "networkrail-td")
-    for at, (body, reasons) in enumerate(BODIES):
-        rows = found[at]
+def test_what_is_not_right_is_in_quarantine_with_the_reason(spark):
+    found = exploded(spark, [body for body, _ in BODIES], "networkrail-td")
+    for rows, (body, reasons) in zip(found, BODIES):
         assert len(rows) == len(reasons), body
         for number, (row, reason) in enumerate(zip(rows, reasons)):
             if reason is None:
@@ -144,10 +138,10 @@ def test_what_is_not_right_is_in_quarantine_with_the_reason(spark: Any) -> None:
                 assert (row.item is None) == (row._raw == (bytearray(body) if body is not None else None) or not body)
         if reasons[0] and reasons[-1] is None:  # one of several: what is kept is that one
             assert json.loads(bytes(rows[0]._raw)) == json.loads(body or b"")[0]
-    assert found[27][0].extra == {"new": '{"deep":[1]}'}
+    assert found[-1][0].extra == {"new": '{"deep":[1]}'}
 
 
-def test_a_large_body_is_not_taken_apart(spark: Any) -> None:
+def test_a_large_body_is_not_taken_apart(spark):
     packed = gzip.compress(GOOD * 50)
     found = exploded(spark, [GOOD, b" " + GOOD, packed], "networkrail-td", max_body=len(GOOD), gzip=True)
     assert [found[at][0]._reason is None for at in range(3)] == [True, False, False]
@@ -156,7 +150,7 @@ def test_a_large_body_is_not_taken_apart(spark: Any) -> None:
     assert bytes(found[2][0]._raw) == packed
 
 
-def _value(rnd: random.Random, depth: int = 0) -> Any:
+def _value(rnd, depth=0):
     kind = rnd.randrange(8 if depth < 3 else 5)
     if kind < 5:
         return rnd.choice([None, True, 0, -1.5, "", "x", "1647015981000", "ü\n\x00"])
@@ -166,9 +160,9 @@ def _value(rnd: random.Random, depth: int = 0) -> Any:
     return {rnd.choice(keys): _value(rnd, depth + 1) for _ in range(rnd.randrange(4))}
 
 
-def test_no_record_is_lost_whatever_the_bodies_are(spark: Any) -> None:
+def test_no_record_is_lost_whatever_the_bodies_are(spark):
     rnd = random.Random(5)
-    bodies: list[bytes | None] = []
+    bodies = []
     for _ in range(600):
         body = json.dumps(rnd.choice([_value(rnd), [_value(rnd), event()], [event("SF", a=_value(rnd))]])).encode()
         if rnd.random() < 0.3:
@@ -176,8 +170,7 @@ def test_no_record_is_lost_whatever_the_bodies_are(spark: Any) -> None:
             body = body[:at] + bytes([rnd.randrange(256)]) + body[at + 1 :]
         bodies.append(body)
     found = exploded(spark, bodies, "networkrail-td")
-    for at, body in enumerate(bodies):
-        rows = found[at]
+    for rows, body in zip(found, bodies):
         if rows[0].item is None:
             assert len(rows) == 1
             assert bytes(rows[0]._raw) == body
@@ -193,12 +186,12 @@ def test_no_record_is_lost_whatever_the_bodies_are(spark: Any) -> None:
 SCHEMA = "n int not null, at timestamp, day date, price decimal(6,2), ok boolean, tags array<int>, inner struct<a: int>"
 
 
-def test_json_by_a_schema(spark: Any, tmp_path: Path) -> None:
+def test_json_by_a_schema(spark, tmp_path):
     good = {"n": 5, "at": "2026-03-01T12:00:00+01:00", "day": "2026-03-01", "price": 1.5, "ok": True}
     good |= {"tags": [1, 2], "inner": {"a": 1}, "more": 1}
     bad = [("n", None), ("n", 2**31), ("at", "noon"), ("day", "2026-02-30"), ("price", 12345.5), ("ok", "odd")]
     bad += [("tags", ["x"]), ("tags", 5), ("inner", {"a": "x"}), ("inner", [])]
-    bodies: list[bytes | None] = [json.dumps(good).encode()]
+    bodies = [json.dumps(good).encode()]
     bodies += [json.dumps({**good, name: value}).encode() for name, value in bad]
     path = tmp_path / "schema.ddl"
     path.write_text(SCHEMA, encoding="utf-8")
@@ -215,13 +208,11 @@ def test_json_by_a_schema(spark: Any, tmp_path: Path) -> None:
         jobs.explode(frames_of(spark, []), "networkrail-td", "n int")
 
 
-def feed(count: int = 400) -> list[tuple[Any, ...]]:
+def feed():
     """Rows of `FRAME_SCHEMA`: two destinations, some come again, two numbers are missing, one frame is malformed."""
     rnd = random.Random(3)
-    rows: list[tuple[Any, ...]] = []
-    for number in range(count):
-        if number in (50, 51):
-            continue
+    rows = []
+    for number in (number for number in range(400) if number not in (50, 51)):
         at = START + timedelta(seconds=number)
         sent = at - timedelta(milliseconds=rnd.randrange(5, 3000))
         body = GOOD if number % 30 else b"oops"
@@ -243,7 +234,7 @@ def feed(count: int = 400) -> list[tuple[Any, ...]]:
 
 
 @pytest.fixture(scope="module")
-def folder(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(spark, tmp_path_factory):
     """The feed as Parquet, in files that a stream reads one by one."""
     path = tmp_path_factory.mktemp("jobs") / "in"
     rows = feed()
@@ -253,29 +244,23 @@ def folder(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def whole(spark: Any, folder: Path) -> Any:
+def whole(spark, folder):
     return spark.read.schema(FRAME_SCHEMA).parquet(str(folder))
 
 
-def stream(spark: Any, folder: Path, files: int = 1) -> Any:
-    return spark.readStream.schema(FRAME_SCHEMA).option("maxFilesPerTrigger", files).parquet(str(folder))
+def stream(spark, folder):
+    return spark.readStream.schema(FRAME_SCHEMA).option("maxFilesPerTrigger", 1).parquet(str(folder))
 
 
-def again(checkpoint: Path) -> None:
+def again(checkpoint):
     """As after a crash: Spark does not know that the last batch is done."""
-    last = max(
-        (path for path in checkpoint.joinpath("commits").iterdir() if path.name.isdigit()), key=lambda p: int(p.name)
-    )
+    last = max(checkpoint.joinpath("commits").glob("[0-9]*"), key=lambda path: int(path.name))
     last.unlink()
     last.with_name(f".{last.name}.crc").unlink(missing_ok=True)
 
 
-def places(rows: Any) -> Counter[tuple[str, int]]:
-    return Counter((row.destination, row.pos) for row in rows.select("destination", "pos").collect())
-
-
 @pytest.mark.slow
-def test_an_archive_keeps_each_message_once(spark: Any, folder: Path, tmp_path: Path) -> None:
+def test_an_archive_keeps_each_message_once(spark, folder, tmp_path):
     rows = feed()
     messages = {(row[1], row[2], bytes(row[10])) for row in rows}
     count = jobs.archive(whole(spark, folder), str(tmp_path / "batch"))
@@ -299,7 +284,7 @@ def test_an_archive_keeps_each_message_once(spark: Any, folder: Path, tmp_path: 
 
 
 @pytest.mark.slow
-def test_an_archive_of_odd_frames(spark: Any, tmp_path: Path) -> None:
+def test_an_archive_of_odd_frames(spark, tmp_path):
     names = ["/queue/" + "ü" * 2000, "/queue/" + "ü" * 1999 + "x", "17", "", "a=b/%\\:*?", None]
     rows = [("MESSAGE", name, None, b"x", None, {"destination": name or ""}) for name in names]
     kinds = "command string, destination string, message_id string, body binary, sent_at timestamp,"
@@ -313,25 +298,23 @@ def test_an_archive_of_odd_frames(spark: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_nothing_in_quarantine_and_nothing_at_all(spark: Any, tmp_path: Path) -> None:
+def test_nothing_in_quarantine_and_nothing_at_all(spark, tmp_path):
     """Spark leaves out what it knows to be empty, and whatever counts its rows with it."""
     good = frames_of(spark, [json.dumps([event()]).encode()] * 3)
-    none = good.filter(F.col("body").isNull())
-    for name, frames, count in (("good", good, 3), ("none", none, 0)):
+    for name, frames, count in (("good", good, 3), ("none", good.filter(F.col("body").isNull()), 0)):
         counts = jobs.write_exploded(jobs.explode(frames, "networkrail-td"), str(tmp_path / name))
-        expected = {"frames": count, "good": count, "quarantined": 0, "rows": count, "quarantine": 0}
-        assert counts == expected
+        assert counts == {"frames": count, "good": count, "quarantined": 0, "rows": count, "quarantine": 0}
         assert jobs.read_quarantine(spark, str(tmp_path / name)).count() == 0
         assert jobs.archive(frames, str(tmp_path / name / "archive")) == count
 
 
 @pytest.mark.slow
-def test_an_archive_and_another_checkpoint_are_told(spark: Any, folder: Path, tmp_path: Path) -> None:
+def test_an_archive_and_another_checkpoint_are_told(spark, folder, tmp_path):
     """Spark's file sink would skip the numbers of batches that it has, and their rows would be missing."""
     path = tmp_path / "archive"
     frames = stream(spark, folder)
 
-    def run(**options: str) -> int:
+    def run(**options):
         jobs.archive(frames, str(path), available_now=True, **options).awaitTermination()
         return int(spark.read.parquet(str(path)).count())
 
@@ -349,26 +332,23 @@ def test_an_archive_and_another_checkpoint_are_told(spark: Any, folder: Path, tm
         run()
 
 
-def test_names_of_later_batches() -> None:
-    from stompcodec.spark.jobs.output import _above
-
+def test_names_of_later_batches():
     for number in (0, 8, 9, 10, 37, 99, 100, 1099):
         patterns = _above(number).strip("{}").split(",")
-        for other in range(1200):
-            for name in (f"{other}", f"{other}.compact"):
-                found = any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
-                assert found == (other > number), (number, name)
+        for name in (f"{other}{end}" for other in range(1200) for end in ("", ".compact")):
+            found = any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
+            assert found == (int(name.partition(".")[0]) > number), (number, name)
 
 
-def test_rows_and_quarantine_hold_all_frames(spark: Any, folder: Path, tmp_path: Path) -> None:
+def test_rows_and_quarantine_hold_all_frames(spark, folder, tmp_path):
     frames = whole(spark, folder)
     counts = jobs.write_exploded(jobs.explode(frames, "networkrail-td"), str(tmp_path / "batch"))
     assert isinstance(counts, dict)
     total = len(feed())
     assert counts["frames"] == total == counts["good"] + counts["quarantined"]
-    batches: list[dict[str, int]] = []
+    batches = []
 
-    def run() -> None:
+    def run():
         made, out = jobs.explode(stream(spark, folder), "networkrail-td"), str(tmp_path / "stream")
         jobs.write_exploded(made, out, available_now=True, on_counts=batches.append).awaitTermination()
 
@@ -380,13 +360,14 @@ def test_rows_and_quarantine_hold_all_frames(spark: Any, folder: Path, tmp_path:
         rows = spark.read.parquet(str(tmp_path / name / "rows"))
         bad = jobs.read_quarantine(spark, str(tmp_path / name))
         assert (rows.count(), bad.count()) == (counts["rows"], counts["quarantine"])
-        assert {place for _, place in places(rows)}.isdisjoint({place for _, place in places(bad)})
-        assert len(places(rows)) + len(places(bad)) == total
+        good, held = ({(row.destination, row.pos) for row in each.collect()} for each in (rows, bad))
+        assert not good & held
+        assert len(good) + len(held) == total
         assert {row._reason.partition(",")[0] for row in bad.collect()} == {"malformed JSON", "frame: bad-header: it"}
 
 
 @pytest.mark.slow
-def test_figures_of_a_stream_are_those_of_the_whole(spark: Any, folder: Path, tmp_path: Path) -> None:
+def test_figures_of_a_stream_are_those_of_the_whole(spark, folder, tmp_path):
     jobs.write_metrics(jobs.metrics(whole(spark, folder), sequence="message-id"), str(tmp_path / "batch"))
     rows = jobs.metrics(stream(spark, folder), sequence="message-id")
     jobs.write_metrics(rows, str(tmp_path / "stream"), available_now=True).awaitTermination()
@@ -409,7 +390,7 @@ def test_figures_of_a_stream_are_those_of_the_whole(spark: Any, folder: Path, tm
             assert min(lags) <= row.lag_p50 <= row.lag_p95 <= row.lag_p99 <= max(lags) * 1.01
 
 
-def test_numbers_that_are_missing(spark: Any) -> None:
+def test_numbers_that_are_missing(spark):
     numbers = [1, 2, 5, 5, 6, 70, 71, 74, 10_000_000, 10_000_001]
     times = [START + timedelta(seconds=number if number < 1000 else 100) for number in numbers]
     rows = [("/topic/a", at, {"s": f"p:{number}"}) for at, number in zip(times, numbers)]
@@ -422,8 +403,8 @@ def test_numbers_that_are_missing(spark: Any) -> None:
     made.unpersist()
 
 
-def test_dead_letters_are_grouped(spark: Any) -> None:
-    def letter(number: int, body: bytes, **headers: str) -> tuple[Any, ...]:
+def test_dead_letters_are_grouped(spark):
+    def letter(number, body, **headers):
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         return "/queue/DLQ", f"id-{number}", START + timedelta(seconds=number), bytearray(body), named
 
@@ -443,32 +424,64 @@ def test_dead_letters_are_grouped(spark: Any) -> None:
 
 
 @pytest.mark.slow
-def test_replay(spark: Any, folder: Path) -> None:
-    from client.broker import BrokerThread
-
-    import stompcodec.client as stomp
-    from stompcodec.spark.jobs.frames import outgoing
-
+def test_replay(spark, folder):
     frames = whole(spark, folder).withColumn("headers", F.map_concat("headers", F.expr("map('expires', '5')")))
-    count = len(feed()) - 1  # the malformed one is not sent
-    now = [0.0]
-
-    def sleep(seconds: float) -> None:
-        now[0] += seconds
-
+    count, slept = len(feed()) - 1, []  # the malformed one is not sent
+    how = {"clock": lambda: sum(slept), "sleep": slept.append, "destination": "/queue/paced", "ids": "x-id"}
     with BrokerThread() as broker, stomp.connect(broker.url) as client:
         assert jobs.replay(frames, {"url": broker.url}, destination="/queue/max", ids="x-id") == count
-        sent = jobs.paced(
-            frames, client, 50.0, clock=lambda: now[0], sleep=sleep, destination="/queue/paced", ids="x-id"
-        )
-        assert sent == count
+        assert jobs.paced(frames, client, 50.0, **how) == count
         with client.subscribe("/queue/max") as one, client.subscribe("/queue/paced") as other:
-            quick = {message.get("x-id"): message for message in (one.get(patience(10)) for _ in range(count))}
-            slow = [other.get(patience(10)) for _ in range(count)]
-    assert 399 / 50 - 0.1 <= now[0] <= 399 / 50 + 0.1
-    assert len(quick) == count
-    assert set(quick) == {message.get("x-id") for message in slow}
+            quick, slow = ([each.get(patience(10)) for _ in range(count)] for each in (one, other))
+    assert 399 / 50 - 0.1 <= sum(slept) <= 399 / 50 + 0.1
+    assert {message.get("x-id") for message in quick} == {message.get("x-id") for message in slow}
+    assert len({message.get("x-id") for message in quick}) == count
     numbers = [int((message.get("n") == "x") and message.body == b"oops") for message in slow]
     assert sum(numbers) == sum(bytes(row[10]) == b"oops" for row in feed() if row[1])
     assert all(message.get("expires") is None for message in slow)
     assert outgoing(frames).columns == ["destination", "body", "headers"]
+
+
+def test_requests_are_left_out_of_a_replay(spark):
+    """It gives the broker no orders."""
+    names = ["/queue/a", "/management/purge", " /management/purge", "/topic/management/"]
+    frames = spark.createDataFrame([(name, bytearray(b"x")) for name in names], "destination string, body binary")
+    for how, sent in [
+        ({}, [names[0], names[3]]),
+        ({"requests": None}, names),
+        ({"requests": "/queue/"}, names[1:]),
+        ({"destination": "/queue/b"}, ["/queue/b"] * 4),
+        ({"destination": F.concat(F.lit("/management"), F.col("destination"))}, ["/management" + names[2]]),
+    ]:
+        assert [row["destination"] for row in outgoing(frames, **how).collect()] == sent
+
+
+# ---- which frames are one message ----
+
+AT = 1795935891986
+#: message-id, timestamp, and the dialect whose identity it has. A message-id of another form is one of another broker.
+DELIVERIES = [
+    ("72,28", AT, "artemis"), ("82,28", AT, "artemis"),
+    ("72,30", AT, "artemis"), ("72,28", AT + 1, "artemis"),
+    ("72,28", None, "artemis"), ("72,28", 0, "artemis"),
+    ("ID:a,28", AT, "activemq"), ("ID:a,28", AT, "activemq"), ("72,28\n", AT, "activemq"),
+    ("1a-7", None, "stompcodec"), ("1a-7", AT, "stompcodec"), (None, AT, "stompcodec"),
+]  # fmt: skip
+
+
+def test_the_column_is_what_the_client_says_and_each_message_is_kept_once(spark):
+    expected, values = [], []
+    for id, at, dialect in DELIVERIES:
+        headers = {k: str(v) for k, v in (("message-id", id), ("timestamp", at)) if v is not None}
+        expected.append(lasting_identity(BROKERS[dialect], headers))
+        moment = None if at is None else datetime.fromtimestamp(at / 1000, timezone.utc)
+        values.append(("/queue/a", id, moment, None, False, 1, None, bytearray(b"x")))
+    kinds = "destination string, message_id string, sent_at timestamp, received_at timestamp, redelivered boolean,"
+    frames = spark.createDataFrame(values, kinds + " length int, error string, body binary")
+    found = [row[0] for row in frames.select(identity(frames)).collect()]
+    assert found == expected
+    kept = jobs.unique(frames).collect()
+    assert len(kept) == len(set(found) - {None}) + found.count(None) == len(found) - 3
+    assert sum(_duplicates(narrowed(frames), None).values()) == 3
+    bare = frames.drop("sent_at")  # so that nothing is known of Artemis's: all are kept
+    assert sum(row.message_id in ("72,28", "82,28", "72,30") for row in jobs.unique(bare).collect()) == 6

@@ -1,26 +1,20 @@
 """A query whose source was killed starts again, and what a live source tells in the progress."""
 
-from __future__ import annotations
-
 import json
 import logging
-import os
 import re
-import signal
 import threading
-import time
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
 
 import pytest
+from patience import patience
 
-pytest.importorskip("pyarrow")
 pytest.importorskip("pyspark")
 
-from patience import patience
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql.datasource import DataSourceStreamReader
-from spark.live_making import LiveBroker, publish, runner
+from spark.live_making import goes_on_when_killed, live_broker, wait_for
 
 from stompcodec.spark import live as progress
 from stompcodec.spark.jobs.output import SourceDiedError, has_died, supervise
@@ -28,54 +22,44 @@ from stompcodec.spark.live import source_metrics, tell_once
 
 PAGE = Path(__file__).parents[3] / "docs" / "spark-semantics.md"
 PLAN = "\n=== Streaming Query ===\nCurrent State: ACTIVE\nLogical Plan: Connection reset"
+FAILED = "[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception:"
 #: What PySpark 4.3 says when the process of the source got kill -9 while it worked, between two batches, and so on.
 DEAD = [
     f"Connection reset{PLAN}",
-    f"[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: Connection reset SQLSTATE: XXKST{PLAN}",
-    f"[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception:  SQLSTATE: XXKST (no cause message){PLAN}",
-    f"[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception:  SQLSTATE: XXKST{PLAN}",
+    f"{FAILED} Connection reset SQLSTATE: XXKST{PLAN}",
+    f"{FAILED}  SQLSTATE: XXKST (no cause message){PLAN}",
+    f"{FAILED}  SQLSTATE: XXKST{PLAN}",
     f"java.io.EOFException{PLAN}",
     "org.apache.spark.SparkException: Python worker exited unexpectedly (crashed)",
 ]
 ALIVE = [
-    f"[STREAM_FAILED] Query [id = 1] terminated with exception: the sink fails SQLSTATE: XXKST{PLAN}",
+    f"{FAILED} the sink fails SQLSTATE: XXKST{PLAN}",
     f"Traceback (most recent call last):\n  stompcodec.errors.ConnectionLostError: Connection reset{PLAN}",
-    "[STREAM_FAILED] Query [id = 1] terminated with exception: Python worker exited: Traceback (most recent call last)",
+    f"{FAILED} Python worker exited: Traceback (most recent call last)",
     "",
 ]
 
 
-def test_what_spark_says_when_a_process_is_gone() -> None:
-    assert [has_died(RuntimeError(text)) for text in DEAD] == [True] * len(DEAD)
-    assert [has_died(RuntimeError(text)) for text in ALIVE] == [False] * len(ALIVE)
+def supervised(*errors, **options):
+    """How often a query was started that ends with these errors, or, with None, is stopped."""
+    left, started = list(errors), []
 
+    def start():
+        started.append(left.pop(0))
 
-class Query:
-    """One that ends with an error, or is stopped."""
+        def ends():
+            if started[-1] is not None:
+                raise StreamingQueryException(started[-1])
 
-    def __init__(self, error: str | None) -> None:
-        self._error = error
-
-    def awaitTermination(self) -> None:
-        if self._error is not None:
-            raise StreamingQueryException(self._error)
-
-
-def supervised(*errors: str | None, **options: Any) -> int:
-    """How often a query was started that ends like this."""
-    left, count = list(errors), 0
-
-    def start() -> Any:
-        nonlocal count
-        count += 1
-        return Query(left.pop(0))
+        return SimpleNamespace(awaitTermination=ends)
 
     supervise(start, **{"pause": 0.0, **options})
     assert not left
-    return count
+    return len(started)
 
 
-def test_a_query_starts_again_as_often_as_its_source_is_gone(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_query_starts_again_as_often_as_its_source_is_gone(caplog):
+    assert [has_died(RuntimeError(text)) for text in DEAD + ALIVE] == [True] * len(DEAD) + [False] * len(ALIVE)
     with caplog.at_level(logging.WARNING, "stompcodec.spark"):
         assert supervised(*DEAD, None) == len(DEAD) + 1
     assert caplog.text.count("The query starts again from its checkpoint") == len(DEAD)
@@ -84,13 +68,13 @@ def test_a_query_starts_again_as_often_as_its_source_is_gone(caplog: pytest.LogC
 
 
 @pytest.mark.parametrize("error", ALIVE)
-def test_another_failure_is_not_hidden(error: str) -> None:
+def test_another_failure_is_not_hidden(error):
     with pytest.raises(PySparkException) as caught:
         supervised(DEAD[0], error)
     assert str(caught.value) == error
 
 
-def test_a_source_that_is_gone_each_time_ends_it() -> None:
+def test_a_source_that_is_gone_each_time_ends_it():
     with pytest.raises(SourceDiedError, match=r"It ended 4 times within 60 s: look at .*: Connection reset$") as caught:
         supervised(*[DEAD[0]] * 4, restarts=3, within=60)
     assert isinstance(caught.value.__cause__, StreamingQueryException)
@@ -100,24 +84,17 @@ def test_a_source_that_is_gone_each_time_ends_it() -> None:
 # ---- progress ----
 
 
-def test_metrics_are_found_in_a_progress_of_any_form() -> None:
-    found = {
-        "sources": [{"latestOffset": json.dumps({"a": 1, "#metrics": {"backlogBytes": 3}})}, {"latestOffset": "x"}]
-    }
-
-    class Progress:
-        json = __import__("json").dumps(found)
-
-    for each in (found, json.dumps(found), Progress()):
+def test_metrics_are_found_in_a_progress_of_any_form():
+    offset = json.dumps({"a": 1, "#metrics": {"backlogBytes": 3}})
+    found = {"sources": [{"latestOffset": offset}, {"latestOffset": "x"}]}
+    for each in (found, json.dumps(found), SimpleNamespace(json=json.dumps(found))):
         assert source_metrics(each) == [{"backlogBytes": 3}]
     for nothing in (None, {}, {"sources": [{"latestOffset": None}, {"latestOffset": '{"frames": 1}'}, {}]}):
         assert source_metrics(nothing) == []
 
 
 @pytest.mark.parametrize("able", [True, False])
-def test_where_metrics_are_is_told_once(
-    able: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_where_metrics_are_is_told_once(able, monkeypatch, caplog):
     reader = type("Reader", (), {"reportLatestOffset": None} if able else {})
     monkeypatch.setattr(progress, "DataSourceStreamReader", reader)
     monkeypatch.setattr(progress, "_told", [])
@@ -133,51 +110,36 @@ def test_where_metrics_are_is_told_once(
 
 
 @pytest.mark.slow
-def test_the_supervisor_of_the_page_survives_kills_of_the_source(spark: Any, tmp_path: Path) -> None:
+def test_the_supervisor_of_the_page_survives_kills_of_the_source(spark, tmp_path):
     """Its code, taken literally: rows are there once, and the progress tells of the source."""
     if not hasattr(DataSourceStreamReader, "reportLatestOffset"):
         pytest.skip("PySpark before 4.2 asks a source for nothing that the progress could show")
-    text = PAGE.read_text(encoding="utf-8")
-    (code,) = [block for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "jobs.supervise(" in block]
-    failures: list[BaseException] = []
-    with LiveBroker() as broker:
+    blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    (code,) = [block for block in blocks if "jobs.supervise(" in block]
+    failures = []
+    with live_broker() as broker:
         code = code.replace("stomp://localhost:61613", broker.url)
         for before, name in (('frames, "', "archive"), ('checkpoint="', "checkpoint"), ('"spoolDir", "', "spool")):
             code = code.replace(f'{before}{name}"', f'{before}{tmp_path / name}"')
         assert code.count(str(tmp_path)) == 3
 
-        def run() -> None:
+        def run():
             try:
                 exec(compile(code, "supervised.py", "exec"), {"__name__": "supervised"})
             except BaseException as error:
                 failures.append(error)
 
-        def wait(what: Any) -> None:
-            until = time.monotonic() + patience(120)
-            while not what():
-                assert not failures, failures
-                assert time.monotonic() < until
-                time.sleep(0.05)
-
-        def active() -> list[Any]:
-            return [query for query in spark.streams.active if query.name == "archive"]
-
-        def read(query: Any) -> int:
-            return sum(each["numInputRows"] for each in query.recentProgress)
+        def check():
+            assert not failures, failures
 
         thread = threading.Thread(target=run)
         thread.start()
         try:
-            publish(broker.url, "/queue/orders", 20)
-            wait(lambda: active() and read(active()[0]) >= 20)
-            killed = active()[0].runId
-            os.kill(runner(tmp_path / "spool"), signal.SIGKILL)
-            publish(broker.url, "/queue/orders", 20, first=20)
-            wait(lambda: active() and active()[0].runId != killed and read(active()[0]) >= 20)
-            wait(lambda: source_metrics(active()[0].lastProgress)[0]["unacknowledged"] == 0)
-            (metrics,) = source_metrics(active()[0].lastProgress)
+            query = goes_on_when_killed(spark, broker, "/queue/orders", tmp_path / "spool", check)
+            wait_for(lambda: source_metrics(query.lastProgress)[0]["unacknowledged"] == 0)
+            (metrics,) = source_metrics(query.lastProgress)
         finally:
-            for query in active():
+            for query in spark.streams.active:
                 query.stop()
             thread.join(patience(120))
         assert not failures

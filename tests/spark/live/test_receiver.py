@@ -1,55 +1,76 @@
-"""What fills the spool of a live source, without Spark: locks, limits, brokers that go away, secrets, dialects."""
-
-from __future__ import annotations
+"""What fills the spool of a live source, without Spark: locks, limits, brokers and spools that go away, dialects."""
 
 import contextlib
+import logging
 import os
 import pickle
 import platform
 import re
+import sys
 import threading
 import time
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
-from client.broker import BrokerThread
-from client.feeding import fill_disk, left, publish, wait_for
+from capture.capturing import DEEDS
+from client.feeding import fill_disk
 from client.peer import Peer, closed_port
 from patience import interval, patience
+from spark.live_making import failure, live_broker, publish, wait_for
 
 from stompcodec.capture import Capture, CaptureBusyError, CaptureWriter
 from stompcodec.errors import ConnectionLostError, RejectedError, StoreError
 from stompcodec.spark import receiver as module
+from stompcodec.spark.base import ReadAllAvailable
 from stompcodec.spark.link import parse_live
+from stompcodec.spark.live import LiveStreamReader
 from stompcodec.spark.options import OptionError
+from stompcodec.spark.reading.schema import FRAME_SCHEMA
 from stompcodec.spark.receiver import Receiver
 from stompcodec.testing.faults import FaultProxy
 
 SECRET = "s3cr3t-Pa55"
+ALL = ReadAllAvailable()
 
 
 @pytest.fixture(scope="module")
 def broker():
-    with BrokerThread() as broker:
+    with live_broker() as broker:
         yield broker
 
 
 @pytest.fixture
-def spool(tmp_path: Path) -> Path:
+def proxy(broker):
+    with FaultProxy(("127.0.0.1", broker.port)) as proxy:
+        proxy.url = f"stomp://127.0.0.1:{proxy.port}"
+        yield proxy
+
+
+@pytest.fixture
+def spool(tmp_path):
     return tmp_path / "spool"
 
 
-def options_of(url: str, queue: str, spool: Path, **options: object):
-    given = {name: str(value) for name, value in options.items()}
-    return parse_live({"url": url, "destination": queue, "spoolDir": str(spool), **given})
+@pytest.fixture(autouse=True)
+def heard(caplog, monkeypatch):
+    """What the source logs is seen, whatever other tests of this process have done to its logger."""
+    log = logging.getLogger("stompcodec.spark")
+    monkeypatch.setattr(log, "disabled", False)
+    monkeypatch.setattr(log, "propagate", True)
+    caplog.set_level(logging.WARNING, log.name)
+
+
+def given(url, queue, spool, **options):
+    options = {name: str(value) for name, value in options.items()}
+    return {"url": url, "destination": queue, "spoolDir": str(spool), **options}
+
+
+def new_receiver(*where, **options):
+    return Receiver(parse_live(given(*where, **options)))
 
 
 @contextlib.contextmanager
-def receiving(url: str | Callable[[], int], queue: str, spool: Path, **options: object):
-    if callable(url):
-        url = f"stomp://127.0.0.1:{url()}"
-    receiver = Receiver(options_of(url, queue, spool, **options))
+def receiving(url, queue, spool, **options):
+    receiver = new_receiver(url, queue, spool, **options)
     try:
         receiver.wait(patience(60))
         yield receiver
@@ -57,80 +78,57 @@ def receiving(url: str | Callable[[], int], queue: str, spool: Path, **options: 
         receiver.close()
 
 
-def numbers(spool: Path) -> list[int]:
+def numbers(spool):
     capture = Capture(spool)
-    return [int(frame.body.split()[0]) for chain in capture.chains() for _, _, frame in capture.frames(chain)]
+    return [int(frame.headers["n"]) for chain in capture.chains() for _, _, frame in capture.frames(chain)]
 
 
-def fails(receiver: Receiver) -> Exception:
-    """What it fails with, in the end."""
-    seen: list[Exception] = []
+def releasing(receiver, count):
+    """Release what is there until so many have come."""
 
-    def failed() -> bool:
-        try:
-            receiver.check()
-        except Exception as error:
-            seen.append(error)
-        return bool(seen)
+    def came():
+        receiver.check()
+        receiver.release(receiver.ends())
+        return receiver.count >= count
 
-    wait_for(failed)
-    return seen[0]
+    wait_for(came)
 
 
 # ---- acknowledging ----
 
 
-def test_all_is_acknowledged_on_the_disk(broker, queue: str, spool: Path) -> None:
+def test_all_is_acknowledged_on_the_disk(broker, queue, spool):
     publish(broker.url, queue, 100)
     with receiving(broker.url, queue, spool, prefetch=10) as receiver:
         wait_for(lambda: receiver.count == 100)
         assert receiver.ends() == {"frames": Capture(spool).end()}
     assert numbers(spool) == list(range(100))
-    assert left(broker.url, queue) == 0
+    assert broker.queued(queue) == 0
 
 
-def test_batch_mode_acknowledges_what_is_released(broker, queue: str, spool: Path) -> None:
+def test_batch_mode_acknowledges_what_is_released(broker, queue, spool):
     publish(broker.url, queue, 25)
     with receiving(broker.url, queue, spool, prefetch=10, ackMode="batch") as receiver:
         wait_for(lambda: receiver.count == 10)
         for count in (20, 25):  # each time what is there is done, as much comes as the prefetch allows
             receiver.release(receiver.ends())
             wait_for(lambda count=count: receiver.count == count)
-    assert left(broker.url, queue) == 5
-
-
-def test_a_release_before_the_connection_counts(broker, queue: str, spool: Path) -> None:
-    """After a restart Spark says first how far it was; what comes again and lies below is acknowledged."""
-    publish(broker.url, queue, 10)
-    with receiving(broker.url, queue, spool, ackMode="batch") as receiver:
-        wait_for(lambda: receiver.count == 10)
         ends = receiver.ends()
-    receiver = Receiver(options_of(broker.url, queue, spool, ackMode="batch"))
+    assert broker.queued(queue) == 5
+    # After a restart Spark says first how far it was; what comes again and lies below is acknowledged.
+    receiver = new_receiver(broker.url, queue, spool, ackMode="batch")
     receiver.release(ends)
-    wait_for(lambda: receiver.count == 10)
+    wait_for(lambda: receiver.count == 5)
     receiver.close()
-    assert numbers(spool) == list(range(10))
-    assert left(broker.url, queue) == 0
+    assert numbers(spool) == list(range(25))
+    assert broker.queued(queue) == 0
 
 
-def test_several_connections(broker, queue: str, spool: Path) -> None:
-    with receiving(broker.url, queue, spool, subscriptions=3, prefetch=5) as receiver:
-        publish(broker.url, queue, 90)
-        wait_for(lambda: receiver.count == 90)
-        assert sorted(receiver.ends()) == ["frames", "frames.1", "frames.2"]
-    assert sorted(numbers(spool)) == list(range(90))
-
-
-def test_a_slow_disk_is_no_end_of_the_messages(broker, queue: str, spool: Path, monkeypatch) -> None:
+def test_a_slow_disk_is_no_end_of_the_messages(broker, queue, spool, monkeypatch):
     """Messages that have come are waited for, though writing them takes longer than idleTimeout."""
     publish(broker.url, queue, 5)
     sync = CaptureWriter.sync
-
-    def slow_sync(self: CaptureWriter) -> None:
-        time.sleep(0.3)
-        sync(self)
-
-    monkeypatch.setattr(CaptureWriter, "sync", slow_sync)
+    monkeypatch.setattr(CaptureWriter, "sync", lambda self: (time.sleep(0.3), sync(self)))
     with receiving(broker.url, queue, spool, idleTimeout="100ms", drainTimeout="1h") as receiver:
         wait_for(lambda: receiver.count or receiver.metrics({})["unacknowledged"])
         receiver.drain()
@@ -140,19 +138,23 @@ def test_a_slow_disk_is_no_end_of_the_messages(broker, queue: str, spool: Path, 
 # ---- the spool ----
 
 
-def test_a_second_one_waits_and_is_refused(broker, queue: str, spool: Path, monkeypatch) -> None:
+def test_a_second_one_waits_and_is_refused(broker, queue, spool, monkeypatch):
     assert module._LOCK_WAIT == 10.0
     monkeypatch.setattr(module, "_LOCK_WAIT", 0.3)
     with receiving(broker.url, queue, spool, queryName="orders"):
         with pytest.raises(CaptureBusyError, match="another query or recorder fills this spool") as refused:
-            Receiver(options_of(broker.url, queue, spool))
+            new_receiver(broker.url, queue, spool)
         told = rf"held by pid {os.getpid()} on {re.escape(platform.node())}: the query 'orders' that reads {queue} "
         assert re.search(told + r"from stomp://\S+, since \d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00$", str(refused.value))
+        second = LiveStreamReader(given(broker.url, queue, spool), FRAME_SCHEMA)
+        with pytest.raises(StoreError, match="another query or recorder fills this spool"):
+            second.latestOffset({}, ALL)
+        second.stop()
     with receiving(broker.url, queue, spool) as receiver:
         receiver.check()
 
 
-def test_no_secret_and_no_control_character_is_in_the_note_of_a_holder(broker, queue: str, spool: Path) -> None:
+def test_no_secret_and_no_control_character_is_in_the_note_of_a_holder(broker, queue, spool):
     (spool.parent / "secret").write_text(SECRET)
     options = {"login": "ann", "passcodeFile": spool.parent / "secret", "queryName": "a\x1b[31m\nb" * 100}
     with receiving(broker.url, queue, spool, **options):
@@ -160,19 +162,16 @@ def test_no_secret_and_no_control_character_is_in_the_note_of_a_holder(broker, q
     note = (spool / "lock").read_bytes()
     assert SECRET.encode() not in note
     assert len(note) <= 1001
-    (spool / "lock").write_bytes(b"\xff\x1b[31m\n" * 1000)  # whatever stands there is shown as text, and not much of it
-    held = CaptureWriter(spool, holder="me")
-    (spool / "lock").write_bytes(b"\xff\x1b[31m\n" * 1000)
-    with pytest.raises(CaptureBusyError) as refused:
-        CaptureWriter(spool)
-    held.close()
+    with contextlib.closing(CaptureWriter(spool, holder="me")):
+        (spool / "lock").write_bytes(b"\xff\x1b[31m\n" * 1000)  # whatever stands there is shown as text, not much of it
+        with pytest.raises(CaptureBusyError) as refused:
+            CaptureWriter(spool)
     assert str(refused.value).isprintable()
     assert len(str(refused.value)) < 1200 + len(str(spool))
 
 
-def test_it_gets_the_spool_once_the_other_one_has_ended(broker, queue: str, spool: Path) -> None:
-    held = CaptureWriter(spool)
-    timer = threading.Timer(0.4, held.close)
+def test_it_gets_the_spool_once_the_other_one_has_ended(broker, queue, spool):
+    timer = threading.Timer(0.4, CaptureWriter(spool).close)
     timer.start()
     with receiving(broker.url, queue, spool) as receiver:
         receiver.check()
@@ -180,70 +179,51 @@ def test_it_gets_the_spool_once_the_other_one_has_ended(broker, queue: str, spoo
 
 
 @pytest.mark.parametrize("segments", ["many", "one"])
-def test_a_full_disk_is_freed_of_what_spark_is_done_with(
-    broker, queue: str, spool: Path, monkeypatch, segments: str
-) -> None:
+def test_a_full_disk_is_freed_of_what_spark_is_done_with(broker, queue, spool, monkeypatch, segments):
     """A disk of 300 kB, far below maxSpoolBytes: it goes on as soon as Spark is done with something."""
     disk = 300_000
     fill_disk(monkeypatch, lambda data: module._size_of(str(spool)) + len(data) > disk, lambda data: 0)
     monkeypatch.setattr("stompcodec.client.recorder._RETRY", 0.01)
     most = 400_000 if segments == "many" else 10**9  # a segment is an eighth of it
-    publish(broker.url, queue, 60, size=10_000)
+    publish(broker.url, queue, 60, body=bytes(10_000))
     with receiving(broker.url, queue, spool, maxSpoolBytes=most, prefetch=2) as receiver:
-        wait_for(lambda: module._size_of(str(spool)) > disk - 10_000)  # another message does not fit
+        wait_for(lambda: module._size_of(str(spool)) > disk - 12_000)  # another message does not fit
         wait_for(lambda: receiver.count == len(numbers(spool)))
         wait_for(lambda: "No space left on device" in (receiver.stalled or ""))
         assert receiver.waits
-        stuck = receiver.count
-        assert 20 <= stuck < 30
-        assert len(numbers(spool)) == stuck  # nothing that Spark has not read is deleted
-
-        def all_came() -> bool:
-            receiver.check()
-            receiver.release(receiver.ends())
-            return receiver.count >= 60
-
-        wait_for(all_came)
+        assert 20 <= receiver.count < 30
+        assert len(numbers(spool)) == receiver.count  # nothing that Spark has not read is deleted
+        releasing(receiver, 60)
         wait_for(lambda: receiver.stalled is None)
         rest = numbers(spool)
     assert rest == list(range(rest[0], 60))
     assert rest[0] > 0
-    assert left(broker.url, queue) == 0
+    assert broker.queued(queue) == 0
 
 
-def test_the_spool_is_as_large_as_it_may_be(broker, queue: str, spool: Path) -> None:
+def test_the_spool_is_as_large_as_it_may_be(broker, queue, spool):
     """What Spark has not read stays, and the broker keeps the rest; what it has read makes room."""
-    publish(broker.url, queue, 200, size=10_000)
+    publish(broker.url, queue, 200, body=bytes(10_000))
     most = 500_000
-
-    def size() -> int:
-        return module._size_of(str(spool))
-
     with receiving(broker.url, queue, spool, maxSpoolBytes=most, prefetch=5) as receiver:
         wait_for(lambda: receiver.stalled)
         assert "maxSpoolBytes" in receiver.stalled
         kept = receiver.count
-        assert most <= size() < most + 150_000
+        assert most <= module._size_of(str(spool)) < most + 150_000
         time.sleep(2.5 * module._LOOK)
         assert receiver.count == kept
-
-        def all_came() -> bool:
-            receiver.release(receiver.ends())
-            assert size() < most + 300_000
-            return receiver.count >= 200
-
-        wait_for(all_came)
+        releasing(receiver, 200)
+        assert module._size_of(str(spool)) < most + 300_000
         rest = numbers(spool)
     assert rest == list(range(rest[0], 200))
     assert rest[0] > 50
-    assert left(broker.url, queue) == 0
+    assert broker.queued(queue) == 0
 
 
-def test_what_spark_is_done_with_is_kept_for_some_time(broker, queue: str, spool: Path) -> None:
+def test_what_spark_is_done_with_is_kept_for_some_time(broker, queue, spool):
     """With little time to retain it goes, but never what was not read."""
-    publish(broker.url, queue, 40, size=10_000)
-    options = {"maxSpoolBytes": 1_000_000, "prefetch": 5, "retain": "0s"}
-    with receiving(broker.url, queue, spool, **options) as receiver:
+    publish(broker.url, queue, 40, body=bytes(10_000))
+    with receiving(broker.url, queue, spool, maxSpoolBytes=1_000_000, prefetch=5, retain="0s") as receiver:
         wait_for(lambda: receiver.count == 40)
         time.sleep(2 * module._LOOK)
         assert numbers(spool) == list(range(40))
@@ -253,29 +233,45 @@ def test_what_spark_is_done_with_is_kept_for_some_time(broker, queue: str, spool
     assert numbers(spool)[-1] == 39
 
 
+removes_open_files = pytest.mark.skipif(sys.platform == "win32", reason="Windows removes no open files")
+
+
+@removes_open_files
+@pytest.mark.parametrize("mode", ["spool", "batch"])
+@pytest.mark.parametrize("deed", DEEDS)
+def test_a_spool_that_is_removed_ends_the_receiver(broker, queue, spool, deed, mode):
+    publish(broker.url, queue, 20)
+    with receiving(broker.url, queue, spool, ackMode=mode) as receiver:
+        wait_for(lambda: receiver.count == 20)
+        wait_for(lambda: mode == "batch" or not broker.queued(queue))
+        DEEDS[deed](spool)
+        publish(broker.url, queue, 30, first=20)
+        error = failure(receiver.check)
+        assert isinstance(error, StoreError)
+        assert str(spool) in str(error)
+        assert receiver.stalled is None, "it does not wait for the folder to come back"
+    assert broker.queued(queue) == (30 if mode == "spool" else 50)
+
+
 # ---- the broker ----
 
 
-def test_it_comes_back_by_itself(broker, queue: str, spool: Path) -> None:
-    proxy = FaultProxy(("127.0.0.1", broker.port))
-    with proxy, receiving(lambda: proxy.port, queue, spool, reconnectTimeout="30s") as receiver:
-        for round in range(3):
+def test_it_comes_back_by_itself(broker, proxy, queue, spool):
+    with receiving(proxy.url, queue, spool, reconnectTimeout="30s") as receiver:
+        for round in range(4):
             publish(broker.url, queue, 10, first=10 * round)
             wait_for(lambda round=round: len(numbers(spool)) == 10 * round + 10)
+            receiver.check()
             proxy.cut()
-        publish(broker.url, queue, 1, first=30)
-        wait_for(lambda: len(numbers(spool)) == 31)
-        receiver.check()
-    assert numbers(spool) == list(range(31))
+    assert numbers(spool) == list(range(40))
 
 
-def test_a_broker_that_stays_away_ends_the_query(broker, queue: str, spool: Path) -> None:
-    proxy = FaultProxy(("127.0.0.1", broker.port))
-    with proxy, receiving(lambda: proxy.port, queue, spool, reconnectTimeout="500ms") as receiver:
+def test_a_broker_that_stays_away_ends_the_query(proxy, queue, spool):
+    with receiving(proxy.url, queue, spool, reconnectTimeout="500ms") as receiver:
         receiver.check()
         proxy.rules.refuse = True
         proxy.cut()
-        error = fails(receiver)
+        error = failure(receiver.check)
     assert isinstance(error, ConnectionLostError)
     assert "reconnectTimeout" in str(error)
 
@@ -289,26 +285,26 @@ def test_a_broker_that_stays_away_ends_the_query(broker, queue: str, spool: Path
     ],
     ids=["login", "destination", "no broker"],
 )
-def test_what_is_refused_or_never_there_ends_the_query(queue: str, spool: Path, monkeypatch, rules, error) -> None:
+def test_what_is_refused_or_never_there_ends_the_query(queue, spool, monkeypatch, rules, error):
     monkeypatch.setattr(module, "_REFUSED", 0.2)
     with contextlib.ExitStack() as stack:
         port = stack.enter_context(closed_port()) if rules is None else stack.enter_context(Peer(rules=rules)).port
-        with receiving(lambda: port, queue, spool, reconnectTimeout="300ms" if rules is None else "60s") as receiver:
-            assert isinstance(fails(receiver), error)
+        longest = "300ms" if rules is None else "60s"
+        with receiving(f"stomp://127.0.0.1:{port}", queue, spool, reconnectTimeout=longest) as receiver:
+            assert isinstance(failure(receiver.check), error)
 
 
-def test_a_message_that_breaks_each_connection_ends_the_query(queue: str, spool: Path) -> None:
+def test_a_message_that_breaks_each_connection_ends_the_query(queue, spool):
     """It is larger than what is accepted, and comes again and again."""
 
-    def deliver(side, frame) -> None:
+    def deliver(side, frame):
         side.subscriptions[frame.headers["id"]] = frame
         side.receipt(frame)
         side.deliver(frame.headers["id"], bytes(2000))
 
-    peer = Peer(rules={"SUBSCRIBE": deliver})
-    with peer, receiving(peer.url, queue, spool, maxBody=1000, reconnectTimeout=f"{interval(1500)}ms") as receiver:
-        error = fails(receiver)
-    assert "limit-exceeded" in str(error)
+    options = {"maxBody": 1000, "reconnectTimeout": f"{interval(1500)}ms"}
+    with Peer(rules={"SUBSCRIBE": deliver}) as peer, receiving(peer.url, queue, spool, **options) as receiver:
+        assert "limit-exceeded" in str(failure(receiver.check))
     assert len(peer.got("SUBSCRIBE")) > 1
 
 
@@ -320,119 +316,50 @@ def test_a_message_that_breaks_each_connection_ends_the_query(queue: str, spool:
         ("RabbitMQ/3.13", {"prefetch-count": "7", "durable": "true", "auto-delete": "false"}),
     ],
 )
-def test_brokers_are_spoken_to_in_their_own_words(queue: str, spool: Path, server: str, headers) -> None:
+def test_brokers_are_spoken_to_in_their_own_words(queue, spool, server, headers):
     options = {"prefetch": 7, "subscriptionName": "daily", "clientId": "me", "selector": "kind = 'x'"}
     topic = queue.replace("/queue/", "/topic/")
     with Peer(server=server) as peer:
         with receiving(peer.url, topic, spool, **options, subscribeHeaders='{"x-Own": "a:b"}') as receiver:
             receiver.check()
-        (connect,) = peer.got("CONNECT")
-        (subscribe,) = peer.got("SUBSCRIBE")
+        (connect,), (subscribe,) = peer.got("CONNECT"), peer.got("SUBSCRIBE")
     assert connect.headers["client-id"] == "me"
-    usual = {"destination": topic, "ack": "client-individual", "selector": "kind = 'x'", "x-Own": "a:b"}
-    assert {name: subscribe.get(name) for name in (*headers, *usual)} == {**headers, **usual}
+    wanted = {"destination": topic, "ack": "client-individual", "selector": "kind = 'x'", "x-Own": "a:b", **headers}
+    assert {name: subscribe.get(name) for name in wanted} == wanted
 
 
-# ---- secrets, and options ----
+# ---- secrets and metrics ----
 
 
 @pytest.mark.parametrize("kind", ["passcodeEnv", "passcodeFile"])
-def test_the_passcode_is_nowhere_but_in_connect(
-    queue: str, spool: Path, kind: str, tmp_path, monkeypatch, caplog
-) -> None:
+def test_the_passcode_is_nowhere_but_in_connect(queue, spool, kind, tmp_path, monkeypatch, caplog):
     caplog.set_level("DEBUG")
     monkeypatch.setenv("FEED_PASSCODE", SECRET)
     (tmp_path / "secret").write_text(f"{SECRET}\n")
-    value = "FEED_PASSCODE" if kind == "passcodeEnv" else str(tmp_path / "secret")
+    how = {"login": "ann", kind: "FEED_PASSCODE" if kind == "passcodeEnv" else tmp_path / "secret"}
     with Peer() as peer:
-        options = options_of(peer.url, queue, spool, login="ann", **{kind: value})
+        options = parse_live(given(peer.url, queue, spool, **how))
         assert SECRET not in repr(options) + repr(pickle.dumps(options))
-        receiver = Receiver(options)
-        receiver.wait(patience(60))
-        receiver.check()
-        assert SECRET not in repr(vars(receiver))
-        receiver.close()
+        with receiving(peer.url, queue, spool, **how) as receiver:
+            receiver.check()
+            assert SECRET not in repr(vars(receiver))
         (connect,) = peer.got("CONNECT")
-    assert connect.headers["passcode"] == SECRET
-    assert connect.headers["login"] == "ann"
+    assert (connect.headers["login"], connect.headers["passcode"]) == ("ann", SECRET)
     assert SECRET not in caplog.text
     assert SECRET.encode() not in b"".join(path.read_bytes() for path in spool.iterdir())
 
 
-def test_secrets_are_not_taken(queue: str, spool: Path) -> None:
-    for url, options in (
-        (f"stomp://ann:{SECRET}@h", {}),
-        (f"failover:(stomp://h,stomp://ann:{SECRET}@h)", {}),
-        (f"ws://h/ws?token={SECRET}", {}),
-        ("stomp://h", {"passcode": SECRET}),
-        ("stomp://h", {"Password": SECRET}),
-    ):
-        with pytest.raises(OptionError, match="passcodeEnv") as told:
-            options_of(url, queue, spool, **options)
-        assert SECRET not in str(told.value)
-
-
-def test_a_passcode_that_is_not_there(queue: str, spool: Path) -> None:
-    with pytest.raises(OptionError, match="NOT_SET is not set"):
-        Receiver(options_of("stomp://h", queue, spool, passcodeEnv="NOT_SET"))
-    with pytest.raises(OptionError, match="cannot be read"):
-        Receiver(options_of("stomp://h", queue, spool, passcodeFile=str(spool / "nothing")))
+def test_a_passcode_that_is_not_there(queue, spool):
+    for how, told in ({"passcodeEnv": "NOT_SET"}, "NOT_SET is not set"), ({"passcodeFile": spool}, "cannot be read"):
+        with pytest.raises(OptionError, match=told):
+            new_receiver("stomp://h", queue, spool, **how)
     assert not spool.exists()
     spool.write_bytes(b"hello")
     with pytest.raises(StoreError):
-        Receiver(options_of("stomp://h", queue, spool))
+        new_receiver("stomp://h", queue, spool)
 
 
-@pytest.mark.parametrize(
-    ("options", "told"),
-    [
-        ({"ackMode": "never"}, "ackMode is 'never': it must be one of spool, batch"),
-        ({"prefetch": "0"}, "prefetch is '0'"),
-        ({"dedupe": "uuid"}, "option dedupe is 'uuid': use messageId"),
-        ({"spoolDir": "s3://bucket/x"}, "it must be a folder on a mounted disk"),
-        ({"subscribeHeaders": "a:b"}, "it must be JSON"),
-        ({"subscribeHeaders": '{"a": 1}'}, "it must be JSON"),
-        ({"subscriptions": "2", "subscriptionName": "x"}, "has one connection"),
-        ({"destination": "/queue/a,/queue/b", "subscriptionName": "x"}, "has one destination"),
-        ({"passcodeEnv": "A", "passcodeFile": "b"}, "give only one of them"),
-        ({"prefetchh": "1"}, "did you mean prefetch"),
-        ({"url": "gopher://h"}, "option url"),
-        ({"url": "stomp://h?host=/"}, "option url: .*write the virtual host as the path"),
-        ({"url": "h:61613?heart-beat=1,1"}, "option url: .*unknown option heart-beat"),
-        ({"url": "failover:(stomp://a,stomp://b)?timeout=3"}, "option url: .*unknown option timeout"),
-    ],
-)
-def test_options_that_cannot_be(options, told: str) -> None:
-    with pytest.raises(OptionError, match=told):
-        parse_live({"url": "stomp://h", "destination": "/queue/a", "spoolDir": "s", **options})
-
-
-@pytest.mark.parametrize(
-    ("options", "prefetch"),
-    [
-        ({}, 1000),
-        ({"maxFramesPerTrigger": "50k"}, 1000),
-        ({"prefetch": "7", "ackMode": "batch", "maxFramesPerTrigger": "50k"}, 7),
-        ({"ackMode": "batch"}, 20_000),
-        ({"ackMode": "batch", "maxFramesPerTrigger": "10"}, 1000),
-        ({"ackMode": "batch", "maxFramesPerTrigger": "10k"}, 20_000),
-        ({"ackMode": "batch", "maxFramesPerTrigger": "10k", "subscriptions": "4"}, 5000),
-        ({"ackMode": "batch", "maxFramesPerTrigger": "1m"}, 65_000),
-        ({"ackMode": "batch", "maxBytesPerTrigger": "4m"}, 16_384),
-        ({"ackMode": "batch", "maxBytesPerTrigger": "1"}, 1000),
-        ({"ackMode": "batch", "maxBytesPerTrigger": "1t"}, 65_000),
-        ({"ackMode": "batch", "maxBytesPerTrigger": "4m", "maxFramesPerTrigger": "1k"}, 2000),
-        ({"ackMode": "batch", "destination": ",".join(map("/queue/{}".format, range(5)))}, 13_000),
-        ({"ackMode": "batch", "destination": ",".join(map("/queue/{}".format, range(100)))}, 650),
-    ],
-)
-def test_the_prefetch_follows_the_bounds_of_a_batch(options: dict[str, str], prefetch: int) -> None:
-    given = {"url": "h:61613", "destination": "/queue/a", "spoolDir": "file:///data/s", "retain": "1.5", **options}
-    made = parse_live({**given, "reconnectTimeout": "2m"})
-    assert (made.prefetch, made.retain, made.reconnect_timeout, made.spool_dir) == (prefetch, 5400.0, 120.0, "/data/s")
-
-
-def test_the_metrics_tell_of_backlog_and_acknowledgements(broker, queue: str, spool: Path) -> None:
+def test_the_metrics_tell_of_backlog_and_acknowledgements(broker, queue, spool):
     with receiving(broker.url, queue, spool, ackMode="batch") as receiver:
         assert receiver.metrics({})["lastFrameAgeSeconds"] is None
         publish(broker.url, queue, 20)
@@ -450,3 +377,107 @@ def test_the_metrics_tell_of_backlog_and_acknowledgements(broker, queue: str, sp
         assert age >= 0
     with receiving(broker.url, queue, spool, ackMode="batch") as receiver:  # nothing comes: the spool knows when
         assert receiver.metrics(end)["lastFrameAgeSeconds"] >= age
+
+
+# ---- a spool that is not the one that the checkpoint knows ----
+
+
+@pytest.fixture
+def reader_of(broker, queue, spool):
+    return lambda **options: LiveStreamReader(given(broker.url, queue, spool, **options), FRAME_SCHEMA)
+
+
+@pytest.fixture
+def end_of(broker, queue):
+    def end(reader, start):
+        """The end of the frames, once all messages of the queue are in the spool; then the reader is stopped."""
+        try:
+            wait_for(lambda: reader.latestOffset(start, ALL).get("frames") and not broker.queued(queue))
+            return reader.latestOffset(start, ALL)
+        finally:
+            reader.stop()
+
+    return end
+
+
+def test_a_new_query_on_an_old_spool_is_told(broker, queue, reader_of, end_of, caplog):
+    """A deleted checkpoint looks like that; Spark's file sinks would skip batches then."""
+    publish(broker.url, queue, 3)
+    end_of(reader_of(), end_of(reader_of(), {}))
+    assert "file sink" not in caplog.text  # the spool was new, and then the offset was known
+    end_of(reader_of(), {})
+    assert caplog.text.count("a file sink of Spark skips batches") == 1
+
+
+@pytest.mark.parametrize("filled", [20, 0])
+def test_another_spool_is_refused_before_anything_is_received(
+    broker, queue, spool, reader_of, end_of, tmp_path, caplog, filled
+):
+    """One that is longer than the offset, and one that is not there: each start fails, and so does a planned batch."""
+    publish(broker.url, queue, 3)
+    last = end_of(reader_of(), {})
+    spool.rename(tmp_path / "kept")
+    if filled:
+        publish(broker.url, queue, filled, body=bytes(100))
+        with receiving(broker.url, queue, spool) as receiver:
+            wait_for(lambda: receiver.count == filled and not broker.queued(queue))
+    publish(broker.url, queue, 5, first=3)
+    told = f"is not the spool of the checkpoint.* everything behind offset {last['frames']} "
+    for _ in range(3):
+        with pytest.raises(StoreError, match=told + ".*set failOnDataLoss=false to read the new one from its start"):
+            end_of(reader_of(), last)
+    with pytest.raises(StoreError, match=f"lost: bytes 0 to {last['frames']} of frames "):
+        reader_of().partitions({}, last)
+    assert broker.queued(queue) == 5
+    assert "lost:" not in caplog.text
+    lenient = reader_of(failOnDataLoss="false")
+    assert lenient.partitions({}, last) == []
+    assert end_of(lenient, last)["#spool"] != last["#spool"]
+    assert caplog.text.count("lost:") == 2
+
+
+@pytest.mark.parametrize("kept", [1, 0])
+def test_a_short_spool_of_the_same_identity_is_refused(broker, queue, spool, reader_of, end_of, caplog, kept):
+    """As when a folder was put back in part: each start fails, and failOnDataLoss=false reads all that is there."""
+    publish(broker.url, queue, 3)
+    last = end_of(reader_of(), {})
+    cut = [offset for chain in Capture(spool).chains() for offset, *_ in Capture(spool).frames(chain)][kept]
+    for segment in spool.glob("frames-*.stomp"):
+        os.truncate(segment, cut)
+        if not cut:
+            segment.unlink()
+    publish(broker.url, queue, 20, first=3)  # soon it is longer than the offset
+    for start in ({"frames": last["frames"]}, last, last):  # the first: an offset of an earlier version
+        with pytest.raises(StoreError, match=f"lost: bytes {cut} to {last['frames']} of frames, which were read"):
+            end_of(reader_of(), start)
+    assert broker.queued(queue) == 20
+    lenient = reader_of(failOnDataLoss="false")
+
+    def read():
+        parts = lenient.partitions(last, lenient.latestOffset(last, ALL))
+        rows = [row for part in parts for batch in lenient.read(part) for row in batch.to_pylist()]
+        return [int(dict(row["headers"])["n"]) for row in rows]
+
+    try:
+        wait_for(lambda: len(read()) == kept + 20)
+        assert read() == [*range(kept), *range(3, 23)]
+    finally:
+        lenient.stop()
+    assert caplog.text.count("lost:") == 1
+
+
+@removes_open_files
+def test_a_query_names_the_spool_that_was_removed(broker, queue, spool, reader_of):
+    """Also with failOnDataLoss=false: what is not there yet is not lost."""
+    publish(broker.url, queue, 3)
+    reader = reader_of(failOnDataLoss="false")
+    try:
+        wait_for(lambda: reader.latestOffset({}, ALL).get("frames") and not broker.queued(queue))
+        DEEDS["folder removed"](spool)
+        publish(broker.url, queue, 2, first=3)
+        error = failure(lambda: reader.latestOffset({}, ALL))
+        assert isinstance(error, StoreError)
+        assert str(spool) in str(error)
+    finally:
+        reader.stop()
+    assert broker.queued(queue) == 2

@@ -1,32 +1,35 @@
-"""The page of the report, its verdict, and the state of a spool: from figures, without Spark."""
+"""The page of the report, its plots, its verdict, and the state of a spool: from figures, without Spark."""
 
 import json
+import math
 import re
-from html.parser import HTMLParser
+import xml.etree.ElementTree as ET
+from datetime import datetime, timedelta
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from profiles import examples
 
+pytest.importorskip("pyspark")
+
+from spark.report.making import HOSTILE, START, Checked
+
+from stompcodec import shown
 from stompcodec.capture import CaptureWriter
 from stompcodec.errors import ConfigError, StoreError
 from stompcodec.spark import report as spool
 from stompcodec.spark.receiver import identify, stamped
-from stompcodec.spark.report.page import LEVELS, THRESHOLDS, level_of, page_of, thresholds_of, verdict_of, written
+from stompcodec.spark.report import page as plot
+from stompcodec.spark.report.page import LEVELS, MOST_SERIES, THRESHOLDS, Series, escape, page_of, verdict_of, visible
 
-HOSTILE = (
-    '</style></title><script>alert("1")</script><img src=x onerror=alert(1)>&\x00\x1b[31m\u202e]]><!--' + "x" * 3000
+UNKNOWN = (
+    "first last seconds per_second per_second_peak lag_p50_seconds lag_p95_seconds lag_p99_seconds lag_max_seconds"
+    " longest_silence_seconds sequence_gaps records quarantined missing sink_duplicates stale_seconds"
 )
-EMPTY = {
-    "frames": 0, "octets": 0, "destinations": 0, "first": None, "last": None, "seconds": None, "per_second": None,
-    "per_second_peak": None, "without_time": 0, "with_lag": 0, "lag_p50_seconds": None, "lag_p95_seconds": None,
-    "lag_p99_seconds": None, "lag_max_seconds": None, "sent_ahead": 0, "redelivered": 0, "duplicates": 0,
-    "malformed": 0, "silence_seconds": 60.0, "silences": 0, "silent_seconds": 0.0, "longest_silence_seconds": None,
-    "sequence_gaps": None, "records": None, "quarantined": None, "missing": None, "sink_duplicates": None,
-    "stale_seconds": None,
-}  # fmt: skip
-START = 1_763_730_000_000_000
+COUNTS = "frames octets destinations without_time with_lag sent_ahead redelivered duplicates malformed silences"
+EMPTY = {**dict.fromkeys(UNKNOWN.split()), **dict.fromkeys(COUNTS.split(), 0), "silence_seconds": 60.0}
+EMPTY["silent_seconds"] = 0.0
 
 
 def nothing(**figures):
@@ -42,7 +45,6 @@ def nothing(**figures):
 
 def everything(text=HOSTILE, number=2**62, buckets=180):
     """As much as a report can hold, with the same text and number all over."""
-    figures = dict.fromkeys(EMPTY, number)
     destination = {"destination": text, **dict.fromkeys(
         ["frames", "octets", "redelivered", "malformed", "lag_p95_seconds", "first", "last"], number
     )}  # fmt: skip
@@ -54,8 +56,7 @@ def everything(text=HOSTILE, number=2**62, buckets=180):
         ["segments", "start", "end", "octets", "committed", "behind"], number
     )}  # fmt: skip
     column = [number] * buckets
-    found = nothing(**figures)
-    found |= {
+    return nothing(**dict.fromkeys(EMPTY, number)) | {
         "title": text, "archive": text, "destinations": [destination] * 20, "malformed": held, "quarantine": held,
         "rate": {
             "start": START, "bucket_seconds": 30.0, "buckets": buckets, "destinations": [text] * 7, "other": True,
@@ -68,47 +69,13 @@ def everything(text=HOSTILE, number=2**62, buckets=180):
         "spool": {**chain, "path": text, "chains": [chain] * 100, "problems": [text] * 20},
         "proof": {"produced": number, "in_sink": number, "missing": number, "duplicates": number, text: number},
     }  # fmt: skip
-    return found
 
 
-VOID = {"meta"}
-KNOWN = {
-    "html", "head", "meta", "title", "style", "body", "main", "header", "footer", "section", "div", "p", "h1", "h2",
-    "ul", "li", "i", "b", "small", "span", "dl", "dt", "dd", "table", "thead", "tbody", "tr", "th", "td", "code",
-    "details", "summary", "svg", "desc", "text", "line", "rect", "path", "circle",
-}  # fmt: skip
+def words_of(page):
+    return "".join(Checked(page).text)
 
 
-class Checked(HTMLParser):
-    """What elements a page has; they are closed in order, and none of them runs or loads anything."""
-
-    def __init__(self, page):
-        super().__init__()
-        self.open, self.tags, self.text, self.page = [], [], [], page
-        self.feed(page)
-        self.close()
-        assert self.open == []
-
-    def handle_starttag(self, tag, attrs):
-        assert tag in KNOWN, tag
-        for name, value in attrs:
-            assert not name.startswith("on")
-            assert name not in ("href", "src")
-            assert name in ("content", "xmlns") or "http" not in (value or "")
-            assert name != "style" or re.fullmatch(r"(--w:[\d.]+%;)?--c:var\(--\w+\)", value)
-        self.tags.append(tag)
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag, attrs):
-        self.handle_starttag(tag, attrs)
-        self.open.pop()
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-    def handle_data(self, data):
-        self.text.append(data)
+# ---- the page ----
 
 
 def test_a_page_stays_small_and_inert_whatever_the_feed_sent():
@@ -120,6 +87,12 @@ def test_a_page_stays_small_and_inert_whatever_the_feed_sent():
     assert "␛[31m\\u202e" in "".join(checked.text)
     assert "Content-Security-Policy\" content=\"default-src 'none'" in page
     assert "x" * 400 not in page
+
+
+@settings(max_examples=examples(30))
+@given(st.text(max_size=50), st.one_of(st.integers(), st.floats(allow_nan=False, allow_infinity=False)))
+def test_any_text_and_number_make_a_page(text, number):
+    Checked(page_of(everything(text, number, buckets=3)))
 
 
 PROOF = {
@@ -151,77 +124,53 @@ def test_a_fault_in_the_proof_is_told(name):
 
 
 def test_a_feed_that_lags_is_not_healthy_and_the_limit_is_shown():
-    figures = {**EMPTY, "frames": 100, "seconds": 5.0, "lag_p50_seconds": 9.0, "lag_p99_seconds": 28.0}
-    found = nothing(**{**figures, "lag_p95_seconds": 27.0})
+    lags = {"lag_p50_seconds": 9.0, "lag_p95_seconds": 27.0, "lag_p99_seconds": 28.0}
+    found = nothing(frames=100, seconds=5.0, **lags)
     assert found["verdict"]["level"] == "look"
     (reason,) = found["verdict"]["reasons"]
     assert (reason["name"], reason["limit"]) == ("lag_p95_seconds", "look here above 15 s")
-    text = "".join(Checked(page_of(found)).text)
+    text = words_of(page_of(found))
     assert "p95 lag 27 s: 5 % of the frames took longerlook here above 15 s" in text
     assert "p50\N{NO-BREAK SPACE}9\N{NO-BREAK SPACE}s · p99\N{NO-BREAK SPACE}28\N{NO-BREAK SPACE}s" in text
-
-
-def test_the_thresholds_are_shown_and_not_folded():
-    page = page_of(nothing(frames=10, seconds=5.0))
-    table = page[page.index("<h2>What the verdict looks at") :]
-    assert "<details" not in table
-    for threshold in THRESHOLDS:
-        for limit in (threshold.look, threshold.bad):
-            shown = "never" if limit is None else written(threshold, limit)
-            assert re.search(f"{re.escape(threshold.meaning)}</td>.*?{re.escape(shown)}", table), threshold
 
 
 def test_the_backlog_comes_first_and_the_age_is_that_of_the_newest_frame():
     last = START - 90_000_000
     found = nothing(frames=10, seconds=5.0, first=last, last=last, age_seconds=90.0, backlog_octets=100 * 2**20)
-    chain = {"chain": "frames", "segments": 1, "octets": 9, "oldest": last, "newest": last, "open": True,
-             "committed": 4, "behind": 5}  # fmt: skip
-    found["spool"] = {**chain, "path": "s", "chains": [chain], "problems": []}
-    found["proof"] = PROOF
+    chain = {"chain": "frames", "segments": 1, "octets": 9, "oldest": last, "newest": last, "open": True}
+    chain |= {"committed": 4, "behind": 5}
+    found |= {"spool": {**chain, "path": "s", "chains": [chain], "problems": []}, "proof": PROOF}
     page = page_of(found)
-    assert re.findall(r'<li class="tile ([a-z]*)"><span>([^<]*)</span><b>([^<]*)</b>', page)[:2] == [
-        ("look", "Backlog", "100 MiB"),
-        ("", "Newest frame", "1 min 30 s ago"),
-    ]
+    tiles = re.findall(r'<li class="tile ([a-z]*)"><span>([^<]*)</span><b>([^<]*)</b>', page)
+    assert tiles[:2] == [("look", "Backlog", "100 MiB"), ("", "Newest frame", "1 min 30 s ago")]
     assert re.findall(r"<h2>([^<]*)</h2>", page)[:2] == ["Backlog", "Proof"]
     assert "the newest frame was 1 min 30 s old then" in page
     assert found["verdict"]["reasons"][0]["name"] == "backlog_octets"
 
 
-def test_each_chart_has_one_that_fits_a_phone():
-    page = page_of(everything("/topic/" + "a" * 100, 5, buckets=180))
-    wide = re.findall(r'<svg [^>]*class="plot" [^>]*width="(\d+)"', page)
-    narrow = re.findall(r'<svg [^>]*class="plot narrow" aria-hidden="true" [^>]*width="(\d+)"', page)
-    assert len(wide) == len(narrow) == 5
-    assert {int(width) for width in narrow} == {348}  # 400 less the edges of the page and of a card
-    for plot in re.findall(r'<svg [^>]*class="plot narrow".*?</svg>', page):
-        places = [float(x) for x in re.findall(r'<(?:text|rect|circle)[^>]* c?x="(-?[\d.]+)"', plot)]
-        assert all(0 <= x <= 348 for x in places)
-        assert 'class="hover"' not in plot
-    phone = page[page.index("@media (max-width: 760px)") :].split("\n")[0]
-    assert ".plot { display: none; } .plot.narrow { display: block; }" in phone
-
-
-@settings(max_examples=examples(30))
-@given(st.text(max_size=50), st.one_of(st.integers(), st.floats(allow_nan=False, allow_infinity=False)))
-def test_any_text_and_number_make_a_page(text, number):
-    Checked(page_of(everything(text, number, buckets=3)))
-
-
 def test_a_page_of_nothing_and_a_healthy_one_say_so_in_words_and_colour():
-    text = " ".join(Checked(page_of(nothing())).text)
+    text = words_of(page_of(nothing()))
     assert "Unhealthy" in text
     assert "there are no frames at all" in text
     page = page_of(nothing(frames=10, seconds=5.0))
     assert '<section class="verdict healthy"' in page
     assert "10 frames in 5 s: no threshold was crossed." in page
-    assert "tile look" not in page
-    assert "tile unhealthy" not in page
+    assert not re.search("tile (look|unhealthy)", page)
+    table = page[page.index("<h2>What the verdict looks at") :]  # the limits are shown, and not folded
+    assert "<details" not in table
+    for threshold in THRESHOLDS:
+        for limit in (threshold.look, threshold.bad):
+            said = "never" if limit is None else plot.written(threshold, limit)
+            assert re.search(f"{re.escape(threshold.meaning)}</td>.*?{re.escape(said)}", table), threshold
 
 
 def test_each_part_has_its_title_and_each_plot_its_table():
     page = page_of(everything("a", 5, buckets=4))
     assert page.count('class="plot"') == page.count("<desc>") == 5
+    narrow = re.findall(r'<svg [^>]*class="plot narrow" aria-hidden="true" [^>]*width="(\d+)"', page)
+    assert narrow == ["348"] * 5  # for a phone: 400 less the edges of the page and of a card
+    phone = page[page.index("@media (max-width: 760px)") :].split("\n")[0]
+    assert ".plot { display: none; } .plot.narrow { display: block; }" in phone
     assert page.count("<table>") == 5 + 8  # and chains, gaps, destinations, reasons and samples twice, limits
     assert {"p50", "p95", "p99", "Lag p95"} <= set(re.findall(r"<(?:th|text|span|h2|dt)[^>]*>([^<]*)<", page))
     titles = ["Backlog", "Proof", "Rate", "Lag", "Gaps and silences", "Destinations", "Sizes"]
@@ -230,118 +179,6 @@ def test_each_part_has_its_title_and_each_plot_its_table():
     for title, what in (("Quarantine", "records"), ("Malformed frames", "frames")):
         assert f'<h2>{title}</h2><p class="note">5 {what} (100 %).</p>' in page
         assert f'<th class="num">{what.capitalize()}</th>' in page
-
-
-@pytest.mark.parametrize("threshold", THRESHOLDS, ids=lambda threshold: threshold.name)
-def test_each_threshold_at_its_limits(threshold):
-    unit = 1000 if threshold.unit == "share" else 1
-    figures = {**EMPTY, "frames": 1000, "records": 1000}
-    for limit, level in ((threshold.look, "look"), (threshold.bad, "unhealthy")):
-        if limit is None:
-            continue
-        at, above = ({**figures, threshold.name: value} for value in (limit * unit, limit * unit + 1))
-        assert list(LEVELS).index(level_of(threshold, at)) < list(LEVELS).index(level)
-        assert list(LEVELS).index(level_of(threshold, above)) >= list(LEVELS).index(level)
-        verdict = verdict_of(above)
-        assert verdict["reasons"][0]["name"] == threshold.name
-        assert verdict["word"] == LEVELS[verdict["level"]]
-        page = page_of(nothing(**above))
-        assert f'<section class="verdict {verdict["level"]}"' in page
-        assert verdict["reasons"][0]["text"] in " ".join(Checked(page).text)
-        assert level_of(threshold, {**figures, threshold.name: None}) == "healthy"
-
-
-def test_the_worst_comes_first():
-    verdict = verdict_of({**EMPTY, "frames": 100, "malformed": 1, "missing": 3, "silences": 2})
-    assert [each["level"] for each in verdict["reasons"]] == ["unhealthy", "look", "look"]
-    assert [each["text"] for each in verdict["reasons"]] == [
-        "3 messages missing in the sink",
-        "1 frame malformed (1 %)",
-        "2 silences longer than 1 min",
-    ]
-
-
-@pytest.mark.parametrize("wrong", [{"nonsense": (1, 2)}, {"missing": (1,)}, {"missing": ("a", 2)}])
-def test_other_thresholds_and_wrong_ones(wrong):
-    table = thresholds_of({"malformed": (0.5, None)})
-    assert verdict_of({**EMPTY, "frames": 100, "malformed": 50}, table)["level"] == "healthy"
-    assert verdict_of({**EMPTY, "frames": 100, "malformed": 100}, table)["level"] == "look"
-    with pytest.raises(ConfigError, match=next(iter(wrong))):
-        thresholds_of(wrong)
-
-
-FRAME = b"MESSAGE\ndestination:/queue/a\n\n" + b"x" * 100 + b"\0"
-
-
-@pytest.mark.parametrize("single", [False, True])
-def test_the_state_of_a_spool(tmp_path, single):
-    with CaptureWriter(tmp_path / "s.stompcap", segment_octets=1000, single=single) as writer:
-        for index in range(20):
-            writer.append(FRAME, START + index)
-            writer.append(FRAME, START + 100 + index, chain="frames" if single else "frames.1")
-        writer.sync()
-        assert spool.spool_state(tmp_path / "s.stompcap")["open"]
-    state = spool.spool_state(tmp_path / "s.stompcap")
-    assert (state["open"], state["octets"], state["behind"], state["problems"]) == (False, 40 * len(FRAME), None, [])
-    assert (state["oldest"], state["newest"]) == (START, START + 119)
-    if not single:
-        assert [chain["chain"] for chain in state["chains"]] == ["frames", "frames.1"]
-        assert state["segments"] == len(list((tmp_path / "s.stompcap").glob("*.stomp"))) > 4
-
-
-def checkpoint(folder, batch, offset, done=True):
-    for name in ("offsets", "commits"):
-        (folder / name).mkdir(parents=True, exist_ok=True)
-    (folder / "offsets" / str(batch)).write_text(f'v1\n{{"batchWatermarkMs":0}}\n{json.dumps(offset)}')
-    if done:
-        (folder / "commits" / str(batch)).write_text('v1\n{"nextBatchWatermarkMs":0}')
-
-
-def test_how_far_a_query_has_come(tmp_path):
-    with CaptureWriter(tmp_path / "s.stompcap") as writer:
-        for _ in range(10):
-            writer.append(FRAME, START)
-    assert spool.committed(tmp_path / "none") == (None, {})
-    checkpoint(tmp_path / "c", 9, {"frames": 3 * len(FRAME)})
-    checkpoint(tmp_path / "c", 10, {"frames": 7 * len(FRAME), "#tick": 1})
-    checkpoint(tmp_path / "c", 11, {"frames": 9 * len(FRAME)}, done=False)
-    (tmp_path / "c" / "commits" / ".10.crc").write_text("")
-    state = spool.spool_state(tmp_path / "s.stompcap", tmp_path / "c")
-    assert state["behind"] == 3 * len(FRAME)
-    assert state["chains"][0]["committed"] == 7 * len(FRAME)
-
-
-def test_a_checkpoint_of_an_identified_spool(tmp_path):
-    with CaptureWriter(tmp_path / "s.stompcap") as writer:
-        for _ in range(10):
-            writer.append(FRAME, START)
-    identity = identify(str(tmp_path / "s.stompcap"))
-    checkpoint(tmp_path / "c", 0, stamped({"frames": 7 * len(FRAME)}, identity))
-    state = spool.spool_state(tmp_path / "s.stompcap", tmp_path / "c")
-    assert (state["behind"], state["problems"]) == (3 * len(FRAME), [])
-    checkpoint(tmp_path / "d", 0, stamped({"frames": 7 * len(FRAME)}, "0" * 32))
-    state = spool.spool_state(tmp_path / "s.stompcap", tmp_path / "d")
-    assert state["behind"] is None
-    assert "belongs to another spool" in state["problems"][0]
-
-
-@pytest.mark.parametrize("text", ["", "v1", "v1\n{}\n-", "v1\n{}\nnot json", 'v1\n{}\n{"a": "b"}', "v1\n{}\n[1]"])
-def test_a_checkpoint_that_is_not_understood(tmp_path, text):
-    checkpoint(tmp_path, 0, {})
-    (tmp_path / "offsets" / "0").write_text(text)
-    assert spool.committed(tmp_path) == (None, {})
-
-
-def test_a_damaged_spool_is_told(tmp_path):
-    with CaptureWriter(tmp_path / "s.stompcap") as writer:
-        writer.append(FRAME, START)
-    (index,) = (tmp_path / "s.stompcap").glob("*.idx")
-    index.write_bytes(b"nonsense" * 9)
-    state = spool.spool_state(tmp_path / "s.stompcap")
-    assert state["problems"]
-    assert state["octets"] == len(FRAME)
-    with pytest.raises(StoreError):
-        spool.spool_state(tmp_path / "none")
 
 
 @pytest.mark.parametrize(("first", "last"), [(100, 50), (900, 100), (10, 900), (500, 1000)])
@@ -354,3 +191,307 @@ def test_no_bar_is_higher_than_the_highest_rate(first, last):
     found["figures"]["per_second_peak"] = peak = max(frames) / 0.2
     (highest,) = set(re.findall(r"highest ([\d,]+) frames/s", page_of(found)))
     assert float(highest.replace(",", "")) == peak
+
+
+# ---- the verdict ----
+
+
+@pytest.mark.parametrize("threshold", THRESHOLDS, ids=lambda threshold: threshold.name)
+def test_each_threshold_at_its_limits(threshold):
+    unit, levels = 1000 if threshold.unit == "share" else 1, list(LEVELS)
+    figures = {**EMPTY, "frames": 1000, "records": 1000}
+    assert plot.level_of(threshold, {**figures, threshold.name: None}) == "healthy"
+    for limit, level in ((threshold.look, "look"), (threshold.bad, "unhealthy")):
+        if limit is None:
+            continue
+        at, above = ({**figures, threshold.name: value} for value in (limit * unit, limit * unit + 1))
+        assert (
+            levels.index(plot.level_of(threshold, at))
+            < levels.index(level)
+            <= levels.index(plot.level_of(threshold, above))
+        )
+        verdict = verdict_of(above)
+        assert verdict["reasons"][0]["name"] == threshold.name
+        assert verdict["word"] == LEVELS[verdict["level"]]
+        page = page_of(nothing(**above))
+        assert f'<section class="verdict {verdict["level"]}"' in page
+        assert verdict["reasons"][0]["text"] in words_of(page)
+
+
+def test_the_worst_comes_first():
+    verdict = verdict_of({**EMPTY, "frames": 100, "malformed": 1, "missing": 3, "silences": 2})
+    assert [(each["level"], each["text"]) for each in verdict["reasons"]] == [
+        ("unhealthy", "3 messages missing in the sink"),
+        ("look", "1 frame malformed (1 %)"),
+        ("look", "2 silences longer than 1 min"),
+    ]
+
+
+def test_other_thresholds_and_wrong_ones():
+    table = plot.thresholds_of({"malformed": (0.5, None)})
+    for malformed, level in ((50, "healthy"), (100, "look")):
+        assert verdict_of({**EMPTY, "frames": 100, "malformed": malformed}, table)["level"] == level
+    for name, limits in (("nonsense", (1, 2)), ("missing", (1,)), ("missing", ("a", 2))):
+        with pytest.raises(ConfigError, match=name):
+            plot.thresholds_of({name: limits})
+
+
+# ---- the spool ----
+
+FRAME = b"MESSAGE\ndestination:/queue/a\n\n" + b"x" * 100 + b"\0"
+
+
+@pytest.fixture
+def capture(tmp_path):
+    """A capture of ten frames."""
+    with CaptureWriter(tmp_path / "s.stompcap") as writer:
+        for _ in range(10):
+            writer.append(FRAME, START)
+    return tmp_path / "s.stompcap"
+
+
+@pytest.mark.parametrize("single", [False, True])
+def test_the_state_of_a_spool(tmp_path, single):
+    path = tmp_path / "s.stompcap"
+    with CaptureWriter(path, segment_octets=1000, single=single) as writer:
+        for index in range(20):
+            writer.append(FRAME, START + index)
+            writer.append(FRAME, START + 100 + index, chain="frames" if single else "frames.1")
+        writer.sync()
+        assert spool.spool_state(path)["open"]
+    state = spool.spool_state(path)
+    assert (state["open"], state["octets"], state["behind"], state["problems"]) == (False, 40 * len(FRAME), None, [])
+    assert (state["oldest"], state["newest"]) == (START, START + 119)
+    if not single:
+        assert [chain["chain"] for chain in state["chains"]] == ["frames", "frames.1"]
+        assert state["segments"] == len(list(path.glob("*.stomp"))) > 4
+
+
+def checkpoint(folder, batch, offset, done=True):
+    for name in ("offsets", "commits"):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+    (folder / "offsets" / str(batch)).write_text(f'v1\n{{"batchWatermarkMs":0}}\n{json.dumps(offset)}')
+    if done:
+        (folder / "commits" / str(batch)).write_text('v1\n{"nextBatchWatermarkMs":0}')
+
+
+def test_how_far_a_query_has_come(tmp_path, capture):
+    assert spool.committed(tmp_path / "none") == (None, {})
+    checkpoint(tmp_path / "c", 9, {"frames": 3 * len(FRAME)})
+    checkpoint(tmp_path / "c", 10, {"frames": 7 * len(FRAME), "#tick": 1})
+    checkpoint(tmp_path / "c", 11, {"frames": 9 * len(FRAME)}, done=False)
+    (tmp_path / "c" / "commits" / ".10.crc").write_text("")
+    state = spool.spool_state(capture, tmp_path / "c")
+    assert (state["behind"], state["chains"][0]["committed"]) == (3 * len(FRAME), 7 * len(FRAME))
+    checkpoint(tmp_path / "c", 11, stamped({"frames": 8 * len(FRAME)}, identify(str(capture))))
+    state = spool.spool_state(capture, tmp_path / "c")
+    assert (state["behind"], state["problems"]) == (2 * len(FRAME), [])
+    checkpoint(tmp_path / "c", 12, stamped({"frames": 7 * len(FRAME)}, "0" * 32))
+    state = spool.spool_state(capture, tmp_path / "c")
+    assert state["behind"] is None
+    assert "belongs to another spool" in state["problems"][0]
+
+
+@pytest.mark.parametrize("text", ["", "v1", "v1\n{}\n-", "v1\n{}\nnot json", 'v1\n{}\n{"a": "b"}', "v1\n{}\n[1]"])
+def test_a_checkpoint_that_is_not_understood(tmp_path, text):
+    checkpoint(tmp_path, 0, {})
+    (tmp_path / "offsets" / "0").write_text(text)
+    assert spool.committed(tmp_path) == (None, {})
+
+
+def test_a_damaged_spool_is_told(tmp_path, capture):
+    next(capture.glob("*.idx")).write_bytes(b"nonsense" * 9)
+    state = spool.spool_state(capture)
+    assert state["problems"]
+    assert state["octets"] == 10 * len(FRAME)
+    with pytest.raises(StoreError):
+        spool.spool_state(tmp_path / "none")
+
+
+# ---- plots and texts: well-formed and bounded whatever the numbers and labels are ----
+
+SVG = "{http://www.w3.org/2000/svg}"
+ODD = [math.nan, math.inf, -math.inf, 10**400, -(10**400), 1e308, 5e-324, True, "7"]
+numbers = st.one_of(st.none(), st.integers(), st.floats(), st.sampled_from(ODD))
+columns = st.lists(numbers, max_size=30)
+labels = st.one_of(st.text(max_size=40), st.just(HOSTILE + "\ud800"), st.none(), st.binary(max_size=20))
+series = st.lists(st.builds(Series, labels, columns, st.sampled_from(["s0", "s1", 'x" onload="'])), max_size=12)
+kinds = st.sampled_from(["count", "seconds"])
+sizes = st.sampled_from([320, 488, 1032])
+
+
+def drawn(many, start=0, step=1e6, title="t", **how):
+    """The root of a plot; nothing in it or in the small one is off the sheet, no number, or what runs."""
+    if "classes" not in how:
+        how |= {"start": start, "step": step}
+    wide, narrow = re.findall("<svg.*?</svg>", plot.plot(many, title=title, **how), re.DOTALL)
+    assert "hover" not in narrow
+    check(narrow.replace("</title>", "</title><desc>small</desc>", 1))
+    return check(wide)
+
+
+def check(svg):
+    root = ET.fromstring(svg)
+    assert root.tag == SVG + "svg"
+    assert root.find(SVG + "title").text
+    assert root.find(SVG + "desc").text
+    width, height = float(root.get("width")), float(root.get("height"))
+    for element in root.iter():
+        assert element.tag.removeprefix(SVG) in {"svg", "title", "desc", "text", "line", "rect", "path", "circle"}
+        assert not [name for name in element.attrib if name.startswith("on") or name == "href"]
+        for name in ("x", "x1", "x2", "cx"):
+            assert -1 <= float(element.get(name, 0)) <= width + 1
+        for name in ("y", "y1", "y2", "cy"):
+            assert -1 <= float(element.get(name, 0)) <= height + 12 * MOST_SERIES
+        for name in ("width", "height"):
+            assert float(element.get(name, 0)) >= 0
+        assert not re.search(r"nan|inf", element.get("d", ""))
+    assert len(svg) < 250_000
+    return root
+
+
+def found(root, style):
+    return [element for element in root.iter() if style in (element.get("class") or "").split()]
+
+
+@given(series, numbers, numbers, kinds, sizes, st.booleans(), st.lists(st.tuples(numbers, numbers), max_size=9))
+@example([Series("a", [])], 0, 1, "count", 488, False, [])
+@example([Series("a", [0, 0])], 0, 1, "count", 488, False, [])
+@example([Series("a", [5])], 1.7e15, 1e6, "count", 488, False, [(1.7e15, 1.7e15 + 5e5)])
+@example([Series("a", [1, 2])], 1.7e15, 0, "count", 488, True, [])
+@example([Series("a", [math.nan])], 0, 1, "seconds", 488, True, [])
+@example([Series("a", [5e-324, 1e308])], 0, 1, "seconds", 488, True, [])
+def test_a_plot_over_time_whatever_comes(many, start, step, kind, width, as_lines, silences):
+    how = {"kind": kind, "as_lines": as_lines, "silences": silences}
+    drawn(many, start, step, HOSTILE, unit=HOSTILE, width=width, **how)
+
+
+@given(st.lists(labels, max_size=40), columns)
+def test_a_plot_by_classes_whatever_comes(names, values):
+    drawn([Series("frames", values)], classes=names, width=488)
+
+
+@pytest.mark.parametrize("as_lines", [False, True])
+@pytest.mark.parametrize("how", [{"silences": [(0, 1)] * 10**6}, {"classes": ["/queue/a"] * 10**6}])
+def test_nothing_is_drawn_by_a_number_of_the_feed(how, as_lines):
+    root = drawn([Series("/queue/a", [1.0] * 10**6)] * 10**6, as_lines=as_lines, **how)
+    shapes = [element for element in root.iter() if element.tag in (SVG + "rect", SVG + "path")]
+    assert len(shapes) <= plot.MOST_POINTS + MOST_SERIES + plot.MOST_MARKS
+
+
+def test_stacked_bars_stand_on_each_other():
+    two = [Series("a", [3, 0], "s1"), Series("b", [1, 2], "s2")]
+    root = drawn(two, 1_700_000_000_000_000, 60e6, unit="frames")
+    low, high = (
+        re.findall(r"M[\d.]+ ([\d.]+)h[\d.]+V([\d.]+)", found(root, style)[0].get("d")) for style in ("s1", "s2")
+    )
+    assert (len(low), len(high)) == (1, 2)  # nothing is drawn for a 0
+    assert low[0][1] == high[0][0]
+    assert high[1][0] == low[0][0]  # where a is 0, b stands on the axis
+    tips = [each.find(SVG + "title").text for each in found(root, "hover")]
+    assert tips == ["2023-11-14 22:13:20 UTC\na: 3 frames\nb: 1 frames", "2023-11-14 22:14:20 UTC\nb: 2 frames"]
+
+
+def test_lines_break_where_nothing_is_known():
+    root = drawn([Series("p50", [1, 2, None, 3, math.nan, 4, 5])], as_lines=True)
+    (path,) = found(root, "line")
+    assert path.get("d").count("M") == 3
+    assert len(found(root, "dot")) == 1  # the 3 stands alone
+
+
+@pytest.mark.parametrize(
+    ("values", "axis"),
+    [
+        ([0.1, 3600], ["100 ms", "1 s", "10 s", "1 min", "10 min", "1 h"]),
+        ([10, 20], ["0 s", "5 s", "10 s", "15 s", "20 s"]),
+    ],
+)
+def test_lines_that_differ_much_have_a_logarithmic_axis(values, axis):
+    root = drawn([Series("x", values)], kind="seconds", as_lines=True)
+    ticks = [text.text for text in found(root, "tick") if text.get("text-anchor") == "end"]
+    assert [tick for tick in ticks if ":" not in tick and tick != "UTC"] == axis
+
+
+def test_silences_are_marked_where_they_were():
+    root = drawn([Series("all", [1] * 10)], silences=[(2e6, 5e6)])
+    (band,), axis = found(root, "silent"), found(root, "axis")[0]
+    x0, wide = float(axis.get("x1")), float(axis.get("x2")) - float(axis.get("x1"))
+    assert float(band.get("x")) == pytest.approx(x0 + 0.2 * wide, abs=0.2)
+    assert float(band.get("width")) == pytest.approx(0.3 * wide, abs=0.2)
+    assert "silent for 3 s" in band.find(SVG + "title").text
+
+
+@given(numbers, numbers, st.sampled_from(["count", "seconds", "time"]))
+def test_ticks_are_few_in_order_and_inside(low, high, kind):
+    values = [tick.value for tick in plot.ticks(low, high, kind)]
+    assert len(values) <= 7
+    assert values == sorted(set(values))
+    a, b = shown.finite(low), shown.finite(high)
+    if a is not None and b is not None and b > a:
+        room = (b - a) * 1e-9 + max(abs(a), abs(b)) * 1e-9
+        assert all(a - room <= value <= b + room for value in values)
+
+
+spans = st.timedeltas(timedelta(milliseconds=1), timedelta(days=3)) | st.timedeltas(timedelta(1), timedelta(3000))
+
+
+@given(st.datetimes(datetime(1, 1, 2), datetime(9990, 1, 1)), spans, st.integers(2, 12))
+def test_time_ticks_are_round_times_of_the_calendar(start, span, most):
+    epoch = datetime(1970, 1, 1)
+    low = (start - epoch) / timedelta(seconds=1)
+    ticks = plot.ticks(low, low + span / timedelta(seconds=1), "time", most)
+    assert len(ticks) <= most + 2
+    for tick in ticks:
+        at = epoch + timedelta(seconds=tick.value)
+        seconds = at.second + at.microsecond / 1e6
+        if ":" in tick.label:
+            clock = [float(part) for part in tick.label.split(":")]
+            assert clock[:2] == [at.hour, at.minute]
+            assert clock[2:] in ([], [pytest.approx(seconds, abs=2e-5)])
+        else:
+            assert (at.hour, at.minute, seconds) == (0, 0, 0)
+
+
+@given(st.integers(300, 1100), st.floats(1e4, 1e10), st.integers(0, 10**10))
+@example(348, 2e5, 700_000)
+def test_labels_of_times_do_not_overlap(width, step, offset):
+    """Wherever the first tick is: a digit is at least 6.2 px wide."""
+    bars = [Series("/queue/TRAIN_MVT_ALL_TOC", [1] * 177)]
+    both = plot.plot(bars, start=START + offset, step=step, title="t", width=width)
+    for one in re.findall("<svg.*?</svg>", both, re.DOTALL):
+        end = 0.0
+        labels = re.findall(r'<text x="([\d.]+)" y="[\d.]+" text-anchor="(\w+)" class="tick">(\d[\d:. A-Za-z]*)<', one)
+        for x, anchor, words in (each for each in labels if ":" in each[2]):
+            left = float(x) - {"start": 0.0, "middle": 0.5, "end": 1.0}[anchor] * 6.2 * len(words)
+            assert left > end, labels
+            end = left + 6.2 * len(words)
+
+
+@given(st.one_of(st.text(), st.binary(), st.just(HOSTILE), st.integers()), st.integers(2, 50))
+def test_texts_are_one_visible_line_of_bounded_length(value, most):
+    line = visible(value, most)
+    assert len(line) <= 10 * most
+    assert not re.search(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]", line)
+    escaped = escape(value, most)
+    assert not set("<>\"'") & set(escaped)
+    ET.fromstring(f'<a b="{escaped}">{escaped}</a>')
+
+
+@given(numbers)
+def test_numbers_are_short(value):
+    assert all(1 <= len(write(value)) <= 24 for write in (shown.count, shown.octets, shown.duration, plot.moment))
+
+
+@given(st.floats(0.001, 1e9))
+def test_durations_are_near_to_what_they_say(seconds):
+    units = {"d": 86400, "h": 3600, "min": 60, "s": 1, "ms": 1e-3}
+    parts = shown.duration(seconds).replace(",", "").split()
+    said = sum(float(number) * units[unit] for number, unit in zip(parts[::2], parts[1::2]))
+    assert said == pytest.approx(seconds, rel=0.022)  # two units: half an hour of a day
+
+
+@given(st.integers(0, 10**12), st.integers(1, 10**12))
+def test_shares_never_round_to_nothing_or_to_all(part, whole):
+    said = shown.share(min(part, whole), whole)
+    assert (said == "0 %") == (part == 0)
+    assert (said == "100 %") == (part >= whole)
