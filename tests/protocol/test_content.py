@@ -9,6 +9,7 @@ import time
 import zlib
 from contextlib import contextmanager
 from encodings.aliases import aliases
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -267,7 +268,7 @@ def with_dictionary(data):
 @pytest.mark.parametrize(
     ("encoding", "data"),
     [
-        ("gzip", wrong_checksum(gzip.compress)),
+        ("gzip", wrong_checksum(partial(gzip.compress, mtime=0))),
         ("deflate", wrong_checksum(zlib.compress)),
         ("deflate", with_dictionary(b"hello")),
         *[("base64", data) for data in (b"YQ", b"YQ=", b"YQ===", b"Y===", b"====", b"=", b"==", b"YWI=YWI=")],

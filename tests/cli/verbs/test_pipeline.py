@@ -21,7 +21,7 @@ from stompcodec.cli.verbs.pipeline import Input, is_broker, one_line, waited
     [
         ("t.pcapng", pcapng([]), "packets"),
         ("t.stomp", pcapng([]), "packets"),
-        ("t.pcap.gz", gzip.compress(pcapng([])), "packets"),
+        ("t.pcap.gz", gzip.compress(pcapng([]), mtime=0), "packets"),
         ("t.jsonl", b"{}\n", "JSON"),
     ],
 )
