@@ -34,7 +34,7 @@ ZIPPED = gzip.compress(b"{}", mtime=0)
     ("body", "most", "reason"),
     [
         (gzip.compress(bytes(MOST + 1)), MOST, "larger than 100000 bytes"),
-        (ZIPPED + gzip.compress(b"a"), 2, "larger than 2 bytes"),
+        (ZIPPED + gzip.compress(b"a", mtime=0), 2, "larger than 2 bytes"),
         (ZIPPED[:-1], MOST, "gzip: truncated"),
         (ZIPPED + b"more", MOST, "data after the end"),
         (b"\x1f\x8b\x08nonsense", MOST, "gzip: "),
@@ -47,7 +47,7 @@ def test_what_is_not_right_is_told(body, most, reason):
 
 def test_a_size_up_to_the_limit_is_fine():
     assert inflated(gzip.compress(bytes(MOST)), MOST) == bytes(MOST)
-    assert inflated(gzip.compress(b"a") + gzip.compress(b"b") + b"\0\0", 2) == b"ab"
+    assert inflated(gzip.compress(b"a", mtime=0) + gzip.compress(b"b") + b"\0\0", 2) == b"ab"
 
 
 @given(st.lists(st.tuples(st.binary(max_size=50), st.sampled_from([bytes, gzip.compress, zlib.compress])), max_size=9))
