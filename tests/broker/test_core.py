@@ -88,6 +88,26 @@ def test_times_of_sessions_that_are_gone_do_not_pile_up():
     assert not bench.broker._deadlines._times
 
 
+def test_stop_tells_everyone_and_keeps_everything():
+    bench = Bench()
+    peer, new = bench.peer(), bench.peer(connect=False)
+    for number in range(3):
+        peer.put("/queue/a", str(number), persistent="true")
+    peer.subscribe("/queue/a", ack="client-individual")
+    peer.ack(peer.next("MESSAGE"))
+    peer.take()
+    bench.broker.stop(bench.now)
+    bench.turn()
+    assert peer.error().headers["message"] == new.error().headers["message"] == "broker is shutting down"
+    late = bench.peer(connect=False)
+    bench.turn()
+    assert late.error()
+    again = Bench(bench.store).peer()
+    again.subscribe("/queue/a", ack="client-individual")
+    got = [(m.body, m.get("redelivered"), m.get("redelivery-count")) for m in again.take()]
+    assert got == [(b"1", "true", "1"), (b"2", "true", "1")]
+
+
 # ---- the log says whose senders wait: the only sign of it, and not too often ----
 
 
@@ -115,6 +135,19 @@ def test_a_full_queue(caplog):
     (line,) = lines(caplog)
     assert line.startswith("senders waited 10")
     assert line.endswith(" s for room in /queue/a (0 messages, 0 bytes in memory, 1 consumers)")
+
+
+def test_short_waits_are_not_logged(caplog):
+    bench, sender, consumer = bench_with_two(max_queue_messages=4)
+    for _ in range(5):
+        for number in range(5):
+            sender.put("/queue/a", str(number))
+        assert sender.session.paused
+        bench.wait(1)
+        bench.wait(3)
+        consumer.subscribe("/queue/a")
+        consumer.send("UNSUBSCRIBE", id="1")
+    assert lines(caplog) == []
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ What each dialect does with arguments that come too late was observed on RabbitM
 import json
 
 import pytest
-from broker.harness import Bench
+from broker.harness import Bench, FaultyStore
 from broker.moves import left, put_all, refusal, taker, transaction
 from broker.paged import QUEUE, queue_of
 
@@ -172,6 +172,26 @@ def test_a_lower_one_that_comes_back_stays_behind():
     put_ranked(bench.peer(), "-")
     peer.lose()
     assert left(bench) == [b"-0", b"00"]
+
+
+@pytest.mark.parametrize(
+    ("header", "first"),
+    [({"priority": "9"}, [b"second", b"early"]), ({"JMSXGroupID": "a"}, [b"early", b"second"])],
+)
+def test_a_message_that_came_late_has_its_place_before_priorities_count(header, first):
+    """A transaction waits for the store, others send meanwhile, and then its second message changes the queue."""
+    bench = Bench(FaultyStore(background=True))
+    sender, other = bench.peer(), bench.peer()
+    sender.send("BEGIN", transaction="t")
+    sender.put(QUEUE, "early", transaction="t", persistent="true")
+    sender.put(QUEUE, "second", transaction="t", persistent="true", **header)
+    sender.send("COMMIT", transaction="t")
+    for number in range(3):
+        other.put(QUEUE, f"late {number}")
+    while bench.store.job is not None:
+        bench.store.finish()
+        bench.turn()
+    assert left(bench, ack="client") == [*first, b"late 0", b"late 1", b"late 2"]
 
 
 def test_messages_without_a_priority_never_change_the_order():

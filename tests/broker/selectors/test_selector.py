@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from stompcodec import Frame, MissingExtraError, StompError
 from stompcodec.broker import selectors as selector_grammar
 from stompcodec.broker.message import message_of
-from stompcodec.broker.selectors import MOST_OCTETS, SelectorError, compile_selector
+from stompcodec.broker.selectors import MOST_OCTETS, SelectorError, Typed, compile_selector, value_of
 from stompcodec.content import json_value
 
 pytest.importorskip("lark")
@@ -194,6 +194,26 @@ def test_every_text_and_every_name_can_be_said(value, name):
     read = json_value(frame_text)
     if name not in ("destination", "message-id") and '"' not in frame_text:
         assert same is (read is not None)
+
+
+@pytest.mark.req("WISH-JSN-07")
+@given(
+    st.text('-+.0123456789eE \ttruefalsnl"[]{}:,\\ax\r\n', max_size=12)
+    | st.integers().map(str)
+    | st.floats().map(repr)
+    | st.sampled_from(["1" * 400, "-0.0", "1e999", " 10\t", ' "x" '])
+)
+def test_headers_are_read_as_json_reads_them(text):
+    """As `json_value`, but for what has no scalar, and for integers that have more than 64 bits."""
+    expected = json_value(text)
+    found = value_of(text.encode().replace(b"\\", b"\\\\").replace(b"\n", b"\\n").replace(b"\r", b"\\r"))
+    if isinstance(expected, str) or expected is None:
+        assert (found, type(found)) == (expected, type(expected))
+    elif isinstance(expected, int) and abs(expected) > 10**308:
+        assert found == text
+    elif isinstance(expected, (bool, int, float)):
+        value = float(expected) if abs(expected) >= 2**63 and expected != -(2**63) else expected
+        assert (found, type(found.value)) == (Typed(value, text), type(value))
 
 
 def test_it_is_compiled_once():
