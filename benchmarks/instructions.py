@@ -34,7 +34,8 @@ from corpus import ALL, NONE
 COMMITTED = Path(__file__).with_name("instructions.json")
 TOLERANCE = 0.02
 #: Bodies that grow piece by piece are moved by realloc or not, as the heap happens to lie: 14,100 to 14,520 were seen.
-TOLERANCES = {("feed_1460", "binary16k"): 0.06}
+#: An answer about all queues takes several turns, which end by the clock: beside other work there are more of them.
+TOLERANCES = {("feed_1460", "binary16k"): 0.06, ("management", "destinations"): 0.03, ("management", "metrics"): 0.03}
 SCALE = 0.1  # of the corpus
 TURNS = 3
 #: What is compared; the other rows are shown. They work on large blocks, and how the heap grows those varies.
