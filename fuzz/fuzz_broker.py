@@ -72,7 +72,7 @@ def attached(bench: Bench, roll: int) -> Peer:
 
 
 def happen(bench: Bench, peer: Peer, roll: int) -> None:
-    """What else goes on meanwhile; mostly nothing."""
+    """Now and then, let a commit end, a peer go, the disk fail or recover, or time pass."""
     if bench.store.job is not None and roll % 2:
         bench.store.finish()
     if roll > 80:
@@ -89,7 +89,7 @@ def happen(bench: Bench, peer: Peer, roll: int) -> None:
 
 
 def look(bench: Bench, peer: Peer) -> None:
-    """What must hold for a peer, beside the audit of `Bench.turn`."""
+    """Check what a peer got, and the limits of the broker. `Bench.turn` checks the account."""
     commands = [frame.command for frame in peer.inbox]
     assert "ERROR" not in commands[:-1], f"something comes behind an ERROR: {commands}"
     host = bench.broker.virtual_host("/")
