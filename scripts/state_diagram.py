@@ -42,8 +42,8 @@ An arrow names who sends the frame. In every state the stream may end, which lea
 OLDER = """\
 ## STOMP 1.0 and 1.1
 
-The same, except that ERROR does not end a session in CONNECTED and DISCONNECTING: a server may continue after it. Ours
-closes the connection after it, in every version.
+The same, except that a server may send ERROR in CONNECTED and DISCONNECTING, and go on in that state. Ours closes the
+connection after it, in every version.
 """
 
 TAIL = """\
@@ -121,7 +121,7 @@ def header_table() -> Iterator[str]:
 def page() -> str:
     """Return the whole page."""
     assert arrows("1.0") == arrows("1.1"), "one more section is needed"
-    parts = [f"{HEAD}## STOMP 1.2\n", *diagram("1.2"), BETWEEN, *state_table("1.2"), OLDER, *diagram("1.1")]
+    parts = [f"{HEAD}## STOMP 1.2\n", *diagram("1.2"), BETWEEN, *state_table("1.2"), OLDER]
     return "\n".join([*parts, "## Required headers\n", *header_table(), TAIL])
 
 
