@@ -153,8 +153,7 @@ class Config:
         None,
         "listen.legacy",
         values.legacy,
-        "Where the older worker dialect is accepted: true on the other ports, which recognize it by its CONNECT "
-        "or a command not in upper case; or a port for this dialect only.",
+        "Where the older worker dialect is accepted: true on the other ports, or a port for this dialect only.",
         "detect_legacy",
         example="false",
     )
@@ -179,42 +178,40 @@ class Config:
         None,
         "websocket.origins",
         values.origins,
-        "Pages that may use the broker over WebSocket, by origin: scheme, host and port; port `*` is any. By "
-        "default, those of localhost and loopback addresses if the broker listens on loopback only, otherwise "
-        "none. Programs send no Origin.",
+        "Pages that may use the broker over WebSocket, by origin: scheme, host and port; port `*` is any. By default "
+        "those of localhost and loopback addresses, if the broker listens on loopback only.",
         example='["https://app.example", "http://localhost:*"]',
     )
     ws_hosts: tuple[str, ...] = _key(
         (),
         "websocket.hosts",
         values.hosts,
-        "Names and addresses by which WebSocket clients reach the broker, without ports. listen.host is always "
-        "accepted; localhost, loopback addresses and the local address of the connection unless a proxy passed it "
-        "on.",
+        "Names by which WebSocket clients reach the broker, without ports, beside listen.host and, unless a "
+        "proxy passed the request on, localhost and the address of the connection.",
         example='["broker.example"]',
     )
     data: str | None = _key(
         None,
         "store.data",
         values.text,
-        "Folder for durable messages and subscriptions. Without it nothing is stored, but `stompcodec broker` "
-        "uses ./stompcodec-data, unless --memory is given or store.durable is none.",
+        "Folder for durable messages and subscriptions. Without it nothing is stored, but `stompcodec broker` uses "
+        "./stompcodec-data without --memory.",
         example='"stompcodec-data"',
     )
     group: str | None = _key(
         None,
         "store.group",
         values.text,
-        "Group that may read the files that hold messages, a name or a number, of which the broker's user is a "
-        "member. Without it, only that user can, regardless of the umask.",
+        "Group that may read the files that hold messages, a name or a number. Without it, only the broker's user "
+        "can, regardless of the umask.",
         example='"stomp"',
     )
     durable: str = _key_by_dialect(
         "all",
         "store.durable",
         values.one_of("persistent", "all", "none"),
-        "Which messages are stored: all of queues but those with persistent:false, and those of topics with "
-        "persistent:true; or persistent, those with persistent:true only, the default of other dialects; or none.",
+        "Which messages are stored: all of queues but those with persistent:false, and of topics those with "
+        "persistent:true; or only persistent ones, the default of other dialects; or none.",
     )
     dialect: str = _key(
         "stompcodec",
@@ -226,17 +223,16 @@ class Config:
         1024 * _MIB,
         "limits.memory",
         _SIZE,
-        "Memory for everything that clients make the broker keep: messages, unfinished frames, transactions, "
-        "output, subscriptions, destinations. When it runs short, senders to the largest queues wait, and the "
-        "sessions that hold most are ended.",
+        "Memory for everything that clients make the broker keep. When it runs short, senders to the largest queues "
+        "wait, and the sessions that hold most are ended.",
     )
     limits: Limits = field(
         default=DEFAULT_LIMITS,
         metadata={
             "keys": (
-                _limit("max_header_line", _SIZE, "Longest header line, in bytes; before CONNECTED was sent, 8 KiB."),
-                _limit("max_headers", values.whole(1, 100_000), "Most headers of a frame; before CONNECTED, 100."),
-                _limit("max_body", values.octets(0), "Largest body, in bytes; before CONNECTED, 64 KiB."),
+                _limit("max_header_line", _SIZE, "Longest header line, in bytes."),
+                _limit("max_headers", values.whole(1, 100_000), "Most headers of a frame."),
+                _limit("max_body", values.octets(0), "Largest body, in bytes."),
             )
         },
     )
@@ -250,9 +246,9 @@ class Config:
         0,
         "sessions.ttl",
         values.ttl,
-        "Silence after which a client without heart-beats is disconnected: the connection TTL of Artemis. With "
-        'heart-beats it is their interval times factor, within least and most. A text such as "60s" sets '
-        "usual only. override is used if usual is 0; if both are 0, these rules are off.",
+        "Silence after which a client without heart-beats is disconnected: the connection TTL of Artemis. With heart- "
+        "beats it is their interval times factor, within least and most. override counts if usual is 0; if both are "
+        '0, these rules are off. A text such as "60s" is usual.',
         "ttl_override",
         "ttl_min",
         "ttl_max",
@@ -266,8 +262,8 @@ class Config:
         10_000,
         "sessions.max_connections",
         _COUNT,
-        "Connections at one time, at most those that ulimit -n allows. One of several users may have half of "
-        "them, one address three quarters, unless it is loopback; and a quarter may wait for their login.",
+        "Connections at one time. One of several users may have half of them, one address three quarters, unless it "
+        "is loopback; a quarter may wait for their login.",
     )
     max_subscriptions: int = _key(1000, "sessions.max_subscriptions", _COUNT, "Subscriptions of a session.")
     max_unacked: int = _key(
@@ -283,8 +279,8 @@ class Config:
         False,
         "sessions.version_header",
         values.flag,
-        "Whether a CONNECT without accept-version may name its highest version in the header version, as the "
-        "wish-list for 1.1 proposed. Otherwise it gets 1.0.",
+        "Whether a CONNECT without accept-version may name its highest version in the header version. Otherwise it "
+        "gets 1.0.",
     )
     transactional_acks: bool = _key_by_dialect(
         True, "sessions.transactional_acks", values.flag, "Whether ACK and NACK obey transactions."
@@ -293,16 +289,15 @@ class Config:
         "refuse",
         "sessions.same_client",
         values.one_of("refuse", "replace", "allow"),
-        "What happens to a CONNECT with the client-id of another session: it is refused, it ends the other session, "
-        "or both stay.",
+        "What happens to a CONNECT with the client-id of another session: it is refused, ends the other session, or "
+        "both stay.",
     )
     prefetch: int = _key_by_dialect(
         100,
         "queues.prefetch",
         values.prefetch,
-        "What a subscription may have unacknowledged unless it sets its own limit: messages, or bytes as in "
-        'Artemis, such as "10KiB". Bytes count with acknowledgements, and "0B" is one message at a time; '
-        "activemq.prefetchSize then counts bytes, too.",
+        'What a subscription without a limit of its own may have unacknowledged: messages, or bytes such as "10KiB", '
+        'as in Artemis; "0B" is one message at a time. activemq.prefetchSize then counts bytes, too.',
         "window",
         "prefetch_octets",
         example="100",
@@ -314,8 +309,8 @@ class Config:
         _PAUSES,
         "queues.redelivery_delay",
         values.pauses,
-        "Pause before a message is delivered again after a NACK: the first, the factor of the next ones, and the "
-        "longest. 0s is none.",
+        "Pause before a message is delivered again after a NACK: the first, the factor of the next ones, the longest. "
+        "0s is none.",
     )
     dead_letter: str = _key(
         "/queue/DLQ.{name}",
@@ -340,22 +335,22 @@ class Config:
         4000,
         "queues.window",
         _COUNT,
-        "Messages of a queue in memory, at most those of 4 MiB or a 16th of limits.memory. Later persistent ones "
-        "stay in the store until their turn comes.",
+        "Messages of a queue in memory, at most those of 4 MiB or a 16th of limits.memory. Later persistent ones wait "
+        "in the store.",
     )
     transient: str = _key(
         "stop",
         "queues.transient",
         values.one_of("stop", "spool"),
-        "What messages that are not persistent do where a queue is full: stop their senders; or spool, where they "
-        "wait in the store until their turn comes, and a restart drops them.",
+        "What messages that are not persistent do where a queue is full: stop their senders, or spool: wait in the "
+        "store until their turn comes; a restart drops them.",
     )
     max_destinations: int = _key(
         10_000,
         "queues.max_destinations",
         _COUNT,
-        "Queues, topics and durable subscriptions at one time. One session may create half of them, and so may the "
-        "sessions of one user together; without users, those of one address three quarters.",
+        "Queues, topics and durable subscriptions at one time. A session may create half of them, and so may a user; "
+        "without users, an address three quarters.",
     )
     topic_backlog_octets: int = _key(
         64 * _MIB,
@@ -367,13 +362,13 @@ class Config:
         "disconnect",
         "topics.slow_consumer",
         values.one_of("disconnect", "drop", "block"),
-        "What happens beyond that: the subscriber is sent an ERROR, its oldest messages are dropped, or senders wait.",
+        "What happens beyond that: the subscriber gets an ERROR, its oldest messages are dropped, or senders wait.",
     )
     retain: bool = _key_by_dialect(
         False,
         "topics.retain",
         values.flag,
-        "Whether the header retain of SEND, set or remove, has an effect. All retained messages together have 64 MiB.",
+        "Whether the header retain of SEND, set or remove, has an effect.",
     )
     durable_overflow: str = _key(
         "block",
@@ -389,8 +384,8 @@ class Config:
         None,
         "messages.large_folder",
         values.text,
-        "Folder for these files, used by this broker alone, which refuses an unmarked one with foreign files. By "
-        "default they are in store.data, or without that in a temporary folder.",
+        "Folder for these files, used by this broker alone. By default they are in store.data, or without that in a "
+        "temporary folder.",
         example='"large"',
     )
     max_large_octets: int = _key(
@@ -415,15 +410,15 @@ class Config:
         3600.0,
         "idempotency.window",
         values.seconds_or_0,
-        "How long the broker remembers the idempotency-key (or _AMQ_DUPL_ID) of a SEND. A second SEND with the "
-        "same key gets its RECEIPT but is not stored. 0 turns this off.",
+        "How long the broker remembers the idempotency-key (or _AMQ_DUPL_ID) of a SEND; a second one with that key is "
+        "not stored. 0 turns this off.",
     )
     anycast_prefix: str = _key(
         "",
         "addresses.prefixes",
         values.prefixes,
-        "Destinations with the prefix anycast are queues, and those with the prefix multicast are topics. The prefix "
-        "is removed.",
+        "Destinations with the prefix anycast are queues, and those with the prefix multicast topics. The prefix is "
+        "removed.",
         "multicast_prefix",
         example='{ anycast = "", multicast = "" }',
     )
@@ -432,8 +427,8 @@ class Config:
         "addresses.wildcards",
         values.wildcards,
         "The wildcards of topic subscriptions: * is one word; any number of words is > (activemq) or # (rabbitmq, "
-        "artemis). A dot separates words, in addresses.settings, too; a table sets another delimiter: "
-        '{ syntax = "artemis", delimiter = "/" }.',
+        "artemis). A dot separates words; a table sets another delimiter, in addresses.settings, too: { syntax = "
+        '"artemis", delimiter = "/" }.',
         "delimiter",
         example='"none"',
     )
@@ -443,8 +438,8 @@ class Config:
         values.settings,
         "Settings of names without a prefix: tables [[addresses.settings]] with match (# is any number of words, * is "
         "one), default_address_routing_type (for SEND), default_queue_routing_type (for SUBSCRIBE), "
-        "auto_create_addresses, auto_create_queues, auto_delete_addresses and auto_delete_queues (true or false; they "
-        "apply to all names). The first match decides.",
+        "auto_create_addresses, auto_create_queues, auto_delete_addresses and auto_delete_queues (true or false, for "
+        "all names). The first match decides.",
         example='[{ match = "prices.#", default_address_routing_type = "MULTICAST" }]',
     )
     presets: tuple[Preset, ...] = _key(
@@ -460,16 +455,14 @@ class Config:
         "addresses.exchanges",
         values.exchanges,
         "The type of each exchange in /exchange/NAME/KEY: topic, direct or fanout. With at least one, amq.topic, "
-        "amq.direct, amq.fanout and /amq/queue/NAME exist as well, and a destination without a prefix, such as "
-        "orders, is /queue/orders.",
+        "amq.direct, amq.fanout and /amq/queue/NAME exist as well, and orders is /queue/orders.",
         example='{ orders = "topic" }',
     )
     virtual_hosts: tuple[str, ...] | None = _key(
         None,
         "access.virtual_hosts",
         values.texts,
-        "Hosts that CONNECT may name; the first is the default. By default any name is accepted, and all mean the "
-        "same host.",
+        "Hosts that CONNECT may name; the first is the default. By default all names mean the same host.",
         example='["/", "orders.example"]',
     )
     web_health: bool = _key(
@@ -482,8 +475,7 @@ class Config:
         False,
         "web.metrics",
         values.flag,
-        "Whether GET /metrics on listen.ws_port has metrics for Prometheus, for those who may manage the broker. "
-        "It needs the extra metrics.",
+        "Whether GET /metrics on listen.ws_port has metrics for Prometheus, for those who may manage the broker.",
     )
     web_page: bool = _key(
         False,
@@ -496,8 +488,8 @@ class Config:
         "off",
         "log.frames",
         values.one_of("off", "heads", "all"),
-        "Which frames are logged, with session and address: none, all without their bodies, or all with the "
-        "beginnings of bodies. Never a passcode.",
+        "Which frames are logged: none, all without their bodies, or all with the beginnings of bodies. Never a "
+        "passcode.",
     )
     users: Mapping[str, User] | None = _key(
         None,
@@ -513,8 +505,7 @@ class Config:
         values.rules,
         "Who may do what: tables [[rules]] with who (a user, @GROUP, or *), action (send, subscribe, * for both, or "
         "manage), destination (* stands for any characters), vhost, and allow (true or false). The first match "
-        "decides; anything that no rule allows is refused. Without rules about sending and subscribing, both are "
-        "allowed. "
+        "decides; what no rule allows is refused. Without rules about sending and subscribing, both are allowed. "
         "Management needs a rule with manage; without users it is open to clients of this machine.",
         example='[[rules]]\nwho = "@staff"\naction = "send"\ndestination = "/queue/orders.*"\n'
         'vhost = "*"\nallow = true',
@@ -906,38 +897,36 @@ _FIXED = """
 
 A dialect or another key sets these. A program of yours can set the field of `stompcodec.broker.Config` instead.
 
-| what | value | field |
-| --- | --- | --- |
-| permissions of files | `0600`, or `0640` with `store.group` | `mode` |
-| free space of `store.data` below which storing is refused | 64 MiB | `store_free` |
-| longest command line | 256 bytes | `limits` |
-| limits before CONNECTED | command line 64 bytes, header line 8 KiB, 100 headers, body 64 KiB | `first_limits` |
-| longest frame of WebSocket; a message may have many | 128 MiB | `ws_frame` |
-| time that sessions have when the broker stops | 5 s | `drain_timeout` |
-| connections of a user | half of `sessions.max_connections`; all for a single user | `user_connections` |
-| connections of an address, IPv6 by its /64 | three quarters of them; all on loopback | `address_connections` |
-| connections before login | a quarter of them | `max_before_login` |
-| open transactions of a session | 100 | `max_transactions` |
-| unwritten bytes above which a client gets no more | 256 KiB, less with little memory | `write_high` |
-| commands of the wish-list | PING and RECEIVE | `commands` |
-| prefixes of queues | `/queue/`, `/temp-queue/` | `queue_prefixes`, `temp_queue_prefix` |
-| prefixes of topics | `/topic/`, `/temp-topic/` | `topic_prefixes`, `temp_topic_prefix` |
-| higher priority is delivered first | yes | `priority` |
-| scheduled messages in memory, over all queues | 100,000 | `max_delayed` |
-| bytes of a queue in memory from which on it is paged | 4 MiB, at most a 16th of `limits.memory` | `window_octets` |
-| destinations that a session creates | half of `queues.max_destinations` | `session_destinations` |
-| those that a user creates | half; without users, an address three quarters | `user_destinations` |
-| messages that wait for a slow subscriber | 100,000 | `topic_backlog` |
-| retained messages together | 64 MiB | `max_retained_octets` |
-| large messages received at a time | 500, at most a quarter of the file descriptors | `max_uploads` |
-| those of a user | half; without users, of an address three quarters | `user_uploads` |
-| pause in a large message that ends it | 60 s | `upload_timeout` |
-| slowest large message | 1 KiB per second | `upload_rate` |
-| largest body for `transformation` | 256 KiB | `max_transformed` |
-| largest decoded body for `content-encoding` | 1 MiB | `max_inflated` |
-| idempotency keys of a user, virtual host, client-id and destination | the last 20,000 | `max_keys` |
-| prefix of [requests](management.md); an empty one turns them off | `/management/` | `management_prefix` |
-| destinations with metrics of their own | 100 | `web_metrics_destinations` |
+- permissions of files: `0600`, or `0640` with `store.group` (`mode`)
+- free space of `store.data` below which storing is refused: 64 MiB (`store_free`)
+- longest command line: 256 bytes (`limits`)
+- limits before CONNECTED: command line 64 bytes, header line 8 KiB, 100 headers, body 64 KiB (`first_limits`)
+- longest frame of WebSocket; a message may have many: 128 MiB (`ws_frame`)
+- time that sessions have when the broker stops: 5 s (`drain_timeout`)
+- connections of a user: half of `sessions.max_connections`; all for a single user (`user_connections`)
+- connections of an address, IPv6 by its /64: three quarters of them; all on loopback (`address_connections`)
+- connections before login: a quarter of them (`max_before_login`)
+- open transactions of a session: 100 (`max_transactions`)
+- unwritten bytes above which a client gets no more: 256 KiB, less with little memory (`write_high`)
+- commands of the wish-list: PING and RECEIVE (`commands`)
+- prefixes of queues: `/queue/`, `/temp-queue/` (`queue_prefixes`, `temp_queue_prefix`)
+- prefixes of topics: `/topic/`, `/temp-topic/` (`topic_prefixes`, `temp_topic_prefix`)
+- higher priority is delivered first: yes (`priority`)
+- scheduled messages in memory, over all queues: 100,000 (`max_delayed`)
+- bytes of a queue in memory from which on it is paged: 4 MiB, at most a 16th of `limits.memory` (`window_octets`)
+- destinations that a session creates: half of `queues.max_destinations` (`session_destinations`)
+- those that a user creates: half; without users, an address three quarters (`user_destinations`)
+- messages that wait for a slow subscriber: 100,000 (`topic_backlog`)
+- retained messages together: 64 MiB (`max_retained_octets`)
+- large messages received at a time: 500, at most a quarter of the file descriptors (`max_uploads`)
+- those of a user: half; without users, of an address three quarters (`user_uploads`)
+- pause in a large message that ends it: 60 s (`upload_timeout`)
+- slowest large message: 1 KiB per second (`upload_rate`)
+- largest body for `transformation`: 256 KiB (`max_transformed`)
+- largest decoded body for `content-encoding`: 1 MiB (`max_inflated`)
+- idempotency keys of a user, virtual host, client-id and destination: the last 20,000 (`max_keys`)
+- prefix of [requests](management.md); an empty one turns them off: `/management/` (`management_prefix`)
+- destinations with metrics of their own: 100 (`web_metrics_destinations`)
 
 [Dialects](broker-extensions.md#destinations) also differ in the fields `heart_beat_answer`, `exclusive`,
 `queue_arguments`, `reply_to_subscribes`, `refuse_message_id`, `routing`, `routing_headers`, `composite` and

@@ -33,7 +33,7 @@ def test_every_field_has_a_key_or_a_row_among_the_values_without_one():
     fields = {field.name for field in dataclasses.fields(Config)} - {"limits"}
     keyed = {name for name in targets if "." not in name}
     rest = markdown().partition("## Values without a key")[2]
-    fixed = {name for row in rest.splitlines() for name in re.findall(r"`(\w+)`", row.rpartition(" | ")[2])}
+    fixed = {name for row in rest.splitlines() for name in re.findall(r"`(\w+)`", row.rpartition(" (")[2])}
     assert keyed & fixed == set()
     assert keyed | fixed == fields | {"limits"}
 
