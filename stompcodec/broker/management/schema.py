@@ -330,12 +330,12 @@ OF_QUEUE = (
     Column("credit", "whole", "Further messages that consumers may have, each at most 1,000,000."),
     Column("producers_waiting", "whole", "Sessions that wait for room."),
     Column("paused", "flag", "An order has paused its deliveries."),
-    Column("received", "whole", "Messages put into it since the start."),
-    Column("delivered", "whole", "Messages delivered since the start, redeliveries included."),
-    Column("redelivered", "whole", "Messages that came back since the start."),
-    Column("expired", "whole", "Messages expired since the start."),
-    Column("dropped", "whole", "Messages dropped since the start because it was full."),
-    Column("dead_letters", "whole", "Dead letters made since the start."),
+    Column("received", "whole", "Messages put into it."),
+    Column("delivered", "whole", "Messages delivered, redeliveries included."),
+    Column("redelivered", "whole", "Messages that came back."),
+    Column("expired", "whole", "Messages expired."),
+    Column("dropped", "whole", "Messages dropped because it was full."),
+    Column("dead_letters", "whole", "Dead letters made."),
     Column(
         "oldest",
         "number?",
@@ -358,7 +358,7 @@ SORTS = (
 QUESTIONS = (
     Request(
         "broker",
-        "The broker as a whole.",
+        "The broker as a whole; queues to subscriptions are those of this virtual host.",
         (),
         (
             Column("version", "text", "The version of stompcodec."),
@@ -368,12 +368,12 @@ QUESTIONS = (
             Column("log_level", "text", "The level of its log."),
             Column("sessions", "whole", "Connections now."),
             Column("sessions_total", "whole", "Connections since the start."),
-            Column("sessions_refused", "whole", "Connections refused since the start."),
-            Column("queues", "whole", "Queues of this virtual host."),
-            Column("topics", "whole", "Topics of this virtual host."),
-            Column("durables", "whole", "Durable subscriptions of this virtual host."),
-            Column("subscriptions", "whole", "Subscriptions of the sessions of this virtual host."),
-            Column("messages", "whole", "Messages accepted since the start, dead letters included."),
+            Column("sessions_refused", "whole", "Connections refused."),
+            Column("queues", "whole", "Queues."),
+            Column("topics", "whole", "Topics."),
+            Column("durables", "whole", "Durable subscriptions."),
+            Column("subscriptions", "whole", "Subscriptions of sessions."),
+            Column("messages", "whole", "Messages accepted, dead letters included."),
             Column("messages_rate", "number?", "Messages accepted per second."),
             Column("duplicates", "whole", "SENDs not stored because their idempotency key was known."),
             Column("memory_used", "whole", "Bytes of the memory account."),
@@ -382,7 +382,7 @@ QUESTIONS = (
     ),
     Request(
         "sessions",
-        "The sessions of this virtual host that have connected.",
+        "The sessions that have connected.",
         _PAGE,
         (
             Column("session", "text", "Its id, for `close`."),
@@ -404,7 +404,7 @@ QUESTIONS = (
     ),
     Request(
         "destinations",
-        "The queues and topics of this virtual host, by name.",
+        "The queues and topics, by name.",
         (
             *_PAGE,
             _MATCH,
@@ -423,7 +423,7 @@ QUESTIONS = (
     ),
     Request(
         "subscriptions",
-        "The subscriptions of the sessions of this virtual host.",
+        "The subscriptions of the sessions.",
         (
             *_PAGE,
             Field("session", text, "Only those of this session."),
@@ -447,7 +447,7 @@ QUESTIONS = (
     ),
     Request(
         "transactions",
-        "The open transactions of this virtual host.",
+        "The open transactions.",
         _PAGE,
         (
             Column("session", "text", "The session that has it."),
@@ -459,7 +459,7 @@ QUESTIONS = (
     ),
     Request(
         "durables",
-        "The durable subscriptions of this virtual host.",
+        "The durable subscriptions.",
         (*_PAGE, _MATCH),
         (
             Column("name", "text", "The name of its queue, for `messages` and orders."),
@@ -473,7 +473,7 @@ QUESTIONS = (
     ),
     Request(
         "messages",
-        "The ready messages of a queue, in the order in which they were accepted. Looking at them changes nothing.",
+        "The ready messages of a queue, in the order in which they were accepted. Looking changes nothing.",
         (
             *_PAGE,
             _QUEUE,
@@ -507,14 +507,14 @@ QUESTIONS = (
             Column("bytes", "whole?", "Bytes of its files without large messages; null without files."),
             Column("free", "whole?", "Bytes that it can store before the disk is full; null if unknown."),
             Column("refusing", "flag", "The disk is nearly full: messages to be stored are refused."),
-            Column("commits", "whole", "Commits since the start."),
-            Column("failures", "whole", "Commits that have failed since the start."),
+            Column("commits", "whole", "Commits."),
+            Column("failures", "whole", "Commits that have failed."),
             Column("commit_time", "number?", "Seconds of the last commit."),
             Column("commit_time_most", "number?", "Seconds of the longest of the last 100 commits."),
             Column("pending", "whole", "Operations that wait for the next commit."),
             Column("behind", "flag", "The disk is slower than the senders, which wait."),
             Column("producers_waiting", "whole", "Sessions that wait for the disk."),
-            Column("written", "whole", "Bytes of messages written since the start."),
+            Column("written", "whole", "Bytes of messages written."),
             Column("large_bytes", "whole", "Bytes of the bodies of large messages in files."),
         ),
     ),
@@ -524,7 +524,7 @@ QUESTIONS = (
         (),
         (
             Column("limit", "whole", "`limits.memory`."),
-            Column("used", "whole", "All bytes of the account: the sum of the holders below."),
+            Column("used", "whole", "The sum of the holders below."),
             Column("senders_wait_above", "whole", "Above this, senders to the largest queues wait."),
             Column("sessions_end_above", "whole", "Above this, the session that holds most is ended."),
             Column("queues", "whole", "Messages in queues and durable subscriptions."),
@@ -631,19 +631,19 @@ def markdown() -> str:
     for title, requests in (("Questions", QUESTIONS), ("Orders", ORDERS)):
         lines += [f"## {title}", ""]
         for request in requests:
-            lines += [f"### `{request.name}`", "", request.doc, ""]
-            if fields := [each for each in request.fields if each not in _PAGE]:
-                lines += [f"- `{each.name}`{_default(each)}: {each.doc}" for each in fields]
-                lines.append("")
+            fields = [each for each in request.fields if each not in _PAGE]
             columns, of_queue = request.columns, request.columns[-len(OF_QUEUE) :] == OF_QUEUE
-            lines += ["Rows:" if request.is_list else "Result:", ""]
-            lines += [
-                f"- `{each.name}` ({_kind(each)}): {each.doc}"
-                for each in columns[: -len(OF_QUEUE) if of_queue and told else None]
-            ]
+            answer, few = "Rows:" if request.is_list else "Result:", len(columns) <= _FEW
+            lines += [f"### `{request.name}`", "", request.doc if fields or few else f"{request.doc} {answer}", ""]
+            if fields:
+                lines += [*(f"- `{each.name}`{_default(each)}: {each.doc}" for each in fields), ""]
+            shown = [f"`{each.name}`{_kind(each)}: {each.doc}" for each in columns]
             if of_queue and told:
-                lines.append("- the columns of [`destinations`](#destinations) from `ready` on")
-            lines.append("")
+                shown[-len(OF_QUEUE) :] = ["the columns of [`destinations`](#destinations) from `ready` on"]
+            if few:
+                lines += [" ".join([answer, *shown]), ""]
+            else:
+                lines += [answer, ""] * bool(fields) + [*(f"- {each}" for each in shown), ""]
             told |= of_queue
     return "\n".join(lines[:-1]) + "\n"
 
@@ -663,9 +663,15 @@ def _default(field: Field) -> str:
     return "" if field.default is None else f" (`{field.default}`)"
 
 
-_SAID = {"whole": "int", "flag": "bool"}
+#: Columns that the page shows in one paragraph, at most.
+_FEW = 4
 
 
 def _kind(column: Column) -> str:
-    kind = column.kind.removesuffix("?")
-    return _SAID.get(kind, kind) + column.kind[len(kind) :]
+    """Return what the page says of a kind; a whole number is the usual one.
+
+    >>> _kind(Column("ready", "whole", "")), _kind(Column("oldest", "number?", "")), _kind(Column("free", "whole?", ""))
+    ('', ' (number?)', ' (?)')
+    """
+    kind = column.kind.removeprefix("whole").replace("flag", "bool")
+    return f" ({kind})" if kind else ""
