@@ -101,6 +101,8 @@ class Verbs(click.Group):
 
 _USAGE = {2: "wrong usage, or a package is missing; the message names it"}
 _STOPPED = {130: "ended by Ctrl-C"}
+#: Of verbs that run until Ctrl-C, which is 0 then.
+_BEFORE = "ended by Ctrl-C before it had started"
 
 
 def _of(good: str, bad: str, usage: dict[int, str] = _USAGE) -> dict[int, str]:
@@ -117,9 +119,9 @@ _SHOWN = {2: "wrong usage, or the broker cannot show queues, or knows no selecto
 def _tool(done: str, more: str = "") -> dict[int, str]:
     return {
         0: f"every message that was there was {done}",
-        1: f"{_UNREACHABLE}; not confirmed; or other consumers hold messages that were there{more}",
-        2: f"wrong usage; no terminal and no --yes; or the broker knows no selectors: nothing was {done}",
-        130: f"ended by Ctrl-C, SIGTERM or SIGHUP: each message was {done} or is still in the queue",
+        1: f"{_UNREACHABLE}; not confirmed; or other consumers hold messages{more}",
+        2: "wrong usage; no terminal and no --yes; or the broker knows no selectors: nothing was done",
+        130: f"ended by Ctrl-C, SIGTERM or SIGHUP: each message was {done} or is still there",
     }
 
 
@@ -139,7 +141,7 @@ STATUSES: dict[str, dict[int, str]] = {
         0: "ended by --count, --wait, SIGTERM, SIGHUP or Ctrl-C; each request was answered",
         1: f"{_UNREACHABLE}; a request could not be answered; or fewer than --count came within --wait",
         **_USAGE,
-        130: "ended by Ctrl-C before it had started",
+        130: _BEFORE,
     },
     "ping": _of("the broker answered", _UNREACHABLE),
     "broker": {
@@ -147,7 +149,7 @@ STATUSES: dict[str, dict[int, str]] = {
         1: "it cannot start: a port, the data folder or the configuration cannot be used",
         **_USAGE,
         3: "files of its data folder were removed or replaced while it ran: do not start it again by itself",
-        130: "ended by Ctrl-C before it had started",
+        130: _BEFORE,
     },
     "broker check": _of("everything is intact", "something is damaged or missing; it is listed", _FOLDER),
     "broker salvage": _of(
@@ -159,7 +161,7 @@ STATUSES: dict[str, dict[int, str]] = {
         0: "ended by --count, --wait, SIGTERM, SIGHUP or Ctrl-C; everything acknowledged is on the disk",
         1: f"{_UNREACHABLE}; the disk failed; CAPTURE was removed or replaced; or fewer than --count came in --wait",
         **_USAGE,
-        130: "ended by Ctrl-C before it had started",
+        130: _BEFORE,
     },
     "replay": _of(
         "the broker has every message", f"{_UNREACHABLE}; CAPTURE is missing or damaged; or messages were left out"
@@ -185,7 +187,7 @@ STATUSES: dict[str, dict[int, str]] = {
         0: "ended by Ctrl-C, SIGTERM or SIGHUP",
         1: "it cannot listen there; or its output or the capture cannot be written",
         **_USAGE,
-        130: "ended by Ctrl-C before it had started",
+        130: _BEFORE,
     },
     "top": {
         0: "ended by q, --once, SIGTERM, SIGHUP or Ctrl-C",
@@ -203,7 +205,7 @@ STATUSES: dict[str, dict[int, str]] = {
 
 
 def markdown() -> str:
-    """Return the table of docs/cli.md. Equal verbs share a row; 2 and 130 are left out where they mean the usual.
+    """Return the table of docs/cli.md. Equal verbs share a row; the page says what is left out: the usual 2 and 130.
 
     >>> print(markdown().splitlines()[2])
     | `decode` | every frame was shown | a file cannot be read, or a frame is broken; good frames were shown | |
@@ -214,8 +216,11 @@ def markdown() -> str:
         verbs.setdefault(tuple(statuses.items()), []).append(f"`{verb}`")
     lines = ["| verb | 0 | 1 | others |", "| --- | --- | --- | --- |"]
     for meanings, names in verbs.items():
-        others = [f"{status}: {text}" for status, text in meanings if status > 1 and usual.get(status) != text]
-        row = ", ".join(names), dict(meanings)[0], dict(meanings).get(1, ""), "; ".join(others)
+        others = [
+            f"{status}: {text}" for status, text in meanings if status > 1 and text not in (usual.get(status), _BEFORE)
+        ]
+        failed = dict(meanings).get(1, "").replace(_UNREACHABLE, "no broker")
+        row = ", ".join(names), dict(meanings)[0], failed, "; ".join(others)
         lines.append(f"| {' | '.join(row)} |".replace("|  |", "| |"))
     return "\n".join(lines) + "\n"
 
