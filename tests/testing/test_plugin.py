@@ -92,7 +92,7 @@ def test_no_client_is_left():
 def test_the_documentation_is_right(run):
     blocks = re.findall(r"```python\n(.*?)```", DOCS.read_text(encoding="utf-8"), re.DOTALL)
     output, counts = run("\n\n".join(blocks))
-    assert counts == {"passed": 6}, output
+    assert counts == {"passed": 5}, output
     output, _ = run("", "--markers")
     assert "@pytest.mark.stomp_broker(**fields)" in output
     assert "@pytest.mark.stomp_faults(**faults)" in output

@@ -86,7 +86,7 @@ class FileReader(SplitReader, DataSourceReader):
     """Reader of the frames that exist now.
 
     It accepts no filters from Spark: a pushed filter stays in force for every later action on the same DataFrame, which
-    makes counts silently wrong (docs/spark-filter-pushdown.md). The options in `CHOICE_OPTIONS` choose rows instead.
+    makes counts silently wrong (docs/spark-semantics.md#rows). The options in `CHOICE_OPTIONS` choose rows instead.
     """
 
     def __init__(self, paths: list[str], schema: StructType, file: FileOptions) -> None:
