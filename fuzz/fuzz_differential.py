@@ -3,17 +3,13 @@ and say the same of what is buffered, however they are fed. The octet-at-a-time 
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import Any
 
 from case import Case, Outcome, case_of, run
 from engine import drive
+from model.reference import Reference
 
 from stompcodec import _codec_c, _codec_py
-
-sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))
-from model.reference import Reference
 
 MODELLED = 300  # octets: the model takes its time
 
