@@ -20,6 +20,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from railway import ID_HEADER, TD, TRUST, Ledger, send
 
 import stompcodec.client as stomp
 from stompcodec.errors import StompError
+from stompcodec.testing import StompBroker
 
 #: Typed tables: name, destination, preset.
 TABLES = (("td", TD, "networkrail-td"), ("trust", TRUST, "networkrail-trust"))
@@ -39,7 +41,7 @@ _SENT, _STORED, _HELD = 0.5, 0.25, 0.75
 #: Seconds to wait for progress; seconds without a new row after which the driver stops waiting.
 _PATIENCE, _QUIET = 300.0, 30.0
 #: Files that only help to find a fault.
-_SCAFFOLD = ("broker", "broker.json", "broker.log", "checkpoint", "driver-1.log", "driver-2.log", "ledger.json")
+_SCAFFOLD = ("broker", "checkpoint", "driver-1.log", "driver-2.log", "ledger.json")
 
 
 def main() -> None:
@@ -81,29 +83,38 @@ def run(folder: Path, frames: int) -> tuple[dict[str, Any], int]:
         print(f"{time.monotonic() - started:6.1f} s  {text}", flush=True)
 
     stage(f"a broker with a store on disk, a feed of {frames:,} messages, and Spark")
-    with broker(folder) as url:
-        feeder, driver = Feeder(url, frames), Driver(url, folder, frames, 1)
+    ledger, go_on, held = Ledger(), threading.Event(), int(frames * _HELD)
+    with StompBroker(data=str(folder / "broker"), keep=0) as broker, ThreadPoolExecutor(1) as pool:
+        url, rate = broker.url, max(_RATE, frames / _LONGEST)
+        feed = pool.submit(send, url, frames, ledger, rate=rate, before=lambda at: at == held and go_on.wait())
+        driver = Driver(url, folder, frames, 1)
+
+        def check() -> None:
+            if feed.done():
+                feed.result()
+
         try:
-            driver.wait("rows", lambda rows: rows is not None, feeder.check)
+            driver.wait("rows", lambda rows: rows is not None, check)
             stage("Spark streams from the broker into Parquet")
-            driver.wait("rows", lambda rows: rows >= _STORED * frames and feeder.sent >= _SENT * frames, feeder.check)
-            feeder.go_on.set()
+            driver.wait("rows", lambda rows: rows >= _STORED * frames and ledger.sent >= _SENT * frames, check)
+            go_on.set()
             time.sleep(random.uniform(0.1, 0.5))  # any moment will do while messages are in flight
-            killed, sent = driver.told["rows"], feeder.sent
+            killed, sent = driver.told["rows"], ledger.sent
             driver.kill()
             stage(f"kill -9: the driver and its JVM, with {killed:,} messages in the sink, {sent:,} sent")
             stage("the feed goes on, and Spark starts again")
             driver = Driver(url, folder, frames, 2)
-            driver.wait("rows", lambda rows: rows is not None, feeder.check)
+            driver.wait("rows", lambda rows: rows is not None, check)
             stage("Spark goes on where its checkpoint says")
-            driver.wait("rows", lambda rows: feeder.done, feeder.check)
-            (folder / "ledger.part").write_text(json.dumps(vars(feeder.ledger), default=sorted), encoding="utf-8")
+            driver.wait("rows", lambda rows: feed.done(), check)
+            (folder / "ledger.part").write_text(json.dumps(vars(ledger), default=sorted), encoding="utf-8")
             (folder / "ledger.part").replace(folder / "ledger.json")
             driver.wait("streamed", bool)
             stage("typed tables, with a quarantine for what cannot be read, figures by the minute, and the report")
             result: dict[str, Any] = driver.wait("proof", bool)
             driver.end()
         finally:
+            go_on.set()
             driver.close()
     stage("done")
     return result, killed
@@ -133,58 +144,6 @@ def table(result: dict[str, Any], killed: int) -> Iterator[str]:
     yield ""
     yield from (f"wrong: {each}" for each in result["wrong"])
     yield "not as it should be" if result["wrong"] else "every message is in the sink, and once"
-
-
-@contextlib.contextmanager
-def broker(folder: Path) -> Iterator[str]:
-    """Run `stompcodec broker` with a store on disk meanwhile, and yield its URL."""
-    ready, log = folder / "broker.json", folder / "broker.log"
-    command = [sys.executable, "-m", "stompcodec.cli", "broker", "--port", "0", "--data", str(folder / "broker")]
-    with log.open("wb") as file:
-        process = subprocess.Popen([*command, "--ready-file", str(ready)], stdout=file, stderr=file)
-    try:
-        until = time.monotonic() + _PATIENCE
-        while not ready.exists():
-            if process.poll() is not None or time.monotonic() > until:
-                raise SystemExit(f"stompcodec demo: the broker did not start: see {log}")
-            time.sleep(0.02)
-        yield f"stomp://127.0.0.1:{json.loads(ready.read_text())['port']}"
-    finally:
-        process.terminate()
-        process.wait(_QUIET)
-
-
-class Feeder:
-    """The feed, sent by a thread. It waits at `_HELD` of its messages until it may go on."""
-
-    def __init__(self, url: str, frames: int) -> None:
-        self.ledger, self.go_on = Ledger(), threading.Event()
-        self._url, self._frames = url, frames
-        self._error: Exception | None = None
-        self._thread = threading.Thread(target=self._run, name="feed", daemon=True)
-        self._thread.start()
-
-    def _run(self) -> None:
-        held, rate = int(self._frames * _HELD), max(_RATE, self._frames / _LONGEST)
-        try:
-            send(self._url, self._frames, self.ledger, rate=rate, before=lambda at: at == held and self.go_on.wait())
-        except Exception as error:
-            self._error = error
-
-    @property
-    def sent(self) -> int:
-        """Messages that the broker has confirmed."""
-        return self.ledger.sent
-
-    @property
-    def done(self) -> bool:
-        """True once everything is sent and confirmed."""
-        return not self._thread.is_alive()
-
-    def check(self) -> None:
-        """End the program if the feed has failed."""
-        if self._error is not None:
-            raise SystemExit(f"stompcodec demo: the feed broke off: {self._error}")
 
 
 class Driver:
