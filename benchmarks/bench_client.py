@@ -18,6 +18,7 @@ from argparse import Namespace
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
+from functools import partial
 from importlib import metadata
 from multiprocessing import get_context
 from typing import Any
@@ -298,7 +299,7 @@ def alone() -> ProcessPoolExecutor:
     return ProcessPoolExecutor(1, get_context("spawn"))
 
 
-def received(feeder: Feeder, seconds: float, who: str, size: int, ack: str, check: bool, patched: bool) -> float:
+def received(feeder: Feeder, seconds: float, who: str, size: int, ack: str, patched: bool, check: bool) -> float:
     """Return the messages per CPU second of one run of one client."""
     sent = None
     with alone() as pool:
@@ -311,7 +312,7 @@ def received(feeder: Feeder, seconds: float, who: str, size: int, ack: str, chec
     return count / spent
 
 
-def parsed(who: str, patched: bool, count: int) -> float:
+def parsed(who: str, patched: bool, count: int, _check: bool) -> float:
     """Return how many messages a library parses per CPU second."""
     with alone() as pool:
         return pool.submit(parse, who, patched, count).result()
@@ -325,17 +326,11 @@ def tasks(feeder: Feeder, seconds: float, count: int) -> dict[Key, Callable[[boo
     found: dict[Key, Callable[[bool], float]] = {}
     for row, (size, ack) in LOADS.items():
         for who in RECEIVE:
-            found["received", row, who] = lambda check, what=(who, size, ack): received(
-                feeder, seconds, *what, check, patched=False
-            )
+            found["received", row, who] = partial(received, feeder, seconds, who, size, ack, False)
     for who in LIBRARIES:
         for column, patched in (("as it is", False), ("on our codec", True)):
-            found["compat", f"{who}, parsed", column] = lambda _check, who=who, patched=patched: parsed(
-                who, patched, count
-            )
-            found["compat", f"{who}, received", column] = lambda _check, who=who, patched=patched: received(
-                feeder, seconds, who, 200, "auto", False, patched
-            )
+            found["compat", f"{who}, parsed", column] = partial(parsed, who, patched, count)
+            found["compat", f"{who}, received", column] = partial(received, feeder, seconds, who, 200, "auto", patched)
     return found
 
 
