@@ -25,7 +25,7 @@ import seeds
 
 FUZZ = Path(__file__).resolve().parent
 WORK = FUZZ / "work"
-TARGETS = ("parse", "differential", "connection", "websocket", "broker", "selector")
+TARGETS = ("differential", "connection", "websocket", "broker", "selector")
 #: Targets whose inputs have a form of their own.
 SEEDS = ("selector",)
 SLOWEST = 30  # seconds for one input
