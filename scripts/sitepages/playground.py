@@ -50,31 +50,19 @@ def checked(archive: bytes) -> bytes:
     return archive
 
 
-def packed(work: Path, package: str) -> Path | None:
-    """Return the archive of a package as name@version, kept from an earlier build or fetched by npm, or None."""
+def fetched(work: Path, package: str, *files: str) -> list[bytes] | None:
+    """Return files of a package, name@version, of an archive that is kept or that npm fetches; None without npm."""
     folder = work / "npm" / package
     if not folder.is_dir() and shutil.which("npm"):
         folder.mkdir(parents=True)
         if subprocess.run(["npm", "pack", "--silent", package], cwd=folder, stdout=sys.stderr, check=False).returncode:
             folder.rmdir()
-    return next(folder.glob("*.tgz"), None)
-
-
-def archive_of(work: Path) -> Path | None:
-    """Return the archive of Pyodide, or None without npm; `UnknownArchive` if it has another digest."""
-    if kept := packed(work, f"pyodide@{VERSION}"):
-        checked(kept.read_bytes())
-    return kept
-
-
-def unpack(archive: Path, folder: Path) -> None:
-    """Write the files of Pyodide that the page loads into a folder."""
-    folder.mkdir(parents=True)
+    if (archive := next(folder.glob("*.tgz"), None)) is None:
+        return None
+    if package == f"pyodide@{VERSION}":
+        checked(archive.read_bytes())
     with tarfile.open(archive) as members:
-        for name in _WANTED:
-            source = members.extractfile(f"package/{name}")
-            assert source is not None
-            (folder / name).write_bytes(source.read())
+        return [source.read() for file in files if (source := members.extractfile(f"package/{file}"))]
 
 
 def build_wheel(target: Path) -> None:
@@ -129,10 +117,11 @@ def install(work: Path, site: Path) -> int | None:
     """
     page = site / "playground"
     (page / "rules.json").write_text(json.dumps(rule_sources(), indent=0), "utf-8")
-    archive = archive_of(work)
-    if archive is None:
+    if (files := fetched(work, f"pyodide@{VERSION}", *_WANTED)) is None:
         return None
-    unpack(archive, page / "pyodide")
+    (page / "pyodide").mkdir()
+    for name, file in zip(_WANTED, files, strict=True):
+        (page / "pyodide" / name).write_bytes(file)
     build_wheel(page / "stompcodec.whl")
     pack_packages(page / "packages.zip")
     return sum(each.stat().st_size for each in page.rglob("*") if each.is_file())
