@@ -8,13 +8,14 @@ from __future__ import annotations
 import copy
 import pickle
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any
 
 from case import VERSIONS, Case, case_of, feed, pieces, rolls
+from codec.lockstep import Answer, add, answer_of, error_of
 from engine import drive
 from model.reference import Reference
 
-from stompcodec import END_OF_BODY, HEARTBEAT, FrameError, _codec_c, _codec_py
+from stompcodec import FrameError, _codec_c, _codec_py
 from stompcodec.errors import ERROR_KINDS, ContentError
 
 MODELLED = 300  # octets: the model takes its time
@@ -22,77 +23,61 @@ MODELLED = 300  # octets: the model takes its time
 
 def check(data: bytes) -> None:
     case = case_of(data)
-    c = run(_codec_c, case)
-    python = run(_codec_py, case)
+    c, python = run(_codec_c, case), run(_codec_py, case)
     assert c == python, f"the backends differ on {case}\n     C: {c}\nPython: {python}"
     if len(case.wire) <= MODELLED and not case.switches:
-        model = by_model(case)
-        assert whole(c) == model, f"the model differs on {case}\n    C: {whole(c)}\nmodel: {model}"
+        wanted = {name: case.options[name] for name in ("limits", "lenient", "commands")}
+        events = Reference(case.options["version"], **wanted).read(case.wire, eof=True)
+        # Parsers do not tell the offsets of frames and heart-beats.
+        kept = [event[: {"heartbeat": 1}.get(event[0], 4)] for event in events]
+        model = [answer for answer in kept if case.options["heartbeats"] or answer[0] != "heartbeat"]
+        assert whole(c[0]) == model, f"the model differs on {case}\n    C: {whole(c[0])}\nmodel: {model}"
 
 
-class Outcome(NamedTuple):
-    """All that can be seen of one run, in plain values that compare."""
-
-    events: list[Any]
-    """("heartbeat",), ("frame", command, pairs, body), ("streamed", command, pairs), ("piece", octets) or ("end",)."""
-    error: tuple[str, int | None, str | None] | None
-    """Kind, offset and limit."""
-    buffered: list[int]
-    """What waited after each feed, and at the end."""
-
-
-def run(codec: Any, case: Case) -> Outcome:
-    """Feed a case to a backend as its plan says. Adjacent pieces of a body are joined: where they are cut is free."""
-    events: list[Any] = []
+def run(codec: Any, case: Case) -> tuple[list[Answer], list[int]]:
+    """Feed a case to a backend as its plan says. Return its answers, and what waited after each feed and at the end."""
+    answers: list[Answer] = []
     buffered: list[int] = []
-    error, fed = None, 0
-    parser = codec.Parser(**case.options)
-    roll = rolls(case.plan)
+    fed, parser, roll = 0, codec.Parser(**case.options), rolls(case.plan)
+
+    def take(iterator: Any) -> None:
+        for item in iterator:
+            answer = answer_of(item)
+            add(answers, answer)
+            if answer[0] == "frame":
+                check_frame(item, answer[2])
+            if case.switches and (answer[0] == "end" or (answer[-1] is not None and answer[0] == "frame")):
+                parser.version = VERSIONS[len(answers) * 3 % 5]
+
     try:
         for piece in pieces(case.wire, case.plan):
             fed += len(piece)
-            iterator = feed(parser, piece, next(roll) if case.plan else 0, lambda: take(parser, parser, case, events))
+            iterator = feed(parser, piece, next(roll) if case.plan else 0, lambda: take(parser))
             if case.plan and next(roll) < 40:
                 continue  # what is not iterated over stays for later
-            take(parser, iterator, case, events)
+            take(iterator)
             assert parser.buffered <= fed
             buffered.append(parser.buffered)
-        take(parser, parser, case, events)
+        take(parser)
         parser.close()
-    except FrameError as reason:
-        error = reason.kind, reason.offset, reason.limit
-        check_error(parser, reason, case, fed)
-    buffered.append(parser.buffered)
-    return Outcome(events, error, buffered)
+    except FrameError as error:
+        answers.append(error_of(error))
+        check_error(parser, error, case, fed)
+    return answers, [*buffered, parser.buffered]
 
 
-def take(parser: Any, iterator: Any, case: Case, events: list[Any]) -> None:
-    """Iterate to the end."""
-    if not case.switches:
-        for event in iterator:
-            note(events, event)
-        return
-    for event in iterator:
-        note(events, event)
-        if events[-1][0] in ("frame", "end"):
-            parser.version = VERSIONS[len(events) * 3 % 5]
-
-
-def note(events: list[Any], event: Any) -> None:
-    """Add what a parser handed out, in a form that compares."""
-    if event is HEARTBEAT:
-        events.append(("heartbeat",))
-    elif event is END_OF_BODY:
-        events.append(("end",))
-    elif type(event) is bytes:
-        if events[-1][0] == "piece":
-            event = events.pop()[1] + event
-        events.append(("piece", event))
-    else:
-        pairs = event.headers.pairs()
-        check_frame(event, pairs)
-        body = () if event.body is None else (event.body,)
-        events.append(("frame" if body else "streamed", event.command, pairs, *body))
+def whole(answers: list[Answer]) -> list[Answer]:
+    """Return answers in the model's form: bodies that came in pieces are put together, unfinished ones go."""
+    found: list[Answer] = []
+    body = b""
+    for answer in answers:
+        if answer[0] == "frame" and answer[3] is None:
+            head, body = answer[:3], b""
+        elif answer[0] == "piece":
+            body = answer[1]
+        else:
+            found.append((*head, body) if answer[0] == "end" else answer)
+    return found
 
 
 def check_frame(frame: Any, pairs: list[tuple[str, str]]) -> None:
@@ -138,30 +123,6 @@ def check_error(parser: Any, error: FrameError, case: Case, fed: int) -> None:
         assert same, "a dead parser came to life"
         assert (same.kind, same.offset, same.limit) == (error.kind, error.offset, error.limit)
     assert parser.buffered == 0
-
-
-def by_model(case: Case) -> list[Any]:
-    """What the model reads; frames and heart-beats without their offsets, which parsers do not tell."""
-    wanted = {name: case.options[name] for name in ("version", "limits", "lenient", "commands")}
-    events = Reference(wanted.pop("version"), **wanted).read(case.wire, eof=True)
-    kept = [event[:1] if event[0] == "heartbeat" else event[:4] for event in events]
-    return kept if case.options["heartbeats"] else [event for event in kept if event[0] != "heartbeat"]
-
-
-def whole(outcome: Outcome) -> list[Any]:
-    """An outcome in the model's form: bodies that came in pieces are put together, unfinished ones go."""
-    events: list[Any] = []
-    body = b""
-    for event in outcome.events:
-        if event[0] == "streamed":
-            head, body = event, b""
-        elif event[0] == "piece":
-            body = event[1]
-        elif event[0] == "end":
-            events.append(("frame", *head[1:], body))
-        else:
-            events.append(event)
-    return events if outcome.error is None else [*events, ("error", *outcome.error)]
 
 
 if __name__ == "__main__":
