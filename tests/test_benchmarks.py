@@ -34,7 +34,7 @@ def bench() -> Iterator[Load]:
 
 
 def test_goals_and_readme_name_rows_that_exist(bench: Load) -> None:
-    page, client = bench("page"), bench("bench_client")
+    page, client, brokers = bench("page"), bench("bench_client"), bench("brokers")
     loads = {load.about for load in bench("load").LOADS.values()}
     deep = set(re.findall(r'^            "(.*)": ', (FOLDER / "bench_broker.py").read_text("utf-8"), re.MULTILINE))
     rows = {
@@ -46,6 +46,7 @@ def test_goals_and_readme_name_rows_that_exist(bench: Load) -> None:
     named = [(goal.subject, goal.table, goal.row) for goal in page.GOALS]
     named += [(subject, *cell) for subject, (_, _, labels) in page.README.items() for cell in labels.values()]
     assert {subject for subject, _, _ in named} == set(rows)
+    assert set(page.README["broker"][1]) == {brokers.OURS, *brokers.PEERS} <= {brokers.OURS, *brokers.SERVERS}
     for subject, table, row in named:
         assert table in page.TABLES[subject]
         assert row in rows[subject], row
