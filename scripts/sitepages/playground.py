@@ -30,8 +30,6 @@ _WANTED = (
 )
 #: Packages of the extra `cli` that linting and inspecting import; all are pure Python.
 _PACKAGES = ("click", "rich")
-#: What the wheel is built from.
-_TREE = ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE", "scripts", "stompcodec", "src", "tests")
 
 
 class UnknownArchive(Exception):
@@ -66,18 +64,11 @@ def fetched(work: Path, package: str, *files: str) -> list[bytes] | None:
 
 
 def build_wheel(target: Path) -> None:
-    """Build the pure wheel of this tree, in a copy of what it needs."""
-    skipped = shutil.ignore_patterns("__pycache__", "*.so", "*.pyc", "codec.c")
+    """Build the pure wheel of this tree."""
+    shutil.rmtree(ROOT / "build" / "lib", ignore_errors=True)  # it would keep modules that the tree no longer has
+    command = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "wheel", "--no-deps"]
     with tempfile.TemporaryDirectory() as folder:
-        tree = Path(folder, "tree")
-        tree.mkdir()
-        for name in _TREE:
-            if (ROOT / name).is_dir():
-                shutil.copytree(ROOT / name, tree / name, ignore=skipped)
-            else:
-                shutil.copyfile(ROOT / name, tree / name)
-        command = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "wheel"]
-        options = ["--no-deps", "--no-build-isolation", "--wheel-dir", folder, str(tree)]
+        options = ["--no-build-isolation", "--wheel-dir", folder, str(ROOT)]
         subprocess.run([*command, *options], env={**os.environ, "STOMPCODEC_BUILD_EXTENSION": "no"}, check=True)
         [wheel] = Path(folder).glob("stompcodec-*-py3-none-any.whl")
         shutil.copyfile(wheel, target)
