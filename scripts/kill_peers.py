@@ -161,18 +161,20 @@ def kill_rounds(name: str, rounds: int, seed: int) -> Work:
         for _ in takers:
             work.ready.acquire(timeout=_PATIENCE)
         rest = [*(pool.submit(work.send, kind) for kind in _KINDS), pool.submit(work.ask)]
-        for number in range(1, rounds + 1):
-            if not _goes_on(work, chance.randint(3, 40), [*takers, *rest]):
-                break
-            time.sleep(chance.uniform(0.0, 0.5))
-            server.kill()
-            server.start()
-            print(f"{name}: kill {number}; {work.figures()}", flush=True)
-        _goes_on(work, 3, [*takers, *rest])
-        work.last = time.monotonic()
-        for event, programs in ((work.ending, rest), (work.answers_end, takers)):
-            event.set()
-            work.problems += [f"a program ended: {error!r}" for each in programs if (error := each.exception())]
+        try:
+            for number in range(1, rounds + 1):
+                if not _goes_on(work, chance.randint(3, 40), [*takers, *rest]):
+                    break
+                time.sleep(chance.uniform(0.0, 0.5))
+                server.kill()
+                server.start()
+                print(f"{name}: kill {number}; {work.figures()}", flush=True)
+            _goes_on(work, 3, [*takers, *rest])
+        finally:  # also when it does not start again: else the programs would go on
+            work.last = time.monotonic()
+            for event, programs in ((work.ending, rest), (work.answers_end, takers)):
+                event.set()
+                work.problems += [f"a program ended: {error!r}" for each in programs if (error := each.exception())]
     work.judge()
     return work
 
