@@ -71,13 +71,13 @@ check: $(VENV)/package.stamp ## lint, types, stubs, generated pages, warnings of
 		echo "$$file"; $(COMPILER) $(C_FLAGS) -c $$file -o /dev/null || exit 1; done
 	@echo "check passed: ruff, mypy, stubtest, $(words $(wildcard src/*.c src/plain/*.c)) C files without a warning"
 
-# zizmor asks the repositories of the actions, too, if it has a token: whether a hash is of that repository and that version.
 test-pure: $(VENV)/package.stamp ## the suite on the Python backend
 	STOMPCODEC_PURE=1 $(PYTEST) -m "not slow and not names_backend"
 
 dist: $(VENV)/release.stamp ## sdist and wheels of this interpreter, into dist/
 	$(BIN)/python -c 'import pathlib, sys; sys.path.insert(0, "scripts"); import release; release.build(pathlib.Path("dist"))'
 
+# zizmor asks the repositories of the actions, too, if it has a token: whether a hash is of that repository and that version.
 release-check: $(VENV)/package.stamp $(VENV)/release.stamp ## lint workflows and image, say what is against a release, build sdist and wheels and try them
 	$(BIN)/zizmor --quiet $(if $(GH_TOKEN),,--offline) .github
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/actionlint

@@ -26,8 +26,6 @@ import seeds
 FUZZ = Path(__file__).resolve().parent
 WORK = FUZZ / "work"
 TARGETS = ("differential", "connection", "websocket", "broker", "selector")
-#: Targets whose inputs have a form of their own.
-SEEDS = ("selector",)
 SLOWEST = 30  # seconds for one input
 MEMORY = 4096  # MiB
 #: How the reason of a finding begins in what a target says.
@@ -79,7 +77,7 @@ def command_of(target: str, options: argparse.Namespace) -> list[str]:
     """What runs a target."""
     findings, corpus = WORK / "findings", WORK / "corpus" / target
     corpus.mkdir(parents=True, exist_ok=True)
-    folders = [str(corpus), str(WORK / "seeds" / (target if target in SEEDS else "wire"))]
+    folders = [str(corpus), str(WORK / "seeds" / ("selector" if target == "selector" else "wire"))]
     flags = [f"-max_total_time={options.seconds}", f"-dict={FUZZ / 'stomp.dict'}", f"-seed={options.seed}"]
     flags += [f"-artifact_prefix={findings}/{target}-", f"-runs={options.runs}"]
     flags += ["-max_len=1024", f"-rss_limit_mb={MEMORY}"]
