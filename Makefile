@@ -71,13 +71,13 @@ check: $(VENV)/package.stamp ## lint, types, stubs, generated pages, warnings of
 		echo "$$file"; $(COMPILER) $(C_FLAGS) -c $$file -o /dev/null || exit 1; done
 	@echo "check passed: ruff, mypy, stubtest, $(words $(wildcard src/*.c src/plain/*.c)) C files without a warning"
 
-# zizmor asks the repositories of the actions, too, if it has a token: whether a hash is of that repository and that version.
 test-pure: $(VENV)/package.stamp ## the suite on the Python backend
 	STOMPCODEC_PURE=1 $(PYTEST) -m "not slow and not names_backend"
 
 dist: $(VENV)/release.stamp ## sdist and wheels of this interpreter, into dist/
 	$(BIN)/python -c 'import pathlib, sys; sys.path.insert(0, "scripts"); import release; release.build(pathlib.Path("dist"))'
 
+# zizmor asks the repositories of the actions, too, if it has a token: whether a hash is of that repository and that version.
 release-check: $(VENV)/package.stamp $(VENV)/release.stamp ## lint workflows and image, say what is against a release, build sdist and wheels and try them
 	$(BIN)/zizmor --quiet $(if $(GH_TOKEN),,--offline) .github
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/actionlint
@@ -107,7 +107,7 @@ mutants: $(VENV)/package.stamp ## try the faults of LIST (tests/mutants.tsv) tha
 	@$(BIN)/python scripts/mutations.py $(LIST) $(if $(AGAIN),--again) $(if $(SEED),--seed $(SEED)) $(if $(COUNT),--count $(COUNT)) \
 		$(if $(ROOM),--room $(ROOM))
 
-interop: $(VENV)/package.stamp ## other people's clients against our broker, our client against other brokers; SUITES=folder of checkouts: their own suites
+interop: $(VENV)/package.stamp build/interop/ready ## other people's clients against our broker, our client against other brokers; SUITES=folder of checkouts: their own suites
 	@$(if $(SUITES),$(BIN)/python scripts/compat.py $(SUITES),$(BIN)/python scripts/interop.py $(INTEROP))
 
 bench: $(VENV)/package.stamp $(VENV)/bench.stamp ## time WHAT (all of "codec broker client spark") beside others; writes docs/benchmarks.md
@@ -145,6 +145,13 @@ asan: $(VENV)/package.stamp ## the suite under AddressSanitizer and UndefinedBeh
 clean: ## remove everything that was built
 	rm -rf $(VENV) build dist stompcodec-demo *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks stompcodec/*.so stompcodec/broker/*.so
 	find . -name __pycache__ -prune -exec rm -rf {} +
+
+# The clients that pip and npm have. What cannot be installed is said, and tried again the next time.
+build/interop/ready: Makefile | $(BIN)/python
+	@$(BIN)/python -m venv $(@D)/venv
+	-npm install --silent --no-audit --no-fund --prefix $(@D)/node @stomp/stompjs ws
+	-echo stomp-py stompman aiostomp websockets proxy.py sockjs | xargs -n 1 $(@D)/venv/bin/python -m pip install --quiet && \
+		test -d $(@D)/node/node_modules/ws && touch $@
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)

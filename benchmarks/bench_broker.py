@@ -16,6 +16,7 @@ import time
 from argparse import Namespace
 from collections.abc import Callable
 from functools import partial
+from operator import truediv
 from pathlib import Path
 from typing import Any
 
@@ -228,19 +229,13 @@ def against(args: Namespace) -> int:
     print(f"{'load':72}" + "".join(f"{head:>14}" for head in heads))
     for name, found in cells.items():
         if len(found) == 2:
-            print(f"{LOADS[name].about:72}" + "".join(f"{value:14.2f}" for value in ratios(found).values()))
+            print(f"{LOADS[name].about:72}" + "".join(f"{value:14.2f}" for value in ratios(found)))
     return int(any(wrong.values()))
 
 
-def ratios(found: dict[str, list[Cell]]) -> dict[str, float]:
+def ratios(found: dict[str, list[Cell]]) -> tuple[float, ...]:
     """Compare the cells of a load: CPU µs per message, the least of the rounds, and the ratios of this to the other."""
-    spent = {side: [cell["cpu"] / cell["messages"] * 1e6 for cell in cells] for side, cells in found.items()}
-    pairs = list(zip(found["this"], found["against"], strict=True))
-    return {
-        **{side: round(min(values), 3) for side, values in spent.items()},
-        "least": min(spent["this"]) / min(spent["against"]),
-        "median": statistics.median(mine / other for mine, other in zip(spent["this"], spent["against"])),
-        "rate": statistics.median(
-            mine["messages"] / mine["seconds"] * other["seconds"] / other["messages"] for mine, other in pairs
-        ),
-    }
+    mine, theirs = ([cell["cpu"] / cell["messages"] * 1e6 for cell in found[side]] for side in ("this", "against"))
+    rates, others = ([cell["messages"] / cell["seconds"] for cell in found[side]] for side in ("this", "against"))
+    medians = (statistics.median(map(truediv, *pair)) for pair in ((mine, theirs), (rates, others)))
+    return min(mine), min(theirs), min(mine) / min(theirs), *medians

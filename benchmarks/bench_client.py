@@ -1,31 +1,33 @@
 """Our client beside stomp.py and stompman, and both of them on our codec: `make bench WHAT=client`.
 
-Each client runs in a process of its own (this file again, with --drive), driven as its documentation shows it, and
-measures its own CPU time. It is fed encoded frames as fast as it takes them, so that no broker's speed plays a part.
-What it receives is checked first.
+Each client runs in a process of its own, driven as its documentation shows it, and measures its own CPU time. It is fed
+encoded frames as fast as it takes them, so that no broker's speed plays a part. What it receives is checked first.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import re
 import select
 import socket
 import statistics
-import subprocess
-import sys
 import threading
 import time
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
+from functools import partial
 from importlib import metadata
+from multiprocessing import get_context
 from typing import Any
 
 import contestants
 import corpus
 from load import BLOCK, KIB, PREFETCH, body
+
+from stompcodec import compat
 
 SYNC, ASYNC, STOMP_PY, STOMPMAN = "ours, sync", "ours, async", "stomp.py", "stompman"
 LIBRARIES = (STOMP_PY, STOMPMAN)
@@ -255,6 +257,8 @@ RECEIVE = {SYNC: receive_sync, ASYNC: receive_async, STOMP_PY: receive_stomp_py,
 
 def parse(library: str, patched: bool, count: int) -> float:
     """Read messages with a library and hand them to nobody. Return how many it read per CPU second."""
+    if patched:
+        compat.install(library)
     if patched and library == STOMP_PY:  # the reader that takes the place of the transport's own
         from stompcodec.compat.stomppy_codec import Reader
 
@@ -278,68 +282,55 @@ def parse(library: str, patched: bool, count: int) -> float:
     return count / spent
 
 
-def drive(args: Namespace) -> Any:
-    """Run one client in a process of its own, and return its figures."""
-    if args.patched:
-        from stompcodec import compat
-
-        compat.install(args.drive)
-    if not args.port:
-        return parse(args.drive, args.patched, args.size)
-    task = Task(args.port, args.size, args.ack, args.check)
-    RECEIVE[args.drive](task)
+def drive(who: str, port: int, size: int, ack: str, check: bool, patched: bool) -> tuple[int, float]:
+    """Run one client. Return the messages that it received, and their CPU seconds."""
+    if patched:
+        compat.install(who)
+    task = Task(port, size, ack, check)
+    RECEIVE[who](task)
     spent = time.process_time() - task.start
-    if args.check and task.kept != [body(args.size, 0, number) for number in range(max(task.count, CHECKED))]:
-        raise SystemExit(f"bodies were lost, changed or reordered: {task.count} of {CHECKED} came")
+    if check and task.kept != [body(size, 0, number) for number in range(max(task.count, CHECKED))]:
+        raise RuntimeError(f"bodies were lost, changed or reordered: {task.count} of {CHECKED} came")
     return task.count, spent
 
 
-def started(who: str, port: int, size: int, *more: str) -> subprocess.Popen[str]:
-    command = [sys.executable, __file__, "--drive", who, "--port", str(port), "--size", str(size), *more]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+def alone() -> ProcessPoolExecutor:
+    """Return a process for one client."""
+    return ProcessPoolExecutor(1, get_context("spawn"))
 
 
-def result(process: subprocess.Popen[str], fault: Exception | None = None) -> Any:
-    """Wait for a client, which gives up by itself, and return its figures. RuntimeError says what went wrong."""
-    out, err = process.communicate(timeout=2 * LIMIT)
-    if process.returncode or not out.strip():
-        raise RuntimeError((err.strip().splitlines() or [str(fault or "it failed")])[-1])
-    return json.loads(out.strip().splitlines()[-1])
-
-
-def received(feeder: Feeder, who: str, size: int, ack: str, seconds: float, *more: str) -> float:
+def received(feeder: Feeder, seconds: float, who: str, size: int, ack: str, patched: bool, check: bool) -> float:
     """Return the messages per CPU second of one run of one client."""
-    process, fault, sent = started(who, feeder.port, size, "--ack", ack, *more), None, None
-    try:
-        count = CHECKED if "--check" in more else None
-        sent = feeder.serve(size, ack, seconds, count, lambda: process.poll() is None)
-    except OSError as error:
-        fault = error
-    count, spent = result(process, fault)
+    sent = None
+    with alone() as pool:
+        client = pool.submit(drive, who, feeder.port, size, ack, check, patched)
+        with suppress(OSError):  # the client says what it was
+            sent = feeder.serve(size, ack, seconds, CHECKED if check else None, lambda: not client.done())
+        count, spent = client.result()
     if count != sent:
         raise RuntimeError(f"{count} messages were received of {sent}")
-    return float(count / spent)
+    return count / spent
+
+
+def parsed(who: str, patched: bool, count: int, _check: bool) -> float:
+    """Return how many messages a library parses per CPU second."""
+    with alone() as pool:
+        return pool.submit(parse, who, patched, count).result()
 
 
 Key = tuple[str, str, str]  # table, row, column
 
 
-def tasks(feeder: Feeder, seconds: float, parsed: int) -> dict[Key, Callable[[bool], float]]:
+def tasks(feeder: Feeder, seconds: float, count: int) -> dict[Key, Callable[[bool], float]]:
     """Return the tasks to measure. A task that is called with True checks the messages that it receives."""
     found: dict[Key, Callable[[bool], float]] = {}
     for row, (size, ack) in LOADS.items():
         for who in RECEIVE:
-            found["received", row, who] = lambda check, who=who, size=size, ack=ack: received(
-                feeder, who, size, ack, seconds, *(["--check"] if check else [])
-            )
+            found["received", row, who] = partial(received, feeder, seconds, who, size, ack, False)
     for who in LIBRARIES:
-        for column, more in (("as it is", []), ("on our codec", ["--patched"])):
-            found["compat", f"{who}, parsed", column] = lambda _check, who=who, more=more: float(
-                result(started(who, 0, parsed, *more))
-            )
-            found["compat", f"{who}, received", column] = lambda _check, who=who, more=more: received(
-                feeder, who, 200, "auto", seconds, *more
-            )
+        for column, patched in (("as it is", False), ("on our codec", True)):
+            found["compat", f"{who}, parsed", column] = partial(parsed, who, patched, count)
+            found["compat", f"{who}, received", column] = partial(received, feeder, seconds, who, 200, "auto", patched)
     return found
 
 
@@ -355,8 +346,8 @@ def measure(args: Namespace) -> dict[str, Any]:
                 if ": ".join(key) not in faults and (not args.only or key[0] in args.only):
                     try:
                         values.setdefault(key, []).append(task(turn < 0))
-                    except RuntimeError as error:
-                        faults[": ".join(key)] = str(error)
+                    except Exception as error:
+                        faults[": ".join(key)] = f"{type(error).__name__}: {error}"
                         print(f"{': '.join(key)}: {error}", flush=True)
             print("checked" if turn < 0 else f"round {turn + 1} is done", flush=True)
     tables: dict[str, dict[str, dict[str, float]]] = {"received": {}, "compat": {}}
@@ -366,16 +357,3 @@ def measure(args: Namespace) -> dict[str, Any]:
     peers = ", ".join(f"{who} {metadata.version(who)}" for who in LIBRARIES)
     ours = {name: text for name, text in faults.items() if not name.endswith((*LIBRARIES, "as it is"))}
     return {"facts": {"peers": peers}, "tables": tables, "wrong": [], "faults": ours}
-
-
-def main() -> None:
-    parser = ArgumentParser(description="Drive one client; bench.py starts it.")
-    for name, kind in (("drive", str), ("ack", str), ("port", int), ("size", int)):
-        parser.add_argument(f"--{name}", type=kind)
-    for name in ("--check", "--patched"):
-        parser.add_argument(name, action="store_true")
-    print(json.dumps(drive(parser.parse_args())), flush=True)
-
-
-if __name__ == "__main__":
-    main()

@@ -13,8 +13,6 @@ from typing import Any
 
 from stompcodec.codec import Frame, Parser, serialize
 
-__all__ = ["MESSAGES", "ROWS", "Row"]
-
 #: Each row, and what one message of it is.
 ROWS = {
     "send": "SEND to a queue, MESSAGE to its consumer (ack: auto)",
@@ -85,7 +83,7 @@ class Row:
             marks = (frame.headers["ack"].encode() for frame in frames if frame.command == "MESSAGE")
             acks = [b"ACK\nid:%b\n\n\0" % mark for mark in marks]
             assert len(acks) == MESSAGES
-            return self._consumer, _joined(acks, _PER_TURN)
+            return self._consumer, joined(acks, _PER_TURN)
         if self.name == "persistent_paged":
             while self._queue is None or self._queue.paging is None:
                 self._written(self._sender, self._sends)
@@ -176,7 +174,7 @@ class Row:
             receipt = [("receipt", f"r{number:04}")] if receipts else []
             frames.append(serialize(Frame("SEND", headers + receipt, _BODY), "1.2"))
         frames = self._messages(self._sender, frames)
-        return _joined(frames, 1 if self.name == "persistent_single" else _PER_TURN)
+        return joined(frames, 1 if self.name == "persistent_single" else _PER_TURN)
 
     def _make_transactions(self, headers: list[tuple[str, str]]) -> list[bytes]:
         found = []
@@ -185,7 +183,7 @@ class Row:
             frames = [Frame("SEND", headers + name, _BODY)] * _PER_TRANSACTION
             frames = [Frame("BEGIN", name), *frames, Frame("COMMIT", [*name, ("receipt", f"r{number:04}")])]
             found.append(b"".join(serialize(frame, "1.2") for frame in frames))
-        return _joined(found, _TRANSACTIONS)
+        return joined(found, _TRANSACTIONS)
 
     def _written(self, session: Any, pieces: list[bytes]) -> list[bytes]:
         written: list[bytes] = []
@@ -226,5 +224,5 @@ def _opened_layers() -> tuple[Any, Any]:
     return server, client
 
 
-def _joined(frames: list[bytes], size: int) -> list[bytes]:
+def joined(frames: list[bytes], size: int) -> list[bytes]:
     return [b"".join(frames[at : at + size]) for at in range(0, len(frames), size)]

@@ -12,10 +12,10 @@ from urllib.parse import urlsplit
 
 from load import Load
 
-sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))
+sys.path.extend(str(Path(__file__).resolve().parents[1] / name) for name in ("tests", "scripts"))
 from crash.process import BrokerProcess
-from interop.brokers import BROKERS
-from interop.peer_brokers import PEER_BROKERS
+from peers import PEERS as SERVERS
+from peers import Server, missing
 
 OURS = "ours"
 #: The peers of the page, of Debian's packages. Those of scripts/peers can be named, too.
@@ -124,18 +124,19 @@ def rest(broker: Broker) -> tuple[float, float]:
 
 
 class Peer(Broker):
-    """Another broker, as the tests of interop start it. AbsentError where that is not possible."""
+    """Another broker, a server of scripts/peers. AbsentError where that is not possible."""
 
     def __init__(self, name: str) -> None:
-        self.name, self._started = name, {**BROKERS, **PEER_BROKERS}[name]()
-        if self._started.missing:
-            raise AbsentError(self._started.missing)
-        target = self._started.__enter__()
-        self.port, self.ws_port = target.port, urlsplit(target.url).port
-        self.pid = (self._started._server.process if name in PEER_BROKERS else self._started._process).pid
+        if reason := missing(SERVERS[name]):
+            raise AbsentError(reason)
+        self.name, self._server = name, Server(name)
+        self._server.__enter__()
+        self.port, self.ws_port = self._server.ports["stomp"], urlsplit(self._server.ws_url).port
+        assert self._server.process is not None
+        self.pid = self._server.process.pid
 
     def stop(self) -> None:
-        self._started.__exit__(None, None, None)
+        self._server.close()
 
 
 class Ours(Broker):

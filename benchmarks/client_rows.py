@@ -10,9 +10,9 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from stompcodec.codec import Frame, Parser, serialize
+from broker_rows import joined
 
-__all__ = ["MESSAGES", "ROWS", "Row"]
+from stompcodec.codec import Frame, Parser, serialize
 
 #: Each row, and what one message of it is.
 ROWS = {
@@ -70,7 +70,7 @@ class Row:
             return self._send, [_BODY] * MESSAGES
         if self.name == "client_many":
             return self._send_many, [("/queue/a", _BODY, _HEADERS)] * MESSAGES
-        return self._receive, _joined(self._messages())
+        return self._receive, joined(self._messages(), _PER_READ)
 
     def run(self, work: Any, pieces: list[Any]) -> int:
         """Send or take all messages (counted), and return their number."""
@@ -131,7 +131,3 @@ class Row:
     def _written(self) -> None:
         while self._core.link.take_output(0.0):
             pass
-
-
-def _joined(frames: list[bytes]) -> list[bytes]:
-    return [b"".join(frames[at : at + _PER_READ]) for at in range(0, len(frames), _PER_READ)]

@@ -46,6 +46,8 @@ OPERATIONS = (*JUDGED, "serialize_many", "columns", "where_none", "where_all")
 PARTS = {"broker": broker_rows, "client": client_rows, "management": management_rows}
 #: What is counted for each of them.
 UNITS = {"management": management_rows.UNIT}
+#: Operation, or part, and workload or row -> instructions.
+Counts = dict[tuple[str, str], int]
 #: The module of each of these rows.
 ROWS = {row: module for module in PARTS.values() for row in module.ROWS}
 
@@ -135,24 +137,20 @@ def counted(run, prepare=tuple) -> None:
 # ---- the parent ----
 
 
-def measure(names: list[str], operations: tuple[str, ...] = OPERATIONS) -> dict[str, dict[str, int]]:
+def measure(names: list[str], operations: tuple[str, ...] = OPERATIONS) -> Counts:
     """Instructions per frame, by operation and workload: the least of the turns. The rows of broker and client, per
     message, are under the names of `PARTS`."""
     workloads = corpus.load(SCALE, tuple(name for name in names if name not in PARTS))
-    parts = {part: module for part, module in PARTS.items() if part in names}
-    children = [*workloads, *(row for module in parts.values() for row in module.ROWS)]
+    rows = {(part, row): module for part, module in PARTS.items() if part in names for row in module.ROWS}
+    children = [*workloads, *(row for _, row in rows)]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         totals = dict(zip(children, pool.map(_totals, children, [operations] * len(children))))
-    counts: dict[str, dict[str, int]] = {
-        operation: {
-            name: round(min(totals[name][at * TURNS : (at + 1) * TURNS]) / workload.frames)
-            for name, workload in workloads.items()
-        }
+    counts = {
+        (operation, name): round(min(totals[name][at * TURNS : (at + 1) * TURNS]) / workload.frames)
         for at, operation in enumerate(operations)
+        for name, workload in workloads.items()
     }
-    for part, module in parts.items():
-        counts[part] = {row: round(min(totals[row]) / module.MESSAGES) for row in module.ROWS}
-    return counts
+    return counts | {(part, row): round(min(totals[row]) / module.MESSAGES) for (part, row), module in rows.items()}
 
 
 def _totals(name: str, operations: tuple[str, ...]) -> list[int]:
@@ -191,43 +189,38 @@ def key() -> str:
     return f"{python}; {compiler} {max(compilers).decode()}; {libc}; {platform.machine()}"
 
 
-def show(counts: dict[str, dict[str, int]]) -> None:
-    for operation, found in counts.items():
-        unit = UNITS.get(operation, "message") if operation in PARTS else "frame"
-        print(f"{operation}, instructions per {unit}")
-        for name, count in found.items():
-            about = PARTS[operation].ROWS[name] if operation in PARTS else ""
-            print(f"    {name:20}{count:11,}  {about}".rstrip())
+def unit_of(operation: str) -> str:
+    return UNITS.get(operation, "message" if operation in PARTS else "frame")
 
 
-def again(wrong: list[str]) -> list[str]:
-    """The workloads and parts of what is wrong: `judge` begins a line with "operation name:"."""
-    pairs = (line.split(":")[0].split() for line in wrong)
-    return sorted({operation if operation in PARTS else name for operation, name in pairs})
+def show(counts: Counts) -> None:
+    for (operation, name), count in counts.items():
+        about = PARTS[operation].ROWS[name] if operation in PARTS else ""
+        print(f"{operation:17}{name:20}{count:11,} per {unit_of(operation)}  {about}".rstrip())
 
 
-def least(first: dict[str, dict[str, int]], second: dict[str, dict[str, int]]) -> dict[str, dict[str, int]]:
-    """The lesser of two counts, by operation and name. Beside other work a broker's turns are cut otherwise now and
-    then, and its count is higher; code that costs more does so each time."""
-    return {
-        operation: {name: min(count, second.get(operation, {}).get(name, count)) for name, count in names.items()}
-        for operation, names in first.items()
-    }
-
-
-def judge(counts: dict[str, dict[str, int]], known: dict[str, dict[str, int]]) -> list[str]:
-    """What is wrong, one line each."""
-    wrong = []
-    for operation in (*JUDGED, *PARTS):
-        unit = UNITS.get(operation, "message") if operation in PARTS else "frame"
-        for name, count in counts.get(operation, {}).items():
-            old = known.get(operation, {}).get(name)
-            tolerance = TOLERANCES.get((operation, name), TOLERANCE)
-            if old and count > old * (1 + tolerance):
-                wrong.append(f"{operation} {name}: {count:,} instructions per {unit}, {old:,} are committed")
-            elif old and count < old * (1 - tolerance):
-                print(f"better: {operation} {name}: {count:,}, {old:,} are committed; --update keeps it")
+def judge(counts: Counts, known: Counts) -> dict[tuple[str, str], str]:
+    """Return what is wrong, in words."""
+    wrong = {}
+    for (operation, name), count in counts.items():
+        old, tolerance = known.get((operation, name)), TOLERANCES.get((operation, name), TOLERANCE)
+        if old and count > old * (1 + tolerance):
+            per = f"instructions per {unit_of(operation)}"
+            wrong[operation, name] = f"{operation} {name}: {count:,} {per}, {old:,} are committed"
+        elif old and count < old * (1 - tolerance):
+            print(f"better: {operation} {name}: {count:,}, {old:,} are committed; --update keeps it")
     return wrong
+
+
+def judge_twice(counts: Counts, known: Counts, operations: tuple[str, ...]) -> dict[tuple[str, str], str]:
+    """Return what is wrong by the lesser of two counts, if one is not enough. Beside other work a broker's turns are
+    cut otherwise now and then, and its count is higher; code that costs more does so each time."""
+    wrong = judge(counts, known)
+    if not wrong:
+        return wrong
+    print("counted a second time, the lesser of two counts stands:", *wrong.values(), sep="\n")
+    second = measure(sorted({operation if operation in PARTS else name for operation, name in wrong}), operations)
+    return judge({key: min(counts[key], count) for key, count in second.items() if key in wrong}, known)
 
 
 def main() -> int:
@@ -265,28 +258,25 @@ def gate(args: argparse.Namespace) -> tuple[int, int]:
     except ImportError:
         print("instructions: skipped, the C backend is not built")
         return 0, 0
-    counts = measure(args.only, JUDGED if args.judged else OPERATIONS)
+    operations = JUDGED if args.judged else OPERATIONS
+    counts = measure(args.only, operations)
     show(counts)
     committed = json.loads(COMMITTED.read_text()) if COMMITTED.is_file() else {}
-    known = committed.get(here)
+    known = {(operation, name): n for operation, some in committed.get(here, {}).items() for name, n in some.items()}
     if args.update:
-        merged = {name: {**(known or {}).get(name, {}), **counts.get(name, {})} for name in (*JUDGED, *PARTS)}
+        merged: dict[str, dict[str, int]] = {}
+        for (operation, name), count in {**known, **counts}.items():
+            if operation in (*JUDGED, *PARTS):
+                merged.setdefault(operation, {})[name] = count
         COMMITTED.write_text(json.dumps({**committed, here: merged}, indent=1, sort_keys=True) + "\n")
         print(f"instructions: written for {here}")
         return 0, 0
-    if known is None:
+    if not known:
         print(f"instructions: not judged, nothing is committed for {here}; --update adds it")
         return 0, 0
-    wrong = judge(counts, known)
-    if wrong:
-        print("counted a second time, the lesser of two counts stands:", *wrong, sep="\n")
-        counts = least(counts, measure(again(wrong), JUDGED if args.judged else OPERATIONS))
-        wrong = judge(counts, known)
-    print("\n".join(wrong) if wrong else "instructions: passed")
-    judged = sum(
-        name in known.get(operation, {}) for operation in (*JUDGED, *PARTS) for name in counts.get(operation, {})
-    )
-    return judged - len(wrong), len(wrong)
+    wrong = judge_twice(counts, known, operations)
+    print("\n".join(wrong.values()) if wrong else "instructions: passed")
+    return sum(key in known for key in counts) - len(wrong), len(wrong)
 
 
 if __name__ == "__main__":

@@ -31,7 +31,6 @@ UPGRADE = (
 
 BLOCK = 256 * KIB  # octets of frames that are handed to the kernel at once
 TEXT = b"".join(b"%07x" % (number * 2654435761 % 2**28) for number in range(2 * KIB))
-DURABLE = "persistent, 1 KiB, receipts, window 100, client-individual"
 
 
 @dataclass(frozen=True)
@@ -44,7 +43,7 @@ class Load:
         window: receipts that a producer waits for at most.
         transaction: messages of each transaction, whose COMMIT asks for the receipt; 0 for none.
         websocket: over WebSocket, each STOMP frame in a binary one.
-        limit: most messages, or transactions, of a run where nobody consumes them.
+        limit: most messages, or transactions, of a run: where nobody consumes them, they take room.
     """
 
     name: str
@@ -67,7 +66,7 @@ class Load:
 
 
 def _kept(name: str, about: str, **more: Any) -> Load:
-    return Load(name, f"persistent, 1 KiB, {about}", "receipts", KIB, persistent=True, consumers=0, **more)
+    return Load(name, f"persistent, 1 KiB, {about}", "receipts", KIB, persistent=True, **{"consumers": 0, **more})
 
 
 LOADS = {
@@ -82,7 +81,11 @@ LOADS = {
         _kept("window-1", "receipts, window 1", window=1),
         _kept("transactions-10", "transactions of 10, window 10", window=10, transaction=10, limit=4000),
         _kept("producers-16", "receipts, 16 producers of window 1", producers=16, window=1),
-        Load("durable-individual", DURABLE, "durable", KIB, ack="client-individual", persistent=True, window=100),
+        _kept(
+            "durable-individual",
+            "receipts, window 100, client-individual",
+            **{"ack": "client-individual", "window": 100, "consumers": 1, "limit": 10**9},
+        ),
         Load("websocket-1k", "queue, 1 KiB, auto, WebSocket", "stream", KIB, websocket=True),
     )
 }
@@ -341,20 +344,26 @@ def _no_more(wire: Wire, frames: int) -> None:
 
 
 def receipts(load: Load, port: int, destination: str, seconds: float, meter: Any) -> Run:
-    """Producers that wait for receipts, and go on for each; afterwards all is fetched, and counted again."""
+    """Producers that wait for receipts, and go on for each; until all is confirmed, and acknowledged where somebody
+    consumes it. Else all is fetched afterwards, and counted again."""
+    consumers = [Wire(port) for _ in range(load.consumers)]
+    for consumer in consumers:
+        consumer.subscribe(load, destination)
     blocks = {Wire(port): Block(load, destination, number) for number in range(load.producers)}
     asked: dict[Wire, float] = {}
     latencies: list[float] = []
-    with Wires(*blocks) as wires:
+    with Wires(*consumers, *blocks) as wires:
         meter.start()
         start = now = time.perf_counter()
         for wire, block in blocks.items():
             asked[wire] = time.perf_counter()
             wire.put(block.take(load.window))
         done, sent = 0, load.window * len(blocks)
-        while done < sent:
+        while done < sent or any(consumer.frames < sent for consumer in consumers):
             for wire, frames in wires.step():
                 now = time.perf_counter()
+                if wire not in blocks:
+                    continue
                 if frames and load.window == 1:
                     latencies.append(now - asked[wire])
                 done += frames
@@ -363,8 +372,11 @@ def receipts(load: Load, port: int, destination: str, seconds: float, meter: Any
                     wire.put(blocks[wire].take(frames))
                     sent += frames
         meter.stop()
+        for consumer in consumers:
+            _no_more(consumer, sent)
     messages = sent * (load.transaction or 1)
-    drain(load, port, destination, messages)
+    if not consumers:
+        drain(load, port, destination, messages)
     return Run(messages, now - start, latencies)
 
 
@@ -379,27 +391,7 @@ def drain(load: Load, port: int, destination: str, messages: int) -> None:
         _no_more(consumer, messages)
 
 
-def durable(load: Load, port: int, destination: str, seconds: float, meter: Any) -> Run:
-    """A producer with a window of receipts, and a consumer that acknowledges one by one; until all is removed again."""
-    consumer, producer = Wire(port), Wire(port)
-    consumer.subscribe(load, destination)
-    block, sent = Block(load, destination), load.window
-    with Wires(consumer, producer) as wires:
-        meter.start()
-        start = time.perf_counter()
-        producer.put(block.take(load.window))
-        while min(consumer.frames, producer.frames) < sent:
-            for wire, frames in wires.step():
-                if wire is producer and frames and time.perf_counter() - start < seconds:
-                    producer.put(block.take(frames))
-                    sent += frames
-        taken = time.perf_counter() - start
-        meter.stop()
-        _no_more(consumer, sent)
-    return Run(sent, taken, [])
-
-
-HOW: dict[str, Callable[[Load, int, str, float, Any], Run]] = {how.__name__: how for how in (stream, receipts, durable)}
+HOW: dict[str, Callable[[Load, int, str, float, Any], Run]] = {how.__name__: how for how in (stream, receipts)}
 
 
 # ---- is what a broker delivers right? ----
@@ -415,7 +407,7 @@ RECEIPT = re.compile(rb"\nreceipt-id:r(\d+)\n")
 
 def check(load: Load, port: int, destination: str) -> None:
     """Raise WrongError where a broker gets a load wrong."""
-    waiting = load.how == "receipts"
+    waiting = not load.consumers
     # Of each producer: enough to fill the kernel's buffers where it runs ahead, few where it waits for each.
     count = 5000 if load.size >= KIB else 20_000 // load.consumers
     if waiting:

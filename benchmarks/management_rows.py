@@ -13,8 +13,6 @@ from typing import Any
 
 from stompcodec.codec import Parser
 
-__all__ = ["MESSAGES", "ROWS", "UNIT", "Row"]
-
 #: Each row, and what is counted for each queue. That of /metrics needs prometheus-client.
 ROWS = {
     "destinations": "a row of `destinations`, of which all are asked for",

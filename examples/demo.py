@@ -14,12 +14,14 @@ import os
 import random
 import shutil
 import signal
-import subprocess
 import sys
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +29,9 @@ from railway import ID_HEADER, TD, TRUST, Ledger, send
 
 import stompcodec.client as stomp
 from stompcodec.errors import StompError
+from stompcodec.testing import StompBroker
 
+_SPAWN = get_context("spawn")
 #: Typed tables: name, destination, preset.
 TABLES = (("td", TD, "networkrail-td"), ("trust", TRUST, "networkrail-trust"))
 #: Marks a folder that a demonstration made, and that may be emptied.
@@ -39,14 +43,11 @@ _SENT, _STORED, _HELD = 0.5, 0.25, 0.75
 #: Seconds to wait for progress; seconds without a new row after which the driver stops waiting.
 _PATIENCE, _QUIET = 300.0, 30.0
 #: Files that only help to find a fault.
-_SCAFFOLD = ("broker", "broker.json", "broker.log", "checkpoint", "driver-1.log", "driver-2.log", "ledger.json")
+_SCAFFOLD = ("broker", "checkpoint", "driver-1.log", "driver-2.log", "ledger.json")
 
 
 def main() -> None:
     """Run the demonstration, and exit."""
-    if sys.argv[1:2] == ["--driver"]:
-        drive(sys.argv[2], Path(sys.argv[3]), int(sys.argv[4]))
-        return
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--frames", type=int, default=20_000, metavar="N", help="number of messages (20000)")
     parser.add_argument("--folder", default="stompcodec-demo", metavar="DIR", help="output folder (./stompcodec-demo)")
@@ -81,29 +82,38 @@ def run(folder: Path, frames: int) -> tuple[dict[str, Any], int]:
         print(f"{time.monotonic() - started:6.1f} s  {text}", flush=True)
 
     stage(f"a broker with a store on disk, a feed of {frames:,} messages, and Spark")
-    with broker(folder) as url:
-        feeder, driver = Feeder(url, frames), Driver(url, folder, frames, 1)
+    ledger, go_on, held = Ledger(), threading.Event(), int(frames * _HELD)
+    with StompBroker(data=str(folder / "broker"), keep=0) as broker, ThreadPoolExecutor(1) as pool:
+        url, rate = broker.url, max(_RATE, frames / _LONGEST)
+        feed = pool.submit(send, url, frames, ledger, rate=rate, before=lambda at: at == held and go_on.wait())
+        driver = Driver(url, folder, frames, 1)
+
+        def check() -> None:
+            if feed.done():
+                feed.result()
+
         try:
-            driver.wait("rows", lambda rows: rows is not None, feeder.check)
+            driver.wait("rows", lambda rows: rows is not None, check)
             stage("Spark streams from the broker into Parquet")
-            driver.wait("rows", lambda rows: rows >= _STORED * frames and feeder.sent >= _SENT * frames, feeder.check)
-            feeder.go_on.set()
+            driver.wait("rows", lambda rows: rows >= _STORED * frames and ledger.sent >= _SENT * frames, check)
+            go_on.set()
             time.sleep(random.uniform(0.1, 0.5))  # any moment will do while messages are in flight
-            killed, sent = driver.told["rows"], feeder.sent
+            killed, sent = driver.told["rows"], ledger.sent
             driver.kill()
             stage(f"kill -9: the driver and its JVM, with {killed:,} messages in the sink, {sent:,} sent")
             stage("the feed goes on, and Spark starts again")
             driver = Driver(url, folder, frames, 2)
-            driver.wait("rows", lambda rows: rows is not None, feeder.check)
+            driver.wait("rows", lambda rows: rows is not None, check)
             stage("Spark goes on where its checkpoint says")
-            driver.wait("rows", lambda rows: feeder.done, feeder.check)
-            (folder / "ledger.part").write_text(json.dumps(vars(feeder.ledger), default=sorted), encoding="utf-8")
+            driver.wait("rows", lambda rows: feed.done(), check)
+            (folder / "ledger.part").write_text(json.dumps(vars(ledger), default=sorted), encoding="utf-8")
             (folder / "ledger.part").replace(folder / "ledger.json")
             driver.wait("streamed", bool)
             stage("typed tables, with a quarantine for what cannot be read, figures by the minute, and the report")
             result: dict[str, Any] = driver.wait("proof", bool)
             driver.end()
         finally:
+            go_on.set()
             driver.close()
     stage("done")
     return result, killed
@@ -135,127 +145,69 @@ def table(result: dict[str, Any], killed: int) -> Iterator[str]:
     yield "not as it should be" if result["wrong"] else "every message is in the sink, and once"
 
 
-@contextlib.contextmanager
-def broker(folder: Path) -> Iterator[str]:
-    """Run `stompcodec broker` with a store on disk meanwhile, and yield its URL."""
-    ready, log = folder / "broker.json", folder / "broker.log"
-    command = [sys.executable, "-m", "stompcodec.cli", "broker", "--port", "0", "--data", str(folder / "broker")]
-    with log.open("wb") as file:
-        process = subprocess.Popen([*command, "--ready-file", str(ready)], stdout=file, stderr=file)
-    try:
-        until = time.monotonic() + _PATIENCE
-        while not ready.exists():
-            if process.poll() is not None or time.monotonic() > until:
-                raise SystemExit(f"stompcodec demo: the broker did not start: see {log}")
-            time.sleep(0.02)
-        yield f"stomp://127.0.0.1:{json.loads(ready.read_text())['port']}"
-    finally:
-        process.terminate()
-        process.wait(_QUIET)
-
-
-class Feeder:
-    """The feed, sent by a thread. It waits at `_HELD` of its messages until it may go on."""
-
-    def __init__(self, url: str, frames: int) -> None:
-        self.ledger, self.go_on = Ledger(), threading.Event()
-        self._url, self._frames = url, frames
-        self._error: Exception | None = None
-        self._thread = threading.Thread(target=self._run, name="feed", daemon=True)
-        self._thread.start()
-
-    def _run(self) -> None:
-        held, rate = int(self._frames * _HELD), max(_RATE, self._frames / _LONGEST)
-        try:
-            send(self._url, self._frames, self.ledger, rate=rate, before=lambda at: at == held and self.go_on.wait())
-        except Exception as error:
-            self._error = error
-
-    @property
-    def sent(self) -> int:
-        """Messages that the broker has confirmed."""
-        return self.ledger.sent
-
-    @property
-    def done(self) -> bool:
-        """True once everything is sent and confirmed."""
-        return not self._thread.is_alive()
-
-    def check(self) -> None:
-        """End the program if the feed has failed."""
-        if self._error is not None:
-            raise SystemExit(f"stompcodec demo: the feed broke off: {self._error}")
-
-
 class Driver:
-    """The Spark program, a process that tells what it does by lines of JSON."""
+    """The Spark program, a process that tells what it does."""
 
     def __init__(self, url: str, folder: Path, frames: int, number: int) -> None:
         self.told: dict[str, Any] = {}
         self._log = folder / f"driver-{number}.log"
-        command = [sys.executable, __file__, "--driver", url, str(folder), str(frames)]
-        with self._log.open("wb") as log:
-            self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log)
-        self._reader = threading.Thread(target=self._read, name="driver", daemon=True)
-        self._reader.start()
-
-    def _read(self) -> None:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            if line.startswith(b'{"demo"'):  # the JVM shares standard output
-                self.told.update(json.loads(line)["demo"])
+        self._pipe, theirs = _SPAWN.Pipe(duplex=False)
+        arguments = url, folder, frames, self._log, theirs
+        self._process = _SPAWN.Process(target=drive, args=arguments, daemon=True)
+        self._process.start()
+        theirs.close()
 
     def wait(self, name: str, enough: Callable[[Any], bool], check: Callable[[], object] = lambda: None) -> Any:
         """Wait until what it told of this name is enough; end the program if it ended, or told nothing for long."""
-        until, before = time.monotonic() + _PATIENCE, ""
+        until = time.monotonic() + _PATIENCE
         while not enough(self.told.get(name)):
             check()
-            if str(self.told) != before:
-                until, before = time.monotonic() + _PATIENCE, str(self.told)
-            if not self._reader.is_alive() or time.monotonic() > until:
+            before = dict(self.told)
+            try:
+                while self._pipe.poll(0.1):
+                    self.told |= self._pipe.recv()
+            except EOFError:
+                until = 0.0
+            if self.told != before:
+                until = time.monotonic() + _PATIENCE
+            if time.monotonic() > until:
                 raise SystemExit(
                     f"stompcodec demo: the driver ended, or told nothing for {_PATIENCE:.0f} s: see {self._log}"
                 )
-            time.sleep(0.1)
         return self.told[name]
 
     def kill(self) -> None:
         """Send kill -9 to the driver and its JVM, so that neither can clean up."""
-        for pid in (self.told["jvm"], self._process.pid):
-            with contextlib.suppress(OSError):
-                os.kill(pid, getattr(signal, "SIGKILL", signal.SIGTERM))
+        with contextlib.suppress(OSError):
+            os.kill(self.told["jvm"], getattr(signal, "SIGKILL", signal.SIGTERM))
         self.close()
 
     def end(self) -> None:
         """Wait until it has ended by itself; end the program if it failed."""
-        if self._process.wait(_PATIENCE) != 0:
+        self._process.join(_PATIENCE)
+        if self._process.exitcode != 0:
             raise SystemExit(f"stompcodec demo: the driver failed: see {self._log}")
 
     def close(self) -> None:
-        """End it: it ends when its standard input does."""
-        assert self._process.stdin is not None
-        with contextlib.suppress(OSError):
-            self._process.stdin.close()
-        self._process.wait(_QUIET)
-        self._reader.join(_QUIET)
+        """Kill it; its JVM ends with it."""
+        self._process.kill()
+        self._process.join()
 
 
 # The driver, in a process of its own.
 
 
-def drive(url: str, folder: Path, frames: int) -> None:
+def drive(url: str, folder: Path, frames: int, log: Path, pipe: Connection) -> None:
     """Stream into the archive until the ledger of the whole feed is there; then make tables, proof and report."""
     from stompcodec.spark import jobs, session
 
-    def end_with_the_caller() -> None:
-        sys.stdin.read()
-        os._exit(1)
-
-    threading.Thread(target=end_with_the_caller, daemon=True).start()
+    with log.open("wb") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
     # Faster for a JVM that lives for a minute: no optimizing compiler.
     java = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
     spark = session(name="stompcodec demo", cores=2, **java)
-    _tell(jvm=spark._jvm.java.lang.ProcessHandle.current().pid(), rows=0)
+    pipe.send({"jvm": spark._jvm.java.lang.ProcessHandle.current().pid(), "rows": 0})
     archive = str(folder / "archive")
     source = {"url": url, "destination": f"{TD},{TRUST}", "spoolDir": str(folder / "spool.stompcap")}
     source |= {"dedupe": f"header:{ID_HEADER}", "maxFramesPerTrigger": str(max(100, frames // 8))}
@@ -264,7 +216,7 @@ def drive(url: str, folder: Path, frames: int) -> None:
     query: Any = jobs.archive(stream, archive, checkpoint=str(folder / "checkpoint"), dedupe=False)
     while not (folder / "ledger.json").exists():
         batches = {each["batchId"]: each["numInputRows"] for each in query.recentProgress}
-        _tell(rows=sum(batches.values()))
+        pipe.send({"rows": sum(batches.values())})
         if query.awaitTermination(0.2):
             raise SystemExit(1)
     ledger = Ledger(**json.loads((folder / "ledger.json").read_text(encoding="utf-8")))
@@ -274,13 +226,9 @@ def drive(url: str, folder: Path, frames: int) -> None:
         before, stored = stored, jobs.read_archive(spark, archive).count()
         changed = changed if stored == before else time.monotonic()
     query.stop()
-    _tell(streamed=True)
-    _finish(spark, folder, ledger, left_in(url))
+    pipe.send({"streamed": True})
+    pipe.send({"proof": _finish(spark, folder, ledger, left_in(url))})
     spark.stop()
-
-
-def _tell(**figures: Any) -> None:
-    print(json.dumps({"demo": figures}), flush=True)
 
 
 def left_in(url: str) -> int:
@@ -295,8 +243,8 @@ def left_in(url: str) -> int:
     return count
 
 
-def _finish(spark: Any, folder: Path, ledger: Ledger, left: int) -> None:
-    """Make typed tables and figures from the archive, compare it with the ledger, and write the report."""
+def _finish(spark: Any, folder: Path, ledger: Ledger, left: int) -> dict[str, Any]:
+    """Make typed tables, figures and the report from the archive. Return its comparison with the ledger."""
     from stompcodec.spark import jobs
     from stompcodec.spark.report import report
 
@@ -316,7 +264,7 @@ def _finish(spark: Any, folder: Path, ledger: Ledger, left: int) -> None:
     more["proof"] = {name: figure for name, figure in proof.items() if name != "wrong"}
     made, target = str(folder / "archive"), str(folder / "report")
     report(spark, made, target, exploded=list(tables.values()), title="stompcodec demo", **more)
-    _tell(proof=proof)
+    return proof
 
 
 def _rows(spark: Any, path: str, column: str) -> list[Any]:

@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 
 import engine  # noqa: F401 - it has to come before stompcodec
 
-from stompcodec import END_OF_BODY, HEARTBEAT, FrameError
 from stompcodec.spec import Limits
 
 VERSIONS = ("1.2", "1.1", "1.0", "legacy", None)
@@ -130,64 +129,3 @@ def feed(parser: Any, piece: bytes, roll: int, between: Callable[[], object] | N
         parser.buffer_updated(size)
         if not piece:
             return parser
-
-
-class Outcome(NamedTuple):
-    """All that can be seen of one run, in plain values that compare."""
-
-    events: list[Any]
-    """("heartbeat",), ("frame", command, pairs, body), ("streamed", command, pairs), ("piece", octets) or ("end",)."""
-    error: tuple[str, int | None, str | None] | None
-    """Kind, offset and limit."""
-    buffered: list[int]
-    """What waited after each feed, and at the end."""
-
-
-def run(codec: Any, case: Case) -> Outcome:
-    """Feed a case to a backend as its plan says. Adjacent pieces of a body are joined: where they are cut is free."""
-    events: list[Any] = []
-    buffered: list[int] = []
-    error = None
-    parser = codec.Parser(**case.options)
-    roll = rolls(case.plan)
-    try:
-        for piece in pieces(case.wire, case.plan):
-            iterator = feed(parser, piece, next(roll) if case.plan else 0, lambda: take(parser, parser, case, events))
-            if case.plan and next(roll) < 40:
-                continue  # what is not iterated over stays for later
-            take(parser, iterator, case, events)
-            buffered.append(parser.buffered)
-        take(parser, parser, case, events)
-        parser.close()
-    except FrameError as reason:
-        error = reason.kind, reason.offset, reason.limit
-    buffered.append(parser.buffered)
-    return Outcome(events, error, buffered)
-
-
-def take(parser: Any, iterator: Any, case: Case, events: list[Any]) -> None:
-    """Iterate to the end."""
-    if not case.switches:
-        for event in iterator:
-            note(events, event)
-        return
-    for event in iterator:
-        note(events, event)
-        if events[-1][0] in ("frame", "end"):
-            parser.version = VERSIONS[len(events) * 3 % 5]
-
-
-def note(events: list[Any], event: Any) -> None:
-    """Add what a parser handed out, in a form that compares."""
-    if event is HEARTBEAT:
-        events.append(("heartbeat",))
-    elif event is END_OF_BODY:
-        events.append(("end",))
-    elif type(event) is bytes:
-        if events[-1][0] == "piece":
-            event = events.pop()[1] + event
-        events.append(("piece", event))
-    elif event.body is None:
-        events.append(("streamed", event.command, event.headers.pairs()))
-    else:
-        events.append(("frame", event.command, event.headers.pairs(), event.body))

@@ -1,4 +1,5 @@
-"""Drives a target by atheris (libFuzzer). Imported before stompcodec, whose Python code then reports its coverage.
+"""Drives a target by atheris (libFuzzer). Imported before stompcodec, whose Python code then reports its coverage, and
+before modules of the tests, which are found by it.
 
     fuzz_NAME.py [libFuzzer options] [CORPUS ...]     a FILE instead of a folder is run once
 
@@ -12,10 +13,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from importlib import import_module
 from importlib.util import find_spec
+from pathlib import Path
 
 #: What the targets call; some of it needs extras.
 MODULES = ("_codec_py", "connection", "transport.websocket", "broker.core", "broker.selectors")
 
+sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))
 if find_spec("atheris"):
     import atheris
 

@@ -6,13 +6,11 @@ model does: `tests/broker/test_state_machine.py`, whose choices are the octets."
 from __future__ import annotations
 
 import logging
-import sys
-from pathlib import Path
 
 from case import VERSIONS, case_of, pieces, rolls
 from engine import drive
 
-sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))
+# isort: split
 from broker.harness import Bench, FaultyStore, Peer
 from broker.test_state_machine import BrokerMachine
 from hypothesis import settings

@@ -4,21 +4,17 @@ read; nothing comes behind it; no passcode is shown; and deadlines never lie in 
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import Any
 
 from case import LIMITS, Case, case_of, pieces, rolls
 from engine import drive
+from model.conversation import converse
 
 from stompcodec.codec import Frame, parse
 from stompcodec.connection import Connection, Role
 from stompcodec.errors import RemoteProtocolError
 from stompcodec.spec import VERSIONS
 from stompcodec.states import State
-
-sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))
-from model.conversation import converse
 
 SECRET = "hunter2-geheim"
 #: What comes before the wire, so that it reaches further than negotiation.

@@ -4,26 +4,18 @@ and library agree on all of it."""
 
 from __future__ import annotations
 
-import base64
-import hashlib
 from collections.abc import Iterator
-from itertools import cycle
 from typing import NamedTuple
 
 from case import case_of, pieces, rolls
 from engine import drive
+from transport.messages import BINARY, CONT, PING, PONG, TEXT, accept_of, frame, request
 
 from stompcodec.frame import is_utf8
 from stompcodec.transport import websocket
 from stompcodec.transport.websocket import WebSocketLayer, client_layer, server_layer
 
 MOST = 1000  # octets of a message
-MASK = b"\x01\x80\xff\x37"
-REQUEST = (
-    b"GET /stomp HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
-    b"Sec-WebSocket-Key: c2l4dGVlbiBvY3RldHMhIQ==\r\nSec-WebSocket-Protocol: v12.stomp\r\n\r\n"
-)
-_GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 
 
 class Outcome(NamedTuple):
@@ -55,22 +47,14 @@ def check(data: bytes) -> None:
 
 def made(server: bool, shaken: bool) -> WebSocketLayer:
     """A layer, before or behind its handshake."""
-    if server:
-        layer = server_layer(MOST)
-        layer.start()
-        if shaken:
-            layer.receive(REQUEST)
-    else:
-        layer = client_layer("a", 80, max_message=MOST)
-        layer.start()
-        asked = b"".join(layer.take_output())
-        if shaken:
-            key = asked.partition(b"Sec-WebSocket-Key: ")[2].partition(b"\r\n")[0]
-            layer.receive(
-                b"HTTP/1.1 101 Yes\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: "
-                + base64.b64encode(hashlib.sha1(key + _GUID).digest())
-                + b"\r\n\r\n"
-            )
+    layer = server_layer(MOST) if server else client_layer("a", 80, max_message=MOST)
+    layer.start()
+    asked = b"".join(layer.take_output()).decode()
+    if shaken and server:
+        layer.receive(request())
+    elif shaken:
+        answer = "HTTP/1.1 101 Yes\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: {}\r\n\r\n"
+        layer.receive(answer.format(accept_of(asked.partition("Sec-WebSocket-Key: ")[2].partition("\r\n")[0])).encode())
     layer.take_output()
     assert layer.opened is shaken
     return layer
@@ -115,21 +99,21 @@ def meddle(server: bool, shaken: bool, wire: bytes, plan: int) -> None:
 
 def framed(wire: bytes, masked: bool) -> tuple[bytes, bytes]:
     """Octets as good WebSocket frames, small ones, pings between; and what they hold."""
-    parts, holds, held = [], [], 0
+    parts, holds, held, how = [], [], 0, {} if masked else {"mask": None}
     pending = False  # a message is not finished
     for kind, payload in steps(wire):
         if kind % 4 == 3:
             # The library counts pings towards the size of the message that they come in between.
             most = min(125, MOST - held) if pending else 125
-            parts.append(frame(0x89 if kind < 128 else 0x8A, payload[:most], masked))
+            parts.append(frame(PING if kind < 128 else PONG, payload[:most], **how))
             continue
         held = (held if pending else 0) + len(payload)
         if held > MOST:
             payload, held = b"", held - len(payload)
         fin = kind % 4 != 2
         # What clients send as text is UTF-8.
-        opcode = 0 if pending else 2 if masked and not (fin and is_utf8(payload)) else 1 + kind % 2
-        parts.append(frame((0x80 if fin else 0) | opcode, payload, masked))
+        opcode = CONT if pending else BINARY if masked and not (fin and is_utf8(payload)) else TEXT + kind % 2
+        parts.append(frame(opcode, payload, fin=fin, **how))
         holds.append(payload)
         pending = not fin
     return b"".join(parts), b"".join(holds)
@@ -142,14 +126,6 @@ def steps(wire: bytes) -> Iterator[tuple[int, bytes]]:
         size = wire[at + 1] * (3 if wire[at] & 64 else 1)
         yield wire[at], wire[at + 2 : at + 2 + size]
         at += 2 + size
-
-
-def frame(first: int, payload: bytes, masked: bool) -> bytes:
-    size, bit = len(payload), 128 if masked else 0
-    length = bytes([bit | size]) if size < 126 else bytes([bit | 126]) + size.to_bytes(2, "big")
-    if masked:
-        payload = MASK + bytes(octet ^ key for octet, key in zip(payload, cycle(MASK)))
-    return bytes([first]) + length + payload
 
 
 if __name__ == "__main__":

@@ -4,6 +4,9 @@ Usage:
     run.py [--seconds N] [--jobs N] [TARGET ...]                   all targets by default
     run.py --runs 10000000 --seconds 7200 differential             until one of both is reached
     run.py --reproduce FILE TARGET                                 one input again
+
+What they run on is built in fuzz/work: atheris, and the package with its extensions under sanitizers. Without Linux,
+gcc or atheris it ends with a line that says so.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -18,22 +22,62 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import seeds
-from prepare import FUZZ, WORK, build, environment
 
-TARGETS = ("parse", "differential", "connection", "websocket", "broker", "selector")
-#: Targets whose inputs have a form of their own.
-SEEDS = ("selector",)
+FUZZ = Path(__file__).resolve().parent
+WORK = FUZZ / "work"
+TARGETS = ("differential", "connection", "websocket", "broker", "selector")
 SLOWEST = 30  # seconds for one input
 MEMORY = 4096  # MiB
 #: How the reason of a finding begins in what a target says.
 REASON = re.compile(r"^.*(Uncaught Python|Traceback|ERROR: (Address|Leak)Sanitizer|runtime error:|does not hold)", re.M)
+#: The extensions are linked without the runtime of a sanitizer, for one is preloaded; gcc_coverage.c uses the trace.
+SANITIZE = (
+    "-O1 -g -DNDEBUG -nodefaultlibs -lgcc -fsanitize=address,undefined -fno-sanitize-recover=all"
+    " -fno-omit-frame-pointer -fno-wrapv -fsanitize-coverage=trace-pc"
+)
+#: Python leaks by design, and a small quarantine and short stacks make it three times as fast.
+ASAN_OPTIONS = (
+    "detect_leaks=0:verify_asan_link_order=0:allocator_may_return_null=1:quarantine_size_mb=16:malloc_context_size=4"
+)
+
+
+def build() -> dict[str, str]:
+    """Build everything, and return the environment of the targets."""
+    if sys.platform != "linux" or not shutil.which("gcc"):
+        sys.exit("the fuzz targets need Linux and gcc, for the C backend and its sanitizers")
+    packages, site = WORK / f"packages-{sys.implementation.cache_tag}", WORK / "site"
+    WORK.mkdir(exist_ok=True)
+    if not (packages / "atheris").is_dir():
+        pip = (sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "install", "--only-binary=:all:")
+        if subprocess.run([*pip, "--target", packages, "atheris"], capture_output=True).returncode:
+            shutil.rmtree(packages, ignore_errors=True)
+            sys.exit("no atheris for this Python and machine: see https://pypi.org/project/atheris")
+    coverage = WORK / "gcc_coverage.so"
+    subprocess.run(["gcc", "-O2", "-shared", "-fPIC", FUZZ / "gcc_coverage.c", "-o", coverage], check=True)
+    shutil.rmtree(site, ignore_errors=True)
+    flags = {"STOMPCODEC_BUILD_EXTENSION": "yes", "STOMPCODEC_CFLAGS_EXTRA": SANITIZE}
+    setup = [sys.executable, "setup.py", "--quiet", "build", "--build-base", WORK / "build", "--build-lib", site]
+    done = subprocess.run(setup, cwd=FUZZ.parent, env={**os.environ, **flags}, capture_output=True, text=True)
+    if done.returncode:
+        sys.exit(f"the package does not build:\n{done.stdout}{done.stderr}")
+    # libstdc++ comes first too, or a C++ exception (pyarrow's) finds the sanitizer without its hook.
+    libstdc = subprocess.run(["gcc", "-print-file-name=libstdc++.so"], capture_output=True, text=True).stdout.strip()
+    return {
+        **os.environ,
+        "PYTHONPATH": f"{site}{os.pathsep}{packages}",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHONMALLOC": "malloc",
+        "LD_PRELOAD": f"{coverage} {packages / 'asan_with_fuzzer.so'} {libstdc}",
+        "ASAN_OPTIONS": ASAN_OPTIONS,
+        "UBSAN_OPTIONS": "print_stacktrace=1",
+    }
 
 
 def command_of(target: str, options: argparse.Namespace) -> list[str]:
     """What runs a target."""
     findings, corpus = WORK / "findings", WORK / "corpus" / target
     corpus.mkdir(parents=True, exist_ok=True)
-    folders = [str(corpus), str(WORK / "seeds" / (target if target in SEEDS else "wire"))]
+    folders = [str(corpus), str(WORK / "seeds" / ("selector" if target == "selector" else "wire"))]
     flags = [f"-max_total_time={options.seconds}", f"-dict={FUZZ / 'stomp.dict'}", f"-seed={options.seed}"]
     flags += [f"-artifact_prefix={findings}/{target}-", f"-runs={options.runs}"]
     flags += ["-max_len=1024", f"-rss_limit_mb={MEMORY}"]
@@ -75,7 +119,7 @@ def main() -> int:
     options = parser.parse_args()
     if not set(options.targets) <= set(TARGETS):
         parser.error(f"the targets are {', '.join(TARGETS)}")
-    built = environment(*build())
+    built = build()
     if options.reproduce:  # with all that it says shown
         command = [sys.executable, str(FUZZ / f"fuzz_{options.targets[0]}.py"), str(options.reproduce.resolve())]
         return subprocess.run(command, env=built).returncode

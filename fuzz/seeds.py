@@ -4,35 +4,24 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 from case import data_of
+from run_vectors import load
+from run_vectors import wire as wire_of
 
 VECTORS = Path(__file__).resolve().parents[1] / "tests" / "vectors"
 #: What a seed may have at most: large ones only slow a fuzzer down, and `case.py` can stretch small ones.
 MOST = 4096
 
 
-def _vectors() -> Iterator[dict[str, Any]]:
-    for path in sorted(VECTORS.glob("*.json")):
-        yield from json.loads(path.read_text("utf-8"))["vectors"]
-
-
-def _wire(vector: dict[str, Any]) -> bytes:
-    parts = vector.get("wire_parts")
-    if parts is None:
-        return base64.b64decode(vector.get("wire_b64") or vector.get("expect_wire_b64") or "")
-    return b"".join(base64.b64decode(part["b64"]) * part.get("repeat", 1) for part in parts)
-
-
 def inputs() -> Iterator[bytes]:
     """Inputs in the form of `case.py`, each once."""
     seen = set()
-    for number, vector in enumerate(_vectors()):
-        wire = _wire(vector)
+    for number, (_, vector) in enumerate(load([VECTORS])):
+        written = base64.b64decode(vector.get("expect_wire_b64") or "")
+        wire = wire_of(vector) if {"wire_parts", "wire_b64"} & vector.keys() else written
         if not wire or len(wire) > MOST:
             continue
         version = None if vector["version"] == "none" else vector["version"]

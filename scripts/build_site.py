@@ -2,34 +2,29 @@
 
     python scripts/build_site.py [--lax]
 
-The pages are copied and written into build/site/pages, built by Zensical with its strict mode, and the result is read
-again: every link and anchor, no load from another host. --lax builds in spite of warnings, and without the playground's
-Python if npm is missing, for drafts.
+The pages are copied and written into build/site/pages, and built by Zensical in its strict mode, which follows every
+link and anchor. Then what the pages load is looked at: all of it is there, and none from another host. --lax builds in
+spite of warnings, and without the playground's Python if npm is missing, for drafts.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import re
 import shutil
 import subprocess
 import sys
-import tarfile
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from sitepages import built, generated, playground, staging
+from sitepages import built, pages, playground, staging
 
 ROOT = Path(__file__).resolve().parents[1]
 WORK = ROOT / "build" / "site"
 SITE = WORK / "html"
-#: Scripts that npm brings: the package, and the file in it. One draws diagrams in the browser, one is the search.
-BROUGHT = {
-    "mermaid.min.js": ("mermaid@12", "package/dist/mermaid.min.js"),
-    "minisearch.js": ("minisearch@7", "package/dist/umd/index.js"),
-}
 _DRAWER = "assets/javascripts/mermaid.min.js"
 #: Hosts that the theme's scripts would load from, for features that this site does not use or brings itself.
 _ELSEWHERE = re.compile(
@@ -37,18 +32,7 @@ _ELSEWHERE = re.compile(
 )
 
 
-def brought(name: str) -> bytes | None:
-    """Return a script of `BROUGHT`; None without npm."""
-    package, member = BROUGHT[name]
-    if (archive := playground.packed(WORK, package)) is None:
-        return None
-    with tarfile.open(archive) as members:
-        source = members.extractfile(member)
-        assert source is not None
-        return source.read()
-
-
-def own_hosts_only(site: Path, drawer: bytes | None) -> None:
+def own_hosts_only(site: Path, drawer: bytes = b"") -> None:
     """Let the theme's scripts load diagrams from the site, and nothing from anywhere else."""
     for path in (site / "assets").rglob("*.js"):
         text = path.read_text("utf-8")
@@ -59,8 +43,10 @@ def own_hosts_only(site: Path, drawer: bytes | None) -> None:
         (site / _DRAWER).write_bytes(drawer)
 
 
-def own_search(site: Path, engine: bytes) -> None:
-    """Put our search in the place of the theme's."""
+def own_search(site: Path, engine: bytes = b"") -> None:
+    """Put our search in the place of the theme's, if its engine is there."""
+    if not engine:
+        return
     [worker] = (site / "assets" / "javascripts" / "workers").glob("search.*.js")
     own = (staging.DOCS / "site" / "search.js").read_text("utf-8")
     text = re.sub(r"/\*.*?\*/", "", engine.decode(), flags=re.DOTALL)  # comments with addresses
@@ -69,7 +55,7 @@ def own_search(site: Path, engine: bytes) -> None:
 
 def build(strict: bool) -> int:
     """Build the site. Returns the exit status of Zensical."""
-    staging.stage(WORK / "pages", generated.pages())
+    staging.stage(WORK / "pages", pages())
     shutil.copyfile(staging.DOCS / "site" / "zensical.toml", WORK / "zensical.toml")
     shutil.rmtree(WORK / "overrides", ignore_errors=True)
     shutil.copytree(staging.DOCS / "site" / "overrides", WORK / "overrides")
@@ -90,14 +76,12 @@ def main() -> int:
     if build(strict=not arguments.lax):
         print("the site was not built: see above", file=sys.stderr)
         return 1
-    drawer, engine = brought("mermaid.min.js"), brought("minisearch.js")
-    if drawer is None:
-        print("without npm: diagrams are shown as text")
-    own_hosts_only(SITE, drawer)
-    if engine is None:
-        print("without npm: the search is the theme's, which wants every word of a query in one section")
-    else:
-        own_search(SITE, engine)
+    drawer = playground.fetched(WORK, "mermaid@12", "dist/mermaid.min.js")
+    engine = playground.fetched(WORK, "minisearch@7", "dist/umd/index.js")
+    if drawer is None or engine is None:
+        print("without npm: diagrams are shown as text, and the search wants every word of a query in one section")
+    own_hosts_only(SITE, *drawer or [])
+    own_search(SITE, *engine or [])
     loaded = playground.install(WORK, SITE)
     if loaded is None:
         print("without npm: the playground has no Python, and says so", file=sys.stderr)
@@ -109,7 +93,7 @@ def main() -> int:
     for line in wrong:
         print(line)
     pages = len(list(SITE.rglob("index.html")))
-    sections = len(built.searched(SITE))
+    sections = len(json.loads((SITE / "search.json").read_text("utf-8"))["items"])
     print(f"{SITE.relative_to(ROOT)}: {pages} pages, {sections} sections to search, {len(wrong)} problems")
     return int(bool(wrong))
 

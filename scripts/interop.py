@@ -2,8 +2,8 @@
 
     python scripts/interop.py [--broker NAME[=URL]] [--markdown FILE] [option of pytest ...]
 
-Clients that pip and npm have are installed into build/interop when they are needed first; docs/development.md names the
-packages of Debian that have the others. Options of pytest choose tests: -k "sync and not proxy", -v.
+`make interop` installs the clients that pip and npm have into build/interop; docs/development.md names the packages of
+Debian that have the others. Options of pytest choose tests: -k "sync and not proxy", -v.
 
 Brokers are started here: ours, and those of scripts/peers that can run here. Or they run already: --broker NAME=URL
 takes any of them, with user, passcode, virtual host and TLS in the URL, as in
@@ -16,11 +16,8 @@ from __future__ import annotations
 import argparse
 import itertools
 import re
-import shutil
-import subprocess
 import sys
 import time
-import venv
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -36,8 +33,6 @@ from interop.driver import Failed, NotThere
 from interop.rows import FOLDER, OTHERS, Row
 from interop.run import Outcome, Outcomes
 
-PYTHON = ("stomp-py", "stompman", "aiostomp", "websockets", "proxy.py", "sockjs")
-NODE = ("@stomp/stompjs", "ws")
 #: What the head of the page says once.
 _SAID = ("1.0 has no NACK", "1.0 has no heart-beats")
 MARKS = {"ok": "ok", "FAIL": "FAIL", "n/a": "-"}
@@ -122,36 +117,6 @@ class Tables:
 def _at(name: str) -> set[str]:
     """Return the brokers that a test of a tool is for."""
     return set(AT) if "all_brokers" in name else {next((broker for broker in AT if broker in name), "stompcodec")}
-
-
-def install_clients() -> None:
-    """Install the clients that pip and npm have into FOLDER. What fails is said, and tried again the next time."""
-    if not (FOLDER / "venv").exists():
-        FOLDER.mkdir(parents=True, exist_ok=True)
-        venv.create(FOLDER / "venv", with_pip=True)
-    pip = [str(FOLDER / "venv/bin/python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    npm = ["npm", "install", "--silent", "--no-audit", "--no-fund", "--prefix", str(FOLDER / "node")]
-    done = [_call([*pip, package]) for package in PYTHON]
-    if all([*done, shutil.which("npm") is not None and _call([*npm, *NODE])]):
-        (FOLDER / "ready").write_text(_packages(), encoding="utf-8")
-
-
-def _packages() -> str:
-    return "\n".join((*PYTHON, *NODE)) + "\n"
-
-
-def ready() -> bool:
-    """Return whether all packages of the present list are installed."""
-    file = FOLDER / "ready"
-    return file.exists() and file.read_text(encoding="utf-8") == _packages()
-
-
-def _call(command: list[str]) -> bool:
-    print("+", " ".join(command), flush=True)
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        print("  failed:", (done.stderr or done.stdout).strip().splitlines()[-1:] or "no word")
-    return done.returncode == 0
 
 
 def about(rows: list[Row]) -> dict[str, str]:
@@ -285,8 +250,6 @@ def main() -> int:
     if not chosen:  # RabbitMQ 3 of scripts/peers and that of Debian's package are the same one
         twins = set() if brokers.STARTED["rabbitmq"].missing() else {"rabbitmq3"}
         chosen = {name: broker for name, broker in brokers.STARTED.items() if name not in twins}
-    if "stompcodec" in chosen and not ready():
-        install_clients()
     brokers.BROKERS.clear()
     brokers.BROKERS.update(chosen)
     tables = Tables()

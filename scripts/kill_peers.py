@@ -18,7 +18,7 @@ import threading
 import time
 import uuid
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -66,12 +66,6 @@ class Work:
         backoff = Backoff(first=0.05, most=1.0)
         rest: dict[str, Any] = {"reconnect": backoff, "startup_timeout": _PATIENCE, "receipt_timeout": _PATIENCE}
         return stomp.connect(self.url, client_id=f"{who}-{self.word}", **rest)
-
-    def guarded(self, part: Callable[..., None], *arguments: str) -> None:
-        try:
-            part(*arguments)
-        except Exception as error:
-            self.problems.append(f"{part.__name__} {' '.join(arguments)} ended: {type(error).__name__}: {error}")
 
     def send(self, kind: str) -> None:
         """Send numbers, several at a time. One of unknown outcome is not sent again."""
@@ -161,39 +155,35 @@ class Work:
 def kill_rounds(name: str, rounds: int, seed: int) -> Work:
     """Kill one broker `rounds` times while programs use it. Before each kill all of them have made progress."""
     chance = random.Random(seed)
-    with Server(name, limit=_PATIENCE) as server:
+    with Server(name, limit=_PATIENCE) as server, ThreadPoolExecutor(6) as pool:
         work = Work(server.url)
-
-        def started(*parts: tuple[Any, ...]) -> list[threading.Thread]:
-            threads = [threading.Thread(target=work.guarded, args=part) for part in parts]
-            list(map(threading.Thread.start, threads))
-            return threads
-
-        takers = started(*((work.take, kind) for kind in _KINDS), (work.serve,))
+        takers = [*(pool.submit(work.take, kind) for kind in _KINDS), pool.submit(work.serve)]
         for _ in takers:
             work.ready.acquire(timeout=_PATIENCE)
-        rest = started(*((work.send, kind) for kind in _KINDS), (work.ask,))
-        for number in range(1, rounds + 1):
-            if not _goes_on(work, chance.randint(3, 40)):
-                break
-            time.sleep(chance.uniform(0.0, 0.5))
-            server.kill()
-            server.start()
-            print(f"{name}: kill {number}; {work.figures()}", flush=True)
-        _goes_on(work, 3)
-        work.last = time.monotonic()
-        for event, threads in ((work.ending, rest), (work.answers_end, takers)):
-            event.set()
-            list(map(threading.Thread.join, threads))
+        rest = [*(pool.submit(work.send, kind) for kind in _KINDS), pool.submit(work.ask)]
+        try:
+            for number in range(1, rounds + 1):
+                if not _goes_on(work, chance.randint(3, 40), [*takers, *rest]):
+                    break
+                time.sleep(chance.uniform(0.0, 0.5))
+                server.kill()
+                server.start()
+                print(f"{name}: kill {number}; {work.figures()}", flush=True)
+            _goes_on(work, 3, [*takers, *rest])
+        finally:  # also when it does not start again: else the programs would go on
+            work.last = time.monotonic()
+            for event, programs in ((work.ending, rest), (work.answers_end, takers)):
+                event.set()
+                work.problems += [f"a program ended: {error!r}" for each in programs if (error := each.exception())]
     work.judge()
     return work
 
 
-def _goes_on(work: Work, steps: int) -> bool:
+def _goes_on(work: Work, steps: int, programs: list[Future[None]]) -> bool:
     """Wait until each program has made `steps` more steps. Return False, and note a problem, if one has not in time."""
     enough, until = work.done + steps, time.monotonic() + _PATIENCE
     while work.done < enough:
-        if work.problems or time.monotonic() > until:
+        if any(each.done() for each in programs) or time.monotonic() > until:
             work.problems.append(f"a program has stopped: {work.figures()}")
             return False
         time.sleep(0.05)

@@ -7,8 +7,8 @@
     python scripts/others.py emulated MACHINE ...    the C backend on arm64, armhf or s390x, in Docker with qemu
 
 Each has an environment of its own in build/others, where its log is, too. What is not installed is skipped, and says
-so. A debug interpreter of this minor version loads the extensions that are installed here; for another version they are
-built. --short runs the files that look at memory, and builds nothing; --report writes counts as JSON.
+so. A debug interpreter has the minor version of this one, whose extensions it loads; --short runs the files that look
+at memory. --report writes counts as JSON.
 """
 
 from __future__ import annotations
@@ -114,27 +114,17 @@ def on_spark(version: str, log: Path) -> str:
 
 
 def on_debug(log: Path, short: bool) -> str:
-    """Run the tests of what C does to memory on a debug interpreter."""
-    here = f"{sys.version_info[0]}.{sys.version_info[1]}"
-    versions = (here, *(() if short else PYTHONS[::-1]))
-    for name in filter(None, (os.environ.get("DEBUG_PYTHON"), *(f"python{each}-dbg" for each in versions))):
-        path = shutil.which(name)
-        is_debug, _, version = said(path, IS_DEBUG + PROBE).partition(" ")
-        if path and is_debug == "True" and version in versions:
-            break
-    else:
-        raise Skipped("no debug interpreter: install python3-dbg, or set DEBUG_PYTHON")
-    paths = ""
-    if version == here:
-        import stompcodec
+    """Run the tests of what C does to memory on a debug interpreter, which loads what is installed here."""
+    version = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    path = shutil.which(os.environ.get("DEBUG_PYTHON", f"python{version}-dbg"))
+    if said(path, IS_DEBUG + PROBE) != f"True {version}":
+        raise Skipped(f"no debug interpreter: install python{version}-dbg, or set DEBUG_PYTHON")
+    import stompcodec
 
-        own = str(Path(stompcodec.__file__).parents[1])
-        paths = os.pathsep.join([own, *(each for each in sys.path if each.endswith("-packages"))])
-    else:
-        path = str(environment(log, path, f"debug-{version}", *NEEDED))
+    paths = [str(Path(stompcodec.__file__).parents[1]), *(each for each in sys.path if each.endswith("-packages"))]
     tests = SHORT if short else ["tests/codec", *PLAIN]
-    command = [path, "-X", "faulthandler", *PYTEST, *QUIET, "--numprocesses=2", *tests]
-    return closing_line(call(log, *command, STOMPCODEC_PURE="0", PYTHONPATH=paths))
+    command = [str(path), "-X", "faulthandler", *PYTEST, *QUIET, "--numprocesses=2", *tests]
+    return closing_line(call(log, *command, STOMPCODEC_PURE="0", PYTHONPATH=os.pathsep.join(paths)))
 
 
 def on_threads(log: Path) -> str:

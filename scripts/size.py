@@ -11,10 +11,10 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import click
+from sitepages.commands import verbs as below
 
 from stompcodec.broker.config import KEYS
 from stompcodec.cli.app import app
@@ -62,16 +62,6 @@ def group_of(name: str) -> str:
     return rooms.get(first, "workshop, lines" if first in _WORKSHOP else "docs and the rest, lines")
 
 
-def leaves(command: click.Command, context: click.Context) -> Iterator[click.Command]:
-    """Yield the verbs below a command that have no verbs below them."""
-    if not isinstance(command, click.Group):
-        yield command
-        return
-    for name in command.list_commands(context):
-        if below := command.get_command(context, name):
-            yield from leaves(below, click.Context(below, parent=context, info_name=name))
-
-
 def figures() -> dict[str, int]:
     """Return the figure of every row."""
     listed = subprocess.run(
@@ -83,7 +73,7 @@ def figures() -> dict[str, int]:
     for name, count in lines.items():
         found[group_of(name)] += count
     context = click.Context(app, info_name="stompcodec")
-    verbs = list(leaves(app, context))
+    verbs = [verb for _, verb, _ in below(app, context) if not isinstance(verb, click.Group)]
     connection = {each.name for each in click.command()(broker_options(lambda **_: None)).params}
     options = [each for verb in verbs for each in verb.params if isinstance(each, click.Option)]
     started = subprocess.run([sys.executable, "-c", _STARTED], capture_output=True, text=True, check=True).stdout

@@ -1,8 +1,6 @@
-"""Writes docs/states.md, the picture of a conversation, from the tables in stompcodec/states.py.
+"""Write the diagrams and tables of docs/states.md from stompcodec/states.py; the text between them is written by hand.
 
-Usage:
-    state_diagram.py            writes the page
-    state_diagram.py --check    exit status 1 if the page is not what the tables say
+state_diagram.py [--check]    with --check: exit status 1 if the page is not what the tables say
 """
 
 from __future__ import annotations
@@ -23,41 +21,8 @@ PAGE = Path(__file__).resolve().parents[1] / "docs" / "states.md"
 COMMANDS: dict[Sender, tuple[str, ...]] = {"client": CLIENT_1_1, "server": SERVER}
 VERSIONS = ("1.2", "1.1", "1.0")
 
-HEAD = """\
-# The states of a conversation
-
-<!-- Written by scripts/state_diagram.py from stompcodec/states.py. Do not edit: run the script again. -->
-
-A conversation has one state, which is the same at both ends, except while frames are in transit. A
-`stompcodec.connection.Connection` checks every frame, sent or received, against these tables. A frame that they forbid
-raises `LocalProtocolError` if we were about to send it, or `RemoteProtocolError`, with the ERROR frame to send, if it
-came from the peer.
-
-"""
-
-BETWEEN = """\
-An arrow names who sends the frame. In every state the stream may end, which leads to CLOSED.
-"""
-
-OLDER = """\
-## STOMP 1.0 and 1.1
-
-The same, except that a server may send ERROR in CONNECTED and DISCONNECTING, and go on in that state. Ours closes the
-connection after it, in every version.
-"""
-
-TAIL = """\
-Frames that we send must have all of them. In frames that we receive, CONNECT may lack host, which then means the
-server's default, and CONNECTED may lack session.
-
-## Further rules
-
-- After ERROR, a server reads no more: frames that the client had already sent are dropped, and are not a violation. The
-  same holds after DISCONNECT.
-- A server must answer CONNECT before it handles the next frame. Frames that a client sends right after CONNECT wait.
-- EOLs between frames are heart-beats, which are allowed in every state.
-- Commands given in `Connection(commands=...)` are allowed for both sides in CONNECTED, and need no headers.
-"""
+#: What the page has of the tables: diagrams and tables, in the order of `page`.
+BLOCK = re.compile(r"^```mermaid\n(?:.*\n)*?```\n|^(?:\|.*\n)+", re.MULTILINE)
 
 
 def meanings() -> dict[str, str]:
@@ -84,7 +49,7 @@ def diagram(version: str) -> Iterator[str]:
         yield f"    {state.name} --> {after.name} : {'<br/>'.join(chain.from_iterable(lines))}"
     for state in (State.DISCONNECTING, State.FAILED):
         yield f"    {state.name} --> {State.CLOSED.name} : the stream ends"
-    yield f"    {State.CLOSED.name} --> [*]\n```\n"
+    yield f"    {State.CLOSED.name} --> [*]\n```"
 
 
 def state_table(version: str) -> Iterator[str]:
@@ -100,7 +65,6 @@ def state_table(version: str) -> Iterator[str]:
             )
             cells.append("; ".join(parts) or "nothing")
         yield f"| {' | '.join(cells)} |"
-    yield ""
 
 
 def header_table() -> Iterator[str]:
@@ -115,26 +79,20 @@ def header_table() -> Iterator[str]:
                 there = sender == "server" or version != "1.0" or command in CLIENT_1_0
                 cells.append((text or "–") if there else "no such frame")
             yield f"| {' | '.join(cells)} |"
-    yield ""
 
 
 def page() -> str:
-    """Return the whole page."""
+    """Return the page with the diagrams and tables of now."""
     assert arrows("1.0") == arrows("1.1"), "one more section is needed"
-    parts = [f"{HEAD}## STOMP 1.2\n", *diagram("1.2"), BETWEEN, *state_table("1.2"), OLDER]
-    return "\n".join([*parts, "## Required headers\n", *header_table(), TAIL])
-
-
-def main() -> int:
-    text = page()
-    if "--check" in sys.argv[1:]:
-        stale = not PAGE.is_file() or PAGE.read_text("utf-8") != text
-        print(f"{PAGE.name} is {'stale: run scripts/state_diagram.py' if stale else 'up to date'}")
-        return int(stale)
-    PAGE.write_text(text, "utf-8")
-    print(f"{PAGE.name}: {len(State)} states, {len(arrows('1.2'))} arrows in 1.2, {len(arrows('1.1'))} in 1.1 and 1.0")
-    return 0
+    parts = iter((diagram("1.2"), state_table("1.2"), header_table()))
+    text = BLOCK.sub(lambda _: "\n".join(next(parts)) + "\n", PAGE.read_text("utf-8"))
+    assert not list(parts), f"{PAGE.name} lacks a diagram or a table"
+    return text
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    text = page()
+    if "--check" in sys.argv[1:] and text != PAGE.read_text("utf-8"):
+        sys.exit(f"{PAGE.name} is stale: run scripts/state_diagram.py")
+    PAGE.write_text(text, "utf-8")
+    print(f"{PAGE.name}: {len(State)} states, {len(arrows('1.2'))} arrows in 1.2, {len(arrows('1.1'))} in 1.1 and 1.0")

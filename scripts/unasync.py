@@ -62,22 +62,11 @@ def written(module: str) -> str:
     return text
 
 
-def main(arguments: list[str]) -> int:
-    """Write all modules, or check them; return the exit status."""
-    stale = 0
-    for module in MODULES:
-        target, text = CLIENT / "sync" / f"{module}.py", written(module)
-        if target.exists() and target.read_text("utf-8") == text:
-            continue
-        stale += 1
-        if "--check" in arguments:
-            print(f"{target} is stale: run scripts/unasync.py")
-        else:
-            target.write_text(text, "utf-8")
-    if not stale:
-        print("the client for threads is up to date")
-    return int("--check" in arguments and stale > 0)
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    texts = {CLIENT / "sync" / f"{module}.py": written(module) for module in MODULES}
+    stale = [target for target, text in texts.items() if not target.exists() or target.read_text("utf-8") != text]
+    if stale and "--check" in sys.argv[1:]:
+        sys.exit(f"stale: {', '.join(map(str, stale))}: run scripts/unasync.py")
+    for target in stale:
+        target.write_text(texts[target], "utf-8")
+    print("the client for threads is up to date")

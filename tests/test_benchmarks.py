@@ -34,7 +34,7 @@ def bench() -> Iterator[Load]:
 
 
 def test_goals_and_readme_name_rows_that_exist(bench: Load) -> None:
-    page, client = bench("page"), bench("bench_client")
+    page, client, brokers = bench("page"), bench("bench_client"), bench("brokers")
     loads = {load.about for load in bench("load").LOADS.values()}
     deep = set(re.findall(r'^            "(.*)": ', (FOLDER / "bench_broker.py").read_text("utf-8"), re.MULTILINE))
     rows = {
@@ -46,6 +46,7 @@ def test_goals_and_readme_name_rows_that_exist(bench: Load) -> None:
     named = [(goal.subject, goal.table, goal.row) for goal in page.GOALS]
     named += [(subject, *cell) for subject, (_, _, labels) in page.README.items() for cell in labels.values()]
     assert {subject for subject, _, _ in named} == set(rows)
+    assert set(page.README["broker"][1]) == {brokers.OURS, *brokers.PEERS} <= {brokers.OURS, *brokers.SERVERS}
     for subject, table, row in named:
         assert table in page.TABLES[subject]
         assert row in rows[subject], row
@@ -161,12 +162,12 @@ def test_a_client_that_loses_repeats_or_reorders_is_caught(
 
     monkeypatch.setattr(client, "CHECKED", 3)
     monkeypatch.setattr(client, "RECEIVE", {"someone": receive})
-    args = Namespace(drive="someone", port=1, size=100, ack="auto", check=True, patched=False)
+    what = ("someone", 1, 100, "auto", True, False)
     if is_right:
-        assert client.drive(args)[0] == 3
+        assert client.drive(*what)[0] == 3
     else:
-        with pytest.raises(SystemExit, match="bodies were lost"):
-            client.drive(args)
+        with pytest.raises(RuntimeError, match="bodies were lost"):
+            client.drive(*what)
 
 
 @pytest.mark.parametrize(
@@ -213,11 +214,21 @@ def test_each_message_of_a_row_says_whether_it_is_persistent(bench: Load) -> Non
         assert octets.count(b"SEND\n") == octets.count(b"persistent:true\n") + octets.count(b"persistent:false\n"), name
 
 
-def test_a_figure_above_its_committed_one_is_counted_a_second_time(bench: Load) -> None:
+def test_a_figure_above_its_committed_one_is_counted_a_second_time(
+    bench: Load, monkeypatch: pytest.MonkeyPatch
+) -> None:
     instructions = bench("instructions")
-    known = {"feed": {"ticks": 100, "acks": 100}, "broker": {"send": 100}}
-    wrong = instructions.judge({"feed": {"ticks": 103, "acks": 102}, "broker": {"send": 103}}, known)
-    assert instructions.again(wrong) == ["broker", "ticks"]
-    kept = instructions.least({"feed": {"ticks": 103, "acks": 102}}, {"feed": {"ticks": 101}})
-    assert kept == {"feed": {"ticks": 101, "acks": 102}}
-    assert not instructions.judge(kept, known)
+    asked: list[list[str]] = []
+    ticks, acks, send = ("feed", "ticks"), ("feed", "acks"), ("broker", "send")
+
+    def measure(names: list[str], operations: tuple[str, ...]) -> dict[tuple[str, str], int]:
+        asked.append(names)
+        return {ticks: 101, ("make", "ticks"): 900, send: 104}
+
+    monkeypatch.setattr(instructions, "measure", measure)
+    known = {ticks: 100, acks: 100, send: 100, ("make", "ticks"): 500}
+    assert instructions.judge_twice({ticks: 102, acks: 100}, known, ()) == {}
+    assert asked == []
+    wrong = instructions.judge_twice({ticks: 103, acks: 102, send: 103, ("make", "ticks"): 500}, known, ())
+    assert asked == [["broker", "ticks"]]
+    assert wrong == {send: "broker send: 103 instructions per message, 100 are committed"}

@@ -20,20 +20,6 @@ from pathlib import Path
 
 from peers.table import NEEDS, TOOLS, Peer
 
-__all__ = [
-    "APART",
-    "JAVA",
-    "PeerError",
-    "cache",
-    "classpath",
-    "fetch",
-    "folder_of",
-    "is_fetched",
-    "missing",
-    "spawn",
-    "tail",
-]
-
 #: The sources of the servers that are started from Java.
 JAVA = Path(__file__).parent / "java"
 _POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
@@ -67,8 +53,8 @@ def _said(*command: str) -> str:
     return "" if done.returncode else done.stdout
 
 
-def _absent(path: Path, package: str) -> str:
-    return "" if path.exists() else f"{package} is not installed (Debian: apt-get install {package})"
+def _absent(there: object, name: str) -> str:
+    return "" if there else f"{name} is not installed (Debian: apt-get install {TOOLS.get(name, name)})"
 
 
 @functools.cache
@@ -97,8 +83,8 @@ CONDITIONS: dict[str, Callable[[], str]] = {
     "linux": lambda: "" if sys.platform == "linux" else "it runs on Linux only",
     "java 17": _java_17,
     "root": _root,
-    "activemq jars": lambda: _absent(ACTIVEMQ, "activemq"),
-    "rabbitmq-server": lambda: _absent(RABBITMQ, "rabbitmq-server"),
+    "activemq jars": lambda: _absent(ACTIVEMQ.exists(), "activemq"),
+    "rabbitmq-server": lambda: _absent(RABBITMQ.exists(), "rabbitmq-server"),
     "apt": lambda: "" if _mirror() else "no Debian mirror is among the sources of apt",
 }
 
@@ -106,11 +92,7 @@ CONDITIONS: dict[str, Callable[[], str]] = {
 def missing(peer: Peer) -> str:
     """Return why a server cannot run on this machine, and what would help, or ""."""
     for need in NEEDS[peer.kind]:
-        if need in CONDITIONS:
-            reason = CONDITIONS[need]()
-        else:
-            reason = "" if shutil.which(need) else f"{need} is not installed (Debian: apt-get install {TOOLS[need]})"
-        if reason:
+        if reason := CONDITIONS[need]() if need in CONDITIONS else _absent(shutil.which(need), need):
             return reason
     return ""
 

@@ -17,19 +17,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TextIO
 
+import stompcodec.client as stomp
 from peers.fetching import APART, RABBITMQ, PeerError, cache, classpath, fetch, folder_of, spawn, tail
 from peers.table import PEERS
 
-__all__ = ["Server", "answers"]
-
 #: Below the ports that connections take by themselves.
 _PORTS = range(20_000, 32_000)
-_CONNECT = b"CONNECT\naccept-version:1.1,1.2\nhost:/\nlogin:guest\npasscode:guest\n\n\0"
-_UPGRADE = (
-    "GET /{path} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
-    "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n"
-    "Sec-WebSocket-Protocol: v12.stomp\r\n\r\n"
-)
 _RABBITMQ_CONF = """
 listeners.tcp = none
 stomp.listeners.tcp.1 = 127.0.0.1:{stomp}
@@ -67,27 +60,12 @@ exec {RABBITMQ}
 """
 
 
-def _until(connection: socket.socket, end: bytes) -> bytes:
-    said = b""
-    while end not in said and (more := connection.recv(4096)):
-        said += more
-    return said
-
-
-def answers(port: int, path: str | None = None) -> bool:
-    """Return whether CONNECT is answered by CONNECTED there: over TCP, or over WebSocket if there is a path."""
+def _answers(url: str) -> bool:
     try:
-        with socket.create_connection(("127.0.0.1", port), 5) as connection:
-            if path is None:
-                connection.sendall(_CONNECT)
-            else:
-                connection.sendall(_UPGRADE.format(path=path).encode())
-                if b" 101 " not in _until(connection, b"\r\n\r\n"):
-                    return False
-                connection.sendall(bytes((0x81, 0x80 | len(_CONNECT), 0, 0, 0, 0)) + _CONNECT)
-            return b"CONNECTED\n" in _until(connection, b"\0")
-    except OSError:
+        stomp.connect(url, reconnect=None, connect_timeout=5.0, close_timeout=1.0).close()
+    except (stomp.StompError, OSError):
         return False
+    return True
 
 
 def _reserve() -> tuple[int, TextIO]:
@@ -194,8 +172,7 @@ class Server:
         if not self._ports:
             self.folder = self._given or Path(tempfile.mkdtemp(prefix=f"stompcodec-peer-{self.row.name}-"))
             self.folder.mkdir(parents=True, exist_ok=True)
-            for name in self.row.ports:
-                self._ports[name] = _reserve()
+            self._ports = {name: _reserve() for name in self.row.ports}
         command, environment = _COMMANDS[self.row.kind](self)
         locks = [lock.fileno() for _, lock in self._ports.values()]  # it holds them for as long as it runs
         self.process = spawn(command, self.folder, environment, self.log.name, bound=self.bound, fds=locks)
@@ -206,10 +183,8 @@ class Server:
             raise
 
     def _wait(self) -> None:
-        port = self.ports["stomp" if self.row.stomp else "ws"]
-        path = None if self.row.stomp else self.row.ws.partition("}/")[2]
         give_up = time.monotonic() + self.limit
-        while not (answers(port, path) and self.running):
+        while not (_answers(self.url) and self.running):
             if not self.running or time.monotonic() > give_up:
                 why = "did not answer" if self.running else "ended"
                 raise PeerError(f"{self.row.name} {why}; the end of its log:\n{tail(self.log)}")
@@ -286,6 +261,4 @@ def _go(server: Server) -> tuple[list[str], dict[str, str]]:
     return [str(folder_of(server.row) / "stompd"), "-addr", f"127.0.0.1:{server.ports['stomp']}"], {}
 
 
-_COMMANDS = {
-    **{"jars": _jars, "artemis": _artemis, "debian": _debian, "go": _go, "activemq": _jars, "rabbitmq": _rabbitmq}
-}
+_COMMANDS = {"jars": _jars, "artemis": _artemis, "debian": _debian, "go": _go, "activemq": _jars, "rabbitmq": _rabbitmq}

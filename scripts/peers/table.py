@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
-__all__ = ["NEEDS", "PEERS", "TOOLS", "Peer"]
-
 #: Program -> the Debian package that has it. What a server needs beside these is in CONDITIONS of fetching.py.
 TOOLS = {
     "setpriv": "util-linux",
@@ -102,11 +100,7 @@ _ALL = (
     _activemq("activemq6", "6.3.1"),
     _ARTEMIS,
     replace(
-        _ARTEMIS,
-        name="artemis-plain",
-        title="Artemis, no prefixes",
-        queue="{}",
-        options={**_CREATED, "prefixes": ""},
+        _ARTEMIS, name="artemis-plain", title="Artemis, no prefixes", queue="{}", options={**_CREATED, "prefixes": ""}
     ),
     replace(_RABBITMQ, name="rabbitmq3", title="RabbitMQ 3", version="bookworm"),
     _RABBITMQ,
@@ -152,13 +146,7 @@ _ALL = (
         options={"heart_beat": "1000", "secured": ""},  # secured=1: it takes guest/guest alone
     ),
     Peer(
-        "gostomp",
-        "go-stomp's stompd, no 1.2 ACK",
-        "v3.1.5",
-        "go",
-        "unknown",
-        ("stomp",),
-        receipts=frozenset({"SEND"}),
+        "gostomp", "go-stomp's stompd, no 1.2 ACK", "v3.1.5", "go", "unknown", ("stomp",), receipts=frozenset({"SEND"})
     ),
 )
 #: All servers, by name.

@@ -30,8 +30,6 @@ _WANTED = (
 )
 #: Packages of the extra `cli` that linting and inspecting import; all are pure Python.
 _PACKAGES = ("click", "rich")
-#: What the wheel is built from.
-_TREE = ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE", "scripts", "stompcodec", "src", "tests")
 
 
 class UnknownArchive(Exception):
@@ -50,46 +48,27 @@ def checked(archive: bytes) -> bytes:
     return archive
 
 
-def packed(work: Path, package: str) -> Path | None:
-    """Return the archive of a package as name@version, kept from an earlier build or fetched by npm, or None."""
+def fetched(work: Path, package: str, *files: str) -> list[bytes] | None:
+    """Return files of a package, name@version, of an archive that is kept or that npm fetches; None without npm."""
     folder = work / "npm" / package
     if not folder.is_dir() and shutil.which("npm"):
         folder.mkdir(parents=True)
         if subprocess.run(["npm", "pack", "--silent", package], cwd=folder, stdout=sys.stderr, check=False).returncode:
             folder.rmdir()
-    return next(folder.glob("*.tgz"), None)
-
-
-def archive_of(work: Path) -> Path | None:
-    """Return the archive of Pyodide, or None without npm; `UnknownArchive` if it has another digest."""
-    if kept := packed(work, f"pyodide@{VERSION}"):
-        checked(kept.read_bytes())
-    return kept
-
-
-def unpack(archive: Path, folder: Path) -> None:
-    """Write the files of Pyodide that the page loads into a folder."""
-    folder.mkdir(parents=True)
+    if (archive := next(folder.glob("*.tgz"), None)) is None:
+        return None
+    if package == f"pyodide@{VERSION}":
+        checked(archive.read_bytes())
     with tarfile.open(archive) as members:
-        for name in _WANTED:
-            source = members.extractfile(f"package/{name}")
-            assert source is not None
-            (folder / name).write_bytes(source.read())
+        return [source.read() for file in files if (source := members.extractfile(f"package/{file}"))]
 
 
 def build_wheel(target: Path) -> None:
-    """Build the pure wheel of this tree, in a copy of what it needs."""
-    skipped = shutil.ignore_patterns("__pycache__", "*.so", "*.pyc", "codec.c")
+    """Build the pure wheel of this tree."""
+    shutil.rmtree(ROOT / "build" / "lib", ignore_errors=True)  # it would keep modules that the tree no longer has
+    command = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "wheel", "--no-deps"]
     with tempfile.TemporaryDirectory() as folder:
-        tree = Path(folder, "tree")
-        tree.mkdir()
-        for name in _TREE:
-            if (ROOT / name).is_dir():
-                shutil.copytree(ROOT / name, tree / name, ignore=skipped)
-            else:
-                shutil.copyfile(ROOT / name, tree / name)
-        command = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "wheel"]
-        options = ["--no-deps", "--no-build-isolation", "--wheel-dir", folder, str(tree)]
+        options = ["--no-build-isolation", "--wheel-dir", folder, str(ROOT)]
         subprocess.run([*command, *options], env={**os.environ, "STOMPCODEC_BUILD_EXTENSION": "no"}, check=True)
         [wheel] = Path(folder).glob("stompcodec-*-py3-none-any.whl")
         shutil.copyfile(wheel, target)
@@ -129,10 +108,11 @@ def install(work: Path, site: Path) -> int | None:
     """
     page = site / "playground"
     (page / "rules.json").write_text(json.dumps(rule_sources(), indent=0), "utf-8")
-    archive = archive_of(work)
-    if archive is None:
+    if (files := fetched(work, f"pyodide@{VERSION}", *_WANTED)) is None:
         return None
-    unpack(archive, page / "pyodide")
+    (page / "pyodide").mkdir()
+    for name, file in zip(_WANTED, files, strict=True):
+        (page / "pyodide" / name).write_bytes(file)
     build_wheel(page / "stompcodec.whl")
     pack_packages(page / "packages.zip")
     return sum(each.stat().st_size for each in page.rglob("*") if each.is_file())

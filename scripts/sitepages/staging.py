@@ -166,21 +166,13 @@ def stage(folder: Path, generated: dict[str, str]) -> None:
     names = {path: name for name, path in {**pages, **pictures, **static}.items()}
     names |= {ROOT / path: page for path, page in _INSTEAD.items()}
     names |= {DOCS / name: name for name in generated}
-    listed = "\n".join(f"- [{_title(text)}]({name})" for name, text in generated.items())
-    for name, path in pages.items():
-        _write(folder / name, staged(name, path, names).replace(LIST, listed))
-    for name, text in generated.items():
-        _write(folder / name, text)
+    titles = {name: text.partition("\n")[0].removeprefix("# ") for name, text in generated.items()}
+    listed = "\n".join(f"- [{title}]({name})" for name, title in titles.items())
+    texts = {name: staged(name, path, names).replace(LIST, listed) for name, path in pages.items()}
+    for name, text in {**texts, **generated}.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text, "utf-8")
     for name, path in pictures.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, folder / name)
     shutil.copytree(STATIC, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__", ".*"))
-
-
-def _title(text: str) -> str:
-    return text.partition("\n")[0].removeprefix("# ")
-
-
-def _write(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, "utf-8")

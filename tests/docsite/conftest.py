@@ -23,7 +23,7 @@ def generated() -> dict[str, str]:
     pytest.importorskip("click")
     pytest.importorskip("opentelemetry")
     pytest.importorskip("pyspark")
-    from sitepages.generated import pages
+    from sitepages import pages
 
     return pages()
 

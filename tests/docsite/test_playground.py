@@ -212,7 +212,7 @@ def test_a_capture(ask: Asked, tmp_path: Path) -> None:
 
 def test_without_npm_there_is_no_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
-    assert bringing.archive_of(tmp_path) is None
+    assert bringing.fetched(tmp_path, f"pyodide@{bringing.VERSION}") is None
     (tmp_path / "site" / "playground").mkdir(parents=True)
     assert bringing.install(tmp_path, tmp_path / "site") is None
     assert (tmp_path / "site" / "playground" / "rules.json").is_file()
