@@ -141,11 +141,11 @@ static int put_bad(struct reading *r, size_t offset, size_t length, int error)
     return end_row(r, offset, length);
 }
 
-static inline int put(struct stomp_buffer *b, const uint8_t *octets, size_t len, int roomy)
+static inline int put(struct stomp_buffer *b, const uint8_t *octets, size_t len)
 {
     if (stomp_grow(b, b->len + len) < 0)
         return -1;
-    stomp_copy(b->data + b->len, octets, len, roomy);
+    memcpy(b->data + b->len, octets, len);
     b->len += len;
     return 0;
 }
@@ -155,7 +155,7 @@ static inline int put_text(struct reading *r, struct stomp_column *c, size_t fro
 {
     size_t len = to - from;
     const uint8_t *text = stomp_text_of(&r->text, from, &len, is_name);
-    return text ? put(&c->data, text, len, r->text.roomy && text == r->text.frame + from) : -1;
+    return text ? put(&c->data, text, len) : -1;
 }
 
 static int put_names(struct reading *r)
@@ -176,11 +176,11 @@ static int put_names(struct reading *r)
 }
 
 /* Returns the number of bytes written, at most len. */
-static STOMP_INLINE size_t put_unescaped(uint8_t *to, const uint8_t *text, size_t len, int roomy, int escapes)
+static STOMP_INLINE size_t put_unescaped(uint8_t *to, const uint8_t *text, size_t len, int escapes)
 {
     if (escapes && memchr(text, '\\', len))
         return stomp_unescape(to, text, len, escapes);
-    stomp_copy(to, text, len, roomy);
+    memcpy(to, text, len);
     return len;
 }
 
@@ -190,7 +190,7 @@ static STOMP_INLINE void put_regular_entries(struct reading *r, int escapes)
     struct stomp_columns *out = r->out;
     const struct stomp_line *line = r->text.scan->lines, *last = line + r->text.scan->count;
     const uint8_t *frame = r->text.frame;
-    const int roomy = r->text.roomy, cr = r->text.scan->marks & STOMP_CR_ENDS;
+    const int cr = r->text.scan->marks & STOMP_CR_ENDS;
     uint8_t *keys = out->keys.data.data, *values = out->values.data.data;
     uint8_t *key = keys + out->keys.data.len, *value = values + out->values.data.len;
     int32_t *key_end = int32s(&out->keys.offsets) + out->headers,
@@ -198,9 +198,9 @@ static STOMP_INLINE void put_regular_entries(struct reading *r, int escapes)
     size_t name = r->text.scan->first;
     for (; line != last; line++) {
         size_t colon = line->colon, end = line->end;
-        key += put_unescaped(key, frame + name, colon - name, roomy, escapes);
+        key += put_unescaped(key, frame + name, colon - name, escapes);
         *++key_end = (int32_t)(key - keys);
-        value += put_unescaped(value, frame + colon + 1, end - colon - 1, roomy, escapes);
+        value += put_unescaped(value, frame + colon + 1, end - colon - 1, escapes);
         *++value_end = (int32_t)(value - values);
         name = end + 1 + (cr && frame[end] == '\r');
     }
@@ -263,12 +263,12 @@ static int put_frame(struct reading *r, size_t offset, const uint8_t *body, size
     if (out->wanted & STOMP_COLUMN_COMMAND) {
         size_t len;
         const uint8_t *text = stomp_command_text(&r->text, &len);
-        if (!text || put(&out->command.data, text, len, r->text.roomy && text == r->text.frame) < 0)
+        if (!text || put(&out->command.data, text, len) < 0)
             return -1;
     }
     if (out->wanted & STOMP_COLUMN_HEADERS && put_headers(r) < 0)
         return -1;
-    if (out->wanted & STOMP_COLUMN_BODY && put(&out->body.data, body, size, 0) < 0)
+    if (out->wanted & STOMP_COLUMN_BODY && put(&out->body.data, body, size) < 0)
         return -1;
     return put_names(r) < 0 ? -1 : end_row(r, offset, length);
 }
@@ -294,7 +294,7 @@ static int read_frames(struct reading *r, struct stomp_scan *scan, const uint8_t
             return 0;
         if (error)
             return put_bad(r, at, scan->head + size, error);
-        stomp_text_at(&r->text, data + at, data + len);
+        stomp_text_at(&r->text, data + at);
         if (put_frame(r, at, body, size) < 0)
             return -1;
         at += scan->head + size + 1;

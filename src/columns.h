@@ -71,37 +71,27 @@ const char *stomp_error_name(int error);
 /* The look-up of wanted headers and conditions in the head of a frame. Texts are as columns show them: unescaped,
    folded to lower or upper case by rules that do so, and UTF-8, with U+FFFD for each invalid byte. */
 
-#define STOMP_SPARE 32 /* extra bytes at the end of each buffer, so that short texts are copied in one go */
 
 /* Make room for `need` bytes in all. Returns 0, or -1 without memory. */
 static inline int stomp_grow_to(struct stomp_buffer *b, size_t need)
 {
-    if (b->room && b->room - STOMP_SPARE >= need)
+    if (b->room && b->room >= need)
         return 0;
-    uint8_t *data = stomp_resize(b->data, need + STOMP_SPARE);
+    const size_t room = need ? need : 1;
+    uint8_t *data = stomp_resize(b->data, room);
     if (!data)
         return -1;
     b->data = data;
-    b->room = need + STOMP_SPARE;
+    b->room = room;
     return 0;
 }
 
 /* The same with double the room, so that growing step by step does not copy everything each time. */
 static inline int stomp_grow(struct stomp_buffer *b, size_t need)
 {
-    if (b->room && b->room - STOMP_SPARE >= need)
+    if (b->room && b->room >= need)
         return 0;
     return need > SIZE_MAX / 4 ? stomp_grow_to(b, need) : stomp_grow_to(b, 2 * need + 4096);
-}
-
-/* Copy len bytes to a place with STOMP_SPARE extra bytes; `roomy`: at least as many are readable from the first one
-   on. */
-static inline void stomp_copy(uint8_t *to, const uint8_t *octets, size_t len, int roomy)
-{
-    if (roomy && len <= STOMP_SPARE)
-        memcpy(to, octets, STOMP_SPARE);
-    else
-        memcpy(to, octets, len);
 }
 
 /* How the headers of a frame are converted to the texts of columns. */
@@ -117,18 +107,16 @@ struct stomp_text {
     const struct stomp_rules *rules;
     const uint8_t *frame;
     enum stomp_text_kind kind;
-    int roomy; /* STOMP_SPARE bytes of data follow its head */
     struct stomp_buffer scratch;
 };
 
-static inline void stomp_text_at(struct stomp_text *text, const uint8_t *frame, const uint8_t *last)
+static inline void stomp_text_at(struct stomp_text *text, const uint8_t *frame)
 {
     const int marks = text->scan->marks;
     text->frame = frame;
     text->kind = marks & STOMP_ESCAPED ? STOMP_TEXT_ESCAPED : STOMP_TEXT_PLAIN;
     if (text->scan->starts || (marks & STOMP_NON_ASCII && text->rules->flags & STOMP_KEEPS_BAD_UTF8))
         text->kind = STOMP_TEXT_ANY;
-    text->roomy = (size_t)(last - frame) - text->scan->head >= STOMP_SPARE;
 }
 
 /* Return the text of *len bytes at `from` as columns show it, valid until the next call. NULL: no memory. */

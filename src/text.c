@@ -54,19 +54,6 @@ size_t stomp_bad_escape(const uint8_t *text, size_t len, int level)
     return len;
 }
 
-/* Copy 8 bytes. Return the index of the first backslash, or 8. */
-static inline size_t copy_run(uint8_t *to, const uint8_t *text)
-{
-    const uint64_t ones = 0x0101010101010101u;
-    uint64_t x = 0;
-    for (unsigned i = 0; i < 8; i++) /* one load, in the order of little-endian machines */
-        x |= (uint64_t)text[i] << (8 * i);
-    memcpy(to, text, 8);
-    x ^= ones * '\\';
-    x = (x - ones) & ~x & ones << 7; /* the lowest bit is exact */
-    return x ? stomp_low_bit64(x) / 8 : 8;
-}
-
 /* Read one byte or escape at *text. */
 static inline uint8_t next_octet(const uint8_t **text, const uint8_t *end, int level)
 {
@@ -80,15 +67,15 @@ size_t stomp_unescape(uint8_t *out, const uint8_t *text, size_t len, int level)
 {
     const uint8_t *end = text + len;
     uint8_t *to = out;
-    while (end - text >= 8) {
-        const size_t run = copy_run(to, text);
-        text += run;
+    while (text < end) {
+        const uint8_t *hit = memchr(text, '\\', (size_t)(end - text));
+        const size_t run = (size_t)((hit ? hit : end) - text);
+        memcpy(to, text, run);
         to += run;
-        if (run < 8)
+        text += run;
+        if (hit)
             *to++ = next_octet(&text, end, level);
     }
-    while (text < end)
-        *to++ = next_octet(&text, end, level);
     return (size_t)(to - out);
 }
 
