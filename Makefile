@@ -65,11 +65,11 @@ check: $(VENV)/package.stamp ## lint, types, stubs, generated pages, warnings of
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/stubtest stompcodec._codec_c
+	$(BIN)/stubtest stompcodec._codec_c stompcodec.broker.sessions.road stompcodec.broker.storage.places
 	@for script in $(WRITTEN); do echo "$$script --check"; $(BIN)/python $$script --check || exit 1; done
-	@for file in $(filter-out src/codec.c,$(wildcard src/*.c src/plain/*.c)); do \
+	@for file in $(filter-out src/codec.c,$(wildcard src/*.c src/hot/*.c)); do \
 		echo "$$file"; $(COMPILER) $(C_FLAGS) -c $$file -o /dev/null || exit 1; done
-	@echo "check passed: ruff, mypy, stubtest, $(words $(wildcard src/*.c src/plain/*.c)) C files without a warning"
+	@echo "check passed: ruff, mypy, stubtest, $(words $(wildcard src/*.c src/hot/*.c)) C files without a warning"
 
 test-pure: $(VENV)/package.stamp ## the suite on the Python backend
 	STOMPCODEC_PURE=1 $(PYTEST) -m "not slow and not names_backend"

@@ -1,6 +1,7 @@
 """The optional extensions, the codec's and the broker's; everything else stands in pyproject.toml.
 
-STOMPCODEC_BUILD_EXTENSION  no: pure Python. yes: a failed build is an error. Unset: built where that is possible.
+STOMPCODEC_BUILD_EXTENSION  no: pure Python. any: the same, for the wheel of platforms that have none of their own; it
+                            warns when it is imported. yes: a failed build is an error. Unset: built where possible.
 SOURCE_DATE_EPOCH           seconds since 1970: the time of all files in the archives, so that two builds are equal.
 STOMPCODEC_CFLAGS_EXTRA     more flags for compiler and linker (sanitizers, say); they come last, so they win. Use a
                             folder of its own for such a build: what is up to date is not built again.
@@ -11,6 +12,7 @@ import os
 import runpy
 import shlex
 import sys
+import sysconfig
 import tarfile
 import time
 from glob import glob
@@ -54,6 +56,11 @@ class BuildExt(build_ext):
             told.parent.mkdir(parents=True, exist_ok=True)
             told.write_text(f"REASON = {f'{type(error).__name__}: {error}'!a}\n", encoding="utf-8")
 
+    def build_extension(self, ext):
+        if isinstance(ext, Modules):
+            ext.translate(Path(self.build_temp) / "hot", self.force)
+        super().build_extension(ext)
+
     def build_extensions(self):
         # Some builds of Python add an rpath to their own folder: of no use elsewhere, and it names this machine.
         if hasattr(self.compiler, "linker_so"):
@@ -67,6 +74,10 @@ class Wheel(bdist_wheel):
 
     def run(self):
         self.run_command("build")
+        if WANTED == "any":
+            Path(self.get_finalized_command("build").build_lib, "stompcodec", "_fallback.py").write_text(
+                'REASON = ""\n'
+            )
         self.skip_build = True
         self.root_is_pure = not self.distribution.has_ext_modules()
         super().run()
@@ -98,34 +109,86 @@ class Sdist(sdist):
         return path
 
 
-def extension(name, sources, **more):
-    return Extension(
+#: The modules of the broker that are written for its extension alone, and the places that they have there.
+PLACES = {
+    "src/hot/heads.pyx": "stompcodec/broker/queues/heads.py",
+    "src/hot/places.pyx": "stompcodec/broker/storage/places.py",
+    "src/hot/road.pyx": "stompcodec/broker/sessions/road.py",
+}
+#: Types come from the .pxd files alone. Pickling by Cython would lose the fields of Python subclasses.
+DIRECTIVES = {
+    "language_level": 3,
+    "annotation_typing": False,
+    "auto_pickle": False,
+    "nonecheck": True,
+    "overflowcheck": True,
+}
+
+
+class Modules(Extension):
+    """Modules with a .pxd file beside them, in one extension: `stompcodec/broker/hot.py` loads them from it."""
+
+    def translate(self, folder, force):
+        """Have Cython make C of the modules, where something has changed."""
+        from Cython.Compiler.Main import CompilationOptions, compile_single, default_options
+
+        latest, sources = max(Path(file).stat().st_mtime for file in self.depends), []
+        for source in self.sources:
+            name = PLACES.get(source, source).removesuffix(".py").replace("/", ".")
+            made = folder / f"{name}.c"
+            if source.endswith(".c"):
+                made = source
+            elif force or not made.exists() or made.stat().st_mtime < max(latest, Path(source).stat().st_mtime):
+                folder.mkdir(parents=True, exist_ok=True)
+                options = CompilationOptions(
+                    default_options, output_file=str(made), include_path=["src", "."], compiler_directives=DIRECTIVES
+                )
+                if compile_single(source, options, full_module_name=name).num_errors:
+                    raise RuntimeError(f"Cython cannot compile {source}")
+            sources.append(str(made))
+        self.sources = sources
+        self.export_symbols = [
+            f"PyInit_{Path(source).stem.rpartition('.')[2]}" for source in sources if "stompcodec." in source
+        ]
+
+
+def extension(name, sources, kind=Extension, **more):
+    return kind(
         name,
         sources,
         include_dirs=["src"],
-        depends=glob("src/*.h") + glob("src/*/*.h") + glob("src/*.px*"),
+        depends=[
+            *glob("src/*.h"),
+            *glob("src/*/*.h"),
+            *glob("src/*.px*"),
+            *glob("stompcodec/broker/**/*.pxd", recursive=True),
+        ],
         extra_compile_args=CFLAGS + EXTRA,
         extra_link_args=EXTRA,
         **more,
     )
 
 
-#: A file of the codec that the broker's extension has, too: the writer of header lines.
-SHARED = ["src/text.c"]
-
-
 def extensions():
     codec = ["src/codec.pyx", *sorted(set(glob("src/*.c")) - {"src/codec.c"})]
-    return [
-        extension("stompcodec._codec_c", codec, define_macros=[("STOMP_PYTHON", "1")]),
-        extension("stompcodec.broker._plain_c", [*sorted(glob("src/plain/*.c")), *SHARED]),
-    ]
+    found = [extension("stompcodec._codec_c", codec, define_macros=[("STOMP_PYTHON", "1")])]
+    if not sysconfig.get_config_var("Py_GIL_DISABLED"):  # typed fields that hold objects need the GIL
+        typed = [file.replace(".pxd", ".py") for file in sorted(glob("stompcodec/broker/**/*.pxd", recursive=True))]
+        typed = [file for file in typed if file not in PLACES.values()]
+        sources = [
+            *typed,
+            *PLACES,
+            *sorted(glob("src/hot/*.c")),
+            "src/text.c",
+        ]  # the last is the writer of header lines
+        found.append(extension("stompcodec.broker._hot", sources, Modules))
+    return found
 
 
-if WANTED not in ("", "no", "yes"):
-    sys.exit(f"STOMPCODEC_BUILD_EXTENSION is {WANTED!r}: use 'no' or 'yes', or leave it unset")
+if WANTED not in ("", "no", "any", "yes"):
+    sys.exit(f"STOMPCODEC_BUILD_EXTENSION is {WANTED!r}: use 'no', 'any' or 'yes', or leave it unset")
 setup(
-    ext_modules=[] if WANTED == "no" else extensions(),
+    ext_modules=[] if WANTED in ("no", "any") else extensions(),
     # README.md with absolute links: a package index shows it away from the tree.
     long_description=runpy.run_path("scripts/release.py")["long_description"](),
     long_description_content_type="text/markdown",

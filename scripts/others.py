@@ -2,7 +2,7 @@
 
     python scripts/others.py pythons [VERSION ...]   the suite on each installed interpreter: of PATH, or of pyenv
     python scripts/others.py spark [VERSION ...]     the tests of Spark with each PySpark: 4.0 4.1 4.2 newest
-    python scripts/others.py debug [--short]         codec and plain road on a debug interpreter, python3.X-dbg
+    python scripts/others.py debug [--short]         codec and compiled broker on a debug interpreter, python3.X-dbg
     python scripts/others.py threads                 threads under ThreadSanitizer, on the Python TSAN_PYTHON
     python scripts/others.py emulated MACHINE ...    the C backend on arm64, armhf or s390x, in Docker with qemu
 
@@ -32,13 +32,13 @@ SPARKS = ("4.0", "4.1", "4.2", "newest")
 OLD_JAVA = ("4.0", "4.1")
 #: Machine -> platform of Docker.
 MACHINES = {"arm64": "linux/arm64", "armhf": "linux/arm/v7", "s390x": "linux/s390x"}
-#: What the tests of the codec, of the connection and of the plain road import.
+#: What the tests of the codec, of the connection and of the compiled broker import.
 NEEDED = (
     *("setuptools>=77", "cython>=3.1", "pytest", "pytest-timeout", "pytest-xdist", "hypothesis", "websockets", "lark"),
 )
 PYTEST = ["-c", "import sys; sys.path = [*filter(None, sys.path)]; import pytest; sys.exit(pytest.main())"]
-PLAIN = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("tests/broker/sessions/test_plain_*.py"))
-SHORT = [*(f"tests/codec/test_{name}.py" for name in ("trusted_memory", "buffers", "frame")), *PLAIN]
+HOT = "tests/broker/test_hot.py"
+SHORT = [*(f"tests/codec/test_{name}.py" for name in ("trusted_memory", "buffers", "frame")), HOT]
 QUIET = ["-q", "-p", "no:cacheprovider", "-m", "not slow", "--only-c"]
 PROBE = """
 import sys, sysconfig
@@ -122,7 +122,7 @@ def on_debug(log: Path, short: bool) -> str:
     import stompcodec
 
     paths = [str(Path(stompcodec.__file__).parents[1]), *(each for each in sys.path if each.endswith("-packages"))]
-    tests = SHORT if short else ["tests/codec", *PLAIN]
+    tests = SHORT if short else ["tests/codec", HOT]
     command = [str(path), "-X", "faulthandler", *PYTEST, *QUIET, "--numprocesses=2", *tests]
     return closing_line(call(log, *command, STOMPCODEC_PURE="0", PYTHONPATH=os.pathsep.join(paths)))
 

@@ -50,6 +50,8 @@ CORES = [
     "tests/cli/test_reader.py",
 ]
 PURE = {"STOMPCODEC_PURE": "1"}
+#: Tests that replace parts of the broker's compiled modules run with their Python files.
+UNCOMPILED = {"STOMPCODEC_PLAIN": "0"}
 #: Four times the examples of `make test`, others each night.
 NIGHTLY = {"HYPOTHESIS_PROFILE": "nightly"}
 #: The exit status of pytest when it collected nothing, which is no failure: a stage may be empty on some platforms.
@@ -89,6 +91,13 @@ QUICK = [
         Stage("debug", [sys.executable, "scripts/others.py", "debug", "--short"], "--report"),
     ],
     [Stage("c", [*PYTEST, *SHARED, "-m", "not slow"])],
+    [
+        Stage(
+            "uncompiled",
+            [*PYTEST, *SHARED, "-m", "uncompiled and not slow", "tests/broker", "tests/simulation"],
+            environment=UNCOMPILED,
+        )
+    ],
     [Stage("python", [*PYTEST, *SHARED, "-m", "not slow and not names_backend", *CORES], environment=PURE)],
 ]
 SLOW = [

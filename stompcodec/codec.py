@@ -83,6 +83,12 @@ _NOT_BUILT = (
     "without this warning."
 )
 
+_NO_WHEEL = (
+    "stompcodec uses its Python backend, which is some 40 times slower, because there is no wheel with C extensions "
+    "for this platform. Install a C compiler and Python's headers, and run: pip install --force-reinstall --no-binary "
+    "stompcodec stompcodec; or set STOMPCODEC_PURE=1 to accept the Python backend without this warning."
+)
+
 
 def _why_not(error: ImportError) -> str:
     """Return the warning for a C backend that is missing; "" for an installation that was to have none."""
@@ -92,7 +98,7 @@ def _why_not(error: ImportError) -> str:
         reason: str = __import__("stompcodec._fallback", fromlist=["REASON"]).REASON  # written by setup.py
     except ImportError:
         return ""
-    return _NOT_BUILT.format(reason.rstrip(".") + ".")
+    return _NOT_BUILT.format(reason.rstrip(".") + ".") if reason else _NO_WHEEL
 
 
 def _pick(pure: str) -> str:

@@ -19,6 +19,7 @@ from patience import patience
 from sharing import SPARK, file_of, make_scheduler, worth_first
 
 import stompcodec
+from stompcodec.broker import hot
 from stompcodec.testing import StompBroker
 
 HERE = Path(__file__).parent
@@ -76,7 +77,10 @@ def _needs(name: str, item: pytest.Item) -> bool:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     known = {row["id"] for row in requirements()}
     hangs = config.pluginmanager.hasplugin("timeout")
+    skip = pytest.mark.skip(reason="the broker's modules are compiled: this runs with STOMPCODEC_PLAIN=0")
     for item in items:
+        if hot.COMPILED and item.get_closest_marker("uncompiled"):
+            item.add_marker(skip)
         if "spark" in getattr(item, "fixturenames", ()):
             if file_of(item.nodeid) not in SPARK:
                 raise pytest.UsageError(f"{item.nodeid} takes a Spark session: add its file to SPARK of sharing.py")

@@ -26,7 +26,7 @@ FLOORS = {
     "": "_lean > errors, spec > content > frame > columns > _scan_py > _codec_py > codec > states, values > uri"
     " > connection > __init__ > disk, shown > transport, capture > client, broker > bridge, compat, testing"
     " > spark > cli > __main__",
-    "broker": "memory, values > loop_quota, auth > settings > config > message > bodies > connections"
+    "broker": "hot, memory, values > loop_quota, auth > settings > config > message > bodies > connections"
     " > selectors, storage > queues > routing > sessions > core > management > web > server > __init__",
     "spark": "base, options, sessions > link > reading > receiver, sink > live, functions > jobs > report > __init__",
     "cli": "screen, streams > app, inputs > connecting, figures, linting, packets, show"

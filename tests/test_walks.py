@@ -1,4 +1,4 @@
-"""The walks of ARCHITECTURE.md: the functions that it names run for each frame, and for a plain one no others."""
+"""The walks of ARCHITECTURE.md: the functions that it names run for each frame."""
 
 import asyncio
 import re
@@ -10,7 +10,7 @@ from types import FrameType
 import pytest
 
 import stompcodec
-from stompcodec.broker import Config, serve
+from stompcodec.broker import COMPILED, Config, serve
 
 PAGE = Path(__file__).resolve().parents[1] / "ARCHITECTURE.md"
 _PACKAGE = str(Path(stompcodec.__file__).parent)
@@ -49,17 +49,23 @@ async def _calls(folder: Path, headers: str) -> Counter[tuple[str, str]]:
     return calls
 
 
-@pytest.mark.skipif(stompcodec.BACKEND != "c", reason="it is the road of the C extension")
-def test_a_plain_send_runs_what_the_first_walk_names(tmp_path: Path) -> None:
+PLAIN, SPECIAL = "persistent:false\n", "persistent:true\npriority:5\n"
+
+
+@pytest.mark.uncompiled
+def test_each_send_runs_what_its_walk_names(tmp_path: Path) -> None:
     first, second = _walks()
-    calls = asyncio.run(_calls(tmp_path, "persistent:false\n"))
+    calls = asyncio.run(_calls(tmp_path, PLAIN))
     assert [place for place in first if calls[place] < _FRAMES] == []
-    assert [place for place in second[1:] if calls[place]] == []
-    assert len({file for file, _ in first}) <= 4
+    assert len({file for file, _ in first}) <= 9
+    calls = asyncio.run(_calls(tmp_path, SPECIAL))
+    plain = [("broker/sessions/plain.py", "send"), ("broker/queues/queue.py", "Queue.put_plain")]
+    assert [place for place in first + second if place not in plain and calls[place] < _FRAMES] == []
+    assert [place for place in plain if calls[place]] == []
 
 
-def test_another_send_runs_what_the_second_walk_names(tmp_path: Path) -> None:
-    first, second = _walks()
-    calls = asyncio.run(_calls(tmp_path, "persistent:true\npriority:5\n"))
-    assert [place for place in first + second if calls[place] < _FRAMES] == []
-    assert len({file for file, _ in first + second}) <= 10
+@pytest.mark.skipif(not COMPILED, reason="the modules of the broker are not compiled")
+def test_compiled_no_frame_is_made_of_a_plain_send(tmp_path: Path) -> None:
+    calls = asyncio.run(_calls(tmp_path, PLAIN))
+    assert calls["broker/sessions/session.py", "Session.take_output"] >= _FRAMES
+    assert calls["broker/sessions/commands.py", "_send"] == 0

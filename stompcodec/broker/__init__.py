@@ -8,13 +8,16 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from stompcodec.broker.hot import COMPILED  # first: it says where the others come from
+
+# isort: split
 from stompcodec.broker.config import Config, load_config
 from stompcodec.broker.core import Broker
 
 if TYPE_CHECKING:
     from stompcodec.broker.server import run, serve
 
-__all__ = ["Broker", "Config", "load_config", "run", "serve"]
+__all__ = ["COMPILED", "Broker", "Config", "load_config", "run", "serve"]
 
 
 #: Names imported on first use, and their modules.

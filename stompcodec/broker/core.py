@@ -23,17 +23,19 @@ from stompcodec.broker.loop_quota import AT_ONCE, Deadlines, Line, LoopQuota, Wa
 from stompcodec.broker.memory import CONNECTION, Account
 from stompcodec.broker.message import Message, reload_schedule
 from stompcodec.broker.queues.dispatcher import PagedExpiry
-from stompcodec.broker.queues.paging import Window
+from stompcodec.broker.queues.heads import ident_of
 from stompcodec.broker.queues.queue import Queue
+from stompcodec.broker.queues.ready import Window
 from stompcodec.broker.routing.dead_letters import Retries
 from stompcodec.broker.routing.delayed import Delayed
 from stompcodec.broker.routing.idempotency import SentKeys
 from stompcodec.broker.routing.registry import Destinations, VirtualHost, load_queues
 from stompcodec.broker.routing.topic import Topic
 from stompcodec.broker.sessions.commands import HANDLERS, LoggedSession, logged
-from stompcodec.broker.sessions.outbox import Handlers, Host, remedy
+from stompcodec.broker.sessions.host import Handlers, Host, remedy
+from stompcodec.broker.sessions.receipts import share_commit
 from stompcodec.broker.sessions.session import Session
-from stompcodec.broker.sessions.subscribe import share_commit
+from stompcodec.broker.sessions.state import BrokerState
 from stompcodec.broker.storage.folder import HelperThread
 from stompcodec.broker.storage.journal import Journal
 from stompcodec.broker.storage.large import spool_of, why_stuck
@@ -60,7 +62,7 @@ _RESERVED = 2**20  # seqs at a time, far more than any turn uses
 _STUCK = 10.0
 
 
-class Broker:
+class Broker(BrokerState):
     """All queues, topics and sessions of one broker, and its time.
 
     Args:
@@ -106,10 +108,8 @@ class Broker:
         self.journal = Journal(store, log, call_soon, lambda: self.wake(), account, self.quota)
         #: Idempotency keys.
         self.sent = SentKeys(config, self.journal, account, wall, share_commit)
-        #: Messages with persistent:true are stored; so are those to a queue that do not say, if the store outlives us.
         self.stores_some = self.journal.store is not None
         self.stores_all = self.journal.keeps and config.durable == "all"
-        #: Messages without special headers may take the fast path.
         self.plain = not (config.jms or config.message_id_header)
         self.spool = spool_of(config, access_to(config), helper)
         #: Set by the shell.
@@ -119,10 +119,9 @@ class Broker:
         self._entropy = entropy
         self._virtual_hosts: dict[str, VirtualHost] = {}
         self._opened: list[Topic] = []
-        #: The message-id, with % for the seq.
-        self.ident = epoch.encode() + b"-%d"
-        #: The seq of the latest message.
+        self.ident = epoch.encode() + b"-"
         self.seq = 0
+        self.max_transaction_octets = config.max_transaction_octets
         #: The highest seq that the store has recorded as possibly used.
         self._reserved = 0
         self.delayed = Delayed(account, wall, self.place, config.max_delayed, self.journal, Window.of(config))
@@ -142,11 +141,9 @@ class Broker:
         self.session_class: Callable[Concatenate[Host, str, float, ...], Session] = Session
         if config.log_frames != "off":
             self.handlers, self.session_class = logged(HANDLERS), LoggedSession
-        #: Bytes of messages that a session's outbox takes in a turn.
         self.send_budget = self.write_high = min(config.write_high, max(_LEAST_ROOM, config.memory // 1024))
         #: Set by the shell: lets little output of a session wait below it, see `Outbox.bound`.
         self.bound_output: Callable[[Session], object] = lambda session: None
-        #: Sessions to flush when the turn ends.
         self.dirty: list[Session] = []
         #: Sessions that are sending a large message, and some that recently did.
         self.uploads: set[Session] = set()
@@ -207,7 +204,7 @@ class Broker:
     def place(self, message: Message) -> None:
         """Number a message, which gives it its place in the order and its message-id."""
         self.seq = message.seq = seq = self.seq + 1
-        message.ident = self.ident % seq
+        message.ident = ident_of(self.ident, seq)
         if self.config.message_id_header:
             first = 0 if message.due is None else message.tail.index(b"\n") + 1  # that says when stays in front
             message.tail = b"%bamqMessageId:STOMP%d\n%b" % (message.tail[:first], seq, message.tail[first:])

@@ -23,6 +23,7 @@ from typing import Any, Protocol
 #: A message in a queue: 330 when READY in a plain queue, 420 when unacknowledged or in a queue with priorities or
 #: groups, 530 when unacknowledged in STOMP 1.1.
 MESSAGE = 420
+_EACH = MESSAGE  # a number of C where this file is compiled, and not seen from outside
 #: A scheduled message, in addition.
 DELAY = 500
 #: A SEND, ACK or NACK in a transaction.
@@ -82,7 +83,8 @@ class Holder(Protocol):
 
 
 class Account:
-    """The account of the bytes that the broker holds, and of the queues whose senders wait. The limit is in bytes.
+    """The account of the bytes that the broker holds, and of the queues whose senders wait. The limit is in bytes. What
+    is charged to a part of it is charged to its `whole`, too.
 
     >>> account = Account(2**30)
     >>> account.first < account.second < account.limit
@@ -91,11 +93,12 @@ class Account:
 
     __slots__ = (
         *("_look_at", "first", "fixed", "floor", "held", "limit", "most_fixed", "most_held", "most_keys", "reserve"),
-        *("second", "used", "waiting"),
+        *("second", "used", "waiting", "whole"),
     )
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
+        self.whole: Account | None = None
         room = limit - min(_PROGRAM, int(limit * _PROGRAM_PART))
         #: Above this, senders to the largest queues wait.
         self.first = int(room * _FIRST)
@@ -128,6 +131,16 @@ class Account:
         cost of those that the session has already.
         """
         return self.fixed + cost <= self.most_fixed and own + cost <= self.most_fixed // _FIXED_SHARE
+
+    def use(self, cost: int) -> None:
+        """Count bytes; a negative cost releases them."""
+        self.used += cost
+        if self.whole is not None:
+            self.whole.used += cost
+
+    def use_messages(self, count: int, octets: int) -> None:
+        """Count messages that have so many bytes together; negative numbers release them."""
+        self.use(octets + count * _EACH)
 
     def charge(self, cost: int) -> None:
         """Count a connection, subscription or destination; a negative cost removes it."""
@@ -180,42 +193,26 @@ class Account:
                 stock.release_blocked()
 
 
-class Part:
-    """A part of the account with a limit of its own. Charging it charges the account.
+class Part(Account):
+    """A part of the account with a limit of its own, which whoever charges it checks: no senders wait here.
 
     >>> account = Account(2**30); part = Part(account, 100)
-    >>> part.used += 7
+    >>> part.use(7)
     >>> account.used, part.used
     (7, 7)
     """
 
-    __slots__ = ("_account", "_used", "first", "limit", "second", "waiting")
+    __slots__ = ()
 
     def __init__(self, account: Account, limit: int) -> None:
-        self._account = account
-        self.limit = limit
-        self._used = 0
-        #: No senders wait here: whoever charges it checks the limit.
+        super().__init__(limit)
+        self.whole = account
         self.first = self.second = 2**62
-        self.waiting: dict[Holder, None] = {}
-
-    @property
-    def used(self) -> int:
-        """Used bytes."""
-        return self._used
-
-    @used.setter
-    def used(self, used: int) -> None:
-        self._account.used += used - self._used
-        self._used = used
 
     @property
     def is_full(self) -> bool:
-        return self._account.is_full
-
-    def is_large(self, _cost: int, _part: float = 1.0) -> bool:
-        """Return False: no queue here makes its senders wait."""
-        return False
+        """True if no memory is left in the whole account."""
+        return self.whole is not None and self.whole.is_full
 
     def wait(self, stock: Holder) -> None:
         """Do nothing: no senders wait here."""

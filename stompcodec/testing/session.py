@@ -18,7 +18,7 @@ from stompcodec.testing.record import Record, RecordedFrame
 
 if TYPE_CHECKING:
     from stompcodec.broker.server import Clock
-    from stompcodec.broker.sessions.outbox import Host
+    from stompcodec.broker.sessions.host import Host
 
 #: Large enough for the broker's own frames, which are parsed to record them.
 _LIMITS = Limits(max_header_line=2**20, max_headers=4000, max_body=2**62)

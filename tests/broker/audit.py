@@ -69,7 +69,7 @@ def difference(broker: Broker) -> dict[str, tuple[int, int]]:
     }
     journal = broker.journal
     batches = (journal.batch, *(() if journal.busy is None else (journal.busy,)))
-    if not journal.kept and not any(batch.actions or batch.long for batch in batches):  # actions hold deliveries, too
+    if not journal.kept and not any(batch.actions or batch.is_long for batch in batches):  # actions hold deliveries
         for queue, messages in _found(broker).items():
             if not queue.closed:
                 pairs[repr(queue)] = (_messages(queue), sum(message.size + MESSAGE for message in messages))

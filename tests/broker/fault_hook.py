@@ -1,4 +1,4 @@
-"""Faults on demand: messages that cannot be written to some sessions, on every road that there is to a consumer."""
+"""Faults on demand: messages that cannot be written to some sessions."""
 
 from __future__ import annotations
 
@@ -7,52 +7,33 @@ from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
+from stompcodec.broker.message import Message
 from stompcodec.broker.queues.consumer import Consumer
+from stompcodec.broker.routing import registry
 
 
 class Planted(Exception):
     """The fault. Nothing in the broker expects it."""
 
 
-class _Head(bytes):
-    """The head of a MESSAGE as a consumer has it, which looks at what is written with it."""
-
-    look: Callable[[int], None]
-
-    def __mod__(self, values: Any) -> bytes:
-        first = values[0] if isinstance(values, tuple) else values
-        self.look(first if isinstance(first, int) else int(first.rpartition(b"-")[2]))
-        return bytes(self) % values
-
-    def join(self, tails: Any) -> bytes:
-        for tail in tails:
-            self.look(int(tail[len(b"message-id:") : tail.index(b"\n")].rpartition(b"-")[2]))
-        return bytes(self).join(tails)
-
-
 class FaultHook:
     """Makes `fails(consumer, seq)` decide what cannot be written, and keeps a record of what failed.
 
-    Every road to a consumer begins with its head: that is where the fault comes from. It watches the consumers that
-    begin while it is entered.
+    It watches the consumers that begin while it is entered: their bodies are converted, which looks at each message.
+    Where messages are written as they are, `consumer.before = None` makes the next one fail.
     """
 
     def __init__(self) -> None:
         self.fails: Callable[[Consumer, int], bool] = lambda consumer, seq: False
         #: Consumer and seq of each fault, in order.
         self.faults: list[tuple[Consumer, int]] = []
-        self._patch = patch.object(Consumer, "_heads", self._heads())
+        self._patch = patch.object(registry, "Consumer", self._begin)
 
-    def _heads(self) -> Any:
-        plain = Consumer._heads
-
-        def heads(consumer: Consumer, ident: bytes) -> tuple[bytes, ...]:
-            made = tuple(_Head(head) for head in plain(consumer, ident))
-            for head in made:
-                head.look = lambda seq: self.look(consumer, seq)
-            return made
-
-        return heads
+    def _begin(self, *args: Any) -> Consumer:
+        consumer = Consumer(*args)
+        consumer.direct = consumer.direct_selective = False
+        consumer.conversion = _Looking(self, consumer, consumer.conversion)
+        return consumer
 
     def look(self, consumer: Consumer, seq: int) -> None:
         if self.fails(consumer, seq):
@@ -74,3 +55,14 @@ class FaultHook:
 
     def __exit__(self, *_: object) -> None:
         self._patch.stop()
+
+
+class _Looking:
+    """The conversion of a consumer, or none, which looks at the message first."""
+
+    def __init__(self, hook: FaultHook, consumer: Consumer, conversion: Any) -> None:
+        self._hook, self._consumer, self._conversion = hook, consumer, conversion
+
+    def apply(self, message: Message) -> Message:
+        self._hook.look(self._consumer, message.seq)
+        return message if self._conversion is None else self._conversion.apply(message)

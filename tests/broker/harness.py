@@ -9,20 +9,17 @@ from typing import Any
 from broker.audit import audit, difference
 
 from stompcodec import Frame, Limits, Parser, serialize
+from stompcodec.broker import hot
 from stompcodec.broker.config import Config
 from stompcodec.broker.core import Broker
 from stompcodec.broker.queues.queue import Queue
-from stompcodec.broker.sessions import plain
 from stompcodec.broker.sessions.session import Session
 from stompcodec.broker.settings import Pauses
 from stompcodec.broker.storage.store import MemoryStore
 from stompcodec.errors import StoreError
 
-
-def switch(on: bool) -> None:
-    """Take the road in C, or not, until the end of the test."""
-    if plain.EXTENSION is not None:
-        plain.EXTENSION.switch(on)
+#: Takes the road in C, or not, until the end of the test.
+switch = hot.switch
 
 
 class Bench:

@@ -51,8 +51,8 @@ def test_marks_are_in_order_and_a_part_is_charged_to_the_account():
         account = Account(limit)
         assert 0 < account.reserve < account.first < account.second < limit
     part = Part(account, 100)
-    part.used += 60
-    part.used -= 20
+    part.use(60)
+    part.use(-20)
     assert (account.used, part.used) == (40, 40)
 
 

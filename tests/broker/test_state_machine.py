@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from model import broker_model as model
 from profiles import examples
 
-from stompcodec.broker.sessions import plain
+from stompcodec.broker import hot
 from stompcodec.broker.sessions.commands import HANDLERS, _send_any
 from stompcodec.broker.sessions.commit import _acknowledge
 
@@ -65,8 +65,7 @@ class BrokerMachine(RuleBasedStateMachine):
 
     def teardown(self):
         HANDLERS.update(QUICK)
-        if plain.EXTENSION is not None:
-            plain.EXTENSION.switch(True)
+        hot.switch(True)
 
     def pick(self, data, condition=lambda pair: True):
         pairs = [pair for pair in self.pairs if condition(pair)]
@@ -76,8 +75,7 @@ class BrokerMachine(RuleBasedStateMachine):
         """A frame with a receipt, which has to come, and what comes besides; or a DISCONNECT."""
         pair.receipts += 1
         peer = pair.peer
-        if plain.EXTENSION is not None:
-            plain.EXTENSION.switch(data.draw(st.booleans(), label="in C") if self.road == "both" else self.road == "C")
+        hot.switch(data.draw(st.booleans(), label="in C") if self.road == "both" else self.road == "C")
         octets = peer.octets_of(command, body, receipt=str(pair.receipts), **headers)
         cut = data.draw(st.integers(0, len(octets) - 1), label="cut")
         if cut:

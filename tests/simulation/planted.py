@@ -9,23 +9,23 @@ from simulation.records import Violation
 from simulation.world import run
 
 from stompcodec import Frame
-from stompcodec.broker import core
+from stompcodec.broker import core, hot
 from stompcodec.broker.core import Broker
 from stompcodec.broker.message import Message
 from stompcodec.broker.queues.backlog import Fifo
 from stompcodec.broker.queues.consumer import Consumer
 from stompcodec.broker.queues.dispatcher import Returned
-from stompcodec.broker.queues.paging import Paging, ReadyMessages
+from stompcodec.broker.queues.paging import Paging
 from stompcodec.broker.queues.queue import Queue
+from stompcodec.broker.queues.ready import ReadyMessages
 from stompcodec.broker.routing import durables
 from stompcodec.broker.routing.dead_letters import DeadLetters, Retries
 from stompcodec.broker.routing.delayed import Delayed
 from stompcodec.broker.routing.idempotency import SentKeys
-from stompcodec.broker.sessions import commands, commit, plain, subscribe
-from stompcodec.broker.sessions import commit as acknowledge
+from stompcodec.broker.sessions import commands, commit, plain, receipts, subscribe
 from stompcodec.broker.sessions import send as sending
-from stompcodec.broker.sessions import subscribe as receipts
 from stompcodec.broker.sessions.session import Session
+from stompcodec.broker.sessions.state import PendingCommit
 from stompcodec.broker.sessions.transaction import Sending, Transaction
 from stompcodec.broker.storage import journal, sqlite
 from stompcodec.broker.storage import sqlite_writer as writer
@@ -232,11 +232,11 @@ BUGS: dict[str, Bug] = {
     "messages with a key are delivered before they are stored": ((commands, "put_keyed", lambda _right: sending.put),),
     "idempotency keys in transactions are ignored": ((commit, "_drop_known", _always(None)),),
     "a receipt goes out before its commit": (
-        *((module, "hold_receipts", _receipt_before_commit) for module in (commands, commit, acknowledge, subscribe)),
-        *((module, "hold_receipts_of", _receipt_before_commit) for module in (plain, acknowledge)),
+        *((module, "hold_receipts", _receipt_before_commit) for module in (commands, commit, subscribe)),
+        (plain, "hold_receipts_of", _receipt_before_commit),
     ),
     "receipts do not wait for the commit of frames before": (
-        *((module, "send_receipt", _receipts_first) for module in (receipts, commands, plain, acknowledge)),
+        *((module, "send_receipt", _receipts_first) for module in (receipts, commit, plain)),
     ),
     "the redelivered mark is lost": ((Message, "again", lambda _right: lambda self: self),),
     "the mark is lost where consumers differ": (
@@ -289,7 +289,7 @@ BUGS: dict[str, Bug] = {
     ),
     "commits are not synced": ((writer, "open_database", _unsynced),),
     "a failed commit is answered by receipts": (
-        (receipts.PendingCommit, "not_committed", lambda _right: lambda self: self.committed()),
+        (PendingCommit, "not_committed", lambda _right: lambda self: self.committed()),
     ),
     "what went through a crash is not marked": ((sqlite.SqliteStore, "_name_of", _forgets_suspects),),
     "seqs are given away twice": ((Broker, "_reserve", _always(None)),),
@@ -314,10 +314,16 @@ BUGS: dict[str, Bug] = {
 }
 
 
+def is_compiled(bug: Bug) -> bool:
+    """Return whether a bug replaces something in a module that may be compiled."""
+    names = {getattr(where, "__module__", None) or where.__name__ for where, _, _ in bug}
+    return not names.isdisjoint(f"stompcodec.broker.{name}" for name in hot.MODULES)
+
+
 @contextmanager
 def planted(bug: Bug) -> Iterator[None]:
-    """The broker has that bug. It is one of the Python road, so all frames take that."""
-    before = plain.EXTENSION is not None and plain.EXTENSION.switch(False)
+    """The broker has that bug, which may be one of the handlers, so they have all frames."""
+    before = hot.switch(False)
     right = [(where, name, where.__dict__[name]) for where, name, _ in bug]
     for where, name, broken in bug:
         setattr(where, name, broken(where.__dict__[name]))
@@ -326,8 +332,7 @@ def planted(bug: Bug) -> Iterator[None]:
     finally:
         for where, name, value in right:
             setattr(where, name, value)
-        if plain.EXTENSION is not None:
-            plain.EXTENSION.switch(before)
+        hot.switch(before)
 
 
 def find(bug: Bug, most: int, first: int = 0) -> tuple[int, str] | None:

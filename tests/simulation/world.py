@@ -28,6 +28,7 @@ from simulation.watcher import Watcher, key_of
 from stompcodec.broker.config import Config
 from stompcodec.broker.message import Message
 from stompcodec.broker.queues.consumer import Consumer
+from stompcodec.broker.routing import registry
 
 #: Seconds within which a well-behaved pair gets its answers, once nothing is wrong with disk and broker.
 _PATIENCE = 8.0
@@ -71,20 +72,32 @@ class Unwritable(Exception):
     """The fault. Nothing in the broker expects it."""
 
 
+class _Failing(NamedTuple):
+    """The conversion of a consumer, or none, which fails for some messages."""
+
+    rules: Rules
+    conversion: Any
+
+    def apply(self, message: Message) -> Message:
+        if self.rules.unwritable is not None:
+            key = key_of(message.tail[message.tail.index(b"\n\n") + 2 :])
+            if key is not None and key % _EACH == self.rules.unwritable:
+                self.rules.failed.add(key)
+                raise Unwritable(f"message {key}")
+        return message if self.conversion is None else self.conversion.apply(message)
+
+
 @contextmanager
 def unwritable(rules: Rules) -> Iterator[None]:
     """Have deliveries fail while `rules.unwritable` is a number: those of the messages that have that rest."""
-    send = Consumer.send
 
-    def failing(self: Consumer, message: Message) -> Any:
-        if rules.unwritable is not None and self.version != "1.2":
-            key = key_of(message.tail[message.tail.index(b"\n\n") + 2 :])
-            if key is not None and key % _EACH == rules.unwritable:
-                rules.failed.add(key)
-                raise Unwritable(f"message {key}")
-        return send(self, message)
+    def begin(*args: Any) -> Consumer:
+        consumer = Consumer(*args)
+        if consumer.version != "1.2":
+            consumer.conversion = _Failing(rules, consumer.conversion)
+        return consumer
 
-    with patch.object(Consumer, "send", failing):
+    with patch.object(registry, "Consumer", begin):
         yield
 
 

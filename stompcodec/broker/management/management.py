@@ -39,9 +39,10 @@ from stompcodec.broker.management.schema import (
     read_json,
 )
 from stompcodec.broker.message import DELAYS, message_of, milliseconds
+from stompcodec.broker.sessions.receipts import confirm
 from stompcodec.broker.sessions.send import put, queue_of
 from stompcodec.broker.sessions.session import Session
-from stompcodec.broker.sessions.subscribe import confirm, reply_address
+from stompcodec.broker.sessions.subscribe import reply_address
 from stompcodec.broker.sessions.transaction import QueueOrTopic, Target
 from stompcodec.broker.storage.large import is_streamed
 from stompcodec.broker.values import Refused

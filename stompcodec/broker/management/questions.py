@@ -140,30 +140,6 @@ class Clock:
         self.ages = ages
 
 
-def depth_of(queue: Queue) -> tuple[int, int, int]:
-    """Return how many messages of a queue are READY, unacknowledged and scheduled."""
-    ready, scheduled, paging = len(queue.messages.line), len(queue.deferred) + len(queue.returned.held), queue.paging
-    unacked = queue.count - ready - scheduled
-    if paging is not None:
-        ready += paging.count - paging.deferred
-        scheduled += paging.deferred
-    return ready, unacked, scheduled
-
-
-def received_of(queue: Queue) -> int:
-    """Return how many messages a queue has taken since the start."""
-    return queue.tally.put + queue.tally.direct
-
-
-def delivered_of(queue: Queue) -> int:
-    """Return how many messages a queue has delivered since the start."""
-    tally = queue.tally
-    delivered = tally.direct + tally.sent + tally.ended
-    if queue.members:
-        delivered += sum(each.last for each in queue.members if each.acks and not each.request.browser)
-    return delivered
-
-
 def first_seq(queue: Queue) -> int | None:
     """Return the lowest seq of the READY messages; None without any."""
     line, paging = queue.messages.line, queue.paging
@@ -176,7 +152,7 @@ def first_seq(queue: Queue) -> int | None:
 
 def queue_counts(queue: Queue, clock: Clock) -> Row:
     """Return the columns that all queues have, except for the rates."""
-    ready, unacked, scheduled = depth_of(queue)
+    ready, unacked, scheduled = queue.depth()
     tally, members = queue.tally, queue.members
     oldest = first_seq(queue) if ready else None
     return (
@@ -189,8 +165,8 @@ def queue_counts(queue: Queue, clock: Clock) -> Row:
         _credit(members) if members else 0,
         len(queue.blocked),
         queue.paused,
-        received_of(queue),
-        delivered_of(queue),
+        queue.tally.put,
+        queue.delivered(),
         tally.redelivered,
         tally.expired,
         tally.dropped,
@@ -219,7 +195,7 @@ def topic_numbers(topic: Topic, clock: Clock) -> Row:
     """
     consumers = topic.consumers
     queues = [each.queue for each in consumers if isinstance(each.queue, Queue)]
-    depths = [depth_of(queue) for queue in queues]
+    depths = [queue.depth() for queue in queues]
     seqs = [seq for queue in queues if (seq := first_seq(queue)) is not None]
     return (
         sum(ready for ready, _, _ in depths),
@@ -358,21 +334,21 @@ def shown(body: bytes, truncated: bool) -> tuple[str, str]:
 
 
 def _rates(queue: Queue, now: float) -> tuple[float, float]:
-    received, delivered = rates(queue, now, received_of(queue), delivered_of(queue))
+    received, delivered = rates(queue, now, queue.tally.put, queue.delivered())
     return received or 0.0, delivered or 0.0
 
 
 #: By column. It equals the column of the row; an unknown rate counts as 0.
 _OF_QUEUE: dict[str, Callable[[Queue, float], float]] = {
-    "ready": lambda queue, now: depth_of(queue)[0],
-    "unacknowledged": lambda queue, now: depth_of(queue)[1],
-    "scheduled": lambda queue, now: depth_of(queue)[2],
+    "ready": lambda queue, now: queue.depth()[0],
+    "unacknowledged": lambda queue, now: queue.depth()[1],
+    "scheduled": lambda queue, now: queue.depth()[2],
     "paged": lambda queue, now: 0 if queue.paging is None else queue.paging.count,
     "bytes": lambda queue, now: queue.octets,
     "consumers": lambda queue, now: len(queue.members),
     "producers_waiting": lambda queue, now: len(queue.blocked),
-    "received": lambda queue, now: received_of(queue),
-    "delivered": lambda queue, now: delivered_of(queue),
+    "received": lambda queue, now: queue.tally.put,
+    "delivered": lambda queue, now: queue.delivered(),
     "received_rate": lambda queue, now: _rates(queue, now)[0],
     "delivered_rate": lambda queue, now: _rates(queue, now)[1],
     "redelivered": lambda queue, now: queue.tally.redelivered,

@@ -13,10 +13,11 @@ from stompcodec.broker.loop_quota import Line, Waiter, Work
 from stompcodec.broker.memory import MESSAGE
 from stompcodec.broker.message import Message
 from stompcodec.broker.queues.backlog import WAIT, Wait
-from stompcodec.broker.queues.consumer import EOL, Consumer, Delivery
+from stompcodec.broker.queues.consumer import Consumer, Delivery
 from stompcodec.broker.queues.dispatcher import MOST_LOOKS, is_barred
-from stompcodec.broker.queues.paging import Bound
+from stompcodec.broker.queues.outbox import EOL
 from stompcodec.broker.queues.queue import Queue
+from stompcodec.broker.queues.ready import Bound
 from stompcodec.codec import Frame, serialize
 from stompcodec.errors import FrameError
 
@@ -286,7 +287,7 @@ class Copies:
         messages = [message for message in messages if message.seq not in self._gone]
         self._gone = set()
         cost = sum(message.size + MESSAGE for message in messages)
-        self._queue.account.used += cost - self.cost
+        self._queue.account.use(cost - self.cost)
         self._from, self._upto, self._shown, self.cost = start, end, messages, cost
         waiters, self._waiters = self._waiters, []
         if self._queue.quota is not None:

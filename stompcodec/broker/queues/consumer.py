@@ -18,7 +18,8 @@ from stompcodec.broker.connections import Deliverer, Maker, Peer
 from stompcodec.broker.loop_quota import Line
 from stompcodec.broker.message import Message
 from stompcodec.broker.queues.backlog import Looked, Wait
-from stompcodec.broker.queues.quick import Tally
+from stompcodec.broker.queues.heads import head_of
+from stompcodec.broker.queues.ready import Tally
 from stompcodec.broker.selectors import Selector, SelectorError, compile_selector
 from stompcodec.broker.settings import Address
 from stompcodec.broker.storage.journal import Journal, Undoable
@@ -401,9 +402,6 @@ def size_of(message: Message) -> int:
     return message.octets
 
 
-#: Sent after each frame, because a well-known client cannot read without it.
-EOL = b"\n"
-
 #: The number of a delivery, and its message.
 Delivery = tuple[int, Message]
 
@@ -442,8 +440,8 @@ class Source(Deliverer, Undoable, Protocol):
     def put(self, message: Message, stored: bool = False) -> bool: ...
     def block(self, session: Peer) -> None: ...
     def settle(self, deliveries: Sequence[Delivery], stored: bool = False) -> None: ...
+    def count_out(self, count: int, octets: int) -> None: ...
     def requeue(self, messages: list[Message]) -> None: ...
-    def count_out_one(self, octets: int) -> None: ...
     def drop_oldest(self) -> bool: ...
     def suspend(self) -> None: ...
     def go_on(self) -> None: ...
@@ -456,9 +454,9 @@ class Consumer:
     """
 
     __slots__ = (
-        *("acks", "address", "closed", "conversion", "cost", "credit", "destination", "direct", "direct_selective"),
-        *("durable", "flow", "head", "in_ring", "key", "last", "mode", "number", "oldest", "outbox", "place"),
-        *("queue", "quick", "request", "selector", "session", "single", "start", "tags"),
+        *("acks", "address", "after", "before", "closed", "conversion", "cost", "credit", "destination", "direct"),
+        *("direct_selective", "durable", "flow", "in_ring", "key", "last", "mode", "number", "numbered", "oldest"),
+        *("outbox", "place", "queue", "request", "selector", "session", "single", "start", "tags"),
         *("unacked", "version", "window"),
     )
 
@@ -501,7 +499,7 @@ class Consumer:
         how = conversion_of(request.transformation, request.encoding, session.broker.config)
         #: Converts bodies; None to leave them as they were sent.
         self.conversion: Conversion | Readdressed | None = Readdressed(queue.name, how) if request.readdressed else how
-        self.start, self.head, self.quick = self._heads(session.broker.ident)
+        self._set_heads()
         #: Bytes of memory that it takes.
         self.cost = 0
         #: The destination as SUBSCRIBE had it.
@@ -513,21 +511,31 @@ class Consumer:
         #: The durable subscription, which outlives this consumer; None for none.
         self.durable: object = None
 
-    def _heads(self, ident: bytes) -> tuple[bytes, bytes, bytes]:
-        """Return MESSAGE up to the tail in three forms: the part that all have in common; a format for the message-id
-        and the number of the delivery; and one for the seq of a message of this broker and that number."""
-        headers = {} if self.key is None else {"subscription": self.key}
-        start = serialize(Frame("MESSAGE", headers), self.version)[:-2]
-        before, after = start.replace(b"%", b"%%") + b"message-id:", b"\n"
-        if self.acks and self.version == "1.2":
-            after += b"ack:%d-%%d\n" % self.number
-        return start, before + b"%b" + after, before + ident + after
+    def _set_heads(self) -> None:
+        #: The head of a MESSAGE: what all of them have in common; what stands before its message-id, and behind it. In
+        #: 1.2 the number of a delivery that is to be acknowledged comes last.
+        first = Frame("MESSAGE", {} if self.key is None else {"subscription": self.key})
+        self.start = serialize(first, self.version)[:-2]
+        self.numbered = self.acks and self.version == "1.2"
+        self.before = self.start + b"message-id:"
+        self.after = b"\nack:%d-" % self.number if self.numbered else b"\n"
+
+    def write(self, message: Message) -> None:
+        """Write a MESSAGE that is its head and the tail of the message, and note the delivery."""
+        tag = 0
+        if self.acks:
+            tag = self.last + 1
+        head = head_of(self.before, message.ident, self.after, tag if self.numbered else 0)
+        self.outbox.deliver(head, message.tail, message.size)
+        if tag:
+            self.last = tag
+            self.unacked[tag] = message
+            self.credit -= 1
 
     def send(self, message: Message) -> None:
-        """Write a message to the outbox by the slow road, which handles all cases. `Queue.deliver` is the quick one."""
+        """Write a message to the outbox, in all its forms. `write` is for most of them."""
         tag = self.last + 1
-        numbered = self.acks and self.tags is None
-        head = self.head % ((message.ident, tag) if numbered else message.ident)
+        head = head_of(self.before, message.ident, self.after, tag if self.numbered else 0)
         if self.request.include_seq is not None:
             head += self.seq_line(message.seq)
         if message.attempts:

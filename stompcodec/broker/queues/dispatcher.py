@@ -23,8 +23,8 @@ from stompcodec.broker.loop_quota import AT_ONCE, FEW, Line, LoopQuota, Waiter, 
 from stompcodec.broker.message import Message, Pair
 from stompcodec.broker.queues.backlog import START, Backlog, Looked, Place, Wait
 from stompcodec.broker.queues.consumer import Consumer
-from stompcodec.broker.queues.paging import Paging, ReadyMessages
-from stompcodec.broker.queues.quick import Tally
+from stompcodec.broker.queues.paging import Paging
+from stompcodec.broker.queues.ready import ReadyMessages, Tally
 from stompcodec.broker.storage.journal import Journal
 from stompcodec.broker.storage.store import Place as TimedPlace
 from stompcodec.broker.storage.store import TimedPage
@@ -166,6 +166,7 @@ class Contents(Waiter, Protocol):
     def is_expired(self, message: Message) -> bool: ...
     def expire(self, message: Message) -> None: ...
     def count_out(self, count: int, octets: int) -> None: ...
+    def count_through(self) -> None: ...
     def add_ready(self, message: Message) -> None: ...
     def dispatch(self) -> int: ...
     def go_on(self) -> None: ...
@@ -429,19 +430,19 @@ class Dispatcher:
         consumer = self.only_consumer
         if consumer is None:
             return self._queue.put(message)
-        outbox, selector, tail = consumer.outbox, consumer.selector, message.tail
-        if outbox.send_budget <= 0 or selector is None:
+        selector = consumer.selector
+        if consumer.outbox.send_budget <= 0 or selector is None:
             return self._queue.put(message)
         try:
             if not selector.matches(message):
-                self._queue.tally.count_put()
+                self._queue.tally.put += 1
                 return self._queue.enqueue(message)
-            self._queue.tally.count_direct()
-            outbox.deliver(consumer.head % message.ident, tail, len(tail))
+            consumer.write(message)
         except Exception as error:
             left = self._queue.delivery_failed(consumer, message, error)
             self.leave(consumer)
             return left is not None and self._queue.put(left)
+        self._queue.count_through()
         return False
 
     def note(self, message: Message) -> None:
@@ -544,7 +545,7 @@ class Dispatcher:
                 queue.requeue_failed(message, queue.delivery_failed(consumer, message, error))
                 return count
             if not consumer.acks:
-                queue.tally.count_sent()
+                queue.tally.sent += 1
                 queue.count_out(1, message.size)
         consumer.outbox.starved = True  # served again in the next turn
         consumer.session.broker.resume(consumer.session)
@@ -734,7 +735,7 @@ class Returned:
         if consumer is None:
             queue.add_ready(message)
         elif not consumer.acks:
-            queue.tally.count_sent()
+            queue.tally.sent += 1
             queue.count_out(1, message.size)
 
 

@@ -22,77 +22,25 @@ searches behind it, in a *chunk*: a page that is in memory for that search only.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator
-from copy import copy
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from functools import partial
 from math import inf
-from operator import attrgetter
 from typing import Protocol
 
-from stompcodec.broker.config import Config
 from stompcodec.broker.loop_quota import AT_ONCE, FEW, Line, LoopQuota, Waiter
-from stompcodec.broker.memory import LOW, MESSAGE, Account, Part
+from stompcodec.broker.memory import MESSAGE, Account
 from stompcodec.broker.message import SPOOLED, Message
-from stompcodec.broker.queues.backlog import WAIT, Backlog, Fifo, Place, Wait
+from stompcodec.broker.queues.backlog import WAIT, Place, Wait
+from stompcodec.broker.queues.ready import ReadyMessages, Window
 from stompcodec.broker.storage.journal import Batch, Journal, Undoable
 from stompcodec.broker.storage.store import Held, Page, Stored
 from stompcodec.errors import StoreError
 
-#: The most messages of a queue in memory, unless the configuration says how many it may hold in all.
-_MOST_MESSAGES = 1_000_000
 #: What a window does not bound, for errors that say that a queue is full.
 NOT_PAGED = (
     "Not paged, but in memory as a whole: messages that are not persistent, those not acknowledged yet, "
     "queues with x-max-length or x-max-length-bytes, and durable subscriptions with topics.durable_overflow = drop."
 )
-#: The bytes of a queue that are in memory, unless the configuration says it; and their part of `limits.memory`.
-_WINDOW, _WINDOW_PART = 4 * 2**20, 16
-
-
-@dataclass(slots=True)  # a NamedTuple would cost 1 % of the instructions of a persistent SEND
-class Window:
-    """The most READY messages of a queue in memory, and about how many bytes. Later ones are in the store only."""
-
-    messages: int
-    octets: int
-    spools: bool = False
-    """Messages that are not persistent stay in the store, too."""
-
-    @classmethod
-    def of(cls, config: Config) -> Window:
-        """Return the window of each queue."""
-        octets = config.window_octets or min(_WINDOW, config.memory // _WINDOW_PART)
-        return cls(config.window_messages, octets, config.transient == "spool")
-
-
-@dataclass(slots=True)
-class Bound:
-    """The most messages, READY and UNACKED, that a queue may hold in memory, and their bytes.
-
-    `total` bounds them together with those that are in the store only.
-
-    >>> Bound(10, 100).octets
-    100
-    """
-
-    messages: int
-    octets: int
-    total: float = inf
-
-    @classmethod
-    def of(cls, config: Config) -> Bound:
-        """Return the bound of each queue."""
-        most = config.max_queue_messages
-        return cls(most or _MOST_MESSAGES, config.max_queue_octets, most or inf)
-
-    def is_low(self, messages: int, octets: int) -> bool:
-        """Return whether there is room for more than one message.
-
-        >>> Bound(10, 100).is_low(7, 75), Bound(10, 100).is_low(8, 0)
-        (True, False)
-        """
-        return messages <= self.messages * LOW and octets <= self.octets * LOW
 
 
 class Chunk:
@@ -122,164 +70,6 @@ class Chunk:
         del self._messages[at], self._seqs[at]
         self.cost -= cost
         return cost
-
-
-#: In a `Fifo` of at most this many messages, those in the middle are searched one by one.
-_SHORT = 10_000
-#: A `Backlog` of more messages stays one until it is empty: to copy them takes time.
-_FEW = 10_000
-#: The rank of the default priority, which all messages of a `Fifo` have if priorities count.
-_USUAL = 5
-#: Shared by all queues in which no message was ever READY: a deque takes 600 bytes.
-#: Invariant: it is empty.
-NO_LINE = Fifo((), 0)
-
-
-class ReadyMessages:
-    """The READY messages of one queue, in the order in which they are delivered: if `ranked`, those of higher priority
-    first.
-    """
-
-    __slots__ = ("_late", "_ranked", "line")
-
-    def __init__(self, ranked: bool) -> None:
-        self._ranked = ranked
-        self.line: Fifo | Backlog = NO_LINE
-        #: From this seq on, a `Fifo` may be out of order; None if it is in order.
-        self._late: int | None = None
-
-    def __len__(self) -> int:
-        return len(self.line)
-
-    def __iter__(self) -> Iterator[Message]:
-        return iter(self.line)
-
-    # ---- ranks: places of priorities in the order; without `ranked` all have the same ----
-
-    def rank(self, message: Message) -> int:
-        """Return the rank of a message: 0 for the highest priority."""
-        return 9 - message.priority if self._ranked else 0
-
-    def place(self, message: Message) -> Place:
-        """Return the place of a message in the order."""
-        return self.rank(message), message.seq
-
-    def priority(self, rank: int) -> int | None:
-        """Return the priority of a rank; None if priorities do not count."""
-        return 9 - rank if self._ranked else None
-
-    def ranks(self, priorities: Iterable[int]) -> set[int]:
-        """Return the ranks of these priorities and of the default one."""
-        return {9 - priority for priority in (4, *priorities)} if self._ranked else {0}
-
-    def count(self, rank: int, upto: int | None = None) -> int:
-        """Return the number of messages of a rank, with seqs up to `upto` if that is given."""
-        line = self.line
-        if isinstance(line, Backlog):
-            return line.count_of(rank, upto)
-        if self._ranked and rank != _USUAL:
-            return 0
-        if upto is None or not line or line[-1].seq <= upto:
-            return len(line)
-        return bisect_right(line, upto, key=attrgetter("seq"))
-
-    def last(self, rank: int) -> int:
-        """Return the highest seq of a rank; -1 without messages of that rank."""
-        line = self.line
-        if isinstance(line, Backlog):
-            return line.last_of(rank)
-        if self._ranked and rank != _USUAL:
-            return -1
-        return line[-1].seq if line else -1
-
-    # ---- in ----
-
-    def _own(self) -> Fifo | Backlog:
-        if self.line is NO_LINE:
-            self.line = Fifo()
-        return self.line
-
-    def _rank(self) -> None:
-        """Prepare for messages of several priorities, whose order differs from that of their seqs."""
-        if self._ranked:
-            self.indexed()
-
-    def append(self, message: Message) -> None:
-        """Add a message at the end, or in the order of priorities."""
-        if message.priority != 4:
-            self._rank()
-        self._own().append(message)
-
-    def extend(self, messages: list[Message]) -> bool:
-        """Add messages of the default priority at the end. Return False, having done nothing, if that is not enough."""
-        line = self._own()
-        if not isinstance(line, Fifo):
-            return False
-        line.extend(messages)
-        return True
-
-    def put_back(self, messages: list[Message]) -> None:
-        """Put messages back into their old places, most of which are near the front."""
-        if any(message.priority != 4 for message in messages):
-            self._rank()
-        line, latest = self._own(), max(message.seq for message in messages)
-        if isinstance(line, Fifo) and len(line) > AT_ONCE and line[AT_ONCE].seq < latest:
-            line = self.indexed()
-        line.put_back(messages)
-
-    def add_late(self, seq: int) -> None:
-        """Note that the message with this seq was put behind later ones."""
-        self._late = seq if self._late is None else min(seq, self._late)
-
-    # ---- order ----
-
-    def indexed(self) -> Backlog:
-        """Return the messages as a `Backlog`, which finds messages in the middle quickly."""
-        line = self.line
-        if isinstance(line, Fifo):
-            self.sort()
-            line = self.line = Backlog(line, self._ranked)
-        return line
-
-    def simplify(self) -> None:
-        """Return to a `Fifo` if the messages are few and all have the default priority."""
-        line = self.line
-        if isinstance(line, Fifo) or len(line) > _FEW:
-            return
-        if not self._ranked or all(message.priority == 4 for message in line):
-            self.line = Fifo(line)
-
-    def sort(self) -> None:
-        """Move the messages that were added late to their places."""
-        if self._late is not None and isinstance(self.line, Fifo):
-            self.line.sort_from(self._late)
-        self._late = None
-
-    @property
-    def is_disordered(self) -> bool:
-        """The last message belongs before the one in front of it."""
-        line = self.line
-        return isinstance(line, Fifo) and len(line) > 1 and line[-1].seq < line[-2].seq
-
-    # ---- out ----
-
-    def take_seqs(self, seqs: set[int]) -> list[Message]:
-        """Remove and return the messages that have these seqs."""
-        line = self.line
-        if isinstance(line, Backlog):
-            return line.take_seqs(seqs)
-        taken = line.take_first(seqs)
-        left = len(seqs) - len(taken)
-        if left and len(line) > _SHORT:
-            taken += self.indexed().take_seqs(seqs.difference([message.seq for message in taken]))
-        elif left:
-            taken += line.take_out(lambda message: message.seq in seqs)
-        return taken
-
-    def take_last(self, seqs: set[int]) -> list[Message]:
-        """Remove and return the messages that have these seqs, which are near the end."""
-        self.sort()
-        return self.line.take_last(seqs)
 
 
 #: Bytes of messages that are read at a time in the loop.
@@ -315,7 +105,7 @@ class PagedQueue(Waiter, Undoable, Protocol):
     @property
     def messages(self) -> ReadyMessages: ...
     @property
-    def account(self) -> Account | Part: ...
+    def account(self) -> Account: ...
     @property
     def quota(self) -> LoopQuota | None: ...
     @property
@@ -370,7 +160,7 @@ def leave_in_store(queue: PagedQueue, message: Message, stored: bool) -> bool:
             paging = queue.paging = Paging(queue, journal)
         paging.begin(rank, message.seq - 1, message.seq - 1)
     if not message.persistent:
-        message, stored = copy(message), False  # other queues may hold it, too
+        message, stored = message.copied(message.attempts), False  # other queues may hold it, too
         message.persistent = SPOOLED
         journal.append(queue, message)
         queue.newest = message.seq
@@ -420,7 +210,19 @@ class Paging:
     """
 
     __slots__ = (
-        *("_chunk", "_forget_at", "_holds", "_journal", "_leaving", "_queue", "_reading", "_retries", "_spans"),
+        *(
+            "_chunk",
+            "_forget_at",
+            "_holds",
+            "_journal",
+            "_leaving",
+            "_noted",
+            "_noted_from",
+            "_queue",
+            "_reading",
+            "_retries",
+            "_spans",
+        ),
         *("_unwritten", "_waiters", "_wanted", "count", "deferred", "deferred_seqs"),
     )
 
@@ -435,6 +237,9 @@ class Paging:
         self._spans: dict[int, Span] = {}
         #: The batches on their way to the store that have paged messages, with the seqs of the first of them.
         self._unwritten: list[tuple[Batch, int]] = []
+        #: The last of them, and that seq.
+        self._noted: Batch | None = None
+        self._noted_from = 0
         #: A page is being read.
         self._reading = False
         #: Deliveries are suspended until the next page is there.
@@ -512,8 +317,8 @@ class Paging:
             return False
         self.count += 1
         span.last = seq
-        journal, unwritten = self._journal, self._unwritten
-        if unwritten and unwritten[-1][0] is journal.batch and unwritten[-1][1] < seq:
+        journal = self._journal
+        if self._noted is journal.batch and self._noted_from < seq:
             journal.charge(journal.batch, message.size + MESSAGE)  # until it is written
         else:
             self.comes(message)
@@ -527,6 +332,7 @@ class Paging:
         else:
             self._forget_written()
         unwritten.append((batch, first))
+        self._noted, self._noted_from = batch, first
         self._journal.charge(batch, message.size + MESSAGE)  # until it is written
 
     def keep_out(self, rank: int, seq: int) -> None:
@@ -589,8 +395,8 @@ class Paging:
         """Remove the paged messages of a closed queue from the store, some in each of its commits."""
         journal, key, spans = self._journal, self._queue.key, self._spans.values()
         first, last = self.deferred_seqs if self.deferred else (inf, -inf)
-        after = int(min([first - 1, *(span.cursor for span in spans)]))
-        upto = int(max([last, *(span.last for span in spans)]))
+        after = int(min([first - 1] + [span.cursor for span in spans]))
+        upto = int(max([last] + [span.last for span in spans]))
         held = {seq for span in spans for seq in span.out if seq not in self._leaving}  # whoever has them removes them
         for _ in range(2):  # what is in a batch now is not found
             yield journal
@@ -850,7 +656,7 @@ class Paging:
         self._spans[rank].out.add(message.seq)
         self.count -= 1
         if self._chunk is not None and self._chunk.rank == rank:
-            self._queue.account.used -= self._chunk.remove(message.seq)
+            self._queue.account.use(-self._chunk.remove(message.seq))
         self._queue.count_in(message)
         return True
 
@@ -883,12 +689,12 @@ class Paging:
             return
         self._drop_chunk()
         self._chunk = Chunk(rank, start, page.last, found)
-        self._queue.account.used += self._chunk.cost
+        self._queue.account.use(self._chunk.cost)
         self._queue.line_up()
 
     def _drop_chunk(self) -> None:
         if self._chunk is not None:
-            self._queue.account.used -= self._chunk.cost
+            self._queue.account.use(-self._chunk.cost)
             self._chunk = None
 
     @property

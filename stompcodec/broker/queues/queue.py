@@ -14,11 +14,10 @@ from itertools import islice
 
 from stompcodec.broker.connections import Maker, Peer
 from stompcodec.broker.loop_quota import AT_ONCE, FEW, Line, LoopQuota, Work
-from stompcodec.broker.memory import LOW, MESSAGE, Account, Part
-from stompcodec.broker.message import SPOOLED, Message, shared, with_fault
-from stompcodec.broker.queues import quick
+from stompcodec.broker.memory import LOW, MESSAGE, Account
+from stompcodec.broker.message import SPOOLED, Message, plain_message, shared, with_fault
 from stompcodec.broker.queues.backlog import WAIT, Looked, Wait
-from stompcodec.broker.queues.consumer import EOL, Consumer, Delivery, QueueArguments
+from stompcodec.broker.queues.consumer import Consumer, Delivery, QueueArguments
 from stompcodec.broker.queues.dispatcher import (
     UNDELIVERABLE,
     Dispatcher,
@@ -29,8 +28,9 @@ from stompcodec.broker.queues.dispatcher import (
     is_undeliverable,
     pair_of,
 )
-from stompcodec.broker.queues.paging import Bound, Paging, ReadyMessages, Window, leave_in_store
-from stompcodec.broker.queues.quick import Tally
+from stompcodec.broker.queues.heads import head_of
+from stompcodec.broker.queues.paging import Paging, leave_in_store
+from stompcodec.broker.queues.ready import Bound, ReadyMessages, Tally, Window
 from stompcodec.broker.storage.journal import Journal
 from stompcodec.broker.values import Refused
 
@@ -82,7 +82,7 @@ class Queue:
         name: str,
         key: str,
         bound: Bound,
-        account: Account | Part,
+        account: Account,
         journal: Journal | None,
         wall: Callable[[], float],
         on_drop: Callable[[Queue, Message, str], bool] | None = None,
@@ -123,7 +123,7 @@ class Queue:
         self.parked: list[Consumer] | None = None
         #: Calls of `suspend` without their `go_on`; and whether one of them is an order to pause.
         self.suspensions, self.paused = 0, False
-        self.tally: Tally = quick.new_tally()
+        self.tally = Tally()
         self.sample: object = None  # earlier counts, for the rates that `management` computes
         #: Called when the bound is passed. Returns whether the sender has to wait; None for one that always has to.
         self.overflow: Callable[[], bool] | None = None
@@ -174,6 +174,10 @@ class Queue:
     @property
     def full(self) -> bool:
         """The bound is passed, or memory is short and the queue is one of the largest."""
+        return self.is_full()
+
+    def is_full(self) -> bool:
+        """Return `full`, which compiled is quicker as a method."""
         bound, account = self.bound, self.account
         return (
             self.count > bound.messages
@@ -186,6 +190,23 @@ class Queue:
     def total(self) -> int:
         """The number of its messages, paged ones included."""
         return self.count if self.paging is None else self.count + self.paging.count
+
+    def depth(self) -> tuple[int, int, int]:
+        """Return how many messages are READY, UNACKED and scheduled."""
+        ready, scheduled, paging = len(self.messages.line), len(self.deferred) + len(self.returned.held), self.paging
+        unacked = self.count - ready - scheduled
+        if paging is not None:
+            ready += paging.count - paging.deferred
+            scheduled += paging.deferred
+        return ready, unacked, scheduled
+
+    def delivered(self) -> int:
+        """Return how many messages were delivered since the start."""
+        count = self.tally.sent + self.tally.ended
+        for each in self.members:
+            if each.acks and not each.request.browser:
+                count += each.last
+        return count
 
     @property
     def cost(self) -> int:
@@ -223,7 +244,7 @@ class Queue:
         """Count a message."""
         self.count += 1
         self.octets += message.size
-        self.account.used += message.size + MESSAGE
+        self.account.use_messages(1, message.size)
 
     def count_out(self, count: int, octets: int) -> None:
         """Count messages that are gone, and let senders go on if there is room now."""
@@ -231,23 +252,13 @@ class Queue:
             return
         self.count -= count
         self.octets -= octets
-        self.account.used -= octets + count * MESSAGE
-        if self.blocked and self.is_low:
-            self.release_blocked()
-
-    def count_out_one(self, octets: int) -> None:
-        """Count one message that is gone. `count_out` would take 1.6 % more instructions for each ACK."""
-        if self.closed:
-            return
-        self.count -= 1
-        self.octets -= octets
-        self.account.used -= octets + MESSAGE
+        self.account.use_messages(-count, -octets)
         if self.blocked and self.is_low:
             self.release_blocked()
 
     def _count_sent(self, octets: int) -> None:
         """Count a delivery in auto mode of a message that was READY."""
-        self.tally.count_sent()
+        self.tally.sent += 1
         self.count_out(1, octets)
 
     @property
@@ -317,7 +328,7 @@ class Queue:
         self.newest = message.seq
         if not paging.take_new(self.messages.rank(message), message):
             return self.put(message, False, True)
-        self.tally.count_put()
+        self.tally.put += 1
         return self.count + paging.count > self.bound.total or self._is_behind
 
     def put_committed(self, messages: list[Message]) -> bool:
@@ -349,7 +360,7 @@ class Queue:
         if account.used + cost > account.first or not self.messages.extend(messages):
             return False
         self.count, self.octets = count, octets
-        account.used += cost
+        account.use(cost)
         if messages[0].seq < last:
             journal.late(self, messages[0].seq)
         return True
@@ -358,7 +369,7 @@ class Queue:
         """Take a message that has its place in the order, and deliver it if a consumer can take it. Return whether its
         sender should wait. `stored`: it is in the store already. `recorded`: the journal has been told.
         """
-        self.tally.count_put()
+        self.tally.put += 1
         if self.arguments is not None:
             self.stamp(message)
         if message.persistent and not (stored or recorded) and self.journal is not None:
@@ -388,10 +399,10 @@ class Queue:
         if consumer is None:
             return self.enqueue(message, stored)
         if not consumer.acks:
-            self.tally.count_sent()
+            self.tally.sent += 1
             return False
         self.count_in(message)
-        return self.full and (self.overflow is None or self.overflow())
+        return self.is_full() and (self.overflow is None or self.overflow())
 
     def stamp(self, message: Message) -> None:
         """Set the expiry time of a new message to that of the queue's x-message-ttl, if it is earlier."""
@@ -422,7 +433,7 @@ class Queue:
             return self.total > self.bound.total or self._is_behind
         self.add_ready(message)
         self.count_in(message)
-        if not self.full:
+        if not self.is_full():
             return bool(message.persistent) and not stored and self.catches_up
         if self.overflow is not None:
             return self.overflow()
@@ -430,44 +441,37 @@ class Queue:
         return window is None or not message.persistent or self.drops or not self.is_too_large
 
     def put_plain(self, destination: str, ident: bytes, seq: int, tail: bytes) -> bool:
-        """Take a plain message by the shortest road to the next consumer. Return whether its sender should wait.
-
-        `Outbox.deliver` is inlined: the call would cost 3 % of the instructions of a SEND. `ident` is the message-id,
-        with % for the seq.
-        """
+        """Take a message that is not persistent and has no special headers. Return whether its sender should wait."""
         ring = self.ring
-        if not ring or not ring[0].direct or ring[0].credit <= 0 or ring[0].outbox.send_budget <= 0:
-            message = Message(ident % seq, seq, self.name if destination == self.name else shared(destination), tail)
-            return self.put(message) if self.dispatcher is None else self.dispatcher.give_plain(message)
-        consumer = ring[0]
-        outbox, size, full = consumer.outbox, len(tail), False
+        if ring:
+            consumer = ring[0]
+            outbox = consumer.outbox
+            if consumer.direct and not consumer.acks and outbox.send_budget > 0 and consumer.credit > 0:
+                return self._put_through(consumer, destination, ident, seq, tail)
+        message = plain_message(ident, seq, self.name if destination == self.name else shared(destination), tail, False)
+        return self.put(message) if self.dispatcher is None else self.dispatcher.give_plain(message)
+
+    def _put_through(self, consumer: Consumer, destination: str, ident: bytes, seq: int, tail: bytes) -> bool:
+        """Deliver a message to a consumer that acknowledges nothing, so that no record of it is needed."""
         try:
-            if not consumer.acks:
-                chunks = (consumer.quick % seq, tail, EOL)
-                outbox.chunks += (b"".join(chunks),) if outbox.whole_frames else chunks
-                self.tally.count_direct()
-            else:
-                tag = consumer.last + 1
-                chunks = (consumer.quick % (seq, tag), tail, EOL)
-                outbox.chunks += (b"".join(chunks),) if outbox.whole_frames else chunks
-                consumer.last = tag
-                name = self.name if destination == self.name else shared(destination)
-                consumer.unacked[tag] = Message(ident % seq, seq, name, tail)
-                consumer.credit -= 1
-                self.tally.count_put()
-                self.count += 1
-                self.octets += size
-                self.account.used += size + MESSAGE
-                full = self.full and (self.overflow is None or self.overflow())
+            consumer.outbox.deliver(head_of(consumer.before, ident, consumer.after, 0), tail, len(tail))
         except Exception as error:
-            left = self.delivery_failed(consumer, Message(ident % seq, seq, destination, tail), error)
+            left = self.delivery_failed(consumer, Message(ident, seq, destination, tail), error)
             return left is not None and self.put(left)
-        outbox.send_budget -= size
+        self.count_through()
+        self._turn_ring()
+        return False
+
+    def count_through(self) -> None:
+        """Count a message that came and was delivered in auto mode."""
+        self.tally.put += 1
+        self.tally.sent += 1
+
+    def _turn_ring(self) -> None:
+        """Make the first consumer of the ring the last one."""
+        ring = self.ring
         if len(ring) > 1:
             ring.append(ring.pop(0))
-        if not outbox.dirty:
-            outbox.schedule_flush()
-        return full
 
     def defer(self, message: Message, stored: bool = False) -> None:
         """Take a message that becomes READY later."""
@@ -551,19 +555,12 @@ class Queue:
                 outbox.starved = True
         else:
             return None
-        if len(ring) > 1:
-            ring.append(ring.pop(0))
+        self._turn_ring()
         try:
-            if not consumer.direct or message.special:
-                consumer.send(message)
-            elif consumer.acks:
-                tag = consumer.last + 1
-                outbox.deliver(consumer.head % (message.ident, tag), message.tail, message.size)
-                consumer.last = tag
-                consumer.unacked[tag] = message
-                consumer.credit -= 1
+            if consumer.direct and not message.special:
+                consumer.write(message)
             else:
-                outbox.deliver(consumer.head % message.ident, message.tail, message.size)
+                consumer.send(message)
         except Exception as error:
             return self._deliver_elsewhere(consumer, message, error)
         if message.persistent and not consumer.acks and self.journal is not None:
@@ -582,9 +579,6 @@ class Queue:
         step, paging, messages, journal, began = FEW, self.paging, self.messages.line, self.journal, 0.0
         if self.dispatcher is None:
             while messages and self.ring:
-                if some := quick.deliver_ready(self, step - count):
-                    count += some
-                    continue
                 message = messages.popleft()
                 if paging is not None and not paging.allows(self.messages.place(message)):
                     messages.appendleft(message)
@@ -959,7 +953,7 @@ class Queue:
     def close(self) -> None:
         """End the queue, and forget its messages."""
         self.release_blocked()
-        self.account.used -= self.cost
+        self.account.use(-self.cost)
         self.closed = True
         self.messages = ReadyMessages(False)
         if self.paging is not None:

@@ -18,8 +18,8 @@ from stompcodec.broker.connections import Peer
 from stompcodec.broker.loop_quota import AT_ONCE
 from stompcodec.broker.memory import DELAY, LOW, MESSAGE, Account, Part
 from stompcodec.broker.message import Message, make_due
-from stompcodec.broker.queues.paging import Window
 from stompcodec.broker.queues.queue import Queue
+from stompcodec.broker.queues.ready import Window
 from stompcodec.broker.routing.topic import Topic
 from stompcodec.broker.settings import Address, Pattern
 from stompcodec.broker.storage.journal import Journal
@@ -163,7 +163,11 @@ class Retained:
     """
 
     def __init__(
-        self, make: Callable[[str, Part], Queue], words: Callable[[str, str], tuple[str, ...]], most: int, part: Part
+        self,
+        make: Callable[[str, Part], Queue],
+        words: Callable[[str, str], tuple[str, ...]],
+        most: int,
+        part: Part,
     ) -> None:
         self._make = make
         self._words = words
@@ -386,7 +390,7 @@ class Delayed:
         assert message.due is not None
         if not isinstance(target, Queue):
             self.cost += message.size + MESSAGE
-            self._account.used += message.size + MESSAGE
+            self._account.use_messages(1, message.size)
             self._add(message.due, message, find)
             return self.is_too_large
         if message.due >= self._later.horizon and target.may_leave(message):
@@ -433,7 +437,7 @@ class Delayed:
 
     def _add(self, due: float, message: Message | int, find: _Find, octets: int = 0) -> None:
         self._number += 1
-        self._account.used += DELAY
+        self._account.use(DELAY)
         heapq.heappush(self._heap, (due, self._number, message, find, octets))
         if octets:
             self._stored += 1
@@ -467,7 +471,7 @@ class Delayed:
 
     def _keep(self, entries: list[_Entry]) -> None:
         """Forget the other entries."""
-        self._account.used -= (len(self._heap) - len(entries)) * DELAY
+        self._account.use((len(entries) - len(self._heap)) * DELAY)
         heapq.heapify(entries)
         self._heap = entries
         self._stored = sum(entry[4] > 0 for entry in entries)
@@ -490,7 +494,7 @@ class Delayed:
             if not self._heap or self._heap[0][0] > now:
                 break
             _due, _number, message, find, octets = heapq.heappop(self._heap)
-            self._account.used -= DELAY
+            self._account.use(-DELAY)
             self._stored -= octets > 0
             self._stored_octets -= octets
             target = find()
@@ -506,7 +510,7 @@ class Delayed:
                 continue
             else:
                 self.cost -= message.size + MESSAGE
-                self._account.used -= message.size + MESSAGE
+                self._account.use_messages(-1, -message.size)
             if target is not None:
                 fresh = make_due(message)
                 self._place(fresh)

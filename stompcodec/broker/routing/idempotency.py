@@ -260,7 +260,7 @@ class SentKeys:
         scope = self.scopes.get(entry.mark.scope)
         if scope is None:
             scope = self.scopes[entry.mark.scope] = OrderedDict()
-            self.part.used += SCOPE
+            self.part.use(SCOPE)
         scope[entry.mark.key] = entry
         name = entry.mark.scope[:_USER]
         holder = self._holders.get(name)
@@ -268,7 +268,7 @@ class SentKeys:
             holder = self._holders[name] = _Holder()
         holder.entries[entry.number] = entry
         self._rank(holder)
-        self.part.used += KEY
+        self.part.use(KEY)
         self._oldest = min(self._oldest, entry.at)
         if len(scope) > self._most:
             self._drop(next(iter(scope.values())))
@@ -282,10 +282,10 @@ class SentKeys:
         if scope is None or scope.get(entry.mark.key) is not entry:
             return
         del scope[entry.mark.key]
-        self.part.used -= KEY
+        self.part.use(-KEY)
         if not scope:
             del self.scopes[entry.mark.scope]
-            self.part.used -= SCOPE
+            self.part.use(-SCOPE)
         name = entry.mark.scope[:_USER]
         holder = self._holders[name]
         del holder.entries[entry.number]

@@ -23,8 +23,9 @@ from stompcodec.broker.queues.consumer import (
     check_writable,
     load_arguments,
 )
-from stompcodec.broker.queues.paging import Bound, Window, leave_all_in_store
+from stompcodec.broker.queues.paging import leave_all_in_store
 from stompcodec.broker.queues.queue import Queue
+from stompcodec.broker.queues.ready import Bound, Window
 from stompcodec.broker.routing.addresses import Addresses, Naming
 from stompcodec.broker.routing.dead_letters import DeadLetters
 from stompcodec.broker.routing.delayed import Retained, RetainTarget

@@ -24,9 +24,9 @@ from stompcodec.broker.config import Config
 from stompcodec.broker.connections import Maker, Owner, Peer
 from stompcodec.broker.loop_quota import AT_ONCE, Line, LoopQuota, Work
 from stompcodec.broker.memory import MESSAGE, Account, destination_cost
-from stompcodec.broker.message import Message, shared
-from stompcodec.broker.queues import quick
+from stompcodec.broker.message import Message, plain_message, shared
 from stompcodec.broker.queues.consumer import Consumer, Source, SubscribeRequest
+from stompcodec.broker.queues.heads import frame_of, head_of, joined
 from stompcodec.broker.queues.queue import Queue
 from stompcodec.broker.routing.addresses import Addresses
 from stompcodec.broker.selectors import Selector
@@ -275,7 +275,7 @@ class Bundle:
     subscriptions with the same id share one chunk of bytes.
     """
 
-    __slots__ = ("_chunks", "_frames", "_may_expire", "_octets", "_tails", "messages", "plain", "slow")
+    __slots__ = ("_chunks", "_frames", "_may_expire", "_octets", "messages", "plain", "slow")
 
     def __init__(self, messages: list[Message], plain: bool, may_expire: bool = False) -> None:
         self.messages = messages
@@ -283,8 +283,6 @@ class Bundle:
         self._may_expire = may_expire
         #: Queues of subscriptions that are full now.
         self.slow: list[Source] = []
-        #: Made when Python writes them: until then they would take the bytes of the messages once more.
-        self._tails: list[bytes] = []
         self._octets = sum([message.size for message in messages])
         #: The MESSAGEs by the beginning that they share: joined, and as chunks of their own, as WebSocket needs them.
         self._chunks: dict[bytes, bytes] = {}
@@ -323,19 +321,16 @@ class Bundle:
 
     def _join(self, start: bytes) -> bytes:
         """Return the MESSAGEs that begin with `start` in one piece, and keep it."""
-        chunk = self._chunks[start] = quick.join(start, self.messages) or start + start.join(self._parts())
+        chunk = self._chunks[start] = joined(start, self.messages)
         return chunk
 
     def _separate(self, start: bytes) -> list[bytes]:
         """Return the MESSAGEs that begin with `start`, and keep them."""
-        frames = self._frames[start] = [start + part for part in self._parts()]
+        before = start + b"message-id:"
+        frames = self._frames[start] = [
+            frame_of(head_of(before, message.ident, b"\n", 0), message.tail) for message in self.messages
+        ]
         return frames
-
-    def _parts(self) -> list[bytes]:
-        """Return what follows the common beginning of each MESSAGE."""
-        if not self._tails:
-            self._tails = [b"message-id:%b\n%b\n" % (message.ident, message.tail) for message in self.messages]
-        return self._tails
 
 
 def _put(consumer: Consumer, messages: list[Message]) -> bool:
@@ -693,12 +688,10 @@ class Topic:
         """Take a plain message. Return whether its sender should wait."""
         if not self._gathered:
             self._begin()
-        name = self.name
-        if destination != name:
-            name = shared(destination)
-        self._gathered.append(Message(ident % seq, seq, name, tail))
-        self._octets = octets = self._octets + len(tail)
-        if octets > self._most:
+        name = self.name if destination == self.name else shared(destination)
+        self._gathered.append(plain_message(ident, seq, name, tail, False))
+        self._octets += len(tail)
+        if self._octets > self._most:
             self.flush()
         return self.full
 

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from stompcodec import __version__
+from stompcodec.broker import hot
 from stompcodec.broker.auth import User, far_network_of
 from stompcodec.broker.config import Config
 from stompcodec.broker.message import (
@@ -20,30 +21,20 @@ from stompcodec.broker.message import (
     SEQ,
     WITHOUT,
     LargeBody,
-    Message,
     is_text,
     message_of,
     schedule,
-    shared,
     tail_with_reply,
     text_tail,
 )
 from stompcodec.broker.routing.idempotency import KEY_HEADERS, Mark, body_crc, key_of
 from stompcodec.broker.sessions import plain
-from stompcodec.broker.sessions.commit import abort, ack, begin, commit, defer, defer_plain, nack
-from stompcodec.broker.sessions.outbox import Handlers, Host, terms
+from stompcodec.broker.sessions.commit import abort, ack, begin, commit, defer, nack
+from stompcodec.broker.sessions.host import Handlers, Host, terms
+from stompcodec.broker.sessions.receipts import confirm, hold_receipts
 from stompcodec.broker.sessions.send import cached_target, check_space, is_stored, parts_of, put, put_keyed, targets_of
-from stompcodec.broker.sessions.session import Refusal, Session
-from stompcodec.broker.sessions.subscribe import (
-    confirm,
-    hold_receipts,
-    ping,
-    receive,
-    reply_address,
-    send_receipt,
-    subscribe,
-    unsubscribe,
-)
+from stompcodec.broker.sessions.session import EACH, Refusal, Session
+from stompcodec.broker.sessions.subscribe import ping, receive, reply_address, subscribe, unsubscribe
 from stompcodec.broker.sessions.transaction import Sending
 from stompcodec.broker.storage.large import is_streamed
 from stompcodec.broker.values import Refused, read_values
@@ -110,12 +101,10 @@ class LoggedSession(Session):
         _LOG.info("%s %s %s %s", self.id, self.peer, direction, frame_repr(frame.command, frame.headers.pairs(), body))
 
 
-#: Headers that keep a SEND off the fast paths of Python. Each feature names its own.
+#: Headers of a SEND that is not plain. Each feature names its own.
 _SPECIAL_HEADERS = (*LIFE_HEADERS, *GROUPS, SEQ, *DELAYS, *KEY_HEADERS)
-#: The values of `persistent` that the fast paths know.
+#: The values of `persistent` in a plain SEND.
 _WORDS = {None: None, "true": True, "false": False}
-#: Headers that keep it off the plain road, or are read there, as `transaction`.
-SLOW_HEADERS = ("transaction", "reply-to", *_SPECIAL_HEADERS)
 
 
 def _connect(session: Session, frame: Frame) -> None:
@@ -151,7 +140,7 @@ def _connect(session: Session, frame: Frame) -> None:
     else:
         session.connection.accept(headers, heart_beat=agreed.heart_beat, silence=agreed.silence)
     broker.connected(session)
-    plain.begin(session)
+    hot.begin(session, EACH)
 
 
 class _Mirror(NamedTuple):
@@ -210,67 +199,30 @@ def _user(session: Session, frame: Frame, vhost: str) -> User | None:
 
 
 def _send(session: Session, frame: Frame) -> None:
-    """Handle SEND. This is the fast path, for messages without special headers other than persistent, transaction and
-    reply-to. `_send_any` handles all the others.
-    """
+    """Handle SEND. Those without special headers take the road of plain.py; `_send_any` handles all others."""
     get = frame.get
     destination, broker = get("destination", ""), session.broker
     queue = session.cached_targets.get(destination)
     if queue is None:
         queue = cached_target(session, frame, destination)
-    if queue is None or not (session.exact and broker.plain) or frame.has_any(*_SPECIAL_HEADERS):
-        _send_any(session, frame)
-        return
-    said = get("persistent")
-    if said not in _WORDS:
+    said, transaction, reply_to = get("persistent"), get("transaction"), get("reply-to")
+    if (
+        queue is None
+        or not (session.plain or (transaction is not None and session.exact and broker.plain))
+        or broker.journal.short
+        or said not in _WORDS
+        or frame.has_any(*_SPECIAL_HEADERS)
+        or frame.body is None  # it is still arriving
+    ):
         _send_any(session, frame)
         return
     persistent = broker.stores_some and is_stored(session, _WORDS[said], queue)
-    transaction, reply_to = get("transaction"), get("reply-to")
-    if transaction is not None or reply_to is not None:
-        _send_linked(session, frame, destination, persistent, transaction, reply_to)
-        return
-    if not session.plain:
-        _send_any(session, frame)
-        return
-    broker.seq = seq = broker.seq + 1
-    try:
-        tail = serialize_tail(frame, "1.2", without=WITHOUT)
-    except TypeError:  # its body is still arriving
-        _send_any(session, frame)
-        return
-    receipt = get("receipt")
-    if persistent:
-        message = Message(broker.ident % seq, seq, shared(destination), tail, True)
-        plain.put_persistent(session, queue, message, receipt)
-    elif queue.put_plain(destination, broker.ident, seq, tail):
-        queue.block(session)
-    if receipt is not None:
-        send_receipt(session, receipt)
-
-
-def _send_linked(
-    session: Session, frame: Frame, destination: str, persistent: bool, transaction: str | None, reply_to: str | None
-) -> None:
-    """Handle a SEND of the fast path with a transaction or a reply-to."""
-    get, broker = frame.get, session.broker
-    queue = session.cached_targets.get(destination)
-    if queue is None or broker.journal.short or frame.body is None or (transaction is None and not session.plain):
-        _send_any(session, frame)
-        return
     address = None if reply_to is None else reply_address(session, reply_to)
     tail = serialize_tail(frame, "1.2", without=WITHOUT) if address is None else tail_with_reply(frame, address)
-    name, receipt = shared(destination), get("receipt")
-    if transaction is not None:
-        defer_plain(session, transaction, queue, Message(b"", 0, name, tail, persistent))
+    if transaction is None:
+        plain.send(session, queue, destination, tail, persistent, get("receipt"))
     else:
-        broker.seq = seq = broker.seq + 1
-        if persistent:
-            plain.put_persistent(session, queue, Message(broker.ident % seq, seq, name, tail, True), receipt)
-        elif queue.put_plain(name, broker.ident, seq, tail):
-            queue.block(session)
-    if receipt is not None:
-        send_receipt(session, receipt)
+        plain.defer(session, transaction, queue, destination, tail, persistent, get("receipt"))
 
 
 def _send_any(session: Session, frame: Frame, body: LargeBody | None = None) -> None:
@@ -358,4 +310,4 @@ HANDLERS: dict[str, Callable[[Session, Frame], None]] = {
     "RECEIVE": receive,
 }
 
-plain.prepare(_send, ack, SLOW_HEADERS)
+hot.prepare(_send, ack, ("reply-to", *_SPECIAL_HEADERS), WITHOUT)

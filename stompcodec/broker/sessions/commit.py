@@ -13,46 +13,34 @@ from stompcodec.broker.queues.browser import Browser
 from stompcodec.broker.queues.consumer import Consumer, Delivery, Source
 from stompcodec.broker.queues.queue import Queue
 from stompcodec.broker.routing.idempotency import Mark
+from stompcodec.broker.sessions import plain
+from stompcodec.broker.sessions.receipts import confirm, hold_receipts, send_receipt
 from stompcodec.broker.sessions.send import check_space, in_order, put_late, queue_of
 from stompcodec.broker.sessions.session import Session
-from stompcodec.broker.sessions.subscribe import confirm, hold_receipts, hold_receipts_of, release, send_receipt
+from stompcodec.broker.sessions.subscribe import release
 from stompcodec.broker.sessions.transaction import QueueOrTopic, Sending, Settling, Transaction
 from stompcodec.broker.storage.store import Store
 from stompcodec.broker.values import REDELIVERY_DELAYS, CreditGrant, Refused, read_values
 from stompcodec.codec import Frame
 
-#: Headers that keep an ACK off the fast path.
+#: Headers of an ACK that is not plain.
 _SPECIAL_HEADERS = ("transaction", "credit")
 
 
 def ack(session: Session, frame: Frame) -> None:
-    """Handle ACK. This is the fast path for a single delivery in 1.2; `_acknowledge` handles everything else."""
+    """Handle ACK. One delivery in 1.2 takes the road of plain.py; `_acknowledge` handles everything else."""
     get = frame.get
     number, _, tag = get("id", "").partition("-")
     consumer = session.by_number.get(number)
     if (
-        consumer is not None
-        and consumer.single
-        and not frame.has_any(*_SPECIAL_HEADERS)
-        and tag.isdecimal()
-        and len(tag) < 20
+        consumer is None
+        or not consumer.single
+        or frame.has_any(*_SPECIAL_HEADERS)
+        or not tag.isdecimal()
+        or len(tag) >= 20
+        or not plain.acknowledge(session, consumer, int(tag), get("receipt"))
     ):
-        message = consumer.unacked.pop(int(tag), None)
-        if message is not None:
-            queue = consumer.queue
-            consumer.credit += 1
-            receipt = get("receipt")
-            if message.persistent:
-                hold_receipts_of(session, receipt)
-                if queue.journal is not None and not queue.closed:
-                    queue.journal.settle(queue, message)
-            queue.count_out_one(message.size)
-            if receipt is not None:
-                send_receipt(session, receipt)
-            if not consumer.in_ring:
-                queue.offer(consumer)
-            return
-    _acknowledge(True, session, frame)
+        _acknowledge(True, session, frame)
 
 
 def nack(session: Session, frame: Frame) -> None:
@@ -234,27 +222,13 @@ def defer(session: Session, name: str, operation: Sending | Settling) -> None:
     transaction = session.transactions.get(name)
     if transaction is None and isinstance(operation, Settling):
         operation.consumer.give_back(operation.deliveries)
-    _hold(session, _known(transaction).add(operation))
-
-
-def defer_plain(session: Session, name: str, queue: QueueOrTopic, message: Message) -> None:
-    """Add a SEND without special headers to a transaction. Raise Refused as `defer` does."""
-    transaction = session.transactions.get(name) or _known(None)
-    _hold(session, transaction.send(queue, message))
+    plain.hold(session, _known(transaction).add(operation))
 
 
 def _known(transaction: Transaction | None) -> Transaction:
     if transaction is None:
         raise Refused("no such transaction", "Send BEGIN with that name first.")
     return transaction
-
-
-def _hold(session: Session, octets: int) -> None:
-    """Account for an operation."""
-    memory, most = session.memory, session.broker.config.max_transaction_octets
-    memory.hold_transaction(octets)
-    if memory.transactions > most:
-        raise Refused("transactions too large", f"The open transactions of a session may hold {most} bytes together.")
 
 
 def _ended(session: Session, frame: Frame) -> Transaction:
@@ -335,17 +309,8 @@ def _only_queue(session: Session, transaction: Transaction) -> Queue | None:
 
 def _send_all(session: Session, transaction: Transaction, queue: Queue) -> None:
     """Do what `_take_effect` does with a transaction of `_only_queue`, in fewer steps."""
-    broker, journal = session.broker, session.broker.journal
-    store, key, first = journal.store, queue.key, broker.seq + 1
-    assert store is not None
-    messages = [operation.message for operation in transaction.operations if operation.__class__ is Sending]
-    seq, ident, append = broker.seq, broker.ident, store.append
-    for message in messages:  # `Broker.place`, which has more to do only where no SEND is plain
-        seq += 1
-        message.seq = seq
-        message.ident = ident % seq
-        append(key, message)
-    broker.seq = seq
+    journal, first = session.broker.journal, session.broker.seq + 1
+    messages = plain.store_all(session, queue, transaction.operations)
     session.behind = journal.batch
     journal.charge(session.behind, transaction.base + transaction.octets)
     session.plain = False
@@ -392,7 +357,7 @@ def _committing(session: Session, transaction: Transaction, frame: Frame) -> Ite
     try:
         try:
             shares = yield from _resolved(session, transaction, pinned)
-            while stored and journal.batch.long:
+            while stored and journal.batch.is_long:
                 yield journal
             _check(session, transaction)
         except Refused:

@@ -1,6 +1,6 @@
 """Session: one connected peer.
 
-The handlers of frames are in `commands.py`, unwritten output in `outbox.py`, receipts in `subscribe.py`, and commits in
+The handlers of frames are in `commands.py`, receipts in `receipts.py`, and commits in
 `commit.py`.
 """
 
@@ -13,16 +13,17 @@ from typing import Any, NamedTuple, Protocol
 from stompcodec.broker.auth import User
 from stompcodec.broker.connections import Deliverer, Holder, Maker
 from stompcodec.broker.loop_quota import Line, Paused, Work
-from stompcodec.broker.memory import CONNECTION, Account, below_cost, frame_cost, target_cost
+from stompcodec.broker.memory import below_cost, frame_cost, target_cost
 from stompcodec.broker.message import LargeBody, Message
 from stompcodec.broker.queues.consumer import Consumer
+from stompcodec.broker.queues.outbox import Outbox
 from stompcodec.broker.queues.queue import Queue
 from stompcodec.broker.routing.registry import VirtualHost
 from stompcodec.broker.routing.topic import Topic, who_counts
 from stompcodec.broker.selectors import Texts
-from stompcodec.broker.sessions.outbox import Handlers, Host, Outbox, Terms, Windows
-from stompcodec.broker.sessions.transaction import Transaction
-from stompcodec.broker.storage.journal import Batch, CommitWaiter
+from stompcodec.broker.sessions.host import Handlers, Host, Terms, Windows
+from stompcodec.broker.sessions.state import Footprint, SessionState
+from stompcodec.broker.storage.journal import Batch
 from stompcodec.broker.storage.large import Upload
 from stompcodec.broker.values import Refused, Unready
 from stompcodec.codec import END_OF_BODY, Frame
@@ -102,84 +103,6 @@ def _named(frame: ErrorFrame, consumers: list[Consumer]) -> Iterator[Message]:
             yield from (message for message in consumer.unacked.values() if message.ident == ident)
 
 
-class Footprint:
-    """The bytes of memory used by one session, recorded in the broker's account.
-
-    >>> from stompcodec.broker.memory import Account
-    >>> footprint = Footprint(account := Account(2**30))
-    >>> footprint.hold_transaction(100, base=50)
-    >>> footprint.spare, account.held
-    (150, 150)
-    """
-
-    __slots__ = ("_account", "_bases", "below", "fixed", "pending", "transactions", "unwritten")
-
-    def __init__(self, account: Account) -> None:
-        self._account = account
-        #: The connection, its subscriptions and its remembered destinations.
-        self.fixed = 0
-        #: Unfinished frames, and frames that wait for the session's turn.
-        self.pending = 0
-        #: Bytes that the layers below have received and not passed on.
-        self.below = 0
-        #: Operations of open transactions; and the transactions themselves, which do not count toward the limit.
-        self.transactions = self._bases = 0
-        #: Output that is not written yet, including what waits for a large message.
-        self.unwritten = 0
-
-    @property
-    def spare(self) -> int:
-        """Bytes that ending the session would free: unfinished frames, transactions and unwritten output."""
-        return self.pending + self.transactions + self._bases + self.unwritten
-
-    def charge(self, cost: int) -> None:
-        """Add the cost of a subscription or a remembered destination, or subtract it if negative."""
-        self.fixed += cost
-        self._account.charge(cost)
-
-    def check(self, cost: int) -> None:
-        """Raise Refused if another subscription would use too much memory."""
-        if not self._account.has_room(cost, self.fixed):
-            remedy = "All subscriptions and destinations together take too much of the broker's limits.memory."
-            raise Unready("no memory for another subscription", remedy)
-
-    def hold_pending(self, pending: int) -> None:
-        """Set the cost of received bytes that are not processed yet."""
-        self._account.hold(pending - self.pending)
-        self.pending = pending
-
-    def hold_transaction(self, octets: int, base: int = 0) -> None:
-        """Add the cost of operations and of transactions themselves, or subtract it if negative."""
-        self.transactions += octets
-        self._bases += base
-        account, cost = self._account, octets + base
-        account.held += cost  # `Account.hold`, without the call for each SEND of a transaction
-        account.used += cost
-
-    def hold_unwritten(self, unwritten: int, ended: bool) -> None:
-        """Set the number of unwritten bytes. Those of an ended session do not count as held."""
-        more = unwritten - self.unwritten
-        self.unwritten = unwritten
-        if ended:
-            self._account.used += more
-        else:
-            self._account.hold(more)
-
-    def release(self) -> None:
-        """Release everything except the connection and unwritten output, when the session ends."""
-        self._account.hold(-self.pending - self.transactions - self._bases)
-        self._account.held -= self.unwritten
-        self.pending = self.transactions = self._bases = 0
-        if self.fixed:
-            self.charge(CONNECTION - self.fixed)
-
-    def close(self) -> None:
-        """Release the rest, when the transport is closed."""
-        self._account.used -= self.unwritten
-        self.unwritten = 0
-        self.charge(-self.fixed)
-
-
 _LEGACY = ("legacy",)
 #: Versions whose sessions may send header names in lower case. Before CONNECT the version is unknown ("").
 _MAY_FOLD = ("", "legacy")
@@ -190,7 +113,7 @@ _MOST_DECLARED = 1000
 
 
 class Road(Protocol):
-    """The plain road of a session, made by plain.py."""
+    """Reads the plain SENDs and ACKs of a session without frames: `src/hot/road.pyx`."""
 
     @property
     def left(self) -> int:
@@ -203,7 +126,7 @@ class Road(Protocol):
         """Leave all frames to Python from now on."""
 
 
-class Session:
+class Session(SessionState):
     """One connected peer. `Broker.attach` makes it.
 
     The shell passes it received bytes (`receive`), tells it when the transport is full or lost (`writable`, `lost`),
@@ -212,14 +135,14 @@ class Session:
     """
 
     __slots__ = (
-        *("_blockers", "_early", "_frame", "_is_open", "_paused_at", "_rests", "_targets_cost", "behind", "broker"),
-        *("by_number", "cached_targets", "client_id", "closing", "connection", "consumers", "declared", "discard"),
-        *("ended", "exact", "failing", "foreign", "had_odd", "handlers", "hopeless", "id", "leaving", "listener"),
-        *("maker",),
-        *("memory", "more", "next_number", "outbox", "owner", "paused", "peer", "pending_commit", "plain"),
-        *("refusal", "road", "secure", "selectors", "shared_batch", "since", "steps", "transactions", "ttl", "upload"),
-        *("user", "version", "virtual_host", "waits_on", "windows"),
+        *("_blockers", "_early", "_frame", "_is_open", "_paused_at", "_rests", "_targets_cost", "client_id"),
+        *("connection", "consumers", "declared", "discard", "exact", "failing", "foreign", "had_odd", "handlers"),
+        *("hopeless", "id", "leaving", "listener", "maker", "more", "next_number", "owner", "paused", "peer"),
+        *("refusal", "road", "secure", "selectors", "shared_batch", "since", "steps", "ttl", "upload", "user"),
+        *("version", "virtual_host", "waits_on", "windows"),
     )
+
+    broker: Host
 
     def __init__(
         self, broker: Host, id: str, now: float, *, peer: str, secure: bool, whole_frames: bool, listener: str
@@ -256,9 +179,9 @@ class Session:
         self.next_number = 1
         self.selectors = Texts()
         self.windows = Windows(config.max_unacked, self.consumers)
-        self.transactions: dict[str, Transaction] = {}
+        self.transactions = {}
         #: The queue or topic of each destination it has sent to.
-        self.cached_targets: dict[str, Queue | Topic] = {}
+        self.cached_targets = {}
         self._targets_cost = 0
         #: Queues it has used, recorded where queue arguments are checked; None for none.
         self.declared: dict[str, None] | None = None
@@ -270,7 +193,7 @@ class Session:
         self.exact = True
         #: Its SENDs may take the quick road.
         self.plain = False
-        #: Takes the plainest of them in C, before they are frames: see plain.py. None if all are left to Python.
+        #: Takes plain SENDs and ACKs before they are frames: see hot.py. None if all become frames.
         self.road: Road | None = None
         #: The silence after which the peer counts as dead, where the broker sets it; None if only heart-beats count.
         self.ttl: Terms | None = None
@@ -306,7 +229,7 @@ class Session:
 
     def _begin_store(self) -> None:
         #: The commit that receipts wait for, and the batch of an earlier commit that they wait for as well.
-        self.pending_commit: CommitWaiter | None = None
+        self.pending_commit = None
         self.shared_batch: Batch | None = None
         #: The batch of a transaction that is being committed: later SENDs take effect after it.
         self.behind: Batch | None = None

@@ -32,12 +32,14 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
+from importlib import import_module
 from itertools import count
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import Event, Thread, current_thread
 from typing import BinaryIO, NamedTuple
 
+from stompcodec.broker.hot import COMPILED
 from stompcodec.disk import GONE, PRIVATE, Access, create, lock, lock_folder, make_folder, sync_folder, unlock
 from stompcodec.errors import StoreError
 
@@ -216,12 +218,8 @@ def _all_there(noted: tuple[Noted, ...]) -> bool:
 
 
 _are_there: Callable[[tuple[Noted, ...]], bool] = _all_there
-
-
-def use(are_there: Callable[[tuple[Noted, ...]], bool]) -> None:
-    """Have a quicker function tell whether files are at their paths."""
-    global _are_there
-    _are_there = are_there
+if COMPILED and os.name == "posix":
+    _are_there = import_module("stompcodec.broker.storage.places").are_at
 
 
 class FolderLock:

@@ -34,6 +34,8 @@ from stompcodec.broker.storage.store import (
 )
 from stompcodec.errors import StoreError
 
+#: Seqs are lower: see `Store.append`.
+_MOST_SEQ = 1 << 42
 #: Operations that may wait while a batch is being written. Above that, senders of persistent messages wait.
 _MOST_PENDING = 5000
 #: Messages that may leave their queues in one batch without an ACK, and bytes of all that leave. Beyond that,
@@ -103,26 +105,24 @@ class CommitWaiter(Protocol):
 
 
 class Intake:
-    """How the plain road in C appends new messages of one queue to the open batch, as `Journal.append` does.
+    """How new messages of one queue are appended to the open batch without a call of the store.
 
     A batch has one only while it is open, no other is being written, and messages may be stored.
 
     Args:
         queue: the queue.
-        account: is charged with messages that are in the store only, until they are written.
         puts: the messages that the store is to write, by their keys.
         base: a message's key is its seq and this.
         top: new messages have higher seqs.
 
-    >>> Intake(None, Account(0), {}, 1 << 45, 0).base == 1 << 45
+    >>> Intake(None, {}, 1 << 45, 0).base == 1 << 45
     True
     """
 
-    __slots__ = ("account", "base", "puts", "queue", "top")
+    __slots__ = ("base", "puts", "queue", "top")
 
-    def __init__(self, queue: Undoable | None, account: Account, puts: dict[int, Any], base: int, top: int) -> None:
-        self.queue, self.account = queue, account
-        self.puts, self.base, self.top = puts, base, top
+    def __init__(self, queue: Undoable | None, puts: dict[int, Any], base: int, top: int) -> None:
+        self.queue, self.puts, self.base, self.top = queue, puts, base, top
 
 
 class Batch:
@@ -133,7 +133,7 @@ class Batch:
     """
 
     __slots__ = (
-        *("actions", "cost", "first", "gone", "intake", "keys", "long", "moved", "put", "settled", "updated"),
+        *("actions", "cost", "first", "gone", "intake", "is_long", "keys", "moved", "put", "settled", "updated"),
         "waiters",
     )
 
@@ -154,7 +154,7 @@ class Batch:
         #: returns its steps.
         self.actions: list[Callable[[bool], Iterator[Line] | None]] = []
         #: True if the batch includes a long transaction.
-        self.long = False
+        self.is_long = False
         #: The lowest seq of a message that takes effect after the commit; None if there is none.
         self.first: int | None = None
         self.waiters: list[CommitWaiter] = []
@@ -179,10 +179,11 @@ class Journal:
     `account` is charged with messages that have left their queues until that is written.
     """
 
-    #: Why nothing is stored any more: the files were removed or replaced. `on_lost` is called once. Both are the
-    #: class's until they are set: CPython takes longer for objects of 30 attributes or more.
-    lost: StoreError | None = None
-    on_lost: Callable[[StoreError], object] | None = None
+    __slots__ = (
+        *("_account", "_call_soon", "_calm", "_inside", "_late", "_lined_up", "_log", "_most_gone", "_times_put_off"),
+        *("_wake", "_watchers", "batch", "began", "blocked", "busy", "commits", "failing", "failures", "is_tight"),
+        *("kept", "look_at", "lost", "on_lost", "paged", "quota", "restored", "short", "staging", "store", "times"),
+    )
 
     def __init__(
         self,
@@ -194,6 +195,9 @@ class Journal:
         quota: LoopQuota | None = None,
     ) -> None:
         self.quota, self.store = quota or LoopQuota(), store
+        #: Why nothing is stored any more: the files were removed or replaced. `on_lost` is called once.
+        self.lost: StoreError | None = None
+        self.on_lost: Callable[[StoreError], object] | None = None
         self._log, self._call_soon = log, call_soon
         #: The open batch, and the one being written.
         self.batch = Batch()
@@ -261,7 +265,7 @@ class Journal:
 
     def _is_plain(self, batch: Batch) -> bool:
         """Return whether no session waits for the removals of a batch."""
-        return not (batch.settled or batch.moved or batch.long) and self._call_soon is not None
+        return not (batch.settled or batch.moved or batch.is_long) and self._call_soon is not None
 
     def puts_off(self) -> bool:
         """Return whether a commit without waiting sessions is put off to a later turn, which has more to write."""
@@ -308,25 +312,24 @@ class Journal:
 
     def append(self, queue: Undoable, message: Message) -> None:
         """Record a persistent message that was put into a queue."""
-        if self.store is not None:
-            self.store.append(queue.key, message)
-            self.batch.put.append((queue, message))
-
-    def open_intake(self, queue: Undoable) -> None:
-        """Let the plain road append further messages of a queue to the open batch, which has one. A batch of a single
-        message does without.
-        """
-        batch = self.batch
-        if self.store is None or (batch.intake is not None and batch.intake.queue is queue):
+        batch, seq = self.batch, message.seq
+        intake = batch.intake
+        if intake is not None and intake.queue is queue and intake.top < seq < _MOST_SEQ:
+            intake.puts[intake.base + seq] = message
+        elif self.store is None:
             return
-        found = None if self.busy is not None or self.short else self.store.intake(queue.key)
-        if found is not None:
-            batch.intake = Intake(queue, self._account, *found)
+        else:
+            self.store.append(queue.key, message)
+            if batch.put:  # a batch of a single message does without
+                self._open_intake(queue)
+        batch.put.append((queue, message))
 
-    def append_more(self, queue: Undoable, message: Message) -> None:
-        """Do what `append` does, with a batch that has messages already."""
-        self.append(queue, message)
-        self.open_intake(queue)
+    def _open_intake(self, queue: Undoable) -> None:
+        """Let further messages of a queue be appended to the open batch directly, if that is possible."""
+        if self.store is not None and self.busy is None and not self.short:
+            found = self.store.intake(queue.key)
+            if found is not None:
+                self.batch.intake = Intake(queue, *found)
 
     def may_write(self, seq: int) -> bool:
         """Return whether the open batch may be the one that stores a message, which came behind a transaction."""
@@ -340,8 +343,7 @@ class Journal:
             if self.paged:
                 self._note(queue.key, message)
             self.batch.settled.append((queue, message))
-            self.batch.cost += message.size + MESSAGE
-            self._account.used += message.size + MESSAGE
+            self.charge(self.batch, message.size + MESSAGE)
 
     def remove(self, key: str, message: Message) -> None:
         """Record that a persistent message has left a queue for good."""
@@ -350,8 +352,7 @@ class Journal:
             if self.paged:
                 self._note(key, message)
             self.batch.gone.append((key, message))
-            self.batch.cost += message.size + MESSAGE
-            self._account.used += message.size + MESSAGE
+            self.charge(self.batch, message.size + MESSAGE)
 
     def _note(self, key: str, message: Message) -> None:
         paging = self.paged.get(key)
@@ -501,8 +502,8 @@ class Journal:
 
         A batch takes one long transaction, so that the next commit is never far away. Further ones wait in this line.
         """
-        assert not self.batch.long
-        self.staging = self.batch.long = True
+        assert not self.batch.is_long
+        self.staging = self.batch.is_long = True
         return self.batch
 
     def late(self, queue: Undoable, seq: int) -> None:
@@ -563,7 +564,7 @@ class Journal:
     def _done(self, batch: Batch, error: StoreError | None) -> None:
         self.commits += 1
         self.times.append(perf_counter() - self.began)
-        if batch.long and error is None:
+        if batch.is_long and error is None:
             self._part(batch)
             self.quota.front.line_up(Work(self._taking_effect(batch)))
         else:

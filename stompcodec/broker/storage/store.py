@@ -526,7 +526,7 @@ def stored(queue: str, message: Storable) -> Stored:
         message.id,
         message.destination,
         message.tail,
-        message.persistent is True,
+        message.persistent == 1,
         message.expires,
         message.priority,
         message.attempts,

@@ -585,12 +585,7 @@ def is_large(message: Storable) -> bool:
 
 def is_special(message: Storable) -> bool:
     """Return whether a message gets a row in the table `special`."""
-    return (
-        message.due is not None
-        or message.expires is not None
-        or message.priority != 4
-        or message.persistent is not True
-    )
+    return message.due is not None or message.expires is not None or message.priority != 4 or message.persistent != 1
 
 
 _REMEMBER = "INSERT OR REPLACE INTO sent VALUES (?, ?, ?, ?, ?, ?)"

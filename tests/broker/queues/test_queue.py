@@ -11,7 +11,7 @@ from broker.moves import left, put_all, refusal, taker, transaction
 from broker.paged import QUEUE, queue_of
 
 from stompcodec.broker.config import DIALECTS, parse_config
-from stompcodec.broker.queues import paging
+from stompcodec.broker.queues import ready
 from stompcodec.broker.queues.backlog import Backlog, Fifo
 from stompcodec.broker.settings import Pauses
 from stompcodec.errors import ConfigError
@@ -202,7 +202,7 @@ def test_messages_without_a_priority_never_change_the_order():
 
 @pytest.mark.parametrize("few", [0, 10])
 def test_the_order_is_plain_again_when_it_can_be(monkeypatch, few):
-    monkeypatch.setattr(paging, "_FEW", few)
+    monkeypatch.setattr(ready, "_FEW", few)
     bench = Bench()
     put_ranked(bench.peer(), "---")
     peer, queue = taker(bench, browser="true"), queue_of(bench)

@@ -15,11 +15,11 @@ from broker.sockets import Client, send
 from patience import patience
 
 from stompcodec import BACKEND, serialize
+from stompcodec.broker import hot
 from stompcodec.broker.loop_quota import AT_ONCE, FEW
 from stompcodec.broker.message import Message
-from stompcodec.broker.queues import paging
+from stompcodec.broker.queues import ready
 from stompcodec.broker.queues.backlog import Fifo
-from stompcodec.broker.sessions import plain
 from stompcodec.broker.storage import journal
 from stompcodec.codec import Frame
 
@@ -122,8 +122,7 @@ def test_a_stored_message_does_not_wait_for_the_removals_of_others(monkeypatch):
 @pytest.fixture(params=[True, False], ids=["c", "python"])
 def road(request):
     """Frames are read in C, or in Python."""
-    if plain.EXTENSION is not None:
-        plain.EXTENSION.switch(request.param)
+    hot.switch(request.param)
 
 
 def behind(bench, sender):
@@ -392,8 +391,10 @@ def test_a_long_transaction_that_cannot_be_is_not_at_all():
 
 # ---- the cost of a frame and of a turn does not depend on the depth of a queue ----
 
-#: The parser in Python has instructions of its own: they are not the broker's.
-counted = pytest.mark.skipif(BACKEND != "c", reason="counts the broker, not the parser in Python")
+
+def counted(test):
+    """Mark a test that counts bytecodes of the broker: compiled it has few, and the parser in Python has its own."""
+    return pytest.mark.uncompiled(pytest.mark.skipif(BACKEND != "c", reason="counts the broker alone")(test))
 
 
 class Line(Fifo):
@@ -477,7 +478,7 @@ def fail_to_store(bench, queue):
     ids=["all have expired", "each second one has", "some come back", "one is not stored"],
 )
 def test_no_turn_costs_more_in_a_deeper_queue(monkeypatch, do, gone):
-    monkeypatch.setattr(paging, "_SHORT", AT_ONCE)
+    monkeypatch.setattr(ready, "_SHORT", AT_ONCE)
     found = []
     for count in (2 * AT_ONCE, 4 * AT_ONCE):
         bench = Loop()

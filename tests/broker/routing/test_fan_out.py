@@ -1,8 +1,9 @@
 """A message to many subscriptions goes out over several turns. Subscribers get the same messages in the same order."""
 
 import gc
+import runpy
 from itertools import count
-from types import SimpleNamespace
+from pathlib import Path
 
 import pytest
 from broker.harness import Bench
@@ -10,13 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from profiles import examples
 
-from stompcodec import serialize
+from stompcodec import broker, serialize
 from stompcodec.broker.loop_quota import AT_ONCE, FEW
 from stompcodec.broker.message import Message
-from stompcodec.broker.queues import quick
+from stompcodec.broker.queues import heads
 from stompcodec.broker.queues.consumer import Consumer
 from stompcodec.broker.routing import topic
-from stompcodec.broker.sessions import plain
 from stompcodec.codec import Frame
 
 #: More than what two turns give away, and how many of them a session has.
@@ -155,28 +155,33 @@ def test_what_expires_on_its_way_is_given_to_nobody_else(destination):
 @pytest.mark.parametrize("whole_frames", [False, True])
 def test_the_bytes_of_a_small_message_are_made_once_for_each_id(size, kept, whole_frames):
     """They are kept from turn to turn; those of a large message would multiply it in memory."""
+    bench = Bench()
+    peer = bench.peer(whole_frames=whole_frames)
+    peer.subscribe(TOPIC)
+    (consumer,), outbox = peer.session.consumers.values(), peer.session.outbox
     bundle = topic.Bundle([Message(b"m-1", 1, TOPIC, b"\n" + b"x" * size + b"\0")], True)
-    given = []
     for _ in range(2):
-        outbox = SimpleNamespace(chunks=given, send_budget=2**30, dirty=True, whole_frames=whole_frames)
-        queue = SimpleNamespace(ring=[None])
-        consumer = SimpleNamespace(outbox=outbox, direct=True, acks=False, queue=queue, start=b"MESSAGE\n")
+        outbox.send_budget = 2**30
         bundle.give([consumer])
-    assert given[0] == given[1]
-    assert (given[0] is given[1]) is kept
+    one, two = outbox.chunks
+    assert one == two
+    assert (one is two) is kept
 
 
-@pytest.mark.skipif(plain.EXTENSION is None, reason="the plain road is not built, or switched off")
-@given(st.binary(min_size=1, max_size=9), st.lists(st.tuples(st.binary(max_size=9), st.binary(max_size=9)), min_size=1))
+octets = st.binary(max_size=9)
+
+
+@given(octets, octets, octets, st.integers(0, 2**63 - 1), st.lists(st.tuples(octets, octets)))
 @settings(max_examples=examples(50))
-def test_messages_are_joined_alike_in_c(start, parts):
-    messages = [Message(ident, seq, TOPIC, tail) for seq, (ident, tail) in enumerate(parts)]
-    expected = b"".join(start + b"message-id:" + ident + b"\n" + tail + b"\n" for ident, tail in parts)
-    assert quick.join(start, messages) == expected
-    bundle = topic.Bundle(messages, True)
-    assert bundle._join(start) == expected
-    assert bundle._tails == []  # they are made where Python writes the messages
-    assert start + start.join(bundle._parts()) == expected
+def test_heads_are_written_alike_in_c(start, ident, after, number, parts):
+    made = [Message(ident, seq, TOPIC, tail) for seq, (ident, tail) in enumerate(parts)]
+    calls = {"ident_of": (start, number), "head_of": (start, ident, after, number), "frame_of": (start, after)}
+    for name, arguments in {**calls, "joined": (start, made)}.items():
+        assert getattr(heads, name)(*arguments) == IN_PYTHON[name](*arguments)
+
+
+#: The functions of the Python file, which the compiled broker has from another one.
+IN_PYTHON = runpy.run_path(str(Path(broker.__file__).parent / "queues" / "heads.py"))
 
 
 # ---- the same to everybody, however many are served at a time ----

@@ -1,229 +1,79 @@
-"""SENDs and ACKs take shorter roads, in C and in Python: clients, books and store are the same as without them."""
+"""SENDs and ACKs that store something, on each of their roads: what is stored, and who waits for the disk."""
 
 import re
 
 import pytest
-from broker.harness import Bench, FaultyStore, switch
-from broker.sessions.test_legacy import Heard
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from profiles import examples
+from broker.harness import Bench, FaultyStore
+from broker.sessions.test_plain_road import ROADS, frame, take
 
-from stompcodec import Frame
-from stompcodec.broker import message
 from stompcodec.broker.config import DIALECTS, Config
-from stompcodec.broker.queues.paging import Paging
-from stompcodec.broker.sessions import commands, plain
-from stompcodec.broker.sessions import commit as acknowledge
 from stompcodec.broker.storage import journal
-from stompcodec.codec import serialize_tail
 
-ROADS = ["slow", "python", "c"] if plain.EXTENSION is not None else ["slow", "python"]
-
-
-def frame(command, *lines, body=""):
-    return "\n".join([command, *lines, "", body]).encode() + b"\0"
+SENT = frame(b"SEND", b"destination:/queue/a", b"persistent:true", b"receipt:7", body=b"hi")
 
 
-# ---- random conversations ----
-
-LINKS = ["transaction:t", "transaction:u", "reply-to:/queue/b", "reply-to:/temp-queue/q", "reply-to:/temp-queue/a\\cb"]
-OTHERS = ["x:y", "priority:9", "delay:5", "expires:1", "idempotency-key:k", "retain:set", "JMSXGroupID:g"]
-WRONG = ["transaction:none", "content-length:2", "message-id:forged", "reply-to:"]
-RECEIPTS = ["receipt:7", "receipt:8", "receipt:9"]
-destinations = st.sampled_from(["/queue/a", "/queue/a", "/queue/a", "/queue/b", "/topic/t", "a", "/temp-queue/q"])
-bodies = st.sampled_from(["hi", "", "x" * 900])
-
-
-def sends(lines):
-    return st.builds(
-        lambda destination, lines, body: frame("SEND", f"destination:{destination}", *lines, body=body),
-        *(destinations, lines, bodies),
-    )
-
-
-stored = sends(st.sampled_from(RECEIPTS).map(lambda line: ["persistent:true", line]) | st.just(["persistent:true"]))
-linked = sends(
-    st.tuples(st.sampled_from(LINKS), st.sampled_from([[], ["persistent:true"]])).map(lambda two: [two[0], *two[1]])
-)
-usual = sends(st.sampled_from([[], ["receipt:9"], ["persistent:false"]]))
-mixed = st.lists(st.sampled_from([*LINKS, *OTHERS, *RECEIPTS, "persistent:true"]), max_size=4)
-special = sends(mixed | mixed | mixed | st.sampled_from(WRONG).map(lambda line: [line]))
-ends = st.builds(
-    lambda command, name, lines: frame(command, f"transaction:{name}", *lines) + frame("BEGIN", f"transaction:{name}"),
-    *(
-        st.sampled_from(["COMMIT", "COMMIT", "ABORT"]),
-        st.sampled_from(["t", "u"]),
-        st.sampled_from([[], ["receipt:9"]]),
-    ),
-)
-acks = st.tuples(st.sampled_from(["ACK", "ACK", "ACK", "NACK"]), st.integers(0, 3), st.sampled_from(["", "receipt:5"]))
-subscribes = st.tuples(st.sampled_from(["auto", "client-individual"]), st.sampled_from(["1", "3", "100"]))
-reads = st.lists(st.one_of(stored, stored, linked, linked, usual, special, ends), max_size=8)
-EVENTS = ["turn", "written", "written", "fails", "short", "enough", "shut", "open", "lost"]
-steps = st.lists(
-    st.tuples(
-        st.one_of(reads, reads, reads, st.lists(acks, max_size=4), subscribes, st.sampled_from(EVENTS)), st.booleans()
-    ),
-    max_size=12,
-)
-configs = st.fixed_dictionaries(
-    {
-        "window_messages": st.sampled_from([1, 3, 1000]),
-        "max_queue_messages": st.sampled_from([None, 5, 20]),
-        "write_high": st.sampled_from([1, 300, 262_144]),
-        "transient": st.sampled_from(["stop", "spool"]),
-        "durable": st.sampled_from(["all", "persistent"]),
-        "max_transaction_octets": st.sampled_from([3000, 2**24]),
-        "dialect": st.sampled_from(["stompcodec", "stompcodec", "rabbitmq"]),
-    }
-)
-
-
-class World:
-    """A broker with a sender and a consumer. On the slow road, no frame takes a shorter one."""
-
-    def __init__(self, road, background=False, **config):
-        self.road = road
-        self.store = FaultyStore(background)
-        self.bench = Bench(self.store, **config)
-        self.bench.broker._entropy = bytes  # the ids of sessions are the same each time
-        if road == "slow":
-            slow = {"SEND": commands._send_any, "ACK": lambda *what: acknowledge._acknowledge(True, *what)}
-            self.bench.broker.handlers = {**commands.HANDLERS, **slow}
-        self.begin()
-
-    def begin(self):
-        """Let a new sender and a new consumer connect. The destinations of the sender are cached from now on."""
-        self.sender, self.consumer = self.bench.peer(), self.bench.peer()
-        self.sender.subscribe("/temp-queue/q", ack="client-individual")
-        for destination in ("/queue/a", "/queue/b", "/topic/t", "/temp-queue/q"):
-            self.sender.put(destination, "first")
-        self.sender.take()
-        self.sender.raw(frame("BEGIN", "transaction:t") + frame("BEGIN", "transaction:u"))
-
-    def step(self, what, turns):
-        switch(self.road == "c")
-        bench, account = self.bench, self.bench.broker.account
-        if isinstance(what, list):
-            peer = self.consumer if what and isinstance(what[0], tuple) else self.sender
-            peer.session.receive(b"".join(map(self._octets, what)), bench.now)
-        elif isinstance(what, tuple):
-            id = f"s{len(self.consumer.session.consumers)}"
-            self.consumer.subscribe("/queue/a", id, what[0], prefetch_count=what[1])
-        elif what == "written":
-            if self.store.job is not None:
-                self.store.finish()
-        elif what == "fails":
-            self.store.faulty = not self.store.faulty
-        elif what in ("short", "enough"):
-            account.first = account.used + 2000 if what == "short" else account.second
-        elif what in ("shut", "open"):
-            self.consumer.session.writable(what == "open", bench.now)
-        elif what == "lost":
-            self.consumer.lose()
-            self.consumer = bench.peer()
-        if turns or what == "turn":
-            bench.turn()
-        if self.sender.closed or self.consumer.closed:
-            self.begin()
-
-    def _octets(self, what):
-        if isinstance(what, bytes):
-            return what
-        command, at, receipt = what
-        given = [each.headers["ack"] for each in self.consumer.inbox if each.get("ack")]
-        return frame(command, f"id:{given[-1 - at % len(given)] if given else '1-1'}", *filter(None, [receipt]))
-
-    def seen(self):
-        """What clients see, what the books say, and what is stored or waits for that."""
-        broker, journal, account = self.bench.broker, self.bench.broker.journal, self.bench.broker.account
-        clients = [
-            (each.octets, each.closed, each.session.paused, each.session.plain, each.session.memory.transactions)
-            for each in (self.sender, self.consumer)
-        ]
-        queues = {name: _books(queue) for name, queue in broker.queues.items()}
-        batches = [_changes(batch) for batch in (journal.batch, journal.busy) if batch is not None]
-        stored = [(each.queue, each.id, each.tail) for each in self.store.load()]
-        return clients, queues, batches, stored, broker.seq, account.used, account.held, journal.failures
-
-
-def _books(queue):
-    paging = queue.paging
-    paged = None if paging is None else (paging.count, [(span.cursor, span.last) for span in paging._spans.values()])
-    unwritten = None if paging is None else [first for _batch, first in paging._unwritten]
-    ready = [(each.id, each.tail, each.persistent) for each in queue.messages]
-    unacked = [[each.id for each in consumer.unacked.values()] for consumer in queue.consumers]
-    return queue.count, queue.octets, queue.newest, ready, unacked, paged, unwritten
-
-
-def _changes(batch):
-    moves = [[(queue.key, message.id) for queue, message in pairs] for pairs in (batch.put, batch.settled)]
-    gone = [(key, message.id) for key, message in batch.gone]
-    return moves, gone, batch.cost, batch.first, [waiter.receipts[:] for waiter in batch.waiters]
-
-
-@given(configs, st.booleans(), steps)
-@settings(max_examples=examples(150))
-def test_all_roads_are_the_same(config, background, steps):
-    worlds = [World(road, background, **config) for road in ROADS]
-    for what, turns in steps:
-        seen = []
-        for world in worlds:
-            world.step(what, turns)
-            seen.append(world.seen())
-        assert all(each == seen[0] for each in seen)
-
-
-# ---- that they are taken ----
-
-SENT = frame("SEND", "destination:/queue/a", "persistent:true", "receipt:7", body="hi")
-
-
-def test_a_message_of_another_rank_is_recorded_once(monkeypatch):
+def test_a_message_of_another_rank_is_recorded_once():
     bench = Bench(FaultyStore(background=True), window_messages=2)
     sender = bench.peer()
     sender.put("/queue/a", "first")
     for _ in range(4):
         sender.put("/queue/a", "hi", persistent="true", priority="9")
-    (queue,) = bench.broker.queues.values()
+    queue = bench.queue()
     assert (queue.count, queue.total) == (3, 5)
-    switch(False)
-    calls, take_new = [], Paging.take_new
-    monkeypatch.setattr(Paging, "take_new", lambda *what: (calls.append(what), take_new(*what))[1])
     sender.raw(SENT)
-    assert len(calls) == 1
+    assert (queue.count, queue.total) == (4, 6)
     recorded = [message.seq for _queue, message in bench.broker.journal.batch.put]
     assert sorted(set(recorded)) == recorded
 
 
+class World:
+    """A broker that stores in the background, a sender, and a consumer that acknowledges."""
+
+    def __init__(self, road):
+        self.store = FaultyStore(background=True)
+        self.bench = Bench(self.store)
+        take(road, self.bench)
+        self.sender, self.consumer = self.bench.peer(), self.bench.peer()
+        self.sender.put("/queue/a", "its target is cached now")
+        self.consumer.subscribe("/queue/a", ack="client-individual")
+        self.consumer.take()
+
+    def send(self, *octets):
+        self.sender.session.receive(b"".join(octets), self.bench.now)
+        self.bench.turn()
+
+    def written(self):
+        self.store.finish()
+        self.bench.turn()
+
+
 @pytest.fixture(params=ROADS)
 def world(request):
-    """A broker that stores in the background, and a consumer that acknowledges."""
-    world = World(request.param, background=True)
-    world.consumer.subscribe("/queue/a", ack="client-individual")
-    return world
+    return World(request.param)
 
 
 def test_receipts_wait_for_their_own_commit(world):
     """Also those of frames that come while an earlier batch, for which the session waits, is being written."""
-    world.step([SENT], True)
-    world.step([SENT.replace(b"receipt:7", b"receipt:8")], True)
+    world.send(SENT)
+    world.send(SENT.replace(b"receipt:7", b"receipt:8"))
     assert world.sender.take() == []
     for receipt in "78":
-        world.step("written", True)
+        world.written()
         assert [each.headers["receipt-id"] for each in world.sender.take()] == [receipt]
     assert world.store.bodies == ["hi"] * 2
 
 
 def test_receipts_of_acks_wait_for_their_own_commit(world):
-    world.step([SENT * 4], True)
-    world.step("written", True)
-    world.step([("ACK", 0, "receipt:1"), ("ACK", 1, "receipt:2")], True)
-    world.step([("ACK", 2, "receipt:3"), ("ACK", 3, "receipt:4")], True)
+    world.send(SENT * 4)
+    world.written()
+    ids = [each.headers["ack"].encode() for each in world.consumer.take()]
+    acks = [frame(b"ACK", b"id:" + ack, b"receipt:%d" % number) for number, ack in enumerate(ids, 1)]
+    for some in (acks[:2], acks[2:]):
+        world.consumer.session.receive(b"".join(some), world.bench.now)
+        world.bench.turn()
     assert b"RECEIPT" not in world.consumer.octets
     for receipts, left in (([b"1", b"2"], 2), ([b"1", b"2", b"3", b"4"], 0)):
-        world.step("written", True)
+        world.written()
         assert re.findall(rb"receipt-id:(.)", world.consumer.octets) == receipts
         assert len(world.store.bodies) == left
 
@@ -231,28 +81,19 @@ def test_receipts_of_acks_wait_for_their_own_commit(world):
 @pytest.mark.parametrize("pending", [3, 4])
 @pytest.mark.parametrize("who", ["sender", "consumer"])
 def test_whoever_stores_waits_while_the_disk_is_slower(world, pending, who, monkeypatch):
-    world.step([SENT] * 4, True)
-    world.step("written", True)
+    world.send(SENT * 4)
+    world.written()
+    ids = [each.headers["ack"].encode() for each in world.consumer.take()]
     monkeypatch.setattr(journal, "_MOST_PENDING", 2)
-    world.step([SENT], True)  # it is being written
-    world.step([SENT] * pending if who == "sender" else [("ACK", at, "") for at in range(pending)], False)
-    assert getattr(world, who).session.paused is (pending > 3)
-    world.step("written", True)
-    world.step("written", True)
+    world.send(SENT)  # it is being written
+    acks = [frame(b"ACK", b"id:" + ack) for ack in ids]
+    peer, some = (world.sender, [SENT] * pending) if who == "sender" else (world.consumer, acks[:pending])
+    peer.session.receive(b"".join(some), world.bench.now)
+    assert peer.session.paused is (pending > 3)
+    world.bench.turn()
+    world.written()
+    world.written()
     assert not world.sender.session.paused
-
-
-def test_a_header_that_only_the_slow_road_reads_keeps_a_send_off_the_quick_one(monkeypatch):
-    bench = Bench()
-    peer = bench.peer()
-    peer.put("/queue/a", "where this goes is known now")
-    session = peer.session
-    monkeypatch.setattr(message, "serialize_tail", lambda spy, *args, **how: serialize_tail(spy.frame, *args, **how))
-    spy = Heard(Frame("SEND", {"destination": "/queue/a"}, b"hello"), set())
-    commands._send_any(session, spy)
-    assert len(bench.broker.queues["/", "/queue/a"].messages) == 2
-    quick = {"destination", "persistent", "receipt", *session.virtual_host.destinations.routing_headers}
-    assert spy.asked - quick == set(commands.SLOW_HEADERS)
 
 
 # ---- which messages are stored: those to queues unless they say persistent:false, on each road and in each way ----
@@ -272,9 +113,7 @@ PLACES = ("/queue/a", "/temp-queue/mine", "/topic/t", "/queue/a,/topic/t")
 
 def sender_on(road, bench):
     """A peer of a broker whose SENDs go that road, with a durable subscription to the topic and a temporary queue."""
-    switch(road == "c")
-    if road == "slow":
-        bench.broker.handlers = {**commands.HANDLERS, "SEND": commands._send_any}
+    take(road, bench)
     keeper = bench.client(client_id="keeper")
     keeper.subscribe("/topic/t", durable_subscription_name="all")
     keeper.lose()

@@ -24,8 +24,6 @@ from patience import patience
 from stompcodec import client as stomp
 from stompcodec.broker.config import Config
 from stompcodec.broker.server import run
-from stompcodec.broker.sessions.plain import EXTENSION
-from stompcodec.broker.storage import folder
 from stompcodec.broker.storage.folder import FolderLock
 from stompcodec.broker.storage.large import Spool
 from stompcodec.broker.storage.salvage import check, salvage
@@ -363,12 +361,8 @@ def test_no_page_is_read_from_another_database(store, data):
     assert GONE in str(page)
 
 
-@pytest.mark.parametrize("backend", ["Python", "C"])
-def test_what_is_unknown_fails_one_commit_only(backend, data, tmp_path, monkeypatch):
+def test_what_is_unknown_fails_one_commit_only(data, tmp_path):
     """As without the right to look, or on an error of the disk; here it is a path that goes round in circles."""
-    if backend == "C" and not hasattr(EXTENSION, "are_at"):
-        pytest.skip("no extension")
-    monkeypatch.setattr(folder, "_are_there", EXTENSION.are_at if backend == "C" else folder._all_there)
     store = opened(data)
     data.rename(tmp_path / "away")
     data.symlink_to("data")

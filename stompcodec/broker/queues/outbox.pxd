@@ -1,0 +1,10 @@
+from stompcodec.broker.queues.heads cimport frame_of
+
+cdef class Outbox:
+    cdef public object _broker, _session, downloads
+    cdef public list chunks
+    cdef public bint whole_frames, dirty, starved, flowing
+    cdef public long long send_budget, most, unread
+
+    cpdef int deliver(self, bytes head, bytes tail, long long size) except -1
+    cpdef int schedule_flush(self) except -1

@@ -1,0 +1,11 @@
+from stompcodec.broker.queues.outbox cimport Outbox
+from stompcodec.broker.sessions.state cimport PendingCommit, SessionState
+from stompcodec.broker.storage.journal cimport Batch, Journal
+
+cimport cython
+
+@cython.locals(journal=Journal, pending=PendingCommit)
+cpdef int hold_receipts_of(SessionState session, receipt) except -1
+
+@cython.locals(outbox=Outbox, pending=PendingCommit, octets=bytes)
+cpdef send_receipt(SessionState session, str value)

@@ -1,0 +1,3 @@
+"""A look at files without `os.stat`: in the extension alone, from src/hot/places.pyx."""
+
+def are_at(places: tuple[tuple[bytes, int, int], ...]) -> bool: ...
