@@ -2,9 +2,8 @@
 
     python -P scripts/forking.py 0 ARGUMENT-OF-PYTEST ...
 
-It says "ready" when it is. Each line of its input is then a request, and each line of its output the answer, both JSON:
-see `Forking._answer`. A process that it starts for one fault has in place of 0 the descriptor to which it writes which
-test begins.
+Each line of its input is a request, and each line of its output the answer, both JSON: see `Forking._answer`. In place
+of 0, a process that it starts for one fault gets the descriptor to which it writes which test begins.
 """
 
 from __future__ import annotations
@@ -54,47 +53,24 @@ def planted(functions: list[FunctionType], file: str) -> bool:
     return bool(changed)
 
 
-class Running:
-    """A plugin that runs the tests in their order until one fails, and says to `sink` which one begins."""
+class Forking:
+    """A plugin that runs tests when it is asked to, each time in another fork of the process that collected them.
+
+    With `sink`, the descriptor where it says which test begins, it runs all of them at once.
+    """
 
     def __init__(self, sink: int) -> None:
         self._sink, self._failed = sink, False
+        self._items: dict[str, list[pytest.Item]] = {}
+        self._functions: dict[str, list[FunctionType]] = {}
+        if not sink:
+            self._requests, self._answers = os.fdopen(os.dup(0)), os.fdopen(os.dup(1), "w")
+            os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+            os.dup2(2, 1)
+            signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         self._failed = self._failed or report.failed
-
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_runtestloop(self, session: pytest.Session) -> bool:
-        if not session.testsfailed:  # all files could be imported
-            self._run(session.items, self._sink)
-        return True
-
-    def _run(self, items: list[pytest.Item], sink: int, whole: bool = False) -> None:
-        """Run tests, all if it is to be the `whole`, and end this process."""
-        status = 1
-        try:
-            for item, following in zip(items, [*items[1:], None]):
-                os.write(sink, f"{time.monotonic()} {item.nodeid}\n".encode())
-                item.ihook.pytest_runtest_protocol(item=item, nextitem=following)
-                if self._failed and not whole:
-                    return
-            os.write(sink, f"{time.monotonic()} \n".encode())
-            status = 0
-        finally:
-            os._exit(status)
-
-
-class Forking(Running):
-    """A plugin that runs tests when it is asked to, each time in another fork of the process that collected them."""
-
-    def __init__(self) -> None:
-        super().__init__(0)
-        self._requests, self._answers = os.fdopen(os.dup(0)), os.fdopen(os.dup(1), "w")
-        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-        os.dup2(2, 1)
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-        self._items: dict[str, list[pytest.Item]] = {}
-        self._functions: dict[str, list[FunctionType]] = {}
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_finish(self, session: pytest.Session) -> None:
@@ -107,18 +83,19 @@ class Forking(Running):
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        if session.testsfailed:  # a file cannot be imported
+            return True
+        if self._sink:
+            self._run(session.items, self._sink)
         for item in session.items:
             for name in {item.nodeid, item.nodeid.partition("[")[0]}:
                 self._items.setdefault(name, []).append(item)
         gc.unfreeze()
-        for each in gc.get_objects():
-            if type(each) is FunctionType:
-                self._functions.setdefault(each.__code__.co_filename, []).append(each)
+        for each in (each for each in gc.get_objects() if type(each) is FunctionType):
+            self._functions.setdefault(each.__code__.co_filename, []).append(each)
         gc.freeze()
-        if not session.testsfailed:
-            print('"ready"', file=self._answers, flush=True)
-            for line in self._requests:
-                print(json.dumps(self._answer(*json.loads(line))), file=self._answers, flush=True)
+        for line in self._requests:
+            print(json.dumps(self._answer(*json.loads(line))), file=self._answers, flush=True)
         return True
 
     def _answer(self, tests: dict[str, float], file: str, anew: bool) -> tuple[str, str, dict[str, float]]:
@@ -158,16 +135,28 @@ class Forking(Running):
             os.setsid()
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             names = [name for name in tests or self._items if name in self._items and (tests or "[" not in name)]
-            if not names:
-                os._exit(0)
             functions = self._functions.get(file, [])
-            if not anew and (not functions or planted(functions, file)):
+            if not names or (not anew and (not functions or planted(functions, file))):
                 self._run([each for name in names for each in self._items[name]], sink, whole=not tests)
             options = [each for each in sys.argv[2:] if not each.startswith("tests/")]
             os.set_inheritable(sink, True)
             os.execv(sys.executable, [sys.executable, "-P", __file__, str(sink), *options, *names])
         finally:
             os._exit(1)
+
+    def _run(self, items: list[pytest.Item], sink: int, whole: bool = False) -> None:
+        """Run tests, all if it is to be the `whole`, and end this process."""
+        status = 1
+        try:
+            for item, following in zip(items, [*items[1:], None]):
+                os.write(sink, f"{time.monotonic()} {item.nodeid}\n".encode())
+                item.ihook.pytest_runtest_protocol(item=item, nextitem=following)
+                if self._failed and not whole:
+                    return
+            os.write(sink, f"{time.monotonic()} \n".encode())
+            status = 0
+        finally:
+            os._exit(status)
 
 
 def _limit(tests: dict[str, float], name: str) -> float:
@@ -176,4 +165,4 @@ def _limit(tests: dict[str, float], name: str) -> float:
 
 if __name__ == "__main__":
     resource.setrlimit(resource.RLIMIT_DATA, (6 << 30, 6 << 30))
-    sys.exit(pytest.main(sys.argv[2:], [Running(int(sys.argv[1])) if sys.argv[1] != "0" else Forking()]))
+    sys.exit(pytest.main(sys.argv[2:], [Forking(int(sys.argv[1]))]))

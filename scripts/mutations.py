@@ -115,8 +115,8 @@ class Stage(NamedTuple):
     anew: bool
 
 
-class Fault(namedtuple("Fault", "function operator line before after start end")):
-    """Bytes of a file from `start` to `end`, and what is planted there; `line` is where they begin."""
+class Fault(namedtuple("Fault", "function operator line before after start end at", defaults=[0])):
+    """Bytes of a file from `start` to `end`, and what is planted there; in Python, the statement begins `at` a line."""
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -158,21 +158,22 @@ class _Python:
                 if child.name in ("__repr__", "__str__") or "Protocol" in bases:
                     continue
                 body = [] if isinstance(child, ast.ClassDef) else child.body
-                for operator, place, text in (each for part in body for each in self._inside(part)):
+                for at, operator, place, text in (each for part in body for each in self._inside(part, 0)):
                     line = self._data[self._starts[place.lineno - 1] :].partition(b"\n")[0].decode()
-                    yield Fault(scope + child.name, operator, line, self._text(place), text, *self._span(place))
+                    yield Fault(scope + child.name, operator, line, self._text(place), text, *self._span(place), at)
                 yield from self.faults(child, f"{scope}{child.name}.")
             elif not isinstance(child, ast.expr):
                 yield from self.faults(child, scope)
 
-    def _inside(self, node: ast.AST) -> Iterator[tuple[str, ast.expr | ast.stmt, str]]:
+    def _inside(self, node: ast.AST, at: int) -> Iterator[tuple[int, str, ast.expr | ast.stmt, str]]:
         if isinstance(node, _SKIPPED) or (isinstance(node, ast.stmt) and _TALK.match(self._text(node))):
             return
-        yield from self._own(node)
+        at = node.lineno if isinstance(node, ast.stmt) else at
+        yield from ((at, *each) for each in self._own(node))
         for name, value in ast.iter_fields(node):
             for child in value if isinstance(value, list) else [value]:
                 if name not in ("annotation", "returns") and isinstance(child, ast.AST):
-                    yield from self._inside(child)
+                    yield from self._inside(child, at)
 
     def _own(self, node: ast.AST) -> Iterator[tuple[str, ast.expr | ast.stmt, str]]:
         text = self._text
@@ -238,18 +239,6 @@ def faults(root: Path, file: str) -> dict[tuple[str, ...], Fault]:
     return {fault.key: fault for fault in reversed(list(found))}
 
 
-@cache
-def _statements(root: Path, file: str) -> list[tuple[int, int]]:
-    nodes = ast.walk(ast.parse((root / file).read_bytes()))
-    return [(node.lineno, node.end_lineno or 0) for node in nodes if isinstance(node, ast.stmt)]
-
-
-def place_of(root: Path, file: str, fault: Fault) -> str:
-    """Return the statement that a fault of a Python file is in, as `noting` calls it."""
-    line = (root / file).read_bytes().count(b"\n", 0, fault.start) + 1
-    return f"{file}:{max(first for first, last in _statements(root, file) if first <= line <= last)}"
-
-
 def noting(text: bytes, file: str) -> str:
     """Return a Python file in which each statement of a function is noted before it runs."""
     tree = ast.parse(text)
@@ -257,7 +246,7 @@ def noting(text: bytes, file: str) -> str:
     for node in {each for function in functions for each in ast.walk(function)}:
         for block in (each for _, each in ast.iter_fields(node) if isinstance(each, list)):
             for at in reversed([at for at, part in enumerate(block) if isinstance(part, ast.stmt)]):
-                if not isinstance(getattr(block[at], "value", None), ast.Constant):  # a docstring stays the first
+                if not (isinstance(block[at], ast.Expr) and isinstance(block[at].value, ast.Constant)):  # no docstring
                     block[at:at] = ast.parse(f"_hit_({f'{file}:{block[at].lineno}'!r})").body
     return ast.unparse(tree)
 
@@ -338,37 +327,38 @@ class Judge:
         self._reached: dict[tuple[str, bool], Reached] = {}
         self._times = itertools.count(1_000_000_000)
 
-    def _started(self, site: Path, pure: bool, folders: tuple[str, ...]) -> subprocess.Popen[str]:
-        command = [sys.executable, "-P", Path(__file__).with_name("forking.py"), "0", "-q", "-p", "no:cacheprovider"]
-        command += [f"--basetemp={self.folder}/t", "-m", "not slow and not names_backend" if pure else "not slow"]
-        ours = {"HYPOTHESIS_PROFILE": "light", "HYPOTHESIS_STORAGE_DIRECTORY": f"{self.folder}/hypothesis"}
-        ours |= {"PYTHONPATH": str(site), "TMPDIR": f"{self.folder}/tmp", "STOMPCODEC_PURE": "1" if pure else ""}
-        ours |= {"PYTEST_CURRENT_TEST": ""}
-        command += [f"tests/{folder}" for folder in folders]
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-        with open(self.folder / "output", "a") as out:
-            return subprocess.Popen(command, cwd=self.tree, env={**os.environ, **ours}, stderr=out, **pipes)
-
     def _process(self, folders: tuple[str, ...], pure: bool, site: Path | None = None) -> subprocess.Popen[str]:
-        """Return the process of some folders; one that is started while a fault stands would have it for ever."""
+        """Return the process of some folders. One that is started while a fault stands would have it for ever."""
         key = (site or self.site, pure, folders)
+        if {each[::2] for each in self._processes} - {key[::2]}:
+            self.close()
         if key not in self._processes:
-            if {each[::2] for each in self._processes} - {key[::2]}:
-                self.close()
-            self._processes[key] = self._started(*key)
-            self._said(self._processes[key])
+            command = [
+                sys.executable,
+                "-P",
+                Path(__file__).with_name("forking.py"),
+                "0",
+                "-q",
+                "-p",
+                "no:cacheprovider",
+            ]
+            command += [f"--basetemp={self.folder}/t", "-m", "not slow and not names_backend" if pure else "not slow"]
+            ours = {"HYPOTHESIS_PROFILE": "light", "HYPOTHESIS_STORAGE_DIRECTORY": f"{self.folder}/hypothesis"}
+            ours |= {"PYTHONPATH": str(key[0]), "TMPDIR": f"{self.folder}/tmp", "PYTEST_CURRENT_TEST": ""}
+            given: dict[str, Any] = {"env": {**os.environ, **ours, "STOMPCODEC_PURE": "1" if pure else ""}}
+            given |= {"cwd": self.tree, "stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+            with open(self.folder / "output", "a") as out:
+                command += [f"tests/{folder}" for folder in folders]
+                self._processes[key] = subprocess.Popen(command, stderr=out, **given)
+            self._answer(self._processes[key], Stage({"": 0.0}, pure, False))
         return self._processes[key]
 
-    def _said(self, process: subprocess.Popen[str]) -> Any:
-        said = process.stdout.readline() if process.stdout else ""
-        return json.loads(said) if said else sys.exit(f"pytest has ended: see {self.folder}/output")
-
-    def _answer(
-        self, process: subprocess.Popen[str], stage: Stage, file: str = ""
-    ) -> tuple[str, str, dict[str, float]]:
+    def _answer(self, process: Any, stage: Stage, file: str = "") -> tuple[str, str, dict[str, float]]:
         """Return what scripts/forking.py says of the tests of a stage."""
-        print(json.dumps([stage.tests, file, stage.anew]), file=process.stdin, flush=True)
-        verdict, test, seconds = self._said(process)
+        with contextlib.suppress(BrokenPipeError):
+            print(json.dumps([stage.tests, file, stage.anew]), file=process.stdin, flush=True)
+        said = process.stdout.readline() or sys.exit(f"pytest has ended: see {self.folder}/output")
+        verdict, test, seconds = json.loads(said)
         return verdict, test or next(iter(stage.tests), ""), seconds
 
     def close(self) -> None:
@@ -442,12 +432,12 @@ class Judge:
         test, native = mutant.test.removeprefix("pure:"), not file.endswith(".py")
         if test:
             yield Stage({test: _ONE}, test != mutant.test, native)
-        where, known = "" if native else place_of(self.tree, file, fault), set[str]()
+        known = set[str]()
         rooms = [(folder, pure) for pure in (False, True) for folder in folders if not pure or folder in _PURE]
         for folder, pure in rooms[: len(folders) if native else None]:
             seconds, places = self.reached(folder, pure)
             names = list(seconds)
-            reaching = set(names) if native else {names[at] for at in places.get(where, ())}
+            reaching = set(names) if native else {names[at] for at in places.get(f"{file}:{fault.at}", ())}
             order = sorted(reaching - known, key=lambda test: (native and not test.startswith(_FIRST), seconds[test]))
             for some in [order] if native else [sorted(order[:_FEW]), sorted(order[_FEW:])]:
                 yield Stage({test: seconds[test] for test in some}, pure, native)

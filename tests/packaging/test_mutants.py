@@ -191,8 +191,20 @@ def test_a_statement_is_noted_before_it_runs(mutations: Any, toy: Path) -> None:
     assert came == []
     assert (space["least"](1, 2), space["least"].__doc__) == (1, "Return 1 + 1.")
     found = {fault.function: fault for fault in mutations.faults(toy, "stompcodec/toy.py").values()}
-    assert came[0] == mutations.place_of(toy, "stompcodec/toy.py", found["least"]) == "stompcodec/toy.py:7"
-    assert mutations.place_of(toy, "stompcodec/toy.py", found["never"]) not in came
+    assert came[0] == f"stompcodec/toy.py:{found['least'].at}" == "stompcodec/toy.py:7"
+    assert f"stompcodec/toy.py:{found['never'].at}" not in came
+    exec(mutations.noting(b"def f(a):\n    'Return.'\n    a += 1\n    if a:\n        return True", "f.py"), space)
+    assert space["f"](1)
+    assert came[-3:] == ["f.py:3", "f.py:4", "f.py:5"]
+
+
+def test_each_fault_of_a_file_has_another_time(mutations: Any, toy: Path) -> None:
+    """Otherwise what a process has kept of one passes for the next, which may be as long."""
+    judge, times = mutations.Judge(toy / "list.tsv"), set()
+    for fault in mutations.faults(toy, "stompcodec/toy.py").values():
+        with judge.planted("stompcodec/toy.py", fault):
+            times.add(int((judge.site / "stompcodec" / "toy.py").stat().st_mtime))
+    assert len(times) == len(mutations.faults(toy, "stompcodec/toy.py")) > 1
 
 
 @pytest.mark.parametrize(
