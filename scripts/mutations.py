@@ -35,7 +35,7 @@ from collections import Counter, namedtuple
 from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import stompcodec
 
@@ -84,6 +84,7 @@ _PURE = ("codec", "protocol", "capture", "broker")
 _FIRST = ("tests/codec/test_vectors.py", "tests/broker/test_scenarios.py")
 #: Tests in the first run, before all the others that reach a fault.
 _FEW = 30
+_FORKING = [sys.executable, "-P", str(Path(__file__).with_name("forking.py")), "0", "-q", "-p", "no:cacheprovider"]
 #: Seconds that a test takes whose time is unknown.
 _ONE = 10.0
 #: Verdicts of those that tests notice. Others: alive, invalid (the compiler refuses it), gone, changed.
@@ -105,14 +106,8 @@ builtins._hit_ = hit
 """
 #: The seconds of tests, and which of them come to each place; the first stands for imports.
 Reached = tuple[dict[str, float], dict[str, list[int]]]
-
-
-class Stage(NamedTuple):
-    """Tests and their seconds, on the Python backend if `pure`, in a process that is started anew or in a fork."""
-
-    tests: dict[str, float]
-    pure: bool
-    anew: bool
+#: Tests and their seconds, on the Python backend if `pure`, in a process that is started `anew` or in a fork.
+Stage = namedtuple("Stage", "tests pure anew")
 
 
 class Fault(namedtuple("Fault", "function operator line before after start end at", defaults=[0])):
@@ -333,16 +328,7 @@ class Judge:
         if {each[::2] for each in self._processes} - {key[::2]}:
             self.close()
         if key not in self._processes:
-            command = [
-                sys.executable,
-                "-P",
-                Path(__file__).with_name("forking.py"),
-                "0",
-                "-q",
-                "-p",
-                "no:cacheprovider",
-            ]
-            command += [f"--basetemp={self.folder}/t", "-m", "not slow and not names_backend" if pure else "not slow"]
+            command = [*_FORKING, f"--basetemp={self.folder}/t", "-m", f"not slow{' and not names_backend' * pure}"]
             ours = {"HYPOTHESIS_PROFILE": "light", "HYPOTHESIS_STORAGE_DIRECTORY": f"{self.folder}/hypothesis"}
             ours |= {"PYTHONPATH": str(key[0]), "TMPDIR": f"{self.folder}/tmp", "PYTEST_CURRENT_TEST": ""}
             given: dict[str, Any] = {"env": {**os.environ, **ours, "STOMPCODEC_PURE": "1" if pure else ""}}
@@ -442,7 +428,7 @@ class Judge:
             for some in [order] if native else [sorted(order[:_FEW]), sorted(order[_FEW:])]:
                 yield Stage({test: seconds[test] for test in some}, pure, native)
             known |= reaching
-        if "" in known:  # it ran when the process was started, which has seen nothing of the fault
+        if "" in known and not native:  # it ran when the process was started, which has seen nothing of the fault
             for folder in folders:
                 yield Stage(self.reached(folder, False)[0], False, True)
 
