@@ -100,8 +100,11 @@ def hit(place, opened=open, tests=os.environ._data):
         last = test
     if place not in seen:
         seen.add(place)
-        with opened({!r}, "ab", 0) as out:
-            out.write((test or b"").rpartition(b" ")[0].partition(b"[")[0] + b"\\t" + place.encode() + b"\\n")
+        try:
+            with opened({!r}, "ab", 0) as out:
+                out.write((test or b"").rpartition(b" ")[0].partition(b"[")[0] + b"\\t" + place.encode() + b"\\n")
+        except OSError:  # a test lets it want for descriptors or space
+            seen.discard(place)
 builtins._hit_ = hit
 """
 #: The seconds of tests, and which of them come to each place; the first stands for imports.
