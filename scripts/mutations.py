@@ -89,9 +89,10 @@ _FORKING = [sys.executable, "-P", str(Path(__file__).with_name("forking.py")), "
 _ONE = 10.0
 #: Verdicts of those that tests notice. Others: alive, invalid (the compiler refuses it), gone, changed.
 _DEAD = ("killed", "timeout")
-#: sitecustomize.py: what each process, those that tests start included, notes of the statements that it comes to.
+#: sitecustomize.py: what each process, those that tests start included, notes of the statements that it comes to. One
+#: that is started by a fixture may serve all tests.
 _REACH = """import builtins, os
-seen, last = set(), None
+seen, last, shared = set(), None, os.environ.get("PYTEST_CURRENT_TEST", "").endswith("(setup)")
 def hit(place, opened=open, tests=os.environ._data):
     global last
     test = tests.get(b"PYTEST_CURRENT_TEST")
@@ -100,9 +101,10 @@ def hit(place, opened=open, tests=os.environ._data):
         last = test
     if place not in seen:
         seen.add(place)
+        name = b"*" if shared else (test or b"").rpartition(b" ")[0].partition(b"[")[0]
         try:
             with opened({!r}, "ab", 0) as out:
-                out.write((test or b"").rpartition(b" ")[0].partition(b"[")[0] + b"\\t" + place.encode() + b"\\n")
+                out.write(name + b"\\t" + place.encode() + b"\\n")
         except OSError:  # a test lets it want for descriptors or space
             seen.discard(place)
 builtins._hit_ = hit
@@ -410,8 +412,8 @@ class Judge:
         self.close()
         numbers, places = {name: at for at, name in enumerate(seconds)}, dict[str, list[int]]()
         for test, place in {tuple(line.split("\t")) for line in notes.read_text().splitlines()}:
-            if test in numbers:
-                places.setdefault(place, []).append(numbers[test])
+            if test in numbers or test == "*":
+                places.setdefault(place, []).extend([numbers[test]] if test != "*" else range(1, len(numbers)))
         shutil.rmtree(site)
         notes.unlink()
         return seconds, places
@@ -427,8 +429,10 @@ class Judge:
             seconds, places = self.reached(folder, pure)
             names = list(seconds)
             reaching = set(names) if native else {names[at] for at in places.get(f"{file}:{fault.at}", ())}
-            order = sorted(reaching - known, key=lambda test: (native and not test.startswith(_FIRST), seconds[test]))
-            for some in [order] if native else [sorted(order[:_FEW]), sorted(order[_FEW:])]:
+            left = [test for test in names if test in reaching - known]  # some pass in their own order only
+            left.sort(key=lambda test: native and not test.startswith(_FIRST))
+            quick = set(left if native else sorted(left, key=seconds.__getitem__)[:_FEW])
+            for some in ([test for test in left if test in quick], [test for test in left if test not in quick]):
                 yield Stage({test: seconds[test] for test in some}, pure, native)
             known |= reaching
         if "" in known and not native:  # it ran when the process was started, which has seen nothing of the fault
@@ -439,16 +443,14 @@ class Judge:
         """Plant a fault, and run the tests that reach it until one notices it that passes without."""
         began, unfit, room = time.monotonic(), set[str](), room_of(file)
         folders = tuple((_TESTS.get(room) or _TESTS.get(room.split("/")[0]) or room.split("/")[0]).split())
-        verdict, test, stage = "alive", "", Stage({}, False, False)
-        stages = self._stages(folders, mutant, file, fault)
-        while verdict == "alive" and (each := next(stages, None)):
-            stage = each._replace(tests={name: each.tests[name] for name in each.tests if name not in unfit})
+        verdict, test, stages = "alive", "", self._stages(folders, mutant, file, fault)
+        while verdict == "alive" and (stage := next(stages, None)):
+            stage = stage._replace(tests={name: stage.tests[name] for name in stage.tests if name not in unfit})
+            if not stage.tests:
+                continue
             process = self._process(folders, stage.pure)
             with self.planted(file, fault) as good:
-                if not good:
-                    verdict, test = "invalid", ""
-                elif stage.tests:
-                    verdict, test, _ = self._answer(process, stage, str(self.site / file))
+                verdict, test, _ = self._answer(process, stage, str(self.site / file)) if good else ("invalid", "", {})
             if verdict in _DEAD and self._answer(process, stage._replace(tests={test: _ONE}))[0] != "alive":
                 print(f"  fails without the fault, too: {test}", flush=True)
                 unfit |= {test, test.partition("[")[0]}

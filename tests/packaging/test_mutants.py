@@ -56,6 +56,9 @@ VALUE = imported()
 def elsewhere():
     return 4 + 1
 
+def served():
+    return 7 + 1
+
 def endless(a):
     while a < 0:
         pass
@@ -69,7 +72,7 @@ def unseen(a):
     return 0
 """
 HIDDEN_TEST = """
-import os, subprocess, sys
+import os, pytest, subprocess, sys
 from stompcodec import hidden
 
 def test_heir():
@@ -83,6 +86,19 @@ def test_kept():
 
 def test_imported():
     assert hidden.VALUE == 4
+
+@pytest.fixture(scope="module")
+def served():
+    code = "from stompcodec import hidden; input(); print(hidden.served())"
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen([sys.executable, "-P", "-c", code], **pipes) as process:
+        yield process
+
+def test_served_and_not_asked(served):
+    assert served.poll() is None
+
+def test_served(served):
+    assert served.communicate("\\n")[0] == "8\\n"
 
 def test_elsewhere():
     code = "from stompcodec import hidden; print(hidden.elsewhere())"
@@ -99,7 +115,12 @@ def test_unseen():
 """
 HIDDEN_VERDICTS = {
     **{"Heir.__init__": ("killed", "heir"), "Heir.method": ("killed", "method"), "outer.inner": ("killed", "kept")},
-    **{"imported": ("killed", "imported"), "elsewhere": ("killed", "elsewhere"), "endless": ("timeout", "endless")},
+    **{
+        "imported": ("killed", "imported"),
+        "elsewhere": ("killed", "elsewhere"),
+        "served": ("killed", "served"),
+        "endless": ("timeout", "endless"),
+    },
     **{"unsteady": ("alive", ""), "unseen": ("alive", "")},
 }
 
