@@ -72,10 +72,10 @@ _BLANK = {
 _C_FUNCTION = re.compile(r"^\w[^;{}=]*?\b(\w+)\([^;{}]*\)\s*\n\{\n(?:.*\n)*?\}", re.MULTILINE)
 _CYTHON_FUNCTION = re.compile(r"^( *)(?:cdef|cpdef|def) [^\n=]*?(\w+)\([\s\S]*?:\n((?:\1 +.*\n|\s*\n)+)", re.MULTILINE)
 _CYTHON_CLASS = re.compile(r"^cdef class (\w+)", re.MULTILINE)
-#: The room, or its first folder -> its tests, below tests/. Any other: the folder of that name.
+#: A file, a room or its first folder -> its tests, below tests/. Any other: the folder of that name.
 _TESTS = {
     **{"core": "codec protocol client", "c": "codec protocol", "c/plain": "broker", "transport": "transport client"},
-    **{"capture": "capture broker cli", "disk": "capture broker cli", "bridge": "bridge cli"},
+    **{"capture": "capture broker cli", "stompcodec/disk.py": "capture broker cli", "bridge": "bridge cli"},
     **{"testing": "testing transport client"},
 }
 #: Folders whose tests run on the Python backend, too.
@@ -442,7 +442,8 @@ class Judge:
     def tried(self, mutant: Mutant, file: str, fault: Fault) -> Mutant:
         """Plant a fault, and run the tests that reach it until one notices it that passes without."""
         began, unfit, room = time.monotonic(), set[str](), room_of(file)
-        folders = tuple((_TESTS.get(room) or _TESTS.get(room.split("/")[0]) or room.split("/")[0]).split())
+        places = (file, room, room.split("/")[0])
+        folders = tuple(next(filter(None, map(_TESTS.get, places)), places[-1]).split())
         verdict, test, stages = "alive", "", self._stages(folders, mutant, file, fault)
         while verdict == "alive" and (stage := next(stages, None)):
             stage = stage._replace(tests={name: stage.tests[name] for name in stage.tests if name not in unfit})
