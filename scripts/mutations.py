@@ -20,6 +20,7 @@ import ast
 import compileall
 import contextlib
 import hashlib
+import itertools
 import json
 import os
 import random
@@ -30,11 +31,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter
+from collections import Counter, namedtuple
 from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
 import stompcodec
 
@@ -71,10 +72,10 @@ _BLANK = {
 _C_FUNCTION = re.compile(r"^\w[^;{}=]*?\b(\w+)\([^;{}]*\)\s*\n\{\n(?:.*\n)*?\}", re.MULTILINE)
 _CYTHON_FUNCTION = re.compile(r"^( *)(?:cdef|cpdef|def) [^\n=]*?(\w+)\([\s\S]*?:\n((?:\1 +.*\n|\s*\n)+)", re.MULTILINE)
 _CYTHON_CLASS = re.compile(r"^cdef class (\w+)", re.MULTILINE)
-#: The room, or its first folder -> its tests, below tests/. Any other: the folder of that name.
+#: A file, a room or its first folder -> its tests, below tests/. Any other: the folder of that name.
 _TESTS = {
     **{"core": "codec protocol client", "c": "codec protocol", "c/plain": "broker", "transport": "transport client"},
-    **{"capture": "capture broker cli", "disk": "capture broker cli", "bridge": "bridge cli", "compat": "compat cli"},
+    **{"capture": "capture broker cli", "stompcodec/disk.py": "capture broker cli", "bridge": "bridge cli"},
     **{"testing": "testing transport client"},
 }
 #: Folders whose tests run on the Python backend, too.
@@ -83,43 +84,39 @@ _PURE = ("codec", "protocol", "capture", "broker")
 _FIRST = ("tests/codec/test_vectors.py", "tests/broker/test_scenarios.py")
 #: Tests in the first run, before all the others that reach a fault.
 _FEW = 30
-#: CPU seconds that a single test may take, before it takes three times as long. Seconds without a word from the tests.
-_ONE, _HANGS = 10.0, 120
-#: Exit statuses: the time is over; no tests.
-_TOO_LONG, _NO_TESTS = (-signal.SIGXCPU, -signal.SIGKILL), 5
+_FORKING = [sys.executable, "-P", str(Path(__file__).with_name("forking.py")), "0", "-q", "-p", "no:cacheprovider"]
+#: Seconds that a test takes whose time is unknown.
+_ONE = 10.0
 #: Verdicts of those that tests notice. Others: alive, invalid (the compiler refuses it), gone, changed.
 _DEAD = ("killed", "timeout")
-_PYTEST = """import resource, sys
-resource.setrlimit(resource.RLIMIT_CPU, ({0}, {0}))
-resource.setrlimit(resource.RLIMIT_DATA, (6 << 30, 6 << 30))
-sys.path = [*filter(None, sys.path)]
-import pytest
-sys.exit(pytest.main())"""
-#: A module that notes which tests come to a place.
-_REACH = """import os
-_seen = set()
-def hit(name):
-    what = name, os.environ.get("PYTEST_CURRENT_TEST", "").rpartition(" ")[0].partition("[")[0]
-    if what not in _seen:
-        _seen.add(what)
-        with open({!r}, "a") as out:
-            print(*what, sep="\\t", file=out)
+#: sitecustomize.py: what each process, those that tests start included, notes of the statements that it comes to. One
+#: that is started by a fixture may serve all tests.
+_REACH = """import builtins, os
+seen, last, shared = set(), None, os.environ.get("PYTEST_CURRENT_TEST", "").endswith("(setup)")
+def hit(place, opened=open, tests=os.environ._data):
+    global last
+    test = tests.get(b"PYTEST_CURRENT_TEST")
+    if test is not last:
+        seen.clear()
+        last = test
+    if place not in seen:
+        seen.add(place)
+        name = b"*" if shared else (test or b"").rpartition(b" ")[0].partition(b"[")[0]
+        try:
+            with opened({!r}, "ab", 0) as out:
+                out.write(name + b"\\t" + place.encode() + b"\\n")
+        except OSError:  # a test lets it want for descriptors or space
+            seen.discard(place)
+builtins._hit_ = hit
 """
-_HIT = '__import__("stompcodec._reach", fromlist=["hit"]).hit("{}")'
-#: The seconds of tests, and whether they run on the Python backend.
-Stage = tuple[dict[str, float], bool]
+#: The seconds of tests, and which of them come to each place; the first stands for imports.
+Reached = tuple[dict[str, float], dict[str, list[int]]]
+#: Tests and their seconds, on the Python backend if `pure`, in a process that is started `anew` or in a fork.
+Stage = namedtuple("Stage", "tests pure anew")
 
 
-class Fault(NamedTuple):
-    """Bytes of a file from `start` to `end`, and what is planted there; `line` is where they begin."""
-
-    function: str
-    operator: str
-    line: str
-    before: str
-    after: str
-    start: int
-    end: int
+class Fault(namedtuple("Fault", "function operator line before after start end at", defaults=[0])):
+    """Bytes of a file from `start` to `end`, and what is planted there; in Python, the statement begins `at` a line."""
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -127,24 +124,16 @@ class Fault(NamedTuple):
         return tuple(" ".join(each.split()) for each in self[:5])
 
 
-class Mutant(NamedTuple):
-    """A line of the list: the key of a fault, whether its tests noticed it and which one did, and seconds."""
+_FIELDS = "room file function operator line before after verdict test seconds"
 
-    room: str
-    file: str
-    function: str
-    operator: str
-    line: str
-    before: str
-    after: str
-    verdict: str = "-"
-    test: str = ""
-    seconds: str = "0"
+
+class Mutant(namedtuple("Mutant", _FIELDS, defaults=["-", "", "0"])):
+    """A line of the list: the key of a fault, whether its tests noticed it and which one did, and seconds."""
 
     def __str__(self) -> str:
         return f"{self.file} {self.function}: {self.operator}: {self.before} -> {self.after}"
 
-    def digest(self, seed: int = 0) -> str:
+    def digest(self, seed: int) -> str:
         return hashlib.sha256(f"{seed} {self}".encode()).hexdigest()
 
 
@@ -169,21 +158,22 @@ class _Python:
                 if child.name in ("__repr__", "__str__") or "Protocol" in bases:
                     continue
                 body = [] if isinstance(child, ast.ClassDef) else child.body
-                for operator, place, text in (each for part in body for each in self._inside(part)):
+                for at, operator, place, text in (each for part in body for each in self._inside(part, 0)):
                     line = self._data[self._starts[place.lineno - 1] :].partition(b"\n")[0].decode()
-                    yield Fault(scope + child.name, operator, line, self._text(place), text, *self._span(place))
+                    yield Fault(scope + child.name, operator, line, self._text(place), text, *self._span(place), at)
                 yield from self.faults(child, f"{scope}{child.name}.")
             elif not isinstance(child, ast.expr):
                 yield from self.faults(child, scope)
 
-    def _inside(self, node: ast.AST) -> Iterator[tuple[str, ast.expr | ast.stmt, str]]:
+    def _inside(self, node: ast.AST, at: int) -> Iterator[tuple[int, str, ast.expr | ast.stmt, str]]:
         if isinstance(node, _SKIPPED) or (isinstance(node, ast.stmt) and _TALK.match(self._text(node))):
             return
-        yield from self._own(node)
+        at = node.lineno if isinstance(node, ast.stmt) else at
+        yield from ((at, *each) for each in self._own(node))
         for name, value in ast.iter_fields(node):
             for child in value if isinstance(value, list) else [value]:
                 if name not in ("annotation", "returns") and isinstance(child, ast.AST):
-                    yield from self._inside(child)
+                    yield from self._inside(child, at)
 
     def _own(self, node: ast.AST) -> Iterator[tuple[str, ast.expr | ast.stmt, str]]:
         text = self._text
@@ -249,6 +239,18 @@ def faults(root: Path, file: str) -> dict[tuple[str, ...], Fault]:
     return {fault.key: fault for fault in reversed(list(found))}
 
 
+def noting(text: bytes, file: str) -> str:
+    """Return a Python file in which each statement of a function is noted before it runs."""
+    tree = ast.parse(text)
+    functions = [node for node in ast.walk(tree) if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))]
+    for node in {each for function in functions for each in ast.walk(function)}:
+        for block in (each for _, each in ast.iter_fields(node) if isinstance(each, list)):
+            for at in reversed([at for at, part in enumerate(block) if isinstance(part, ast.stmt)]):
+                if not (isinstance(block[at], ast.Expr) and isinstance(block[at].value, ast.Constant)):  # no docstring
+                    block[at:at] = ast.parse(f"_hit_({f'{file}:{block[at].lineno}'!r})").body
+    return ast.unparse(tree)
+
+
 @cache
 def files(root: Path) -> list[str]:
     found = [path for ending in ("py", "c", "h", "pyx", "pxi") for path in root.glob(f"s*/**/*.{ending}")]
@@ -307,64 +309,77 @@ def find(root: Path, mutant: Mutant) -> tuple[str, Fault] | str:
     return (there[0], alike[0]) if alike else "changed"
 
 
-class Bench:
-    """A copy of the tree, and two of the package: one where faults are planted, and a clean one."""
+class Judge:
+    """A copy of the tree and of the package, where faults are planted, and the processes whose tests try them."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.tree, self.site, self._clean = folder, folder / "tree", folder / "site", folder / "clean"
-        shutil.rmtree(folder, ignore_errors=True)
+    def __init__(self, path: Path) -> None:
+        self.kept = Path(tempfile.gettempdir()) / "stompcodec-mutants"
+        self.folder = self.kept / hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:8]
+        self.tree, self.site = self.folder / "tree", self.folder / "site"
+        shutil.rmtree(self.folder, ignore_errors=True)
         left = shutil.ignore_patterns(".git", ".venv", "build", "stompcodec-demo", ".*_cache", "*.egg-info")
         shutil.copytree(ROOT, self.tree, ignore=left, symlinks=True)
-        shutil.copytree(PACKAGE, self._clean / "stompcodec")
-        shutil.copytree(ROOT / "stompcodec", self._clean / "stompcodec", dirs_exist_ok=True)
-        compileall.compile_dir(self._clean, quiet=2)
-        shutil.copytree(self._clean, self.site)
-        (folder / "tmp").mkdir()
+        shutil.copytree(PACKAGE, self.site / "stompcodec")
+        shutil.copytree(ROOT / "stompcodec", self.site / "stompcodec", dirs_exist_ok=True)
+        compileall.compile_dir(self.site, quiet=2)
+        (self.folder / "tmp").mkdir()
+        self._processes: dict[tuple[Path, bool, tuple[str, ...]], subprocess.Popen[str]] = {}
+        self._reached: dict[tuple[str, bool], Reached] = {}
+        self._times = itertools.count(1_000_000_000)
 
-    def pytest(self, site: Path, tests: Iterable[str], pure: bool, seconds: float, *options: str) -> tuple[int, str]:
-        """Run tests, and return the exit status and the output."""
-        command = [sys.executable, "-u", "-c", _PYTEST.format(round(30 + 3 * seconds)), "-v", "-p", "no:cacheprovider"]
-        command += ["-rfE", "--tb=no", f"--basetemp={self.folder}/t", *options, *tests]
-        command += ["-m", "not slow and not names_backend" if pure else "not slow"]
-        ours = {"HYPOTHESIS_PROFILE": "light", "HYPOTHESIS_STORAGE_DIRECTORY": f"{self.folder}/hypothesis"}
-        ours |= {"PYTHONPATH": str(site), "TMPDIR": f"{self.folder}/tmp", "COLUMNS": "500"}
-        ours |= {"STOMPCODEC_PURE": "1" if pure else ""}
-        with open(self.folder / "output", "w+", encoding="utf-8", errors="replace") as out:
-            environment = {**os.environ, **ours}
-            process = subprocess.Popen(
-                command, 0, None, None, out, out, cwd=self.tree, env=environment, start_new_session=True
-            )
-            quiet, size = 0, -1
-            try:
-                while process.poll() is None and quiet < _HANGS:
-                    with contextlib.suppress(subprocess.TimeoutExpired):
-                        process.wait(1)
-                    said = os.fstat(out.fileno()).st_size
-                    quiet, size = (quiet + 1 if size == said else 0), said
-            finally:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
-            out.seek(0)
-            return process.wait(), out.read()
+    def _process(self, folders: tuple[str, ...], pure: bool, site: Path | None = None) -> subprocess.Popen[str]:
+        """Return the process of some folders. One that is started while a fault stands would have it for ever."""
+        key = (site or self.site, pure, folders)
+        if {each[::2] for each in self._processes} - {key[::2]}:
+            self.close()
+        if key not in self._processes:
+            command = [*_FORKING, f"--basetemp={self.folder}/t", "-m", f"not slow{' and not names_backend' * pure}"]
+            ours = {"HYPOTHESIS_PROFILE": "light", "HYPOTHESIS_STORAGE_DIRECTORY": f"{self.folder}/hypothesis"}
+            ours |= {"PYTHONPATH": str(key[0]), "TMPDIR": f"{self.folder}/tmp", "PYTEST_CURRENT_TEST": ""}
+            given: dict[str, Any] = {"env": {**os.environ, **ours, "STOMPCODEC_PURE": "1" if pure else ""}}
+            given |= {"cwd": self.tree, "stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+            with open(self.folder / "output", "a") as out:
+                command += [f"tests/{folder}" for folder in folders]
+                self._processes[key] = subprocess.Popen(command, stderr=out, **given)
+            self._answer(self._processes[key], Stage({"": 0.0}, pure, False))
+        return self._processes[key]
+
+    def _answer(self, process: Any, stage: Stage, file: str = "") -> tuple[str, str, dict[str, float]]:
+        """Return what scripts/forking.py says of the tests of a stage."""
+        with contextlib.suppress(BrokenPipeError):
+            print(json.dumps([stage.tests, file, stage.anew]), file=process.stdin, flush=True)
+        said = process.stdout.readline() or sys.exit(f"pytest has ended: see {self.folder}/output")
+        verdict, test, seconds = json.loads(said)
+        return verdict, test or next(iter(stage.tests), ""), seconds
+
+    def close(self) -> None:
+        """End the processes, and the tests that they run."""
+        for process in self._processes.values():
+            process.terminate()
+            process.communicate()
+        self._processes.clear()
 
     @contextlib.contextmanager
-    def planted(self, places: list[tuple[str, Fault, str]]) -> Iterator[bool]:
-        """Plant a text for each fault, and take it away again; the value is whether the C compiler takes it."""
-        paths = {file: (self.tree if file.startswith("src/") else self.site) / file for file, _, _ in places}
-        before = {path: (path.read_bytes(), path.stat()) for path in paths.values()}
-        native = any(file.startswith("src/") for file in paths)
+    def planted(self, file: str, fault: Fault) -> Iterator[bool]:
+        """Plant a fault, and take it away again; the value is whether the C compiler takes it."""
+        native = file.startswith("src/")
+        path = (self.tree if native else self.site) / file
+        paths = [path, *(self.site.rglob("*.so") if native else ())]
+        before = [(each, each.read_bytes(), each.stat()) for each in paths]
+        for each in paths:
+            each.unlink()  # processes go on with what they have of it
         try:
-            for file, fault, text in sorted(places, key=lambda each: -each[1].start):
-                data = paths[file].read_bytes()
-                paths[file].write_bytes(data[: fault.start] + text.encode() + data[fault.end :])
+            data = before[0][1]
+            path.write_bytes(data[: fault.start] + fault.after.encode() + data[fault.end :])
+            if not native:  # its time and size tell a cache that it is not the fault before
+                os.utime(path, (0, next(self._times)))
             yield not native or self._build()
         finally:
-            for path, (data, status) in before.items():
-                path.write_bytes(data)
-                if path.suffix == ".py":  # what was made of any other file is made anew
-                    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
-            for made in self._clean.rglob("*.so") if native else ():
-                shutil.copy2(made, self.site / made.relative_to(self._clean))
+            for each, data, status in before:
+                each.unlink(missing_ok=True)
+                each.write_bytes(data)
+                if self.site in each.parents:  # what was made of any other file is made anew
+                    os.utime(each, ns=(status.st_atime_ns, status.st_mtime_ns))
 
     def _build(self) -> bool:
         command = [sys.executable, "setup.py", "-q", "build_ext", "--build-lib", str(self.site)]
@@ -372,107 +387,89 @@ class Bench:
         ours = {"STOMPCODEC_BUILD_EXTENSION": "yes", "STOMPCODEC_CFLAGS_EXTRA": "-O1 -w"}
         return not subprocess.run(command, cwd=self.tree, env={**os.environ, **ours}, capture_output=True).returncode
 
-    def tried(self, mutant: Mutant, place: tuple[str, Fault], stages: Iterable[Stage]) -> Mutant:
-        """Plant a fault, and run the stages until a test notices it."""
-        verdict, noticed, spent = "alive", "", 0.0
-        with self.planted([(*place, place[1].after)]) as good:
-            for tests, pure in stages if good else ():
-                left, seconds, began = dict(tests), sum(tests.values()), time.monotonic()
-                while left and verdict == "alive":
-                    status, output = self.pytest(self.site, left, pure, seconds, "-x")
-                    by = _noticed_by(output, left)
-                    if status in (0, _NO_TESTS):
-                        break
-                    if "::" not in by or not self.pytest(self._clean, [by], pure, seconds)[0]:
-                        verdict, noticed = ("timeout" if status in _TOO_LONG else "killed"), "pure:" * pure + by
-                    elif left.pop(by.partition("[")[0], None) is None:  # it fails without the fault, too
-                        break
-                spent += time.monotonic() - began
-                if verdict != "alive":
-                    break
-        return mutant._replace(verdict=verdict if good else "invalid", test=noticed, seconds=f"{spent:.0f}")
+    def reached(self, folder: str, pure: bool) -> Reached:
+        """Return what the tests of a folder come to, measured once for what the package and these tests are now."""
+        if (folder, pure) not in self._reached:
+            paths = [*self.tree.glob("tests/*.py"), *self.tree.glob(f"tests/{folder}/**/*.py")]
+            digest = hashlib.sha256()
+            for path in [*sorted(paths), *(self.tree / name for name in files(self.tree))]:
+                digest.update(path.read_bytes())
+            kept = self.kept / f"reach-{folder}{'-pure' * pure}-{digest.hexdigest()[:12]}.json"
+            if not kept.exists():
+                kept.write_text(json.dumps(self._measured(folder, pure)), encoding="utf-8")
+            self._reached[folder, pure] = json.loads(kept.read_text(encoding="utf-8"))
+        return self._reached[folder, pure]
 
+    def _measured(self, folder: str, pure: bool) -> Reached:
+        print(f"measuring what tests/{folder} reaches{', on the Python backend' * pure}", flush=True)
+        site, notes = self.folder / "noting", self.folder / "notes"
+        shutil.copytree(PACKAGE, site / "stompcodec")
+        (site / "sitecustomize.py").write_text(_REACH.format(str(notes)))
+        notes.touch()
+        for file in (name for name in files(self.tree) if name.endswith(".py")):
+            (site / file).write_text(noting((self.tree / file).read_bytes(), file), encoding="utf-8")
+        seconds = {"": 0.0} | self._answer(self._process((folder,), pure, site), Stage({}, pure, False))[2]
+        self.close()
+        numbers, places = {name: at for at, name in enumerate(seconds)}, dict[str, list[int]]()
+        for test, place in {tuple(line.split("\t")) for line in notes.read_text().splitlines()}:
+            if test in numbers or test == "*":
+                places.setdefault(place, []).extend([numbers[test]] if test != "*" else range(1, len(numbers)))
+        shutil.rmtree(site)
+        notes.unlink()
+        return seconds, places
 
-def _noticed_by(output: str, tests: Iterable[str]) -> str:
-    """Return the test that failed, or the last one that began."""
-    failed = re.search(r"^(?:FAILED|ERROR) (\S+?\.py[\w:]*(?:\[.*?\])?)(?: - .*)?$", output, re.MULTILINE)
-    begun = re.findall(r"^(tests/\S+?\.py::.+?)(?: [A-Z]+ +\[ *\d+%\])?$", output, re.MULTILINE)
-    return (failed[1] if failed else [*tests, *begun][-1]).strip()
-
-
-class Judge:
-    """A bench, and which tests of a room reach which faults of the list at `path`."""
-
-    def __init__(self, path: Path, mutants: list[Mutant]) -> None:
-        name = hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:8]
-        self.folder = Path(tempfile.gettempdir()) / "stompcodec-mutants" / name
-        self._bench, self._mutants = Bench(self.folder / "0"), mutants
-        self.root, digest = self._bench.tree, hashlib.sha256()
-        for file in [*sorted(self.root.glob("tests/**/*.py")), *(self.root / name for name in files(self.root))]:
-            digest.update(file.read_bytes())
-        self.digest = digest.hexdigest()[:12]
-
-    def _reached(self, folder: str, pure: bool) -> dict[str, tuple[float, list[str]]]:
-        """Return the seconds of each test of a folder, and the faults that it reaches."""
-        kept = self.folder / f"reach-{self.digest}-{folder}{'-pure' * pure}.json"
-        if not kept.exists():
-            print(f"measuring what tests/{folder} reaches{', on the Python backend' * pure}", flush=True)
-            kept.write_text(json.dumps(self._measured(folder, pure)), encoding="utf-8")
-        found: dict[str, tuple[float, list[str]]] = json.loads(kept.read_text(encoding="utf-8"))
-        return found
-
-    def _measured(self, folder: str, pure: bool) -> dict[str, tuple[float, list[str]]]:
-        bench, notes, places = Bench(self.folder / "reach"), self.folder / "reached", []
-        notes.write_text("")
-        (bench.site / "stompcodec" / "_reach.py").write_text(_REACH.format(str(notes)))
-        for mutant, place in ((mutant, find(self.root, mutant)) for mutant in self._mutants):
-            if isinstance(place, tuple) and place[0].endswith(".py"):
-                old, hit = place[1].before, _HIT.format(mutant.digest())
-                places.append((*place, f"{hit}; {old}" if mutant.operator == "drop" else f"({hit} or ({old}))"))
-        with bench.planted(places):
-            _, output = bench.pytest(bench.site, [f"tests/{folder}"], pure, 3000, "--durations=0", "--durations-min=0")
-        reached: dict[str, tuple[float, list[str]]] = {}
-        for seconds, test in re.findall(r"^([\d.]+)s (?:call|setup|teardown) +(tests/[^\[\s]+)", output, re.MULTILINE):
-            reached[test] = (reached.get(test, (0.0,))[0] + float(seconds), [])
-        if not reached:
-            sys.exit(f"the tests of tests/{folder} cannot run:\n{output[-2000:]}")
-        for name, test in sorted({tuple(line.split("\t")) for line in notes.read_text().splitlines()}):
-            if test in reached:
-                reached[test][1].append(name)
-        shutil.rmtree(bench.folder)
-        return reached
-
-    def _stages(self, mutant: Mutant, room: str) -> Iterator[Stage]:
+    def _stages(self, folders: tuple[str, ...], mutant: Mutant, file: str, fault: Fault) -> Iterator[Stage]:
         """Yield the test that noticed it before, then those of its room that reach it, the quickest first."""
-        test = mutant.test.removeprefix("pure:")
-        if test and (self.root / test.partition("::")[0]).is_file():
-            yield {test: _ONE}, test != mutant.test
-        first, native, known = room.split("/")[0], not mutant.file.endswith(".py"), set[str]()
-        folders = (_TESTS.get(room) or _TESTS.get(first) or first).split()
-        for pure in (False, True)[: 1 if native else 2]:
-            times: dict[str, float] = {}
-            for folder in folders if not pure else set(folders) & set(_PURE):
-                found = self._reached(folder, pure).items()
-                times |= {test: each[0] for test, each in found if native or mutant.digest() in each[1]}
-            order = sorted(times.keys() - known, key=lambda test: (native and not test.startswith(_FIRST), times[test]))
-            for some in (order[:_FEW], order[_FEW:]):
-                yield {test: times[test] for test in sorted(some)}, pure
-            known |= times.keys()
+        test, native = mutant.test.removeprefix("pure:"), not file.endswith(".py")
+        if test:
+            yield Stage({test: _ONE}, test != mutant.test, native)
+        known = set[str]()
+        rooms = [(folder, pure) for pure in (False, True) for folder in folders if not pure or folder in _PURE]
+        for folder, pure in rooms[: len(folders) if native else None]:
+            seconds, places = self.reached(folder, pure)
+            names = list(seconds)
+            reaching = set(names) if native else {names[at] for at in places.get(f"{file}:{fault.at}", ())}
+            left = [test for test in names if test in reaching - known]  # some pass in their own order only
+            left.sort(key=lambda test: native and not test.startswith(_FIRST))
+            quick = set(left if native else sorted(left, key=seconds.__getitem__)[:_FEW])
+            for some in ([test for test in left if test in quick], [test for test in left if test not in quick]):
+                yield Stage({test: seconds[test] for test in some}, pure, native)
+            known |= reaching
+        if "" in known and not native:  # it ran when the process was started, which has seen nothing of the fault
+            for folder in folders:
+                yield Stage(self.reached(folder, False)[0], False, True)
 
-    def run(self, path: Path, head: str, mutants: list[Mutant], rooms: list[str]) -> list[Mutant]:
+    def tried(self, mutant: Mutant, file: str, fault: Fault) -> Mutant:
+        """Plant a fault, and run the tests that reach it until one notices it that passes without."""
+        began, unfit, room = time.monotonic(), set[str](), room_of(file)
+        places = (file, room, room.split("/")[0])
+        folders = tuple(next(filter(None, map(_TESTS.get, places)), places[-1]).split())
+        verdict, test, stages = "alive", "", self._stages(folders, mutant, file, fault)
+        while verdict == "alive" and (stage := next(stages, None)):
+            stage = stage._replace(tests={name: stage.tests[name] for name in stage.tests if name not in unfit})
+            if not stage.tests:
+                continue
+            process = self._process(folders, stage.pure)
+            with self.planted(file, fault) as good:
+                verdict, test, _ = self._answer(process, stage, str(self.site / file)) if good else ("invalid", "", {})
+            if verdict in _DEAD and self._answer(process, stage._replace(tests={test: _ONE}))[0] != "alive":
+                print(f"  fails without the fault, too: {test}", flush=True)
+                unfit |= {test, test.partition("[")[0]}
+                verdict, stages = "alive", self._stages(folders, mutant, file, fault)
+        test = "pure:" * stage.pure + test if verdict in _DEAD else ""
+        return mutant._replace(verdict=verdict, test=test, seconds=f"{time.monotonic() - began:.0f}")
+
+    def run(self, path: Path | None, head: str, mutants: list[Mutant], rooms: list[str]) -> list[Mutant]:
         """Try those of these rooms, or of all, that have no verdict, and write the list after each."""
         results = list(mutants)
         waiting = [at for at, each in enumerate(mutants) if each.verdict == "-" and each.room in (rooms or [each.room])]
         for count, at in enumerate(waiting, 1):
-            result, place = results[at], find(self.root, results[at])
-            if isinstance(place, str):
-                results[at] = result._replace(verdict=place)
-            else:
-                results[at] = self._bench.tried(result, place, self._stages(result, room_of(place[0])))
-            written(path, head, results)
-            result = results[at]
-            print(f"{count}/{len(waiting)} {result.verdict} {result} [{result.seconds} s; {result.test}]", flush=True)
-        shutil.rmtree(self._bench.folder)
+            mutant, place = results[at], find(self.tree, results[at])
+            mutant = mutant._replace(verdict=place) if isinstance(place, str) else self.tried(mutant, *place)
+            results[at] = mutant
+            if path:
+                written(path, head, results)
+            print(f"{count}/{len(waiting)} {mutant.verdict} {mutant} [{mutant.seconds} s; {mutant.test}]", flush=True)
         return results
 
 
@@ -512,17 +509,15 @@ def main() -> int:
         seed, count, git = 42 if given.seed is None else given.seed, given.count or 400, ["git", "rev-parse", "HEAD"]
         commit = subprocess.run(git, cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
         written(given.list, f"# {count} faults, seed {seed}, drawn at {commit}", drawn(ROOT, given.room, seed, count))
-    path, (head, mutants) = given.list, read(given.list)
-    judge = Judge(path, mutants)
+    head, mutants = read(given.list)
     if given.again:
         seed = int(time.time() // 86400) if given.seed is None else given.seed
         mutants = [each for each in mutants if each.verdict in _DEAD and each.room in (given.room or [each.room])]
         mutants = random.Random(seed).sample(mutants, min(len(mutants), given.count or len(mutants)))
-        mutants = [each._replace(verdict="-") for each in mutants]
-        chosen = hashlib.sha256("".join(map(str, mutants)).encode()).hexdigest()
-        path = judge.folder / f"again-{judge.digest}-{chosen[:12]}.tsv"
-        mutants = read(path)[1] if path.exists() else mutants
-    results = judge.run(path, head, mutants, given.room)
+        mutants = sorted(each._replace(verdict="-") for each in mutants)
+    with contextlib.closing(Judge(given.list)) as judge:
+        results = judge.run(None if given.again else given.list, head, mutants, given.room)
+    shutil.rmtree(judge.folder)
     lost = [each for each in results if each.verdict == "alive"] if given.again else []
     print("", *summary(results), *(f"no longer noticed: {each}" for each in lost), sep="\n")
     if given.report:

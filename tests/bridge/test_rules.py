@@ -21,6 +21,7 @@ from stompcodec.bridge.headers import (
     extended,
     may_be_one,
 )
+from stompcodec.bridge.mapping import TEMPORARY
 from stompcodec.bridge.sources import GIVERS, _wild_lanes
 from stompcodec.cli.looking import kept as moved
 from stompcodec.client import dialects
@@ -222,6 +223,12 @@ def test_the_first_rule_counts_and_an_exact_one_before_patterns(sources, name):
     fitting = [rule.target for rule in rules if name.startswith(rule.source[:-1])]
     assert Mapping(rules).target_of(name) == (fitting[0] if fitting else None)
     assert Mapping([*rules, Rule(name, "/queue/exact")]).target_of(name) == "/queue/exact"
+
+
+@pytest.mark.parametrize("name", ["/queue/dead", *(f"{prefix}a" for prefix in TEMPORARY)])
+def test_patterns_match_neither_temporary_destinations_nor_dead_letters(name):
+    mapping = Mapping([Rule("/*", "/queue/all")], ["/queue/dead"])
+    assert (mapping.target_of(name), mapping.target_of("/queue/a")) == (None, "/queue/all")
 
 
 @pytest.mark.parametrize(

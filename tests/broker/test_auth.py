@@ -4,7 +4,7 @@ import re
 import time
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from stompcodec.broker import auth
@@ -167,6 +167,8 @@ def test_the_first_rule_that_fits_decides_and_what_none_allows_is_refused(who, v
 
 
 @given(st.text(alphabet="ab*.", max_size=8), st.text(alphabet="ab.\n[", max_size=12))
+@example("a*b", "ab")
+@example("a*a", "a")
 def test_patterns_mean_what_they_say(pattern, text):
     expected = re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), text, re.DOTALL)
     assert matches(pattern, text) == (expected is not None)

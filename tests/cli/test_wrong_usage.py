@@ -26,7 +26,7 @@ WRONG = {
         (f"{ENDS} --dead-letter=", "'--dead-letter': a destination is missing"),
         (f"{ENDS} -m @/no/such/file", "/no/such/file: cannot be read"),
         (f"{ENDS} --destinations /no/such/file", "/no/such/file: cannot be read"),
-        (f"{ENDS} --key message-id", "write header:NAME"),
+        *((f"{ENDS} --key {wrong}", "write header:NAME") for wrong in ("message-id", "header:")),
         (f"{ENDS} -m /queue/a --durable x", "--durable is for topics"),
         (f"{ENDS} -m /topic/a -m /queue/b --durable x", "map only those, as in --map /topic/prices, and not /queue/b"),
         (f"{ENDS} -m /topic/a --durable=", "--durable without a name"),

@@ -94,6 +94,13 @@ def test_frame_error_says_what_where_and_what_to_do(codec, before):
     assert (again.kind, again.offset, str(again)) == (error.kind, error.offset, str(error))
 
 
+def test_an_error_in_a_body_shows_what_is_on_both_sides(codec):
+    head = b"SEND\ndestination:/queue/a\ncontent-length:30\n\n"
+    with pytest.raises(FrameError, match="missing-null") as raised:
+        list(codec.Parser("1.2").feed(head + b"a" * 30 + b"b" * 30))
+    assert (raised.value.offset, raised.value.near) == (len(head) + 30, b"a" * 24 + b"b" * 24)
+
+
 @pytest.mark.parametrize(
     "stream",
     [

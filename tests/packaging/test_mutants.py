@@ -29,6 +29,100 @@ from stompcodec.toy import least
 def test_least():
     assert (least(1, 2), least(2, 1)) == (1, 1)
 """
+#: What a fault can hide behind, with a function of one fault each, and the tests that reach them.
+HIDDEN = """class Base:
+    def __init__(self):
+        self.ready = True
+
+class Heir(Base):
+    def __init__(self):
+        super().__init__()
+
+    def method(self):
+        return 1 + 1
+
+def outer():
+    def inner():
+        return 2 + 1
+    return inner
+
+kept = outer()
+
+def imported():
+    return 3 + 1
+
+VALUE = imported()
+
+def elsewhere():
+    return 4 + 1
+
+def served():
+    return 7 + 1
+
+def endless(a):
+    while a < 0:
+        pass
+
+def unsteady():
+    return 5 + 1
+
+def unseen(a):
+    if a:
+        return 6 + 1
+    return 0
+"""
+HIDDEN_TEST = """
+import os, pytest, subprocess, sys
+from stompcodec import hidden
+
+def test_heir():
+    assert hidden.Heir().ready
+
+def test_method():
+    assert hidden.Heir().method() == 2
+
+def test_kept():
+    assert hidden.kept() == 3
+
+def test_imported():
+    assert hidden.VALUE == 4
+
+@pytest.fixture(scope="module")
+def served():
+    code = "from stompcodec import hidden; input(); print(hidden.served())"
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen([sys.executable, "-P", "-c", code], **pipes) as process:
+        yield process
+
+def test_served_and_not_asked(served):
+    assert served.poll() is None
+
+def test_served(served):
+    assert served.communicate("\\n")[0] == "8\\n"
+
+def test_elsewhere():
+    code = "from stompcodec import hidden; print(hidden.elsewhere())"
+    assert subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True).stdout == "5\\n"
+
+def test_endless():
+    hidden.endless(1)
+
+def test_unsteady():
+    assert hidden.unsteady() == os.getpid()
+
+def test_unseen():
+    assert hidden.unseen(0) == 0
+"""
+HIDDEN_VERDICTS = {
+    **{"Heir.__init__": ("killed", "heir"), "Heir.method": ("killed", "method"), "outer.inner": ("killed", "kept")},
+    **{
+        "imported": ("killed", "imported"),
+        "elsewhere": ("killed", "elsewhere"),
+        "served": ("killed", "served"),
+        "endless": ("timeout", "endless"),
+    },
+    **{"unsteady": ("alive", ""), "unseen": ("alive", "")},
+}
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="only for POSIX")
 
@@ -61,7 +155,7 @@ def test_the_list_is_well_formed(mutations: Any) -> None:
     assert len({str(each) + each.line for each in mutants}) == len(mutants) == int(count[1])
     for each in mutants:
         assert each.room == mutations.room_of(each.file)
-        assert each.verdict in (*mutations._DEAD, "alive", "invalid", "-")
+        assert each.verdict in (*mutations._DEAD, "alive", "invalid", "gone", "changed", "-")
         assert (each.verdict in mutations._DEAD) == bool(each.test), each
         assert each.seconds.isdigit()
 
@@ -102,13 +196,58 @@ def test_what_was_built_of_a_fault_is_older_than_the_file_behind_it(mutations: A
     (toy / "src").mkdir()
     source = "cdef int least(int a, int b):\n    return 1 + 1\n"
     (toy / "src" / "toy.pyx").write_text(source)
-    bench = mutations.Bench(toy.parent / "bench")
-    path, fault = bench.tree / "src" / "toy.pyx", next(iter(mutations.faults(toy, "src/toy.pyx").values()))
-    with bench.planted([("src/toy.pyx", fault, fault.after)]):
+    judge = mutations.Judge(toy / "list.tsv")
+    path, fault = judge.tree / "src" / "toy.pyx", next(iter(mutations.faults(toy, "src/toy.pyx").values()))
+    with judge.planted("src/toy.pyx", fault):
         assert path.read_text() != source
         made = path.stat().st_mtime_ns
     assert path.read_text() == source
     assert path.stat().st_mtime_ns > made
+
+
+def test_a_statement_is_noted_before_it_runs(mutations: Any, toy: Path) -> None:
+    came: list[str] = []
+    space: dict[str, Any] = {"_hit_": came.append}
+    exec(mutations.noting(TOY.encode(), "stompcodec/toy.py"), space)
+    assert came == []
+    assert (space["least"](1, 2), space["least"].__doc__) == (1, "Return 1 + 1.")
+    found = {fault.function: fault for fault in mutations.faults(toy, "stompcodec/toy.py").values()}
+    assert came[0] == f"stompcodec/toy.py:{found['least'].at}" == "stompcodec/toy.py:7"
+    assert f"stompcodec/toy.py:{found['never'].at}" not in came
+    exec(mutations.noting(b"def f(a):\n    'Return.'\n    a += 1\n    if a:\n        return True", "f.py"), space)
+    assert space["f"](1)
+    assert came[-3:] == ["f.py:3", "f.py:4", "f.py:5"]
+
+
+def test_each_fault_of_a_file_has_another_time(mutations: Any, toy: Path) -> None:
+    """Otherwise what a process has kept of one passes for the next, which may be as long."""
+    judge, times = mutations.Judge(toy / "list.tsv"), set()
+    for fault in mutations.faults(toy, "stompcodec/toy.py").values():
+        with judge.planted("stompcodec/toy.py", fault):
+            times.add(int((judge.site / "stompcodec" / "toy.py").stat().st_mtime))
+    assert len(times) == len(mutations.faults(toy, "stompcodec/toy.py")) > 1
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "fits"),
+    [
+        pytest.param("return 1 + 1", "return (\n1 -\n1)", True, id="method"),
+        pytest.param("return 2 + 1", "return 2 - 1", True, id="nested"),
+        pytest.param("super().__init__()", "pass", False, id="other cells"),
+        pytest.param("VALUE = imported()", "pass", False, id="no function"),
+    ],
+)
+def test_a_fault_is_planted_in_functions_that_live(tmp_path: Path, before: str, after: str, fits: bool) -> None:
+    forking, path, space = load("scripts/forking.py"), tmp_path / "hidden.py", dict[str, Any]()
+    exec(compile(HIDDEN, path, "exec"), space)
+    method, nested, last = space["Heir"].method, space["kept"], space["unseen"]
+    path.write_text(HIDDEN.replace(before, after))
+    assert forking.planted([method, nested, space["outer"], last, space["Heir"].__init__], str(path)) is fits
+    assert (method(None), nested(), space["outer"]()()) == (
+        0 if "1 +" in before and fits else 2,
+        *(1 if "2 +" in before else 3,) * 2,
+    )
+    assert last(1) == 7
 
 
 @pytest.mark.slow
@@ -125,3 +264,22 @@ def test_a_fault_dies_by_the_test_that_reaches_it(mutations: Any, toy: Path, mon
     assert mutations.main() == 0
     (toy / "tests" / "codec" / "test_toy.py").write_text("def test_least(): pass\n")
     assert mutations.main() == 1
+
+
+@pytest.mark.slow
+def test_where_a_fault_can_hide(mutations: Any, toy: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In cells, a closure that lives, what was made by an import, another process; and tests that fail without it."""
+    (toy / "stompcodec" / "hidden.py").write_text(HIDDEN)
+    (toy / "tests" / "codec" / "test_toy.py").write_text(HIDDEN_TEST)
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    found = mutations.faults(toy, "stompcodec/hidden.py")
+    keys = {key[0]: key for key in found if key[1] in ("drop", "negate")} | {
+        key[0]: key for key in found if key[1] == "sign"
+    }
+    drawn = [mutations.Mutant("core", "stompcodec/hidden.py", *keys[name]) for name in HIDDEN_VERDICTS]
+    judge = mutations.Judge(toy / "list.tsv")
+    results = judge.run(None, "", drawn, [])
+    judge.close()
+    verdicts = {each.function: (each.verdict, each.test.partition("::test_")[2]) for each in results}
+    assert verdicts == HIDDEN_VERDICTS
+    assert "fails without the fault, too: tests/codec/test_toy.py::test_unsteady" in capsys.readouterr().out

@@ -157,6 +157,21 @@ def test_white_space_in_an_empty_map_means_nothing():
     assert transformed(b'{"map":""}', "jms-map-json", "jms-map-xml") == b"<map/>"
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "value"),
+    [
+        *((name, "-5", -5) for name in ("int", "long", "short", "byte")),
+        *((name, "2.5", 2.5) for name in ("float", "double")),
+        *(("boolean", text, value) for text, value in (("true", True), ("false", False))),
+        *((name, text, text) for name, text in (("int", "05"), ("double", "2.50"), ("boolean", "yes"), ("name", "5"))),
+    ],
+)
+def test_elements_of_a_type_become_numbers_and_truth_values(name, text, value):
+    body = f"<p><{name}>{text}</{name}></p>".encode()
+    written = transformed(body, "jms-object-xml", "jms-object-json")
+    assert (written, as_xml(written)) == (json.dumps({"p": {name: value}}, separators=(",", ":")).encode(), body)
+
+
 # ---- over real frames ----
 
 

@@ -62,6 +62,10 @@ def test_several_destinations_and_an_end_by_time(at, fresh, path):
     result = at("record", fresh, "-o", path, "-n", "2", "-w", "0.2")
     assert (result.exit_code, "0 of 2 messages came in 0.2 s" in result.stderr) == (1, True)
     assert at("record", fresh, "-o", path, "-w", "0.2").exit_code == 0
+    later = threading.Timer(0.5, publish, (at.url, fresh, 1))
+    later.start()
+    at.good("record", fresh, "-o", path, "-n", "1", "-w", f"{patience(60):.0f}", "-q")
+    later.join()
 
 
 @posix

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from types import SimpleNamespace
 
 import pytest
-from cli.running import objects, run
+from cli.running import objects, run, terminal
 from client.peer import Peer
 from hypothesis import given
 from hypothesis import strategies as st
@@ -291,6 +291,8 @@ def test_an_answer(at, fresh):
         assert at.good("req", fresh, "-", input=b"\0\xff\n") == b"\n\xff\0"
         assert at.good("req", fresh, input=b"12") == b"21"
         found = at.good("req", fresh, "abc", "-H", "asked:twice", "--json")
+        shown = terminal("req", fresh, "]\x1b[", "-u", at.url)
+    assert ("[" in shown, "\x1b" in shown) == (True, False)
     (answer,) = objects(found)
     assert (answer["body"], dict(answer["headers"])["asked"]) == ("cba", "twice")
 

@@ -51,6 +51,7 @@ def test_figures_of_a_sick_feed_are_those_python_counts(spark, tmp_path):
         **{"first": min(times), "last": max(times), "redelivered": sum(each["redelivered"] for each in frames)},
         **{"malformed": sum("error" in each for each in frames), "duplicates": sum(ids.values()) - len(ids)},
         **{"longest_silence_seconds": max(b - a for a, b in quiet) / 1e6, "quarantined": 200, "records": 1200},
+        "age_seconds": max(0.0, 7200 - (max(times) - START) / 1e6),
     }
     assert {name: figures[name] for name in wanted} == pytest.approx(wanted)
     assert figures["duplicates"] == sum(rate["duplicates"]) > 0
