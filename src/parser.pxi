@@ -713,10 +713,10 @@ cdef class Parser(_Bodies):
         same one, or the parser has failed."""
         cdef int outcome, taken
         cdef size_t head, here, most
-        cdef bint whole
         cdef const uint8_t *frame
         cdef const uint8_t *nul
         cdef PyObject *made
+        cdef PyObject *body
         while True:
             if self.state != IN_HEAD:
                 if self._has_all():
@@ -738,14 +738,12 @@ cdef class Parser(_Bodies):
                     head = self.scan.head
                     frame = self.data + self.start
                     here = self.end - self.start - head
-                    most = 0
-                    whole = False
+                    most = SIZE_MAX
                     if self.scan.marks & STOMP_HAS_LENGTH:
                         if here > self.scan.length and self.scan.length <= self.stream_over:
                             most = <size_t>self.scan.length
                             if frame[head + most]:
                                 self._fail(STOMP_MISSING_NULL, head + most, head)
-                            whole = True
                     elif here:
                         if frame[head]:
                             if not stomp_takes_body(&self.rules, self.scan.command):
@@ -755,21 +753,22 @@ cdef class Parser(_Bodies):
                                 <size_t>min(<uint64_t>here, min(self.rules.max_body, self.stream_over) + 1))
                             if nul:
                                 most = nul - frame - head
-                                whole = True
                             elif here > self.rules.max_body and self.rules.max_body <= self.stream_over:
                                 self._fail(STOMP_LIMIT_BODY, head + <size_t>self.rules.max_body, head)
                         else:
-                            whole = True
-                    if whole:
+                            most = 0
+                    if most != SIZE_MAX:
                         if self.taker:
                             taken = self._taken(frame, most)
                             if taken == STOMP_TAKEN:
                                 continue
                             if taken == STOMP_TAKEN_LAST:
                                 return NULL
-                        made = stomp_frame_from_scan(
-                            &self.scan, &self.rules, frame,
-                            PyBytes_New(<const char *>frame + head, <Py_ssize_t>most) if most else _given(_EMPTY))
+                        if most:
+                            body = PyBytes_New(<const char *>frame + head, <Py_ssize_t>most)
+                        else:
+                            body = _given(_EMPTY)
+                        made = stomp_frame_from_scan(&self.scan, &self.rules, frame, body)
                         self.start += head + most + 1
                         return made
                     if self._begin_body():

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from collections.abc import Callable
 from importlib import import_module
 from importlib.abc import MetaPathFinder
@@ -50,13 +51,27 @@ def _extension(setting: str) -> str | None:
         raise ImportError(f"STOMPCODEC_PLAIN is {setting!r}: set it to 1 or 0, or not at all")
     if setting == "0" or BACKEND != "c":
         return None
-    for suffix in EXTENSION_SUFFIXES:
-        path = Path(__file__).with_name(f"_hot{suffix}")
-        if path.exists():
+    here = [Path(__file__).with_name(f"_hot{suffix}") for suffix in EXTENSION_SUFFIXES]
+    for path in filter(Path.exists, here):
+        newer = _newer(path)
+        if not newer:
             return str(path)
+        text = f"{newer} has changed since the broker was compiled, so its Python files are used: run make dev"
+        warnings.warn(text, RuntimeWarning, stacklevel=1)
+        return None
     if setting == "1":
         raise ImportError("STOMPCODEC_PLAIN is 1, but the extension stompcodec.broker._hot was not built")
     return None
+
+
+def _newer(extension: Path) -> str:
+    """Return a file that was changed after the extension was built; "" for none. Only source trees have some."""
+    built = extension.stat().st_mtime
+    for typed in extension.parent.rglob("*.pxd"):  # a wheel has none
+        for file in (typed, typed.with_suffix(".py")):
+            if file.stat().st_mtime > built:
+                return str(file)
+    return ""
 
 
 def _install() -> bool:

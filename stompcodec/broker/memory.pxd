@@ -6,12 +6,12 @@ cdef class Account:
     cdef public double _look_at
     cdef public Account whole
 
-    cpdef int use(self, long long cost) except -1
-    cpdef int use_messages(self, long long count, long long octets) except -1
-    cpdef int charge(self, long long cost) except -1
-    cpdef int hold(self, long long cost) except -1
+    cpdef use(self, long long cost)
+    cpdef use_messages(self, long long count, long long octets)
+    cpdef charge(self, long long cost)
+    cpdef hold(self, long long cost)
     cpdef bint is_large(self, long long cost, double part=*) except -1
-    cpdef int wait(self, stock) except -1
+    cpdef wait(self, stock)
 
 cdef class Part(Account):
     pass

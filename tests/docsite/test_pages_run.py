@@ -235,7 +235,7 @@ def test_each_recipe_works_as_written(tmp_path: Path) -> None:
     for backend, steps in (("", others), ("1", pure)):  # C knows the rules of before
         for change in (change for changes, _ in steps for change in changes):
             _change(tmp_path, change)
-        environment = {**os.environ, "PYTHONPATH": str(tmp_path), "STOMPCODEC_PURE": backend}
+        environment = {**os.environ, "PYTHONPATH": str(tmp_path), "STOMPCODEC_PURE": backend, "STOMPCODEC_PLAIN": "0"}
         if not backend:
             subprocess.run([sys.executable, tmp_path / "scripts" / "unasync.py"], check=True, env=environment)
         program = "\n".join(program for _, program in steps)

@@ -11,6 +11,6 @@ cdef class Consumer:
     cdef public bint acks, in_ring, closed, direct, direct_selective, single, numbered
     cdef public long long number, window, credit, last, oldest, place, cost
 
-    cpdef int write(self, Message message) except -1
-    cpdef int send(self, Message message) except -1
-    cpdef int forget(self, long long tag) except -1
+    cpdef write(self, Message message)
+    cpdef send(self, Message message)
+    cpdef forget(self, long long tag)

@@ -6,5 +6,5 @@ cdef class Outbox:
     cdef public bint whole_frames, dirty, starved, flowing
     cdef public long long send_budget, most, unread
 
-    cpdef int deliver(self, bytes head, bytes tail, long long size) except -1
-    cpdef int schedule_flush(self) except -1
+    cpdef deliver(self, bytes head, bytes tail, long long size)
+    cpdef schedule_flush(self)

@@ -19,7 +19,7 @@ cdef class Paging:
     cpdef bint comes_last(self, int rank, long long seq) except -1
     cpdef bint take_new(self, int rank, Message message) except -1
     cpdef bint take_stored(self, int rank, list messages) except -1
-    cpdef int put(self, int rank, Message message, bint stored) except -1
-    cpdef int comes(self, Message message) except -1
-    cpdef int keep_out(self, int rank, long long seq) except -1
+    cpdef put(self, int rank, Message message, bint stored)
+    cpdef comes(self, Message message)
+    cpdef keep_out(self, int rank, long long seq)
     cpdef bint allows(self, tuple place) except -1

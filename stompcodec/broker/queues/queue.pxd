@@ -31,7 +31,7 @@ cdef class Queue:
     cpdef tuple depth(self)
     @cython.locals(each=Consumer, count=cython.longlong)
     cpdef long long delivered(self) except -1
-    cpdef int count_in(self, Message message) except -1
+    cpdef count_in(self, Message message)
     cpdef count_out(self, long long count, long long octets)
     cpdef bint put_new(self, Message message) except -1
     cpdef bint put_committed(self, list messages) except -1
@@ -45,8 +45,8 @@ cdef class Queue:
     cpdef bint put_plain(self, str destination, bytes ident, long long seq, bytes tail) except -1
     cdef bint _put_through(self, Consumer consumer, str destination, bytes ident, long long seq, bytes tail) except -1
     cdef int _turn_ring(self) except -1
-    cpdef int count_through(self) except -1
-    cpdef int add_ready(self, Message message) except -1
+    cpdef count_through(self)
+    cpdef add_ready(self, Message message)
     @cython.locals(consumer=Consumer, outbox=Outbox, ring=list)
     cpdef Consumer deliver(self, Message message)
     @cython.locals(message=Message, consumer=Consumer, step=cython.longlong, journal=Journal, paging=Paging)

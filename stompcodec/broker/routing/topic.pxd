@@ -13,7 +13,7 @@ cdef class Bundle:
     cdef public list messages, slow
 
     @cython.locals(consumer=Consumer, outbox=Outbox, octets=cython.longlong, plain=cython.bint, chunks=dict, frames=dict)
-    cpdef int give(self, consumers) except -1
+    cpdef give(self, consumers)
     cdef bytes _join(self, bytes start)
     cdef list _separate(self, bytes start)
 

@@ -12,18 +12,18 @@ from stompcodec.broker.storage.journal cimport Journal
 cimport cython
 
 @cython.locals(broker=BrokerState, queue=Queue, topic=Topic, seq=cython.longlong, ident=bytes)
-cpdef int send(SessionState session, target, str destination, bytes tail, bint persistent, receipt) except -1
+cpdef send(SessionState session, target, str destination, bytes tail, bint persistent, receipt)
 
 @cython.locals(journal=Journal, pending=PendingCommit, queue=Queue)
-cpdef int put_persistent(SessionState session, target, Message message, receipt) except -1
+cpdef put_persistent(SessionState session, target, Message message, receipt)
 
 @cython.locals(transaction=Transaction)
-cpdef int defer(
+cpdef defer(
     SessionState session, str name, target, str destination, bytes tail, bint persistent, receipt
-) except -1
+)
 
 @cython.locals(memory=Footprint, most=cython.longlong)
-cpdef int hold(SessionState session, long long octets) except -1
+cpdef hold(SessionState session, long long octets)
 
 @cython.locals(message=Message, queue=Queue)
 cpdef bint acknowledge(SessionState session, Consumer consumer, tag, receipt) except -1

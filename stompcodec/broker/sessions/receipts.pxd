@@ -5,7 +5,7 @@ from stompcodec.broker.storage.journal cimport Batch, Journal
 cimport cython
 
 @cython.locals(journal=Journal, pending=PendingCommit)
-cpdef int hold_receipts_of(SessionState session, receipt) except -1
+cpdef hold_receipts_of(SessionState session, receipt)
 
 @cython.locals(outbox=Outbox, pending=PendingCommit, octets=bytes)
 cpdef send_receipt(SessionState session, str value)

@@ -16,7 +16,7 @@ cdef class Footprint:
     cdef public Account _account
     cdef public long long fixed, pending, below, transactions, _bases, unwritten
 
-    cpdef int hold_transaction(self, long long octets, long long base=*) except -1
+    cpdef hold_transaction(self, long long octets, long long base=*)
 
 cdef class PendingCommit:
     cdef public object session, fault

@@ -25,6 +25,6 @@ cdef class Journal:
     cdef public Account _account
 
     cpdef append(self, queue, Message message)
-    cpdef int settle(self, queue, Message message) except -1
-    cpdef int remove(self, str key, Message message) except -1
-    cpdef int charge(self, Batch batch, long long cost) except -1
+    cpdef settle(self, queue, Message message)
+    cpdef remove(self, str key, Message message)
+    cpdef charge(self, Batch batch, long long cost)
