@@ -65,9 +65,11 @@ def _extension(setting: str) -> str | None:
 
 
 def _newer(extension: Path) -> str:
-    """Return a file that was changed after the extension was built; "" for none. Only source trees have some."""
+    """Return a file of a source tree that was changed after the extension was built; "" for none."""
+    if not (extension.parents[2] / "setup.py").exists():
+        return ""
     built = extension.stat().st_mtime
-    for typed in extension.parent.rglob("*.pxd"):  # a wheel has none
+    for typed in extension.parent.rglob("*.pxd"):
         for file in (typed, typed.with_suffix(".py")):
             if file.stat().st_mtime > built:
                 return str(file)

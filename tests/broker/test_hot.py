@@ -70,10 +70,8 @@ def test_no_value_of_a_typed_field_makes_it_crash_for_long(first: int) -> None:
 
 
 def test_each_module_with_a_pxd_file_is_in_the_extension() -> None:
-    folder = PACKAGE / "broker"
+    folder = TESTS.parent / "stompcodec" / "broker"
     typed = {".".join(path.relative_to(folder).with_suffix("").parts) for path in folder.rglob("*.pxd")}
-    if not typed:
-        pytest.skip("a wheel has no pxd files")
     assert set(hot.MODULES) == typed | {"sessions.road", "storage.places"}
 
 
