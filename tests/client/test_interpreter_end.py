@@ -43,7 +43,8 @@ ALONE = {
     "a generator that is left in its blocks": """
 def g():
     with s.connect(URL) as c, c.subscribe("/queue/a"), c.transaction() as t:
-        t.send("/queue/a", receipt=True)  # so that nothing is left to send
+        t.send("/queue/a")
+        c.send("/queue/b", receipt=True)  # so that nothing is left to send
         yield c
 x = g(); next(x)
 """,
