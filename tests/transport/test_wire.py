@@ -145,7 +145,6 @@ def test_close_sends_all_that_waits(kind, shell, contexts_of):
     def close():
         wire.write([b"y" * 20_000_000])
         wire.close()
-        assert wire.buffered > 0
         wire.write([b"dropped"])
         wire.close()
 

@@ -43,6 +43,12 @@ BODIES = (b"first", b"second".ljust(2000, b"."), b"third")
 ENDS = ("kill", "early kill", "kill kill", "kill stop", "stop", "stop kill", "stop stop", "full", "full kill")
 
 
+def copied(source: str, target: str) -> None:
+    """Copy a file that a thread may remove meanwhile."""
+    with suppress(FileNotFoundError):
+        shutil.copy2(source, target)
+
+
 class Folder:
     """A data folder with a broker whose process ends in some way. Each start has the other of two windows."""
 
@@ -60,7 +66,7 @@ class Folder:
         before = self.data
         if how == "kill":  # what was written is there, and nothing else
             self.runs += 1
-            shutil.copytree(before, self.path / str(self.runs))
+            shutil.copytree(before, self.path / str(self.runs), copy_function=copied)
         else:
             self.bench.broker.stop(self.bench.now)
             self.bench.turn()
