@@ -65,7 +65,7 @@ check: $(VENV)/package.stamp ## lint, types, stubs, generated pages, warnings of
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/stubtest stompcodec._codec_c stompcodec.broker.sessions.road stompcodec.broker.storage.places
+	$(BIN)/stubtest --mypy-config-file pyproject.toml stompcodec._codec_c stompcodec.broker.sessions.road stompcodec.broker.storage.places
 	@for script in $(WRITTEN); do echo "$$script --check"; $(BIN)/python $$script --check || exit 1; done
 	@for file in $(filter-out src/codec.c,$(wildcard src/*.c src/hot/*.c)); do \
 		echo "$$file"; $(COMPILER) $(C_FLAGS) -c $$file -o /dev/null || exit 1; done
