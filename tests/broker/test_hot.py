@@ -121,3 +121,28 @@ for call, arguments in (("ident_of", (b"", -1)), ("head_of", (b"", b"", b"", -1)
     raise SystemExit(f"{call}{arguments} is no error")
 """
     run(check.replace("FILE", repr(str(PACKAGE / "broker" / "queues" / "heads.py"))))
+
+
+@compiled
+def test_a_missing_value_is_an_error_of_the_broker() -> None:
+    """The session that meets it ends; without the checks of Cython, memory would be read past None."""
+    check = """
+import logging; logging.disable()
+from broker.harness import Bench, FaultyStore
+def outcome(change, **headers):
+    bench = Bench(FaultyStore())
+    one, two = bench.peer(), bench.peer()
+    two.subscribe("/queue/a", ack="client-individual", prefetch_count="9")
+    one.put("/queue/a", persistent="true")
+    change(bench.queue(), bench.queue().consumers[0], one.session)
+    one.session.receive(one.octets_of("SEND", b"x", destination="/queue/a", **headers), bench.now)
+    return one.session.ended or two.session.failing
+def of_queue(name): return lambda queue, consumer, session: setattr(queue, name, None)
+for name in ("tally", "account", "bound"):
+    assert outcome(of_queue(name)), name
+assert outcome(of_queue("account"), persistent="true")
+for name in ("outbox", "before", "unacked"):
+    assert outcome(lambda queue, consumer, session: setattr(consumer, name, None)), name
+assert not outcome(lambda *_: None)
+"""
+    run(check)
