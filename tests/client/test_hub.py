@@ -24,7 +24,8 @@ _LONG = 60.0
 
 @pytest.fixture
 def threads():
-    """The threads of clients; earlier tests may have left others."""
+    """The threads of clients. A hub of an earlier test that has yet to end would take those of this one."""
+    wait_for(lambda: not hub._hubs._hubs)
     old = set(threading.enumerate())
     return lambda: [each for each in threading.enumerate() if each.name == "stompcodec-client" and each not in old]
 

@@ -327,7 +327,7 @@ def test_what_is_told_after_a_restart_is_what_is_stored(tmp_path):
     after = rows(again)
     long, letters, durable = (after[name] for name in ("/queue/a", "/queue/DLQ.bad", "desk.all"))
     assert (long["ready"], long["scheduled"], long["unacknowledged"]) == (kept["/queue/a"] - 1, 1, 0)
-    assert 0 < long["ready"] - WINDOW <= long["paged"] <= long["ready"]
+    assert 0 < long["ready"] - WINDOW <= long["paged"] <= long["ready"] + 1  # the scheduled one may have to be read yet
     assert letters["ready"] == 3
     assert letters["bytes"] == before["/queue/DLQ.bad"]["bytes"] > 0
     assert (durable["ready"], durable["paged"], durable["bytes"]) == (20, 20, 0)  # none of them is in memory

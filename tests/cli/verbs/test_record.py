@@ -83,12 +83,15 @@ def test_a_signal_seals_the_capture_and_a_terminal_shows_progress(at, fresh, pat
 @posix
 def test_kill_9_neither_loses_nor_doubles(at, fresh, path):
     """Whatever the broker has given up is in the capture, and with --dedupe it is there once."""
-    total, roll = 4000, random.Random(4)
+    total, early, roll = 4000, 3500, random.Random(4)
     arguments = ["record", fresh, "-o", path, "-q", "--segment", "100K", "--dedupe", "messageId"]
+    killed = threading.Event()
 
     def publish():
         with stomp.connect(at.url) as client:
             for number in range(total):
+                if number == early:
+                    killed.wait(patience(60))  # so that the last recorder, which may acknowledge, has work to do
                 client.send(fresh, b"%d" % number)
                 if number % 100 == 99:
                     client.ping()
@@ -100,10 +103,12 @@ def test_kill_9_neither_loses_nor_doubles(at, fresh, path):
     while rounds < 4 or len(set(bodies(path))) < total:
         enough = len(bodies(path)) + roll.randrange(1, 900)
         with at.process(*arguments) as process:
-            wait_until_recorded(path, min(enough, total))
+            wait_until_recorded(path, min(enough, early if rounds < 4 else total))
             process.send_signal(signal.SIGKILL if rounds < 4 else signal.SIGTERM)
             process.wait(patience(60))
         rounds += 1
+        if rounds == 4:
+            killed.set()
     publisher.join()
     assert Counter(map(int, bodies(path))) == Counter(range(total))
     assert len(Capture(path).segments()) > 1
