@@ -81,8 +81,10 @@ _WAL = 16 * 2**20
 _INCREMENTAL = 2
 #: Free pages to keep in the file, and pages to give back in one step, which is a commit of at most 1 MiB.
 _SPARE, _PER_STEP = 128, 128
-#: A WAL of at most this many bytes is not truncated. With less free space than `_NEAR`, a longer one is copied at once:
-#: copying makes the database longer, and must fit into the reserve when the disk is full.
+#: With less free space than `_NEAR`, a WAL longer than `_SHORT` is copied at once, and truncated when the disk is idle:
+#: copying makes the database longer, and must fit into the reserve when the disk is full. With enough space it stays as
+#: long as it is, up to 2 * `_WAL`: a commit that makes a file longer takes a third more CPU and time than one that
+#: overwrites what is there.
 _SHORT = 2**20
 _NEAR = 8 * _WAL
 #: Seconds that one commit counts for in `pace` at most: even the fastest disk has outliers.
@@ -687,7 +689,8 @@ class Writer:
         """Do one step of maintenance while the disk is idle, and return whether there is more to do.
 
         First the totals are brought up to date, then free pages are given back a few at a time, and finally the WAL is
-        truncated. A file made by an older version keeps its free pages until it is compacted.
+        copied, so that it starts over, and truncated if it is long. A file made by an older version keeps its free
+        pages until it is compacted.
         """
         try:
             db = self._db or self._clear_doubts()  # without a connection no message could be stored for lack of space
@@ -704,9 +707,12 @@ class Writer:
                 if self._wal_size > 4 * _SHORT:
                     self._shrink_wal(db)
                 return True
-            if self._gave_back or self._wal_size > _SHORT:
+            if self._gave_back or self._wal_size > (_SHORT if self.is_short_of_space else 2 * _WAL):
                 self._shrink_wal(db)
                 self._gave_back = False
+            elif self._wal:
+                self._copy_wal(db, "PASSIVE")
+                self._wal = 0
         except (OSError, sqlite3.Error, StoreError) as error:  # for example on a full disk: it is tried again
             self._log.info("%s", fault(f"{self._path} cannot give space back", error))
         return False

@@ -191,6 +191,21 @@ def test_space_comes_back_after_a_drain(tmp_path):
     assert len(content(tmp_path)[0]) == 3
 
 
+def test_the_write_ahead_log_starts_over_in_the_file_that_is_there(tmp_path):
+    """A commit that makes the file longer costs more. Where space is short, it is given back."""
+    idle = Idle(tmp_path)
+    idle.rest(5)
+    put(idle.store, *(message(seq, 40_000) for seq in range(500, 550)))
+    assert (idle.rest(5) > 0, idle.rest(5)) == (True, 0)
+    long = idle.size("-wal")
+    assert long > 50 * 40_000
+    put(idle.store, *(message(seq, 40_000) for seq in range(550, 590)))
+    assert idle.size("-wal") == long
+    idle.store._writer._reserve.is_near = True
+    idle.rest(5)
+    assert idle.size("-wal") == 0
+
+
 def test_each_step_is_small(tmp_path):
     """Bytes written per step: a commit that comes meanwhile waits for no more than that."""
     idle = Idle(tmp_path)
