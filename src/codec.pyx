@@ -21,11 +21,14 @@ from . import frame as _frame
 from .errors import FrameError
 from .errors import excerpt as _excerpt
 from .errors import refusal as _refusal
+from .errors import tell_of_length as _tell_of_length
 from .spec import COLUMNS as _COLUMNS
+from .spec import LENIENCIES as _LENIENCIES
 from .spec import UNESCAPED as _UNESCAPED
 from .spec import checked_columns as _checked_columns
 from .spec import checked_commands as _checked_commands
 from .spec import checked_every as _checked_every
+from .spec import checked_leniency as _checked_leniency
 from .spec import checked_limits as _checked_limits
 from .spec import checked_names as _checked_names
 from .spec import checked_where as _checked_where
@@ -60,6 +63,8 @@ cdef dict _FLAGS = {
     "crlf": STOMP_CRLF, "any_body": STOMP_ANY_BODY, "trims_lines": STOMP_LEGACY, "trims_headers": STOMP_TRIMS_HEADERS,
     "any_command": STOMP_ANY_COMMAND, "keeps_bad_escapes": STOMP_KEEPS_BAD_ESCAPES,
     "keeps_bad_utf8": STOMP_KEEPS_BAD_UTF8, "skips_bad_lines": STOMP_SKIPS_BAD_LINES, "skips_nul": STOMP_SKIPS_NUL,
+    "mends_length": STOMP_MENDS_LENGTH, "skips_idle_length": STOMP_SKIPS_IDLE_LENGTH,
+    "keeps_login_escapes": STOMP_KEEPS_LOGIN_ESCAPES,
 }
 
 cdef enum:
@@ -102,11 +107,17 @@ cdef _Names _names_of(texts):
 
 
 cdef tuple _VERSIONS = (None, "1.2", "1.1", "1.0", "legacy")
-cdef stomp_rules _RULES[5][2]  # for each version, strict and lenient
+cdef stomp_rules _RULES[5][3]  # for each version and each of `LENIENCIES`
 
 
-cdef int _dialect_rules(stomp_rules *rules, version, bint lenient) except -1:
+cdef int _dialect_rules(stomp_rules *rules, version, lenient) except -1:
     """Set the rules of a dialect, with the default limits."""
+    cdef int i
+    lenient = _LENIENCIES.index(_checked_leniency(lenient)) if lenient is not False else 0
+    return _rules_at(rules, version, lenient)
+
+
+cdef int _rules_at(stomp_rules *rules, version, int lenient) except -1:
     cdef int i
     for i in range(5):
         if version is _VERSIONS[i]:
@@ -117,7 +128,7 @@ cdef int _dialect_rules(stomp_rules *rules, version, bint lenient) except -1:
             if PyUnicode_Compare(version, _VERSIONS[i]) == 0:
                 rules[0] = _RULES[i][lenient]
                 return 0
-    _dialect_of(version, lenient)  # raises for unknown versions
+    _dialect_of(version)  # raises for unknown versions
     rules[0] = _RULES[_VERSIONS.index(version)][lenient]
     return 0
 
@@ -149,8 +160,8 @@ cdef int _limit_rules(stomp_rules *rules, limits) except -1:
 
 
 for _i in range(5):
-    for _lenient in range(2):
-        _RULES[<int>_i][<int>_lenient] = _read_rules(_dialect_of(_VERSIONS[_i], bool(_lenient)))
+    for _lenient in range(3):
+        _RULES[<int>_i][<int>_lenient] = _read_rules(_dialect_of(_VERSIONS[_i], _LENIENCIES[_lenient]))
 
 
 cdef _raise(int error, offset, near=b"", detail=""):

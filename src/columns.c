@@ -279,7 +279,9 @@ static int read_frames(struct reading *r, struct stomp_scan *scan, const uint8_t
 {
     struct stomp_columns *out = r->out;
     size_t at = 0, size;
-    for (;;) {
+    for (int mended = 0;;) {
+        if (mended && at < len && !stomp_may_follow(r->rules, data[at]))
+            return put_bad(r, at, 0, STOMP_MISSING_NULL);
         at += stomp_prefilter_pass(&r->prefilter, scan, r->rules, data + at, len - at);
         int outcome = stomp_scan_head(scan, r->rules, data + at, len - at);
         at += scan->skip;
@@ -290,10 +292,15 @@ static int read_frames(struct reading *r, struct stomp_scan *scan, const uint8_t
             return 0;
         const uint8_t *body = data + at + scan->head;
         int error = stomp_find_body(scan, r->rules, body, len - at - scan->head, &size);
+        mended = error && r->rules->flags & (STOMP_MENDS_LENGTH | STOMP_SKIPS_IDLE_LENGTH)
+            && (error < 0 || error == STOMP_MISSING_NULL);
+        if (mended)
+            error = stomp_mend_body(scan, r->rules, body, len - at - scan->head, &size);
         if (error < 0)
             return 0;
         if (error)
             return put_bad(r, at, scan->head + size, error);
+        mended = mended && (size != scan->idle || !(scan->marks & STOMP_IDLE));
         stomp_text_at(&r->text, data + at);
         if (put_frame(r, at, body, size) < 0)
             return -1;

@@ -103,7 +103,8 @@ static STOMP_INLINE int stomp_fast_length(struct stomp_scan *s, const struct sto
         return 0;
     if ((size_t)(text - value) - 1 >= 9 || n > rules->max_body)
         return 0;
-    if (n && !(STOMP_WITH_BODY >> s->command & 1) && !stomp_takes_body(rules, s->command))
+    if (n && !(STOMP_WITH_BODY >> s->command & 1)
+        && (rules->flags & STOMP_SKIPS_IDLE_LENGTH || !stomp_takes_body(rules, s->command)))
         return 0;
     s->marks |= STOMP_HAS_LENGTH;
     s->length = n;

@@ -198,6 +198,7 @@ cdef enum:
     IN_HEAD  # no body is pending
     IN_COUNTED  # a body of known length is being filled
     IN_OPEN  # a body that ends at its NUL is being filled
+    IN_TEXT  # the NUL of a text is looked for: its content-length may count characters
     IN_STREAM  # a body is being streamed
     IN_TAKING  # the taker looks at a frame, and may call Python
 
@@ -216,6 +217,9 @@ cdef class _Bodies(_Input):
     cdef uint64_t have  # bytes received of the body; in `body`, except for IN_STREAM
     cdef uint64_t need  # IN_COUNTED: its length; IN_OPEN: the largest that is neither refused nor streamed
     cdef uint64_t stream_over
+    cdef uint64_t wrong, missing  # IN_TEXT: the content-length, and the offset in the stream of what should be a NUL
+    cdef int turn  # 1: new rules have to replace `rules`; 2: nothing was read since a frame with a wrong content-length
+    cdef bint told  # of such a frame
     cdef size_t held  # bytes of the head of `frame`
     cdef bint counted
 
@@ -278,11 +282,15 @@ cdef class _Bodies(_Input):
                 here = <size_t>min(<uint64_t>here, self.need - self.have)
                 self._fill(self.data + self.start, here)
                 self.start += here
-            if self.have < self.need or self.start == self.end:
+            if self.have < self.need:
                 return None
+            if self.start == self.end:
+                return self._early() if self.rules.flags & STOMP_MENDS_LENGTH and not self.bridge else None
             if self.data[self.start]:
-                self._fail(STOMP_MISSING_NULL, 0)
+                return self._begin_idle() if self.scan.marks & STOMP_IDLE else self._mend()
             return self._finish(self._taken_body())
+        if self.state == IN_TEXT:
+            return self._look_for_nul(here)
         if self.state == IN_OPEN:
             return self._look_for_end(here)
         return self._stream(here)
@@ -294,6 +302,109 @@ cdef class _Bodies(_Input):
         (<StompFrame *>(<PyObject *>frame)).body = <void *>body
         self._leave_body()
         return frame
+
+    # ---- a content-length that is wrong ----
+
+    cdef int _is_wrong(self, size_t head) except -1:
+        """Raise the error of a frame whose body is not followed by a NUL, unless reading it as one that is incomplete
+        finds its end."""
+        if self.scan.marks & STOMP_IDLE:
+            if not stomp_takes_body(&self.rules, self.scan.command):
+                self._fail(STOMP_BODY_NOT_ALLOWED, head, head)
+        elif not self.rules.flags & STOMP_MENDS_LENGTH:
+            self._fail(STOMP_MISSING_NULL, head + <size_t>self.scan.length, head)
+        return 0
+
+    cdef object _begin_idle(self):
+        """Begin a body that follows the head of a frame without one, as long as its content-length says."""
+        if not stomp_takes_body(&self.rules, self.scan.command):
+            self._fail(STOMP_BODY_NOT_ALLOWED, 0)
+        self.scan.marks &= ~STOMP_IDLE
+        self.need = self.scan.idle
+        if self.need <= self.stream_over:
+            return self._next_body()
+        self.state = IN_STREAM
+        self.held = 0
+        return self.frame
+
+    cdef object _early(self):
+        """Return the frame if all that was announced is there, and ends in a NUL: its sender has counted that. More may
+        not be there yet, and a client that waits for it would not acknowledge this frame."""
+        if not self.need or PyBytes_AS_STRING(<object>self.body)[self.need - 1]:
+            return None
+        if stomp_wrong_length(<const uint8_t *>PyBytes_AS_STRING(<object>self.body), self.need) != STOMP_COUNTS_NUL:
+            return None
+        return self._mended(self.need - 1, 0)
+
+    cdef object _mend(self):
+        """Return the frame if its content-length has counted the NUL. If it may have counted characters, look for the
+        NUL."""
+        cdef stomp_wrong wrong = STOMP_WRONG
+        if self.rules.flags & STOMP_MENDS_LENGTH and self.need:
+            wrong = stomp_wrong_length(<const uint8_t *>PyBytes_AS_STRING(<object>self.body), self.need)
+        if wrong == STOMP_WRONG:
+            self._fail(STOMP_MISSING_NULL, 0)
+        if wrong == STOMP_COUNTS_NUL:
+            return self._mended(self.need - 1, 0)
+        self.state = IN_TEXT
+        self.wrong = self.need
+        self.missing = self.total - self._unread()
+        self.need = stomp_most_bytes(self.need, min(self.rules.max_body, self.stream_over))
+        return self._look_for_nul(self.end - self.start)
+
+    cdef object _look_for_nul(self, size_t here):
+        cdef const uint8_t *data = self.data + self.start
+        cdef size_t most = <size_t>min(<uint64_t>here, self.need + 1 - self.have)
+        cdef const uint8_t *nul = <const uint8_t *>memchr(data, 0, most) if most else NULL
+        most = nul - data if nul else most
+        if self.have + most > self.need:
+            self._fail_text()
+        if most:
+            self._fill(data, most)
+            self.start += most
+        if not nul:
+            return None
+        if not stomp_counts_characters(<const uint8_t *>PyBytes_AS_STRING(<object>self.body), <size_t>self.have,
+                                       self.wrong):
+            self._fail_text()
+        return self._mended(self.have, 1)
+
+    cdef object _mended(self, uint64_t size, size_t nul):
+        """Return the pending frame with a body of `size` bytes; `nul` bytes of those behind it are its NUL."""
+        cdef PyObject *rest = NULL
+        self.have = size
+        if not size:
+            rest, self.body = self.body, NULL
+            Py_XDECREF(rest)
+        (<StompFrame *>(<PyObject *>self.frame)).marks |= STOMP_ODD  # a writer must not copy its content-length
+        frame = self._finish(self._taken_body())
+        self.start += nul - 1
+        self.turn |= 2
+        if not self.told:
+            self.told = True
+            _tell_of_length()
+        return frame
+
+    cdef object _fail_text(self):
+        """Raise the error of a text whose content-length does not count its characters either."""
+        try:
+            kept = PyBytes_FromStringAndSize(PyBytes_AS_STRING(<object>self.body), <Py_ssize_t>self.have)
+            lost = self.frame, kept + self._all_unread(0), self.wrong
+            failure = STOMP_MISSING_NULL, self.missing, b""
+        except MemoryError:
+            self._die(_NO_MEMORY)
+            raise
+        self._die(failure)
+        self.lost = lost
+        self._fail_again()
+
+    cdef int _look_behind(self) except -1:
+        """Check what follows a frame with a wrong content-length, once it is there."""
+        if self.start < self.end:
+            self.turn &= 1
+            if not stomp_may_follow(&self.rules, self.data[self.start]):
+                self._fail(STOMP_MISSING_NULL, 0)
+        return 0
 
     cdef int _leave_body(self) noexcept:
         self.start += 1
@@ -433,7 +544,8 @@ cdef class _Bodies(_Input):
 
     cdef inline bint _has_all(self) noexcept:
         """Return whether all bytes went to the pending body, so that there is no event and nothing to tidy up."""
-        return self.pinned is None and self.block is None
+        return self.pinned is None and self.block is None and not (
+            self.rules.flags & STOMP_MENDS_LENGTH and self.state == IN_COUNTED and self.have == self.need)
 
     # ---- streamed bodies ----
 
@@ -487,7 +599,7 @@ cdef class Parser(_Bodies):
     Args:
         version: "1.0", "1.1", "1.2", "legacy", or None before negotiation.
         limits: the largest sizes to accept, in bytes; None for the defaults of `Limits`.
-        lenient: whether to tolerate common mistakes of peers. docs/codec.md lists them.
+        lenient: True to tolerate common mistakes of peers, "server" what a server should. docs/codec.md lists them.
         heartbeats: whether to yield HEARTBEAT for each EOL between frames.
         commands: names of further commands, such as "PING".
         stream_over: larger bodies, in bytes, are streamed: a frame whose body is None, then pieces, then END_OF_BODY.
@@ -505,9 +617,8 @@ cdef class Parser(_Bodies):
     >>> parser.close()
     """
     cdef stomp_rules next_rules
-    cdef int turn  # next_rules has to replace rules
     cdef object _version, _limits
-    cdef bint lenient
+    cdef int lenient  # an index in `LENIENCIES`
     cdef _Names extra
     cdef bint lent_body  # get_buffer lent a part of a body
     cdef object taker_owner  # keeps the taker alive
@@ -521,7 +632,7 @@ cdef class Parser(_Bodies):
         if self._limits is not None:
             raise TypeError("a Parser is made once: make another one")
         self._limits = _checked_limits(limits)
-        self.lenient = bool(lenient)
+        self.lenient = _LENIENCIES.index(_checked_leniency(lenient))
         self.extra = _names_of(_checked_commands(commands))
         self.stream_over = UINT64_MAX
         if stream_over is not None:
@@ -537,13 +648,13 @@ cdef class Parser(_Bodies):
 
     cdef int _set_version(self, version, int heartbeats) except -1:
         cdef stomp_rules rules
-        _dialect_rules(&rules, version, self.lenient)
+        _rules_at(&rules, version, self.lenient)
         _limit_rules(&rules, self._limits)
         rules.report_beats = heartbeats
         rules.extra = self.extra.names
         rules.extra_count = self.extra.count
         self.next_rules = rules
-        self.turn = 1
+        self.turn |= 1
         self._version = version
         return 0
 
@@ -730,8 +841,11 @@ cdef class Parser(_Bodies):
                 if self.bridge and self.start >= self.bridge:
                     self._cross()
                 if self.turn and self.scan.phase == 0:
-                    self.rules = self.next_rules
-                    self.turn = 0
+                    if self.turn & 2:
+                        self._look_behind()
+                    if self.turn & 1:
+                        self.rules = self.next_rules
+                    self.turn &= 2
                 outcome = stomp_scan_head(&self.scan, &self.rules, self.data + self.start, self.end - self.start)
                 self.start += self.scan.skip
                 if outcome == STOMP_HEAD:
@@ -743,7 +857,8 @@ cdef class Parser(_Bodies):
                         if here > self.scan.length and self.scan.length <= self.stream_over:
                             most = <size_t>self.scan.length
                             if frame[head + most]:
-                                self._fail(STOMP_MISSING_NULL, head + most, head)
+                                self._is_wrong(head)
+                                most = SIZE_MAX
                     elif here:
                         if frame[head]:
                             if not stomp_takes_body(&self.rules, self.scan.command):

@@ -238,7 +238,14 @@ static int take_length(struct stomp_scan *s, const struct stomp_rules *rules, co
     }
     s->marks |= STOMP_HAS_LENGTH;
     s->length = n;
-    if (n && !stomp_takes_body(rules, s->command))
+    if (n && rules->flags & STOMP_SKIPS_IDLE_LENGTH && n <= rules->max_body
+        && !(s->command < STOMP_COMMANDS && STOMP_WITH_BODY >> s->command & 1)) {
+        s->marks |= STOMP_IDLE | STOMP_ODD;
+        s->idle = n;
+        s->length = 0;
+        return STOMP_LINE_TAKEN;
+    }
+    if (n && !(rules->flags & STOMP_SKIPS_IDLE_LENGTH) && !stomp_takes_body(rules, s->command))
         return stomp_bad(s, STOMP_BODY_NOT_ALLOWED, value);
     return n > rules->max_body ? stomp_bad(s, STOMP_LIMIT_BODY, value) : STOMP_LINE_TAKEN;
 }
@@ -298,6 +305,16 @@ static int check_utf8(struct stomp_scan *s, const struct stomp_rules *rules, con
     return rules->flags & STOMP_KEEPS_BAD_UTF8 ? 0 : stomp_bad(s, STOMP_INVALID_UTF8, s->line + at);
 }
 
+/* Is this the name of a header with what a user has chosen? */
+static int is_of_login(const uint8_t *name, size_t len)
+{
+    static const char *const names[] = {"login", "passcode", "client-id"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strlen(names[i]) == len && !memcmp(name, names[i], len))
+            return 1;
+    return 0;
+}
+
 /* Check the bytes above 127, CRs and backslashes of a header line [s->line, end). */
 static int check_rare(struct stomp_scan *s, const struct stomp_rules *rules, const uint8_t *data, size_t end)
 {
@@ -311,7 +328,8 @@ static int check_rare(struct stomp_scan *s, const struct stomp_rules *rules, con
     s->marks |= s->level ? STOMP_ESCAPED : STOMP_ODD; /* other versions would read this backslash as an escape */
     if (!s->level)
         return 0;
-    if (rules->flags & STOMP_KEEPS_BAD_ESCAPES) {
+    if (rules->flags & STOMP_KEEPS_BAD_ESCAPES
+        || (rules->flags & STOMP_KEEPS_LOGIN_ESCAPES && is_of_login(line, colon))) {
         s->marks |= STOMP_ODD;
         return 0;
     }
@@ -869,6 +887,41 @@ STOMP_FOR_AVX2 static int scan_avx2(struct stomp_scan *s, const struct stomp_rul
     return fast_head(s, rules, data, len, &stomp_avx2, scan_any_avx2, scan_rest_avx2, utf8_avx2);
 }
 #endif
+
+int stomp_mend_body(const struct stomp_scan *scan, const struct stomp_rules *rules, const uint8_t *body, size_t len,
+                    size_t *size)
+{
+    const uint64_t length = scan->marks & STOMP_IDLE ? scan->idle : scan->length;
+    if (!(scan->marks & STOMP_HAS_LENGTH) || !len)
+        return -1;
+    if (scan->marks & STOMP_IDLE && !stomp_takes_body(rules, scan->command)) {
+        *size = 0;
+        return STOMP_BODY_NOT_ALLOWED;
+    }
+    if (len < length)
+        return -1;
+    *size = (size_t)length;
+    if (len > length && !body[length])
+        return STOMP_OK;
+    const enum stomp_wrong wrong =
+        rules->flags & STOMP_MENDS_LENGTH ? stomp_wrong_length(body, length) : STOMP_WRONG;
+    if (wrong == STOMP_COUNTS_NUL) {
+        *size = (size_t)length - 1;
+        return STOMP_OK;
+    }
+    if (len == length)
+        return -1;
+    if (wrong == STOMP_WRONG)
+        return STOMP_MISSING_NULL;
+    const uint64_t most = stomp_most_bytes(length, rules->max_body);
+    const uint8_t *nul = memchr(body, 0, len > most ? (size_t)most + 1 : len);
+    if (!nul)
+        return len > most ? STOMP_MISSING_NULL : -1;
+    if (!stomp_counts_characters(body, (size_t)(nul - body), length))
+        return STOMP_MISSING_NULL;
+    *size = (size_t)(nul - body);
+    return STOMP_OK;
+}
 
 void stomp_scan_init(struct stomp_scan *scan)
 {

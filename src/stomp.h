@@ -85,7 +85,10 @@ enum stomp_flag {
     STOMP_SKIPS_BAD_LINES = 1 << 7,
     STOMP_SKIPS_NUL = 1 << 8,
     STOMP_PADS_SPACE = 1 << 9, /* spaces around the digits of content-length are skipped */
-    STOMP_PADS_TAB = 1 << 10
+    STOMP_PADS_TAB = 1 << 10,
+    STOMP_MENDS_LENGTH = 1 << 11,
+    STOMP_SKIPS_IDLE_LENGTH = 1 << 12,
+    STOMP_KEEPS_LOGIN_ESCAPES = 1 << 13
 };
 /* Rules by which a name or value may not begin right after the previous line or the colon. */
 #define STOMP_IRREGULAR (STOMP_LEGACY | STOMP_TRIMS_HEADERS | STOMP_SKIPS_BAD_LINES)
@@ -185,6 +188,7 @@ enum stomp_mark {
     STOMP_ODD = 1 << 3, /* a writer would write it differently: raw CR, raw colon in a value, backslash as data, … */
     STOMP_HAS_LENGTH = 1 << 4, /* there is a content-length */
     STOMP_CR_ENDS = 1 << 5,    /* some line ends in CR LF */
+    STOMP_IDLE = 1 << 6,       /* the content-length is that of a frame without a body */
 };
 
 /* One header, as offsets from the frame's first byte. */
@@ -215,6 +219,7 @@ struct stomp_scan {
     uint32_t count;
     int marks; /* enum stomp_mark */
     uint64_t length;
+    uint64_t idle; /* with STOMP_IDLE: the content-length, if the NUL does not follow at once; `length` is 0 */
     int command; /* enum stomp_command */
     int level;   /* its escapes: those of the rules, or 0 */
     size_t command_len;
@@ -274,6 +279,31 @@ static inline int stomp_scan_head(struct stomp_scan *scan, const struct stomp_ru
 /* ======== bodies ======== */
 
 /* The body of a frame whose data is all in one place. */
+
+/* The first byte behind a frame whose content-length was wrong: an EOL or a command. */
+static inline int stomp_may_follow(const struct stomp_rules *rules, uint8_t first)
+{
+    return first == '\n' || first == '\r' || (first >= 'A' && first <= 'Z')
+        || ((rules->flags & STOMP_LEGACY) && first >= 'a' && first <= 'z');
+}
+
+/* How a content-length is wrong. `body` has the `length` bytes that it announces. */
+enum stomp_wrong { STOMP_WRONG, STOMP_COUNTS_NUL, STOMP_MAY_COUNT_CHARACTERS };
+static inline enum stomp_wrong stomp_wrong_length(const uint8_t *body, uint64_t length)
+{
+    const uint8_t *nul = length ? memchr(body, 0, (size_t)length) : body;
+    return !nul ? STOMP_MAY_COUNT_CHARACTERS : nul + 1 == body + length ? STOMP_COUNTS_NUL : STOMP_WRONG;
+}
+
+/* The most bytes of a text with so many characters. */
+static inline uint64_t stomp_most_bytes(uint64_t characters, uint64_t most)
+{
+    return characters < most / 4 ? 4 * characters : most;
+}
+
+/* Find the end of a body whose content-length is wrong: as stomp_find_body. */
+int stomp_mend_body(const struct stomp_scan *scan, const struct stomp_rules *rules, const uint8_t *body, size_t len,
+                    size_t *size);
 
 /* Find the body at `body`, with len bytes available. *size: its bytes, without the NUL. Returns an enum stomp_error;
    -1: incomplete. */

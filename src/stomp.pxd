@@ -8,9 +8,11 @@ cdef extern from "stomp.h" nogil:
     enum: STOMP_OK, STOMP_UNKNOWN_COMMAND, STOMP_BAD_CONTENT_LENGTH, STOMP_MISSING_NULL, STOMP_BODY_NOT_ALLOWED
     enum: STOMP_TRUNCATED, STOMP_LIMIT_BODY, STOMP_NO_MEMORY
     enum: STOMP_COMMANDS
-    enum: STOMP_HAS_LENGTH
+    enum: STOMP_HAS_LENGTH, STOMP_IDLE, STOMP_ODD
     enum: STOMP_CRLF, STOMP_ANY_BODY, STOMP_LEGACY, STOMP_TRIMS_HEADERS, STOMP_ANY_COMMAND, STOMP_KEEPS_BAD_ESCAPES
     enum: STOMP_KEEPS_BAD_UTF8, STOMP_SKIPS_BAD_LINES, STOMP_SKIPS_NUL, STOMP_PADS_SPACE, STOMP_PADS_TAB
+    enum: STOMP_MENDS_LENGTH, STOMP_SKIPS_IDLE_LENGTH, STOMP_KEEPS_LOGIN_ESCAPES
+    enum stomp_wrong: STOMP_WRONG, STOMP_COUNTS_NUL, STOMP_MAY_COUNT_CHARACTERS
 
     struct stomp_name:
         const uint8_t *octets
@@ -28,12 +30,18 @@ cdef extern from "stomp.h" nogil:
         int phase
         size_t skip, head, at
         int error, command, marks
-        uint64_t length
+        uint64_t length, idle
 
     void stomp_scan_init(stomp_scan *scan)
     void stomp_scan_free(stomp_scan *scan)
     int stomp_scan_head(stomp_scan *scan, const stomp_rules *rules, const uint8_t *data, size_t len)
     int stomp_takes_body(const stomp_rules *rules, int command)
+    int stomp_may_follow(const stomp_rules *rules, uint8_t first)
+    stomp_wrong stomp_wrong_length(const uint8_t *body, uint64_t length)
+    uint64_t stomp_most_bytes(uint64_t characters, uint64_t most)
+
+cdef extern from "text.h" nogil:
+    int stomp_counts_characters(const uint8_t *text, size_t len, uint64_t count)
 
 cdef extern from "stomp.h":
     const char *STOMP_TAKER
@@ -51,6 +59,7 @@ cdef extern from "frame.h":
     enum: STOMP_FREE_BLOCKS
     ctypedef struct StompFrame:
         void *body
+        uint8_t marks
     int stomp_frame_init(object helpers) except -1
     PyObject *stomp_frame_from_scan(const stomp_scan *scan, const stomp_rules *rules,
                                     const uint8_t *data, void *body) except NULL

@@ -106,6 +106,18 @@ size_t stomp_bad_utf8(const uint8_t *text, size_t len)
     return i;
 }
 
+int stomp_counts_characters(const uint8_t *text, size_t len, uint64_t count)
+{
+    uint64_t characters = 0, units = 0;
+    if (stomp_bad_utf8(text, len) != len)
+        return 0;
+    for (size_t i = 0; i < len; i++) {
+        characters += (text[i] & 0xc0) != 0x80;
+        units += text[i] >= 0xf0; /* those of the first count, and a second one for each of these */
+    }
+    return count == characters || count == characters + units;
+}
+
 /* ======== writing ======== */
 
 /* How a special byte is written: 0 unchanged, -1 not at all, else by a backslash and this letter. */

@@ -39,6 +39,9 @@ static inline int stomp_is_ascii(const uint8_t *text, size_t len)
 /* Return the index of the first ill-formed UTF-8 sequence, as Python's decoders report it, or len. */
 size_t stomp_bad_utf8(const uint8_t *text, size_t len);
 
+/* Are the bytes UTF-8 with so many characters, or units of UTF-16, as Java and JavaScript count? */
+int stomp_counts_characters(const uint8_t *text, size_t len, uint64_t count);
+
 /* ======== UTF-8 by blocks ======== */
 
 /* Find what is not UTF-8 in a block that begins with a character, and whose bytes `high` are above 127. Bit i of the

@@ -15,7 +15,13 @@ is not part of an EOL is data. Lines are measured on the wire, without their EOL
 Lenient, the complete list: undefined escapes keep their backslash; header lines without a colon or a name are skipped
 (but counted); header bytes that are not UTF-8 become lone surrogates; unknown commands and bodies on any frame are
 accepted; NULs between frames are skipped; CR LF is an EOL in every version; spaces and tabs around the number of
-content-length are stripped; in 1.0 spaces around names and values are stripped.
+content-length are stripped; in 1.0 spaces around names and values are stripped; a content-length that counts the NUL,
+or the characters of a text, is taken for that if no NUL is where it should be; that of any other frame than SEND,
+MESSAGE and ERROR is ignored if the NUL follows the head at once. After a length that was wrong, an EOL or a capital
+letter has to follow, or nothing yet.
+
+As a server reads: the content-length of frames without a body as above; before negotiation, undefined escapes in login,
+passcode and client-id keep their backslash. Nothing else.
 
 Legacy, the older worker dialect: spaces and CRs at line ends are stripped, and spaces before a value; commands and
 names may be in any case; values contain no byte below 32; a line of spaces and CRs is empty.
@@ -51,7 +57,7 @@ from stompcodec._scan_py import (
     rules_of,
     write_websocket,
 )
-from stompcodec.errors import NEAR, FrameError, excerpt, refusal
+from stompcodec.errors import NEAR, FrameError, excerpt, refusal, tell_of_length
 from stompcodec.frame import END_OF_BODY, HEARTBEAT, Frame, Headers, Mark, octets, parsed_frame
 from stompcodec.spec import (
     UNESCAPED,
@@ -61,6 +67,7 @@ from stompcodec.spec import (
     Limits,
     Where,
     checked_commands,
+    checked_leniency,
     checked_limits,
     checked_names,
     dialect_of,
@@ -102,7 +109,7 @@ class Parser:
     Args:
         version: "1.0", "1.1", "1.2", "legacy", or None before negotiation.
         limits: the largest sizes to accept, in bytes; None for the defaults of `Limits`.
-        lenient: whether to tolerate common mistakes of peers. docs/codec.md lists them.
+        lenient: True to tolerate common mistakes of peers, "server" what a server should. docs/codec.md lists them.
         heartbeats: whether to yield HEARTBEAT for each EOL between frames.
         commands: names of further commands, such as "PING".
         stream_over: larger bodies, in bytes, are streamed: a frame whose body is None, then pieces, then END_OF_BODY.
@@ -122,7 +129,19 @@ class Parser:
 
     __slots__ = (
         *("_base", "_blank", "_buf", "_commands", "_counted", "_crlf", "_error", "_failed", "_heartbeats", "_in_line"),
-        *("_known", "_lenient", "_limits", "_lines", "_more", "_part", "_pos", "_room", "_room_given", "_rules"),
+        *(
+            "_known",
+            "_lenient",
+            "_limits",
+            "_lines",
+            "_mended",
+            "_more",
+            "_part",
+            "_pos",
+            "_room",
+            "_room_given",
+            "_rules",
+        ),
         *("_skim", "_start", "_version", "_wants", "_whole_body"),
     )
 
@@ -131,13 +150,14 @@ class Parser:
         version: str | None = None,
         *,
         limits: Limits | None = None,
-        lenient: bool = False,
+        lenient: bool | str = False,
         heartbeats: bool = False,
         commands: Iterable[str] = (),
         stream_over: int | None = None,
     ) -> None:
         self._limits = limits = checked_limits(limits)
-        self._lenient = bool(lenient)
+        self._lenient = checked_leniency(lenient)
+        self._mended = -1  # the stream offset behind the last frame with a wrong content-length
         self._heartbeats = bool(heartbeats)
         self._commands = checked_commands(commands)
         if stream_over is not None and (type(stream_over) is not int or stream_over < 0):
@@ -249,7 +269,7 @@ class Parser:
 
     def _takes_first(self, data: bytes) -> bool:
         """Take in the first bytes of a frame, and return True; False if something is unusual."""
-        if self._more or self._pos != len(self._buf) or self._error is not None:
+        if self._more or self._pos != len(self._buf) or self._error is not None or self._follows_mended():
             return False
         if not data or data[0] <= _SPACE or not self._known:
             return False
@@ -259,6 +279,10 @@ class Parser:
             self._forget()
         self._buf = data
         return True
+
+    def _follows_mended(self) -> bool:
+        """Return whether nothing was read since a frame with a wrong content-length."""
+        return self._base + self._pos == self._mended
 
     def _waits(self, wants: int) -> bool:
         """Note what `_lines` says, and return True; False if something is unusual."""
@@ -388,7 +412,7 @@ class Parser:
         Its command was read up to `line`; None if the command line is incomplete.
         """
         buf, at = self._buf, self._pos
-        if at < len(buf) and not self._more and buf[at] > _SPACE and self._known:
+        if at < len(buf) and not self._more and buf[at] > _SPACE and self._known and not self._follows_mended():
             if at:
                 self._forget()
                 buf = self._buf
@@ -508,6 +532,10 @@ class Parser:
     def _gap_step(self) -> Mark | bool:
         """Skip the gap between frames. Return True at a frame, False at the end, HEARTBEAT for a reported EOL."""
         buf, dialect = self._buf, self._rules.dialect
+        if self._follows_mended() and self._pos < len(buf):
+            first = buf[self._pos]
+            if not (first in b"\r\n" or chr(first).isupper() or (dialect.folds_case and chr(first).isalpha())):
+                raise Violation("missing-null", self._pos)
         while self._pos < len(buf):
             at = self._pos
             octet = buf[at]
@@ -541,10 +569,10 @@ class Parser:
         body = head.read(self._buf, self._pos)
         if body >= 0:
             self._buf = bytes(self._buf)
-            self._begin_body(head.known, "".join(head.lines), head.length, body)
+            self._begin_body(head.known, "".join(head.lines), head.length, body, head.idle)
 
-    def _begin_body(self, known: Known, lines: str, length: int, at: int) -> Body:
-        self._part = part = Body(known, lines, length, self._base + self._pos, self._limits, self._whole_body)
+    def _begin_body(self, known: Known, lines: str, length: int, at: int, idle: int = 0) -> Body:
+        self._part = part = Body(known, lines, length, self._base + self._pos, self._rules, self._whole_body, idle)
         self._pos = part.at = at
         return part
 
@@ -553,6 +581,14 @@ class Parser:
         while True:
             event = body.read(self._buf, self._pos)
             self._pos = body.at
+            if event is None and self._pos < len(self._buf):  # its content-length was wrong
+                continue
+            if event is None and not self._more:
+                event = body.early()
+            if body.mended:
+                if self._mended < 0:
+                    tell_of_length()
+                self._mended = self._base + self._pos
             if event is END_OF_BODY or (isinstance(event, Frame) and not body.streams):
                 self._part = None
                 self._start = body.start - self._base
@@ -571,7 +607,7 @@ class Parser:
             self._start = part.start - self._base
             kept = b"".join(part.chunks)
             self._failed = part.frame(None), kept + octets, len(kept) + at - self._pos
-            near = bytes(buf[max(at - NEAR, 0) : at + NEAR])
+            near = bytes(buf[max(at - NEAR, 0) : max(at, 0) + NEAR])
             # The body may repeat a secret of the head, so both are searched.
             near = near if excerpt(part.head() + near, 0) else b""
         else:

@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from stompcodec.frame import END_OF_BODY, Escapes, Frame, Mark, is_utf8, parsed_frame
-from stompcodec.spec import UNESCAPED, WITH_BODY, Dialect, Limits, checked_every, checked_limits, dialect_of
+from stompcodec.spec import OF_LOGIN, UNESCAPED, WITH_BODY, Dialect, Limits, checked_every, checked_limits, dialect_of
 
 _LF, _CR, _COLON, _BACKSLASH = b"\n\r:\\"
 _LENGTH = b"content-length:"
@@ -35,8 +35,9 @@ class Violation(Exception):
         self.limit = limit
 
 
-#: A command, whether its frames may have a body, and the escapes of its headers.
-Known = tuple[str, bool, Escapes | None]
+#: A command, whether its frames may have a body, the escapes of its headers, and whether its content-length is ignored
+#: if the NUL follows at once.
+Known = tuple[str, bool, Escapes | None, bool]
 
 
 class Rules(NamedTuple):
@@ -58,8 +59,9 @@ class Rules(NamedTuple):
     def know(self, line: bytes) -> Known:
         """Return the `Known` of a command."""
         command = line.decode("utf-8", "surrogateescape")
-        escaped = self.dialect.escapes and command not in UNESCAPED
-        return command, self.dialect.any_body or command in WITH_BODY, self.escapes if escaped else None
+        dialect, has_body = self.dialect, command in WITH_BODY
+        escapes = self.escapes if dialect.escapes and command not in UNESCAPED else None
+        return command, dialect.any_body or has_body, escapes, dialect.skips_idle_length and not has_body
 
     def has_bad_escape(self, lines: str, known: Known) -> bool:
         """Return whether the headers of a command have escapes that are not allowed."""
@@ -89,11 +91,11 @@ class Rules(NamedTuple):
         if not (digits.isdecimal() and digits.isascii() and len(digits) < _MOST_DIGITS):
             return None
         length = int(digits)
-        return None if length > self.limits.max_body or (length and not known[1]) else length
+        return None if length > self.limits.max_body or (length and (not known[1] or known[3])) else length
 
 
 @lru_cache(maxsize=64)
-def rules_of(version: str | None, lenient: bool, limits: Limits, extra: frozenset[str]) -> Rules:
+def rules_of(version: str | None, lenient: object, limits: Limits, extra: frozenset[str]) -> Rules:
     """Return the rules of a version with further commands."""
     dialect = dialect_of(version, lenient)
     commands = frozenset(command.encode() for command in dialect.commands | extra)
@@ -212,7 +214,8 @@ class Lines:
                 if not digits.isdigit() or len(digits) >= _MOST_DIGITS:
                     return False
                 self.length = int(digits)
-                return self.length <= (self.rules.limits.max_body if self.known and self.known[1] else 0)
+                known = self.known
+                return self.length <= (self.rules.limits.max_body if known and known[1] and not known[3] else 0)
         return True
 
     def _body_room(self, have: int) -> int:
@@ -223,7 +226,7 @@ class Lines:
         most = self.small if self.known and self.known[1] else 0
         if self.length < 0:
             return most - have
-        return self.length - have if self.length <= most else -1
+        return self.length - self.rules.dialect.mends_length - have if self.length <= most else -1
 
     def text(self, buf: bytes) -> str:
         """Return the header lines of a complete head, as `Frame` keeps them."""
@@ -234,13 +237,14 @@ class Lines:
 class Head:
     """A head that is incomplete, or that the fast path does not read."""
 
-    __slots__ = ("count", "known", "length", "line", "lines", "rules", "seen")
+    __slots__ = ("count", "idle", "known", "length", "line", "lines", "rules", "seen")
 
     def __init__(self, rules: Rules) -> None:
         self.rules = rules
+        self.idle = 0  # the content-length that counts only if the NUL does not follow at once
         self.line = 0  # index of the next line, from the frame's first byte
         self.seen = 0  # index up to which its end was searched for
-        self.known: Known = "", False, None
+        self.known: Known = "", False, None, False
         self.lines = ["\n"]  # header lines, escaped, as `Frame` keeps them
         self.count = 0  # header lines, including skipped ones
         self.length = -1  # of the body; -1 without content-length
@@ -373,7 +377,8 @@ class Head:
                 line.decode()
             except UnicodeDecodeError as error:
                 raise Violation("invalid-utf8", at + error.start) from None
-        if self.known[2] is not None and not dialect.keeps_bad_escapes:
+        keeps = dialect.keeps_bad_escapes or (dialect.keeps_login_escapes and name in OF_LOGIN)
+        if self.known[2] is not None and not keeps:
             self._check_escapes(name, at)
             self._check_escapes(value, value_at)
         if dialect.folds_case:
@@ -392,23 +397,34 @@ class Head:
         if not digits.isdigit():
             raise Violation("bad-content-length", at)
         digits = digits.lstrip(b"0")
-        if digits and not self.known[1]:
+        _, has_body, _, skips = self.known
+        if digits and not (has_body or skips):
             raise Violation("body-not-allowed", at)
         # Numbers of many digits are not converted: int() is slow, or refuses.
         if len(digits) > _MOST_DIGITS or int(digits or b"0") > self.rules.limits.max_body:
             raise Violation("limit-exceeded", at, "max_body")
-        return int(digits or b"0")
+        length = int(digits or b"0")
+        self.idle = length if skips else 0
+        return 0 if self.idle else length
 
 
 class Body:
     """The body after a head, while its bytes arrive."""
 
-    __slots__ = ("_whole", "at", "chunks", "have", "known", "length", "lines", "most", "start", "streams")
+    __slots__ = (
+        *("_whole", "at", "chunks", "counted", "have", "idle", "known", "length", "lines", "mended", "mends", "most"),
+        *("start", "streams"),
+    )
 
-    def __init__(self, known: Known, lines: str, length: int, start: int, limits: Limits, whole: int) -> None:
+    def __init__(self, known: Known, lines: str, length: int, start: int, rules: Rules, whole: int, idle: int) -> None:
+        limits = rules.limits
         self.known = known
         self.lines = lines
         self.length = length  # -1: up to the first NUL
+        self.idle = idle
+        self.mends = rules.dialect.mends_length and 0 <= length <= whole  # a wrong length can be mended
+        self.mended = False  # it was
+        self.counted = -1  # the wrong length, which may count characters: while the NUL is looked for
         self.start = start  # stream offset of the frame
         self.most = limits.max_body
         self._whole = whole  # larger ones are streamed, or are an error
@@ -419,14 +435,18 @@ class Body:
 
     def room(self) -> int:
         """Return how many bytes can follow without an event; without content-length, bytes that are not NUL."""
-        if self.streams or (self.length < 0 and not self.known[1]):
+        if self.streams or self.idle or (self.length < 0 and not self.known[1]):
             return 0
-        return (self._whole if self.length < 0 else self.length) - self.have
+        if self.counted >= 0:
+            return min(self._whole, 4 * self.counted) - self.have
+        return (self._whole if self.length < 0 else self.length - self.mends) - self.have
 
     def waits(self, buf: bytes) -> bool:
         """Keep the bytes from `at` on, which do not end the body, and return True; False if something is unusual."""
         have = len(buf) - self.at
-        if max(have, self.length) > self._whole or (have and not self.known[1]):
+        if max(have, self.length) > self._whole or (have and (self.idle or not self.known[1])):
+            return False
+        if self.mends and have == self.length:
             return False
         if have:
             self.add((memoryview(buf)[self.at :],))
@@ -447,6 +467,11 @@ class Body:
     def read(self, buf: bytes, at: int) -> Frame | bytes | Mark | None:
         """Read on at `at`. Return the frame, a piece or END_OF_BODY; None if more bytes are needed."""
         self.at = at
+        if self.idle and at < len(buf) and buf[at]:
+            if not self.known[1]:
+                raise Violation("body-not-allowed", at)
+            self.length, self.idle = self.idle, 0
+            self.mends = self.mends and self.length <= self._whole
         if self.length > self._whole and not self.streams:
             self.streams = True
             return self.frame(None)
@@ -459,6 +484,8 @@ class Body:
         here = self.have + stop - at
         if self.length < 0 and here and not self.known[1]:
             raise Violation("body-not-allowed", at)
+        if self.counted >= 0 and here > min(self._whole, 4 * self.counted):
+            raise self._wrong(at)
         if here > self._whole and not self.streams:
             if self._whole == self.most:
                 raise Violation("limit-exceeded", at + self.most - self.have, "max_body")
@@ -471,7 +498,7 @@ class Body:
         if self.streams and (piece := self._piece(buf, stop)):
             return piece
         if ends:
-            return self._end(buf, stop)
+            return self._mend(buf, stop) if self.mends and buf[stop] else self._end(buf, stop)
         self.add((memoryview(buf)[at:],))
         self.at = stop
         return None
@@ -487,9 +514,41 @@ class Body:
         self.at = stop
         return piece
 
+    def early(self) -> Frame | None:
+        """Return the frame if all that was announced is there, and ends in a NUL: its sender has counted that. More may
+        not be there yet, and a client that waits for it would not acknowledge this frame."""
+        if not (self.mends and self.have == self.length and self.chunks and self.chunks[-1][-1] == 0):
+            return None
+        whole = b"".join(self.chunks)
+        self.mended = whole.find(b"\0") == len(whole) - 1
+        return self.frame(whole[:-1]) if self.mended else None
+
+    def _mend(self, buf: bytes, stop: int) -> Frame | None:
+        """Return the frame if its content-length has counted the NUL. None: it may have counted characters, and the
+        NUL is looked for behind `stop`.
+        """
+        whole = b"".join((*self.chunks, memoryview(buf)[self.at : stop]))
+        nul = whole.find(b"\0")
+        self.mended = 0 <= nul == len(whole) - 1
+        if not self.mended:
+            if nul >= 0 or not whole:
+                raise Violation("missing-null", stop)
+            self.chunks, self.have = [whole], len(whole)
+            self.counted, self.length, self.mends = self.length, -1, False
+        self.at = stop
+        return self.frame(whole[:-1]) if self.mended else None
+
+    def _wrong(self, at: int) -> Violation:
+        return Violation("missing-null", at + self.counted - self.have)
+
     def _end(self, buf: bytes, stop: int) -> Frame | Mark:
         if buf[stop]:
             raise Violation("missing-null", stop)
+        if self.counted >= 0:
+            whole = b"".join((*self.chunks, memoryview(buf)[self.at : stop]))
+            if not counts_characters(whole, self.counted):
+                raise self._wrong(self.at)
+            self.mended = True
         if self.chunks:
             self.chunks.append(memoryview(buf)[self.at : stop])
         whole = b"".join(self.chunks) if self.chunks else buf[self.at : stop]
@@ -501,6 +560,19 @@ class Body:
 
     def frame(self, body: bytes | None) -> Frame:
         return parsed_frame(self.known[0], self.lines, self.known[2], body)
+
+
+def counts_characters(text: bytes, count: int) -> bool:
+    """Return whether bytes are UTF-8 with so many characters, or so many units of UTF-16, as Java and JavaScript count.
+
+    >>> counts_characters("£1".encode(), 2), counts_characters("😀".encode(), 2), counts_characters(b"\\xff", 1)
+    (True, True, False)
+    """
+    try:
+        plain = text.decode()
+    except UnicodeDecodeError:
+        return False
+    return count in (len(plain), len(plain.encode("utf-16-le")) // 2)
 
 
 # ---- where frames end ----

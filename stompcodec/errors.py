@@ -58,17 +58,21 @@ ERROR_KINDS: dict[str, ErrorText] = {
         "a header is not UTF-8", "fix the sender, or read with lenient=True to keep the bytes as lone surrogates"
     ),
     "unexpected-nul": ErrorText(
-        "unexpected NUL: no frame can end here", "check for a body with NULs that was sent without content-length"
+        "unexpected NUL: no frame can end here",
+        "check for a body with NULs that was sent without content-length, and that the port speaks STOMP",
     ),
     "bad-content-length": ErrorText(
         "content-length is not the number of bytes in the body, in ASCII digits",
         "when writing, leave the header out and it is added; when reading, fix the sender",
     ),
     "missing-null": ErrorText(
-        "no NUL follows a body of content-length bytes", "fix the sender: content-length counts bytes, not characters"
+        "no NUL follows a body of content-length bytes",
+        "fix the sender: content-length counts the bytes of the body, not its characters, and without the NUL; or read "
+        "with lenient=True",
     ),
     "body-not-allowed": ErrorText(
-        "only SEND, MESSAGE and ERROR frames have a body", "drop the body, or read with lenient=True"
+        "only SEND, MESSAGE and ERROR frames have a body",
+        "drop the body, and the content-length if there is one, or read with lenient=True",
     ),
     "limit-exceeded": ErrorText("the frame exceeds the limits", "raise that field of Limits to accept such frames"),
     "truncated": ErrorText(
@@ -88,6 +92,15 @@ ERROR_KINDS: dict[str, ErrorText] = {
         "the body does not match its content-encoding", "check content-encoding, and the limit for the inflated body"
     ),
 }
+
+
+def tell_of_length() -> None:
+    """Log that the peer's content-length is wrong, and taken for what it means. Readers call it once."""
+    import logging
+
+    text = "the peer's content-length counts characters, or the NUL, and is taken for that: have its sender count bytes"
+    logging.getLogger("stompcodec.codec").warning(text)
+
 
 #: A name that contains one of these words names a secret.
 SECRET_WORDS = ("passcode", "password", "authorization", "token", "secret", "cookie")

@@ -27,6 +27,9 @@ WITH_BODY = frozenset(("SEND", "MESSAGE", "ERROR"))
 #: Commands whose headers are never escaped (S11-ESC-06, S12-ESC-07).
 UNESCAPED = frozenset(("CONNECT", "CONNECTED"))
 
+#: Headers of CONNECT and STOMP with what a user has chosen.
+OF_LOGIN = frozenset((b"login", b"passcode", b"client-id"))
+
 #: Byte after a backslash -> the byte that both stand for.
 ESCAPES_1_1 = {b"n": b"\n", b"c": b":", b"\\": b"\\"}
 ESCAPES_1_2 = {**ESCAPES_1_1, b"r": b"\r"}
@@ -63,6 +66,12 @@ class Dialect(NamedTuple):
     """Header lines without a colon or a name are skipped."""
     skips_nul: bool = False
     """NULs between frames are skipped."""
+    mends_length: bool = False
+    """A content-length that counts characters, or the NUL, is taken for what its sender means."""
+    skips_idle_length: bool = False
+    """The content-length of a frame without a body (not one of `WITH_BODY`) is ignored if the NUL follows at once."""
+    keeps_login_escapes: bool = False
+    """An undefined escape in one of `OF_LOGIN` keeps its backslash."""
     counts_send: bool = False
     """SEND always has content-length, even if its body is empty (legacy)."""
 
@@ -70,6 +79,8 @@ class Dialect(NamedTuple):
 def _lenient(strict: Dialect) -> Dialect:
     """Return the lenient form of a dialect. The fields set here are all the leniencies."""
     return strict._replace(
+        mends_length=True,
+        skips_idle_length=True,
         crlf=True,
         any_body=True,
         any_command=True,
@@ -80,6 +91,12 @@ def _lenient(strict: Dialect) -> Dialect:
         length_padding=b" \t",
         trims_headers=strict.name == "1.0",
     )
+
+
+def _serving(strict: Dialect) -> Dialect:
+    """Return what a server accepts that other brokers accept, too. In its first frame, before the version is known,
+    a client may have written a login as it is: stomp.py does not escape those of the command STOMP."""
+    return strict._replace(skips_idle_length=True, keeps_login_escapes=strict.name == "none")
 
 
 _V1_0 = Dialect("1.0", frozenset((*CLIENT_1_0, *SERVER)), {}, crlf=False, any_body=True, length_padding=b" ")
@@ -97,8 +114,10 @@ _LEGACY = Dialect(
     counts_send=True,
 )
 
+#: How much a reader tolerates: nothing, what a server should take from its clients, common mistakes of peers.
+LENIENCIES = (False, "server", True)
 #: (version, lenient) -> dialect. None is before negotiation, and has the rules of 1.2.
-DIALECTS: dict[tuple[str | None, bool], Dialect] = {}
+DIALECTS: dict[tuple[str | None, object], Dialect] = {}
 for _version, _strict in {
     None: _V1_2._replace(name="none"),
     "1.0": _V1_0,
@@ -107,17 +126,23 @@ for _version, _strict in {
     "legacy": _LEGACY,
 }.items():
     DIALECTS[_version, False] = _strict
+    DIALECTS[_version, "server"] = _serving(_strict)
     DIALECTS[_version, True] = _lenient(_strict)
 
 
-def dialect_of(version: str | None, lenient: bool = False) -> Dialect:
+def dialect_of(version: str | None, lenient: object = False) -> Dialect:
     """Return the rules of a version: "1.0", "1.1", "1.2", "legacy", or None before negotiation; others raise
-    ValueError. `lenient` tolerates common mistakes of peers.
+    ValueError. `lenient` is one of `LENIENCIES`.
     """
     try:
-        return DIALECTS[version, bool(lenient)]
+        return DIALECTS[version, checked_leniency(lenient)]
     except (KeyError, TypeError):
         raise ValueError(f"version is {version!r}: use '1.0', '1.1', '1.2', 'legacy' or None") from None
+
+
+def checked_leniency(lenient: object) -> object:
+    """Return the one of `LENIENCIES` that is meant: other values count as true or false."""
+    return "server" if lenient == "server" else bool(lenient)
 
 
 class Limits(NamedTuple):

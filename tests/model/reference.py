@@ -31,11 +31,14 @@ class Reference:
         self.commands = {name.encode() for name in (*self.dialect.commands, *commands)}
         self.offset = 0
         self.dead = False
+        self.mended_at = -1
         self.events: list[tuple[Any, ...]] = []
         self.begin_gap()
 
     def read(self, data: bytes, eof: bool = False) -> list[tuple[Any, ...]]:
         self.feed(data)
+        if self.state == "body" and self.dialect.mends_length and self.counts_nul() and not self.dead:
+            self.end_frame(self.body[:-1], self.offset)
         if eof:
             self.close()
         return self.events
@@ -63,6 +66,8 @@ class Reference:
         self.pairs: list[tuple[str, str]] = []
         self.count = 0
         self.length: int | None = None
+        self.idle = 0  # a content-length that counts only if a body follows
+        self.characters = -1  # a content-length that was wrong, and may count those
         self.body = b""
         self.begin_line(self.offset)
 
@@ -71,6 +76,8 @@ class Reference:
         self.line_at = at
 
     def octet(self, octet: bytes) -> None:
+        if self.offset == self.mended_at and not (octet in (LF, CR) or self.begins_command(octet)):
+            raise Broken("missing-null", self.offset, None)
         if self.state == "body":
             self.body_octet(octet)
         elif self.state == "command" and self.line == b"" and octet == NUL:
@@ -159,7 +166,8 @@ class Reference:
                 line.decode("utf-8")
             except UnicodeDecodeError as error:
                 raise Broken("invalid-utf8", at + error.start, None) from None
-        plain_name, plain_value = self.unescape(name, at), self.unescape(value, value_at)
+        keeps = self.dialect.keeps_login_escapes and name in (b"login", b"passcode", b"client-id")
+        plain_name, plain_value = self.unescape(name, at), self.unescape(value, value_at, keeps)
         if self.dialect.folds_case:
             name = plain_name = name.lower()
         if name == b"content-length" and self.length is None:
@@ -167,7 +175,7 @@ class Reference:
         pair = plain_name.decode("utf-8", "surrogateescape"), plain_value.decode("utf-8", "surrogateescape")
         self.pairs.append(pair)
 
-    def unescape(self, field: bytes, at: int) -> bytes:
+    def unescape(self, field: bytes, at: int, keeps: bool = False) -> bytes:
         if not self.escaped:
             return field
         plain, index = b"", 0
@@ -178,7 +186,7 @@ class Reference:
             elif following in self.dialect.escapes:
                 plain += MEANINGS[following]
                 index += 1
-            elif self.dialect.keeps_bad_escapes:
+            elif self.dialect.keeps_bad_escapes or keeps:
                 plain += BACKSLASH
             else:
                 raise Broken("bad-escape", at + index, None)
@@ -195,11 +203,12 @@ class Reference:
         length = 0
         for digit in value:
             length = min(10 * length + digit - 48, 2**63)
-        if length > 0 and not self.may_have_body:
+        skips = self.dialect.skips_idle_length and self.command.decode("utf-8", "surrogateescape") not in WITH_BODY
+        if length > 0 and not (self.may_have_body or skips):
             raise Broken("body-not-allowed", at, None)
         if length > self.limits.max_body:
             raise Broken("limit-exceeded", at, "max_body")
-        self.length = length
+        self.length, self.idle = (0, length) if skips else (length, 0)
 
     # Bodies.
 
@@ -207,11 +216,23 @@ class Reference:
         self.state = "body"
 
     def body_octet(self, octet: bytes) -> None:
-        if self.length is not None:
+        if self.idle and octet != NUL:
+            if not self.may_have_body:
+                raise Broken("body-not-allowed", self.offset, None)
+            self.length, self.idle = self.idle, 0
+        if self.characters >= 0:
+            self.text_octet(octet)
+        elif self.length is not None:
             if len(self.body) < self.length:
                 self.body += octet
             elif octet == NUL:
                 self.end_frame()
+            elif self.dialect.mends_length and self.counts_nul():
+                self.end_frame(self.body[:-1], self.offset)
+                self.octet(octet)
+            elif self.dialect.mends_length and self.length and NUL not in self.body:
+                self.characters, self.missing = self.length, self.offset
+                self.text_octet(octet)
             else:
                 raise Broken("missing-null", self.offset, None)
         elif octet == NUL:
@@ -223,8 +244,30 @@ class Reference:
         else:
             self.body += octet
 
-    def end_frame(self) -> None:
+    def begins_command(self, octet: bytes) -> bool:
+        return octet.isupper() or (self.dialect.folds_case and octet.isalpha())
+
+    def counts_nul(self) -> bool:
+        """A body of the announced length whose only NUL is its last octet."""
+        return len(self.body) == self.length and self.body.find(NUL) == len(self.body) - 1 >= 0
+
+    def text_octet(self, octet: bytes) -> None:
+        try:
+            text = self.body.decode()
+        except UnicodeDecodeError:
+            text = ""
+        if octet != NUL and len(self.body) < min(4 * self.characters, self.limits.max_body):
+            self.body += octet
+        elif octet == NUL and self.characters in (len(text), len(text.encode("utf-16-le")) // 2):
+            self.end_frame(mended_at=self.offset + 1)
+        else:
+            raise Broken("missing-null", self.missing, None)
+
+    def end_frame(self, body: bytes | None = None, mended_at: int = -1) -> None:
+        """`mended_at`: where the frame ends, if its content-length was wrong."""
         command = self.command.decode("utf-8", "surrogateescape")
-        self.events.append(("frame", command, self.pairs, self.body, self.frame_at, self.offset + 1))
+        end = self.offset + 1 if mended_at < 0 else mended_at
+        self.events.append(("frame", command, self.pairs, self.body if body is None else body, self.frame_at, end))
+        self.mended_at = mended_at
         self.begin_gap()
-        self.line_at = self.offset + 1
+        self.line_at = end

@@ -37,6 +37,9 @@ struct limits {
 };
 static const struct limits default_limits = {256, 65536, 1000, 100u << 20};
 
+/* Those of spec.LENIENCIES. */
+enum { STRICT, SERVER, LENIENT, LENIENCIES };
+
 static inline struct stomp_rules rules_of(int version, int lenient, struct limits limits)
 {
     struct stomp_rules rules = {0};
@@ -47,7 +50,12 @@ static inline struct stomp_rules rules_of(int version, int lenient, struct limit
         rules.flags |= STOMP_ANY_BODY | STOMP_PADS_SPACE;
     if (version == LEGACY)
         rules.flags |= STOMP_LEGACY;
-    if (lenient) {
+    if (lenient)
+        rules.flags |= STOMP_SKIPS_IDLE_LENGTH;
+    if (lenient == SERVER && version == NONE_YET)
+        rules.flags |= STOMP_KEEPS_LOGIN_ESCAPES;
+    if (lenient == LENIENT) {
+        rules.flags |= STOMP_MENDS_LENGTH;
         rules.flags |= STOMP_CRLF | STOMP_ANY_BODY | STOMP_ANY_COMMAND | STOMP_KEEPS_BAD_ESCAPES | STOMP_KEEPS_BAD_UTF8;
         rules.flags |= STOMP_SKIPS_BAD_LINES | STOMP_SKIPS_NUL | STOMP_PADS_SPACE | STOMP_PADS_TAB;
         if (version == V1_0)
@@ -70,7 +78,8 @@ static inline struct stomp_rules rules_of_input(const uint8_t input[INPUT_HEAD])
         {9, 17, 40, 5}, {64, 16, 8, 3000}, {300, 150, 70, 70000}, {256, 65536, 1000, 100u << 20},
     };
     static const struct stomp_name extra[] = {{(const uint8_t *)"PING", 4}, {(const uint8_t *)"caf\xc3\xa9", 5}};
-    struct stomp_rules rules = rules_of(input[0] % 5, input[0] / 5 % 2, limits[input[1] % 8]);
+    struct stomp_rules rules = rules_of(input[0] % 5, input[0] / 5 % 2 ? LENIENT : STRICT, limits[input[1] % 8]);
+    rules.flags &= ~(uint32_t)(STOMP_MENDS_LENGTH | STOMP_SKIPS_IDLE_LENGTH); /* the scanner reads no bodies */
     rules.report_beats = input[0] / 10 % 2;
     rules.extra = extra;
     rules.extra_count = input[0] / 20 % 2 ? 2 : 0;

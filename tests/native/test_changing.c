@@ -67,7 +67,7 @@ static void check_threads(void)
         over = 0;
         MUST(pthread_create(&thread, NULL, write_on, NULL) == 0);
         for (unsigned round = 0; round < ROUNDS; round++) {
-            const struct stomp_rules rules = rules_of((int)(round % VERSIONS), round / VERSIONS % 2, default_limits);
+            const struct stomp_rules rules = rules_of((int)(round % VERSIONS), round / VERSIONS % LENIENCIES, default_limits);
             const struct stomp_wanted wanted = {63, (int)(round / 2 % 2), names, 2, &where, round / 4 % 2};
             read_columns(&rules, &wanted);
             read_ends();

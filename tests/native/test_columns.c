@@ -165,7 +165,7 @@ int main(void)
     guarded = make_guarded(sizeof wire);
     make_wire();
     for (int version = 0; version < VERSIONS; version++)
-        for (int lenient = 0; lenient < 2; lenient++)
+        for (int lenient = 0; lenient < LENIENCIES; lenient++)
             for (size_t len = 0; len <= wire_len; len++)
                 for (int p = 0; p < 2; p++, parsed++) {
                     struct stomp_rules rules = rules_of(version, lenient, default_limits);
@@ -176,7 +176,7 @@ int main(void)
                         choose(&rules, &choices[i], data, len);
                     find_ends(version, lenient, data, len);
                 }
-    struct stomp_rules rules = rules_of(V1_2, 1, default_limits);
+    struct stomp_rules rules = rules_of(V1_2, LENIENT, default_limits);
     while (!parse_without_memory(&rules, &all, n))
         n++;
     MUST(n > 20);

@@ -88,7 +88,7 @@ static void read_every_octet(void)
     for (unsigned c = 0; c < 256; c++)
         for (size_t i = 0; i < sizeof places / sizeof *places; i++)
             for (size_t len = places[i] + 1; len < places[i] + 80; len += 13, readings++) {
-                struct stomp_rules rules = rules_of((int)(len % VERSIONS), (int)(c + i) % 2, default_limits);
+                struct stomp_rules rules = rules_of((int)(len % VERSIONS), (int)(c + i) % LENIENCIES, default_limits);
                 memset(wire + 9, 'x', len);
                 wire[9 + places[i]] = (uint8_t)c;
                 memcpy(wire + 9 + len, "\n\n\0", 3);
@@ -102,7 +102,7 @@ static void read_every_octet(void)
 static void show_dialects(void)
 {
     for (int version = 0; version < VERSIONS; version++) {
-        for (int lenient = 0; lenient < 2; lenient++) {
+        for (int lenient = 0; lenient < LENIENCIES; lenient++) {
             struct stomp_rules rules = rules_of(version, lenient, default_limits);
             printf("%d %d %u %d", version, lenient, rules.flags, rules.escapes);
             for (int i = 0; i < STOMP_COMMANDS; i++)
