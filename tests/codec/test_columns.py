@@ -333,11 +333,7 @@ _values = st.sampled_from(
         *["SEND", "MESSAGE", "ACK", "PING", "CAF\ufffd", "S", "M"],
     ]
 )
-_conditions = st.tuples(
-    st.just("command") | _names,
-    st.sampled_from(["in", "prefix"]),
-    st.lists(_values, max_size=6),
-)
+_conditions = st.tuples(st.just("command") | _names, st.sampled_from(["in", "prefix"]), st.lists(_values, max_size=6))
 
 
 def is_wanted(row, where):

@@ -218,15 +218,6 @@ def test_a_program_may_hold_as_many_messages_as_its_prefetch_says(peer, count, s
         message.ack(receipt=True)
 
 
-@pytest.mark.peer("artemis")
-def test_a_program_may_hold_messages_of_a_topic(peer: Any) -> None:
-    topic = f"/topic/windows.{uuid4().hex}"
-    with stomp.connect(peer.url) as client:
-        subscription = client.subscribe(topic, ack="client-individual", prefetch=5)
-        expected = _fill(client, topic, 5, 1_000_000, {})
-        assert [message.body[:4] for message in _take(subscription, 5)] == expected
-
-
 @pytest.mark.peer("artemis", "artemis-plain")
 @pytest.mark.parametrize("version", ["1.1", "1.2"])
 def test_a_queue_that_refuses_a_further_consumer_ends_one_connection_at_most(peer: Any, version: str) -> None:

@@ -379,14 +379,6 @@ def test_the_answer_is_ready(version, wire, message, receipt):
     assert server.state is (State.FAILED if version == "1.2" else State.CONNECTED)
 
 
-@pytest.mark.req("S12-ERR-04", "S12-ESC-01")
-@given(st.sampled_from(VERSIONS), st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0\n\r:")))
-def test_the_receipt_comes_back_as_it_was(version, receipt):
-    server = server_in_session(version)
-    server.send(refused(server, serialize(Frame("SEND", {"receipt": receipt}), version)).reply)
-    assert sent_frames(server)[0].headers["receipt-id"] == receipt
-
-
 @pytest.mark.req("S12-ERR-02", "S12-RCP-02")
 @each_version
 def test_nothing_comes_behind_an_error(version):
@@ -419,18 +411,6 @@ def test_an_owner_that_sends_error_hears_no_more(version):
     count = len(pieces)
     assert list(server.receive(send_wire(BODY)[500:], 0.0)) == []
     assert len(pieces) == count
-
-
-@pytest.mark.req("S12-DIS-02", "S12-RCP-04")
-def test_nothing_comes_behind_disconnect_but_answers_go_out():
-    server = server_in_session()
-    wire = b"SEND\ndestination:a\nreceipt:1\n\n\0DISCONNECT\nreceipt:2\n\n\0SEND\n\n\0nonsense"
-    outcome = listen(server, [wire, b"more", b"SEND\n\n\0"], lambda *_: None)
-    assert ([frame.command for frame in outcome.frames], outcome.error) == (["SEND", "DISCONNECT"], None)
-    for receipt in "12":
-        server.send(Frame("RECEIPT", {"receipt-id": receipt}))
-    server.close(0.0)
-    assert wire_of(server).count(b"RECEIPT") == 2
 
 
 @pytest.mark.parametrize("end", ["error", "disconnect", "refused", "closed"])
