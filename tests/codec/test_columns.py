@@ -191,13 +191,6 @@ def test_conditions(codec, where, rows):
     assert offsets(codec, where) == [sum(map(len, FRAMES[:number])) for number in rows]
 
 
-def test_what_is_malformed_always_makes_a_row(codec):
-    data = DATA + b"ACK\nid:\\q\n\n\0" + DATA
-    columns = codec.parse_columns(data, names=["id"], where=[("id", "in", ["none"])])
-    assert (columns.rows, columns.consumed, columns.error) == (1, len(DATA), "bad-escape")
-    assert taken(columns) == [row(["id"], "", [], b"", len(DATA), 7, "bad-escape")]
-
-
 def test_conditions_are_on_text_as_columns_show_it(codec):
     """Lenient: what is no UTF-8 is U+FFFD. Names, too. A filter that runs after this one sees the same."""
     data = b"SEND\na:caf\xe9\n\n\0SEND\na\xff:1\n\n\0SEND\na\xef\xbf\xbd:2\n\n\0P\xff\n\n\0"
