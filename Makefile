@@ -4,7 +4,6 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 PYTEST := $(BIN)/pytest
-DOCTESTS := $(PYTEST) --doctest-modules --doctest-ignore-import-errors --doctest-glob='*.md' --pyargs stompcodec README.md docs
 # What the backend may make a difference to, under the sanitizers; `make test-slow` runs everything with each.
 CORES := tests/codec tests/protocol tests/capture tests/broker tests/cli $(wildcard tests/client/test_core*.py)
 SECONDS ?= 60
@@ -70,9 +69,6 @@ check: $(VENV)/package.stamp ## lint, types, stubs, generated pages, warnings of
 	@for file in $(filter-out src/codec.c,$(wildcard src/*.c src/hot/*.c)); do \
 		echo "$$file"; $(COMPILER) $(C_FLAGS) -c $$file -o /dev/null || exit 1; done
 	@echo "check passed: ruff, mypy, stubtest, $(words $(wildcard src/*.c src/hot/*.c)) C files without a warning"
-
-test-pure: $(VENV)/package.stamp ## the suite on the Python backend
-	STOMPCODEC_PURE=1 $(PYTEST) -m "not slow and not names_backend"
 
 dist: $(VENV)/release.stamp ## sdist and wheels of this interpreter, into dist/
 	$(BIN)/python -c 'import pathlib, sys; sys.path.insert(0, "scripts"); import release; release.build(pathlib.Path("dist"))'

@@ -34,26 +34,16 @@ def facts(subject: str) -> dict[str, str]:
     }
 
 
-def arguments() -> argparse.Namespace:
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", nargs="*", choices=(*page.TABLES, []), help="all, if none is named")
     parser.add_argument("--quick", action="store_true", help="see in seconds that all works")
-    parser.add_argument(
-        "--only", nargs="+", default=[], metavar="NAME", help="loads of the broker, tests of the codec, …"
-    )
+    parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="loads of the broker, …")
     parser.add_argument("--rounds", type=int, help="of which the median is taken, or of the codec the least")
     parser.add_argument("--seconds", type=float, help="of each run of broker and client (1)")
-    parser.add_argument("--messages", type=int, default=500_000, help="of the deep queue (500,000)")
-    parser.add_argument(
-        "--brokers", nargs="+", metavar="NAME", help="ours, Debian's activemq and rabbitmq, scripts/peers"
-    )
+    parser.add_argument("--brokers", nargs="+", metavar="NAME", help="ours, and those of scripts/peers")
     parser.add_argument("--against", metavar="PYTHON", help="compare our broker with that of another interpreter")
-    parser.add_argument("--options", default="", help="of this broker then, such as --options=--uvloop")
-    return parser.parse_args()
-
-
-def main() -> int:
-    args = arguments()
+    args = parser.parse_args()
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     if args.against:

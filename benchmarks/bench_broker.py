@@ -7,7 +7,6 @@ broker's process until it is at rest again.
 from __future__ import annotations
 
 import os
-import shlex
 import statistics
 import subprocess
 import sys
@@ -23,11 +22,13 @@ from typing import Any
 import brokers
 import load as generator
 from brokers import OURS, Broker, Meter, Ours
-from load import LOADS, Block, Load, StalledError, Wire, WrongError, send_frame
+from load import LOADS, Block, Load, Wire, WrongError, send_frame
 
-FAULTS = (StalledError, WrongError, OSError)
+from stompcodec.errors import StompError
+
+FAULTS = (WrongError, StompError, OSError)
 #: The messages of a deep queue; how many blocks of them are on their way.
-DEEP, AHEAD = Load("deep", "", "", 100, persistent=True), 16
+DEEP, AHEAD = Load("deep", "", 100, persistent=True), 16
 Cell = dict[str, float]
 #: The tables that a cell has a part in: their names, and what they show of it.
 FIGURES: dict[str, Callable[[Load, Cell], float | None]] = {
@@ -43,11 +44,11 @@ def run(broker: Broker, load: Load, seconds: float, mark: str) -> Cell:
     """Run a load once."""
     meter = Meter(broker)
     destination = load.destination(f"{os.getpid()}-{mark}")
-    done = generator.HOW[load.how](load, broker.port_of(load), destination, seconds, meter)
-    cell = {"messages": done.messages, "seconds": done.seconds, "cpu": meter.cpu}
-    cell |= {"quiet": max(meter.quiet, done.seconds), "generator": meter.generator / done.seconds}
-    if done.latencies:
-        taken = sorted(done.latencies)
+    drive = generator.receipts if load.window else generator.stream
+    messages, spent, latencies = drive(load, broker.port_of(load), destination, seconds, meter)
+    cell = {"messages": messages, "seconds": spent, "cpu": meter.cpu}
+    cell |= {"quiet": max(meter.quiet, spent), "generator": meter.generator / spent}
+    if taken := sorted(latencies):
         cell |= {"p50": taken[len(taken) // 2] * 1e3, "p99": taken[len(taken) * 99 // 100] * 1e3}
     return cell
 
@@ -111,7 +112,7 @@ def measure(args: Namespace) -> dict[str, Any]:
         for name in args.brokers or (OURS, *brokers.PEERS):
             try:
                 sides[name] = Ours() if name == OURS else brokers.Peer(name)
-            except brokers.AbsentError as error:
+            except LookupError as error:
                 print(f"{name} is left out: {error}", flush=True)
         facts["brokers"] = ", ".join(version(broker) for broker in sides.values())
         facts["disk"] = f"one fdatasync of 4 KiB takes {fdatasync() * 1e6:.0f} µs"
@@ -126,7 +127,7 @@ def measure(args: Namespace) -> dict[str, Any]:
     tables = tables_of(cells, wrong)
     tables["memory"] = {"after all loads, MiB": memory}
     if OURS in sides and not args.only:
-        found = deep(args.messages // (100 if args.quick else 1))
+        found = deep(5000 if args.quick else 500_000)
         tables["deep"] = {row: {OURS: figure} for row, figure in found.items()}
     return {"facts": facts, "tables": tables, "wrong": [], "faults": wrong.get(OURS, {})}
 
@@ -218,8 +219,7 @@ def against(args: Namespace) -> int:
     loads = [LOADS[name] for name in args.only or LOADS]
     sides: dict[str, Broker] = {}
     try:
-        sides["this"] = Ours(options=tuple(shlex.split(args.options)))
-        sides["against"] = Ours(python=other)
+        sides |= {"this": Ours(), "against": Ours(python=other)}
         wrong = {side: prepare(broker, loads, 0.3) for side, broker in sides.items()}
         cells = turns(sides, loads, wrong, args.rounds or 5, args.seconds or 0.5)
     finally:

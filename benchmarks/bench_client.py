@@ -15,6 +15,7 @@ import statistics
 import threading
 import time
 from argparse import Namespace
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
@@ -34,14 +35,9 @@ LIBRARIES = (STOMP_PY, STOMPMAN)
 QUEUE = "/queue/bench"
 LIMIT = 60.0  # seconds for a client to take what is sent
 CHECKED = 3000  # messages of the run that looks at every body
-DAWDLE = 0.3  # seconds for which its receiver does not take the second message
 END = b"END"  # the body of the last message
 #: What is received: bytes of the body, and how it is acknowledged.
-LOADS = {
-    "100 B": (100, "auto"),
-    "1 KiB": (KIB, "auto"),
-    "1 KiB, each acknowledged": (KIB, "client-individual"),
-}
+LOADS = {"100 B": (100, "auto"), "1 KiB": (KIB, "auto"), "1 KiB, each acknowledged": (KIB, "client-individual")}
 #: Offers heart-beats: without them stompman sends its own without a pause.
 CONNECTED = b"CONNECTED\nversion:1.2\nheart-beat:10000,10000\n\n\0"
 #: A message as ActiveMQ and our broker write it, to be parsed by a library as it is and on our codec.
@@ -121,25 +117,14 @@ class Feeder:
         return number
 
 
-# ---- the clients ----
-
-
-class Kept(list[bytes]):
-    """The bodies of the run that looks at them. Its receiver does not take the second message for a while."""
-
-    def append(self, text: bytes) -> None:
-        if not self:
-            time.sleep(DAWDLE)
-        super().append(text)
-
-
 class Task:
-    """The messages that a client receives, up to the first body of another size, and their number. `start` is the CPU
-    time of this process, in seconds, once it has connected and imported everything."""
+    """The messages that a client receives, up to the first body of another size, their number, and the bodies if they
+    are looked at. `start` is the CPU time of this process, in seconds, once it has connected and imported everything.
+    """
 
     def __init__(self, port: int, size: int, ack: str, check: bool) -> None:
         self.port, self.size, self.ack, self.count = port, size, ack, 0
-        self.kept = Kept() if check else None
+        self.kept = deque[bytes](maxlen=None if check else 0)
 
     def begin(self) -> None:
         self.start = time.process_time()
@@ -159,8 +144,7 @@ def receive_sync(task: Task) -> None:
             if len(text) != size:
                 break
             count += 1
-            if kept is not None:
-                kept.append(text)
+            kept.append(text)
     task.count = count
 
 
@@ -179,8 +163,7 @@ def receive_async(task: Task) -> None:
                 if len(text) != size:
                     break
                 count += 1
-                if kept is not None:
-                    kept.append(text)
+                kept.append(text)
         task.count = count
 
     asyncio.run(run())
@@ -205,8 +188,7 @@ def receive_stomp_py(task: Task) -> None:
                 done.set()
                 return
             count += 1
-            if kept is not None:
-                kept.append(text)
+            kept.append(text)
 
     connection.set_listener("", Listener())
     connection.connect("guest", "guest", wait=True)
@@ -234,8 +216,7 @@ def receive_stompman(task: Task) -> None:
                 done.set()
                 return
             count += 1
-            if kept is not None:
-                kept.append(text)
+            kept.append(text)
 
         server = stompman.ConnectionParameters("127.0.0.1", task.port, "guest", "guest")
         async with stompman.Client([server]) as client:
@@ -269,10 +250,7 @@ def parse(library: str, patched: bool, count: int) -> float:
                     keep(frame)
     else:
         contestant = contestants.MAKERS[library]()
-        decode = contestant.decode("keep(frame)")
-
-        def run(pieces: list[bytes], keep: Callable[[Any], None]) -> None:
-            decode(contestant.parser("1.2"), pieces, keep)
+        run = partial(contestant.decode("keep(frame)"), contestant.parser("1.2"))
 
     pieces, sizes = list(corpus.fragments(MESSAGE * count, 16384)), []
     start = time.process_time()
@@ -289,14 +267,13 @@ def drive(who: str, port: int, size: int, ack: str, check: bool, patched: bool) 
     task = Task(port, size, ack, check)
     RECEIVE[who](task)
     spent = time.process_time() - task.start
-    if check and task.kept != [body(size, 0, number) for number in range(max(task.count, CHECKED))]:
+    if check and list(task.kept) != [body(size, 0, number) for number in range(max(task.count, CHECKED))]:
         raise RuntimeError(f"bodies were lost, changed or reordered: {task.count} of {CHECKED} came")
     return task.count, spent
 
 
-def alone() -> ProcessPoolExecutor:
-    """Return a process for one client."""
-    return ProcessPoolExecutor(1, get_context("spawn"))
+#: A process for one client.
+alone = partial(ProcessPoolExecutor, 1, get_context("spawn"))
 
 
 def received(feeder: Feeder, seconds: float, who: str, size: int, ack: str, patched: bool, check: bool) -> float:

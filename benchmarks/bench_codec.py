@@ -2,8 +2,7 @@
 
     pytest benchmarks --override-ini=python_files=bench_codec.py --benchmark-only -k "ticks and decode"
 
-Compare two states of the code with `--benchmark-autosave` and `--benchmark-compare`. Time is CPU time of the thread.
-What each library makes of a workload is compared with the frames that it was made from before anything is timed.
+`--benchmark-autosave` and `--benchmark-compare` compare two states of the code. Time is CPU time of the thread.
 """
 
 from __future__ import annotations
@@ -92,9 +91,6 @@ def test_speed(benchmark: Any, workload: str, operation: str, name: str) -> None
     gc.freeze()  # pytest and the corpus are not for the contestants' garbage collections to walk through
     benchmark(run)
     gc.unfreeze()
-
-
-# ---- for the page ----
 
 
 def measure(args: Namespace) -> dict[str, Any]:

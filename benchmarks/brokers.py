@@ -26,10 +26,6 @@ BUSY = 0.1  # share of a core that is still rest: a virtual machine is never qui
 UNREST = 6.0  # seconds after which we wait no longer
 
 
-class AbsentError(Exception):
-    """This broker cannot run here; the text says why."""
-
-
 class Broker:
     """A running broker: its ports on 127.0.0.1, and its first process."""
 
@@ -124,11 +120,11 @@ def rest(broker: Broker) -> tuple[float, float]:
 
 
 class Peer(Broker):
-    """Another broker, a server of scripts/peers. AbsentError where that is not possible."""
+    """Another broker, a server of scripts/peers; LookupError where it cannot run."""
 
     def __init__(self, name: str) -> None:
         if reason := missing(SERVERS[name]):
-            raise AbsentError(reason)
+            raise LookupError(reason)
         self.name, self._server = name, Server(name)
         self._server.__enter__()
         self.port, self.ws_port = self._server.ports["stomp"], urlsplit(self._server.ws_url).port
@@ -140,13 +136,13 @@ class Peer(Broker):
 
 
 class Ours(Broker):
-    """`stompcodec broker` with its defaults and more options; of another interpreter if `python` names one."""
+    """`stompcodec broker` with its defaults; of another interpreter if `python` names one."""
 
     name = OURS
 
-    def __init__(self, *, python: Path | None = None, options: tuple[str, ...] = ()) -> None:
+    def __init__(self, *, python: Path | None = None) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix="stompcodec-bench-"))
-        self._process = BrokerProcess(self._folder, python=python, flags=("--log-level", "warning", *options))
+        self._process = BrokerProcess(self._folder, python=python, flags=("--log-level", "warning"))
         self.restart()
 
     def restart(self) -> float:

@@ -17,9 +17,6 @@ from typing import NamedTuple
 
 SEED = 20240914
 CACHE = Path(__file__).resolve().parent.parent / "build" / "corpus"
-#: Conditions of `parse_columns` that no tick meets, and that all meet.
-NONE = (("destination", "in", ("/queue/nothing",)),)
-ALL = (("destination", "prefix", ("/",)),)
 Pairs = list[tuple[str, str]]
 Frame = tuple[str, Pairs, bytes]
 
@@ -133,9 +130,6 @@ def _binary(rng: random.Random, size: int, nuls: bool = True) -> bytes:
     """Incompressible bytes; about one in 256 is NUL, or none is."""
     raw = rng.getrandbits(8 * size).to_bytes(size, "little")
     return raw if nuls else raw.replace(b"\0", b"\1")
-
-
-# ---- the workloads ----
 
 
 def ticks(rng: random.Random, scale: float, eol: str = "\n") -> Stream:

@@ -1,10 +1,9 @@
 """Count the machine instructions of the C backend, the broker and the client, and compare them with committed numbers.
 
-    python benchmarks/instructions.py [--update] [--judged] [--only broker client | --only ticks acks]
+    python benchmarks/instructions.py [--update] [--only broker client | --only ticks acks]
 
-Each figure of the codec is instructions per frame under valgrind's callgrind, for everything that a loop over the
-workload does: the `for` statements, `feed`, making the frames and freeing them. Those of broker and client are per
-message (broker_rows.py, client_rows.py), those of management per queue (management_rows.py). Start-up is not counted.
+A figure of the codec is instructions per frame under valgrind's callgrind, of everything that a loop over the workload
+does. Those of broker and client are per message (broker_rows.py, client_rows.py), those of management per queue.
 
 More than 2 % above a number of instructions.json fails, if a second count says so, too. A key (Python, compiler, libc)
 that is not there is printed and not judged; `--update` adds it. Without valgrind or the C backend nothing is judged.
@@ -29,7 +28,6 @@ import broker_rows
 import client_rows
 import corpus
 import management_rows
-from corpus import ALL, NONE
 
 COMMITTED = Path(__file__).with_name("instructions.json")
 TOLERANCE = 0.02
@@ -38,14 +36,10 @@ TOLERANCE = 0.02
 TOLERANCES = {("feed_1460", "binary16k"): 0.06, ("management", "destinations"): 0.03, ("management", "metrics"): 0.03}
 SCALE = 0.1  # of the corpus
 TURNS = 3
-#: What is compared; the other rows are shown. They work on large blocks, and how the heap grows those varies.
-JUDGED = ("feed", "feed_1460", "make", "serialize", "serialize_parsed")
+OPERATIONS = ("feed", "feed_1460", "make", "serialize", "serialize_parsed")
 WORKLOADS = ("ticks", "acks", "headers30", "crlf", "text", "heartbeats", "mixed", "trains", "binary16k")
-OPERATIONS = (*JUDGED, "serialize_many", "columns", "where_none", "where_all")
 #: What `--only` takes beside the workloads: all rows of the broker, of the client, of management.
 PARTS = {"broker": broker_rows, "client": client_rows, "management": management_rows}
-#: What is counted for each of them.
-UNITS = {"management": management_rows.UNIT}
 #: Operation, or part, and workload or row -> instructions.
 Counts = dict[tuple[str, str], int]
 #: The module of each of these rows.
@@ -57,9 +51,9 @@ ROWS = {row: module for module in PARTS.values() for row in module.ROWS}
 
 def loops(codec, workload) -> dict:
     """Each operation as a function that goes through the workload once."""
-    version, data = workload.version, workload.data
+    version = workload.version
     large, small = workload.pieces(65536), workload.pieces(1460)
-    parsed = list(codec.Parser(version).feed(data))
+    parsed = list(codec.Parser(version).feed(workload.data))
     parts = [(frame.command, dict(frame.headers), frame.body) for frame in parsed]
     frames = [codec.Frame(frame.command, frame.headers.pairs(), frame.body) for frame in parsed]
     assert len(frames) == workload.frames
@@ -84,14 +78,10 @@ def loops(codec, workload) -> dict:
         "make": make,
         "serialize": serialize,
         "serialize_parsed": lambda: serialize(parsed),
-        "serialize_many": lambda: codec.serialize_many(frames, version),
-        "columns": lambda: codec.parse_columns(data, version),
-        "where_none": lambda: codec.parse_columns(data, version, where=NONE),
-        "where_all": lambda: codec.parse_columns(data, version, where=ALL),
     }
 
 
-def child(name: str, operations: tuple[str, ...]) -> None:
+def child(name: str) -> None:
     """Run every operation some times between two markers. callgrind forgets its counts at the first, dumps them at the
     second. In between the heap is moved a little: how its pools happen to be filled makes a difference of 2 %."""
     import gc
@@ -107,7 +97,7 @@ def child(name: str, operations: tuple[str, ...]) -> None:
         return
     runs = loops(stompcodec.codec.backend("c"), corpus.load(SCALE, (name,))[name])
     count("on")
-    for operation in operations:
+    for operation in OPERATIONS:
         runs[operation]()
         counted(runs[operation])
 
@@ -137,27 +127,25 @@ def counted(run, prepare=tuple) -> None:
 # ---- the parent ----
 
 
-def measure(names: list[str], operations: tuple[str, ...] = OPERATIONS) -> Counts:
+def measure(names: list[str]) -> Counts:
     """Instructions per frame, by operation and workload: the least of the turns. The rows of broker and client, per
     message, are under the names of `PARTS`."""
     workloads = corpus.load(SCALE, tuple(name for name in names if name not in PARTS))
     rows = {(part, row): module for part, module in PARTS.items() if part in names for row in module.ROWS}
     children = [*workloads, *(row for _, row in rows)]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        totals = dict(zip(children, pool.map(_totals, children, [operations] * len(children))))
+        totals = dict(zip(children, pool.map(_totals, children)))
     counts = {
         (operation, name): round(min(totals[name][at * TURNS : (at + 1) * TURNS]) / workload.frames)
-        for at, operation in enumerate(operations)
+        for at, operation in enumerate(OPERATIONS)
         for name, workload in workloads.items()
     }
     return counts | {(part, row): round(min(totals[row]) / module.MESSAGES) for (part, row), module in rows.items()}
 
 
-def _totals(name: str, operations: tuple[str, ...]) -> list[int]:
+def _totals(name: str) -> list[int]:
     """The counts of a workload or a row. A process for each: what one leaves in caches is not for the next."""
-    turns = TURNS * (1 if name in ROWS else len(operations))
-    judged = ["--judged"] if operations == JUDGED else []
-    return callgrind([sys.executable, __file__, "--child", name, *judged], turns)
+    return callgrind([sys.executable, __file__, "--child", name], TURNS * (1 if name in ROWS else len(OPERATIONS)))
 
 
 def callgrind(command: list[str], turns: int) -> list[int]:
@@ -190,7 +178,7 @@ def key() -> str:
 
 
 def unit_of(operation: str) -> str:
-    return UNITS.get(operation, "message" if operation in PARTS else "frame")
+    return "queue" if operation == "management" else "message" if operation in PARTS else "frame"
 
 
 def show(counts: Counts) -> None:
@@ -212,34 +200,27 @@ def judge(counts: Counts, known: Counts) -> dict[tuple[str, str], str]:
     return wrong
 
 
-def judge_twice(counts: Counts, known: Counts, operations: tuple[str, ...]) -> dict[tuple[str, str], str]:
+def judge_twice(counts: Counts, known: Counts) -> dict[tuple[str, str], str]:
     """Return what is wrong by the lesser of two counts, if one is not enough. Beside other work a broker's turns are
     cut otherwise now and then, and its count is higher; code that costs more does so each time."""
     wrong = judge(counts, known)
     if not wrong:
         return wrong
     print("counted a second time, the lesser of two counts stands:", *wrong.values(), sep="\n")
-    second = measure(sorted({operation if operation in PARTS else name for operation, name in wrong}), operations)
+    second = measure(sorted({operation if operation in PARTS else name for operation, name in wrong}))
     return judge({key: min(counts[key], count) for key, count in second.items() if key in wrong}, known)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--update", action="store_true", help="write the counts into instructions.json")
-    parser.add_argument(
-        "--only",
-        nargs="+",
-        choices=(*WORKLOADS, *PARTS),
-        default=[*WORKLOADS, *PARTS],
-        metavar="NAME",
-        help=f"some rows: {', '.join(PARTS)}, or the codec's {', '.join(WORKLOADS)}",
-    )
-    parser.add_argument("--judged", action="store_true", help="count only what is compared, in a third of the time")
+    names, told = [*PARTS, *WORKLOADS], f"some rows: {', '.join(PARTS)}, or the codec's {', '.join(WORKLOADS)}"
+    parser.add_argument("--only", nargs="+", choices=names, default=names, metavar="NAME", help=told)
     parser.add_argument("--report", type=Path, metavar="FILE", help="how many figures passed and failed, as JSON")
     parser.add_argument("--child", choices=(*WORKLOADS, *ROWS), help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.child:
-        child(args.child, JUDGED if args.judged else OPERATIONS)
+        child(args.child)
         return 0
     passed, failed = gate(args)
     if args.report:
@@ -258,23 +239,21 @@ def gate(args: argparse.Namespace) -> tuple[int, int]:
     except ImportError:
         print("instructions: skipped, the C backend is not built")
         return 0, 0
-    operations = JUDGED if args.judged else OPERATIONS
-    counts = measure(args.only, operations)
+    counts = measure(args.only)
     show(counts)
     committed = json.loads(COMMITTED.read_text()) if COMMITTED.is_file() else {}
     known = {(operation, name): n for operation, some in committed.get(here, {}).items() for name, n in some.items()}
     if args.update:
         merged: dict[str, dict[str, int]] = {}
         for (operation, name), count in {**known, **counts}.items():
-            if operation in (*JUDGED, *PARTS):
-                merged.setdefault(operation, {})[name] = count
+            merged.setdefault(operation, {})[name] = count
         COMMITTED.write_text(json.dumps({**committed, here: merged}, indent=1, sort_keys=True) + "\n")
         print(f"instructions: written for {here}")
         return 0, 0
     if not known:
         print(f"instructions: not judged, nothing is committed for {here}; --update adds it")
         return 0, 0
-    wrong = judge_twice(counts, known, operations)
+    wrong = judge_twice(counts, known)
     print("\n".join(wrong.values()) if wrong else "instructions: passed")
     return sum(key in known for key in counts) - len(wrong), len(wrong)
 

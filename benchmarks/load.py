@@ -2,8 +2,8 @@
 
 Frames are encoded beforehand and go out in blocks, and the NULs that come in are counted: no body holds one. The
 generator knows nothing of stompcodec, and is meant to be no bottleneck: a message of 1 KiB costs it less than a
-microsecond. A fast broker that loses, repeats or reorders something has no figure to show: `check` runs each load once
-through consumers that are slow to read, and looks at every body, its order, and that it comes once.
+microsecond. A fast broker that loses, repeats or reorders something has no figure to show: `check` sends each load to
+clients that are slow to read, and looks at every body, its order, and that it comes once.
 """
 
 from __future__ import annotations
@@ -12,14 +12,17 @@ import re
 import select
 import socket
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
+
+import stompcodec.client as stomp
 
 KIB = 1024
 AHEAD = 4  # blocks that may be under way: how much a broker can hoard is not what is measured
 PREFETCH = 1000  # asked of every broker
+EACH = "client-individual"
 STALLED = 15.0  # seconds of silence after which a broker is given up
 BUFFER = bytearray(1024 * KIB)
 CONNECT = b"CONNECT\naccept-version:1.2\nhost:/\nlogin:guest\npasscode:guest\n\n\0"
@@ -35,30 +38,20 @@ TEXT = b"".join(b"%07x" % (number * 2654435761 % 2**28) for number in range(2 * 
 
 @dataclass(frozen=True)
 class Load:
-    """The messages of a load, and how they are sent.
-
-    Attributes:
-        how: which function of HOW drives it.
-        size: octets of each body.
-        window: receipts that a producer waits for at most.
-        transaction: messages of each transaction, whose COMMIT asks for the receipt; 0 for none.
-        websocket: over WebSocket, each STOMP frame in a binary one.
-        limit: most messages, or transactions, of a run: where nobody consumes them, they take room.
-    """
+    """The messages of a load, and how they are sent."""
 
     name: str
     about: str
-    how: str
-    size: int
+    size: int  # octets of each body
     topic: bool = False
     consumers: int = 1
     producers: int = 1
     ack: str = "auto"
     persistent: bool = False
-    window: int = 0
-    transaction: int = 0
-    websocket: bool = False
-    limit: int = 40_000
+    window: int = 0  # receipts that a producer waits for at most; without them it runs ahead
+    transaction: int = 0  # messages of each transaction, whose COMMIT asks for the receipt
+    websocket: bool = False  # each STOMP frame in a binary one
+    limit: int = 40_000  # messages, or transactions, of a run: where nobody consumes them, they take room
 
     def destination(self, mark: str) -> str:
         """One of its own for each run."""
@@ -66,27 +59,23 @@ class Load:
 
 
 def _kept(name: str, about: str, **more: Any) -> Load:
-    return Load(name, f"persistent, 1 KiB, {about}", "receipts", KIB, persistent=True, **{"consumers": 0, **more})
+    return Load(name, f"persistent, 1 KiB, {about}", KIB, persistent=True, **{"consumers": 0, **more})
 
 
 LOADS = {
     load.name: load
     for load in (
-        Load("queue-100b", "queue, 100 B, auto", "stream", 100),
-        Load("queue-1k", "queue, 1 KiB, auto", "stream", KIB),
-        Load("individual-1k", "queue, 1 KiB, client-individual", "stream", KIB, ack="client-individual"),
-        Load("fanout-100b", "topic, 100 B, 10 consumers (deliveries)", "stream", 100, topic=True, consumers=10),
-        Load("persistent-1k", "persistent queue, 1 KiB, auto", "stream", KIB, persistent=True),
+        Load("queue-100b", "queue, 100 B, auto", 100),
+        Load("queue-1k", "queue, 1 KiB, auto", KIB),
+        Load("individual-1k", f"queue, 1 KiB, {EACH}", KIB, ack=EACH),
+        Load("fanout-100b", "topic, 100 B, 10 consumers (deliveries)", 100, topic=True, consumers=10),
+        Load("persistent-1k", "persistent queue, 1 KiB, auto", KIB, persistent=True),
         _kept("window-100", "receipts, window 100", window=100),
         _kept("window-1", "receipts, window 1", window=1),
         _kept("transactions-10", "transactions of 10, window 10", window=10, transaction=10, limit=4000),
         _kept("producers-16", "receipts, 16 producers of window 1", producers=16, window=1),
-        _kept(
-            "durable-individual",
-            "receipts, window 100, client-individual",
-            **{"ack": "client-individual", "window": 100, "consumers": 1, "limit": 10**9},
-        ),
-        Load("websocket-1k", "queue, 1 KiB, auto, WebSocket", "stream", KIB, websocket=True),
+        _kept("durable-individual", f"receipts, window 100, {EACH}", ack=EACH, window=100, consumers=1, limit=10**9),
+        Load("websocket-1k", "queue, 1 KiB, auto, WebSocket", KIB, websocket=True),
     )
 }
 
@@ -152,40 +141,25 @@ class Block:
 
 # ---- the generator ----
 
-PLAIN = Load("", "", "", KIB)
+PLAIN = Load("", "", KIB)
 ACK_HEADER = re.compile(rb"\nack:([^\n]*)\n")
 
 
-class StalledError(Exception):
-    """The broker fell silent, closed the connection, or sent ERROR."""
-
-
 class WrongError(Exception):
-    """The broker lost, changed, repeated or reordered something."""
+    """The broker fell silent, closed the connection, sent ERROR, or lost, changed, repeated or reordered something."""
 
 
-class Run(NamedTuple):
-    """What one run did: messages (deliveries of a topic), seconds until the last answer, and each latency where they
-    were taken, in seconds. Its meter is told when all are connected and subscribed, and when the last answer came."""
-
-    messages: int
-    seconds: float
-    latencies: list[float]
-
-
-# ---- connections ----
+#: What one run did: messages (deliveries of a topic), seconds until the last answer, and each latency where they were
+#: taken, in seconds. Its meter is told when all are connected and subscribed, and when the last answer came.
+Run = tuple[int, float, list[float]]
 
 
 class Wire:
     """One connected socket, which blocks until it joins Wires. It counts the frames that came since it subscribed."""
 
-    def __init__(self, port: int, receive: int = 0, load: Load = PLAIN) -> None:
+    def __init__(self, port: int, load: Load = PLAIN) -> None:
         self.load = load
-        self.socket = socket.socket()
-        if receive:
-            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive)
-        self.socket.settimeout(STALLED)
-        self.socket.connect(("127.0.0.1", port))
+        self.socket = socket.create_connection(("127.0.0.1", port), STALLED)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.frames = 0
         self.acks = False
@@ -203,7 +177,7 @@ class Wire:
             more = self.socket.recv(KIB)
             data += more
             if not more or not data.startswith(b"HTTP/1.1 101"[: len(data)]):
-                raise StalledError(f"no WebSocket: {data[:200]!r}")
+                raise WrongError(f"no WebSocket: {data[:200]!r}")
 
     def ask(self, frame: bytes, answer: bytes) -> bytes:
         """Send and wait for one frame."""
@@ -212,11 +186,11 @@ class Wire:
         while b"\0" not in data:
             more = self.socket.recv(64 * KIB)
             if not more:
-                raise StalledError(f"closed instead of {answer.decode()}: {data!r}")
+                raise WrongError(f"closed instead of {answer.decode()}: {data!r}")
             data += more
         data = data.lstrip()  # line ends behind the frame before
         if not data.startswith(answer) and not (self.load.websocket and data.find(answer) in (2, 4)):
-            raise StalledError(f"no {answer.decode()}: {data[:200]!r}")
+            raise WrongError(f"no {answer.decode()}: {data[:200]!r}")
         return data
 
     def subscribe(self, load: Load, destination: str, *, confirm: bool = True) -> None:
@@ -251,7 +225,7 @@ class Wire:
         except BlockingIOError:
             return 0
         if not count or BUFFER.startswith(b"ERROR"):
-            raise StalledError(f"closed, or: {bytes(BUFFER[: min(count, 300)])!r}")
+            raise WrongError(f"closed, or: {bytes(BUFFER[: min(count, 300)])!r}")
         frames = self._acknowledge(BUFFER[:count]) if self.acks else BUFFER.count(b"\0", 0, count)
         self.frames += frames
         return frames
@@ -288,7 +262,7 @@ class Wires:
                 self._epoll.modify(handle, select.EPOLLIN | (select.EPOLLOUT if wire.waits else 0))
         ready = self._epoll.poll(STALLED)
         if not ready:
-            raise StalledError(f"nothing came for {STALLED:g} s")
+            raise WrongError(f"nothing came for {STALLED:g} s")
         found = []
         for handle, events in ready:
             wire = self._wires[handle]
@@ -313,10 +287,10 @@ class Wires:
 def stream(load: Load, port: int, destination: str, seconds: float, meter: Any) -> Run:
     """A producer flat out; every consumer gets all."""
     block = Block(load, destination)
-    consumers = [Wire(port, load=load) for _ in range(load.consumers)]
+    consumers = [Wire(port, load) for _ in range(load.consumers)]
     for consumer in consumers:
         consumer.subscribe(load, destination)
-    producer = Wire(port, load=load)
+    producer = Wire(port, load)
     with Wires(producer, *consumers) as wires:
         meter.start()
         start, sent, least = time.perf_counter(), 0, 0
@@ -334,7 +308,7 @@ def stream(load: Load, port: int, destination: str, seconds: float, meter: Any) 
         meter.stop()
         for consumer in consumers:
             _no_more(consumer, sent)
-    return Run(sent * load.consumers, taken, [])
+    return sent * load.consumers, taken, []
 
 
 def _no_more(wire: Wire, frames: int) -> None:
@@ -377,7 +351,7 @@ def receipts(load: Load, port: int, destination: str, seconds: float, meter: Any
     messages = sent * (load.transaction or 1)
     if not consumers:
         drain(load, port, destination, messages)
-    return Run(messages, now - start, latencies)
+    return messages, now - start, latencies
 
 
 def drain(load: Load, port: int, destination: str, messages: int) -> None:
@@ -391,119 +365,65 @@ def drain(load: Load, port: int, destination: str, messages: int) -> None:
         _no_more(consumer, messages)
 
 
-HOW: dict[str, Callable[[Load, int, str, float, Any], Run]] = {how.__name__: how for how in (stream, receipts)}
-
-
 # ---- is what a broker delivers right? ----
 
 BACKLOG = 0.3  # seconds in which a slow consumer does not read at all
-PIECE = 16 * KIB  # what it reads at once afterwards
-PAUSE = 0.0005
-RECEIVE = 16 * KIB  # octets that its kernel takes before the broker feels it
-OVERHEAD = 4  # octets before a frame of 126 to 65,535 octets in a WebSocket
 LATE = 0.15  # seconds in which nothing more may come
 RECEIPT = re.compile(rb"\nreceipt-id:r(\d+)\n")
 
 
 def check(load: Load, port: int, destination: str) -> None:
     """Raise WrongError where a broker gets a load wrong."""
-    waiting = not load.consumers
     # Of each producer: enough to fill the kernel's buffers where it runs ahead, few where it waits for each.
-    count = 5000 if load.size >= KIB else 20_000 // load.consumers
-    if waiting:
-        count = 25 * max(load.window, 16) // load.producers
-        store(load, port, destination, count)
-        count *= load.transaction or 1
-    consumers = [SlowConsumer(port, load, destination, confirm=not waiting) for _ in range(load.consumers or 1)]
-    try:
-        frames = [] if waiting else [send_frame(load, destination, 0, number) for number in range(count)]
-        _exchange(port, b"".join(frames), consumers, count * load.producers)
-        for consumer in consumers:
-            consumer.verify(count)
-    finally:
-        for consumer in consumers:
-            consumer.close()
+    count = 25 * max(load.window, 16) // load.producers
+    if not load.window:
+        count = 5000 if load.size >= KIB else 20_000 // load.consumers
+    url = f"ws://127.0.0.1:{port}/ws" if load.websocket else f"stomp://127.0.0.1:{port}"
+
+    def subscribed() -> Any:
+        client = stack.enter_context(stomp.connect(url, login="guest", passcode="guest"))
+        return client.subscribe(destination, ack=load.ack, prefetch=PREFETCH)
+
+    with ExitStack() as stack:
+        consumers = [subscribed() for _ in range(load.consumers)]
+        with ThreadPoolExecutor(load.producers) as pool:
+            stored = [pool.submit(store, load, port, destination, number, count) for number in range(load.producers)]
+            time.sleep(BACKLOG)
+            if not consumers:
+                [each.result() for each in stored]
+            for consumer in consumers or [subscribed()]:
+                verify(load, consumer, count * (load.transaction or 1))
+            [each.result() for each in stored]
     if not load.topic:
-        _is_empty(load, port, destination)
+        with ExitStack() as stack:
+            if subscribed().get(LATE) is not None:
+                raise WrongError("messages came again to the next consumer")
 
 
-def store(load: Load, port: int, destination: str, count: int) -> None:
-    """Producers send units, and want each receipt once."""
-    producers = [Wire(port) for _ in range(load.producers)]
-    heard = [b"" for _ in producers]
-    for first in range(0, count, load.window):
-        numbers = range(first, min(first + load.window, count))
-        for number, wire in enumerate(producers):
-            wire.socket.sendall(b"".join(unit(load, destination, number, at, f"r{at}") for at in numbers))
-        for number, wire in enumerate(producers):
-            while heard[number].count(b"\0") < numbers.stop:
-                heard[number] += wire.socket.recv(64 * KIB)
-    for wire, text in zip(producers, heard):
-        wire.close()
-        if sorted(map(int, RECEIPT.findall(text))) != list(range(count)):
-            raise WrongError("the receipts are not those that were asked for")
+def store(load: Load, port: int, destination: str, producer: int, count: int) -> None:
+    """Send units as fast as the broker takes them, and want each receipt once."""
+    wire, heard = Wire(port, load), b""
+    receipt = "r{}" if load.window else ""
+    wire.socket.sendall(b"".join(unit(load, destination, producer, at, receipt.format(at)) for at in range(count)))
+    while load.window and heard.count(b"\0") < count:
+        heard += wire.socket.recv(64 * KIB)
+    wire.close()
+    if load.window and sorted(map(int, RECEIPT.findall(heard))) != list(range(count)):
+        raise WrongError("the receipts are not those that were asked for")
 
 
-class SlowConsumer(Wire):
-    """It reads late, and little at once, and keeps all of it."""
-
-    def __init__(self, port: int, load: Load, destination: str, *, confirm: bool = True) -> None:
-        super().__init__(port, RECEIVE, load)
-        self.subscribe(load, destination, confirm=confirm)
-        self.socket.setblocking(False)
-        self._data = bytearray()
-
-    def read(self) -> int:
-        """Read once, and acknowledge the complete messages. Return how many bytes came."""
-        self.flush()
-        try:
-            piece = self.socket.recv(PIECE)
-        except BlockingIOError:
-            return 0
-        if not piece:
-            raise WrongError(f"the broker closed the connection of a slow consumer: {bytes(self._data[-200:])!r}")
-        self._data += piece
-        self.frames += self._acknowledge(piece) if self.acks else piece.count(b"\0")
-        return len(piece)
-
-    def verify(self, count: int) -> None:
-        """`count` messages of each producer, each producer's in order, with the bodies that were sent."""
-        following = [0] * self.load.producers
-        for frame in bytes(self._data).split(b"\0")[:-1]:
-            head, _, text = frame.lstrip()[OVERHEAD if self.load.websocket else 0 :].partition(b"\n\n")
-            if not head.startswith(b"MESSAGE\n"):
-                raise WrongError(f"no MESSAGE: {frame[:200]!r}")
-            producer = int(text[:2]) if text[:2].isdigit() else 0
-            if text != body(self.load.size, producer, following[producer]):
-                raise WrongError(f"message {following[producer]} should have come: {text[:60]!r}")
-            following[producer] += 1
-        if following != [count] * self.load.producers:
-            raise WrongError(f"{sum(following)} messages came of {count * self.load.producers}")
-
-
-def _exchange(port: int, data: bytes, consumers: list[SlowConsumer], count: int) -> None:
-    """Send it all as fast as the broker takes it, while the consumers dawdle."""
-    producer = Wire(port, load=consumers[0].load)
-    producer.socket.setblocking(False)
-    producer.put(data)
-    start = last = time.perf_counter()
-    while producer.waits or time.perf_counter() - last < LATE or any(each.frames < count for each in consumers):
-        now = time.perf_counter()
-        if now - last > STALLED:
-            raise WrongError(f"nothing more came: {[each.frames for each in consumers]} of {count} messages")
-        if producer.waits:
-            producer.flush()
-        if now - start > BACKLOG and sum(consumer.read() for consumer in consumers):
-            last = now
-        time.sleep(PAUSE)
-    producer.close()
-
-
-def _is_empty(load: Load, port: int, destination: str) -> None:
-    """What was delivered and acknowledged does not come to the next consumer."""
-    consumer = SlowConsumer(port, load, destination, confirm=False)
-    time.sleep(LATE)
-    consumer.read()
-    consumer.close()
-    if consumer.frames:
-        raise WrongError(f"{consumer.frames} messages came again to the next consumer")
+def verify(load: Load, consumer: Any, count: int) -> None:
+    """Take `count` messages of each producer, each producer's in order, with the bodies that were sent."""
+    following = [0] * load.producers
+    for taken in range(count * load.producers):
+        message = consumer.get(STALLED)
+        if message is None:
+            raise WrongError(f"{taken} messages came of {count * load.producers}")
+        producer = int(message.body[:2]) if message.body[:2].isdigit() else 0
+        if message.body != body(load.size, producer, following[producer]):
+            raise WrongError(f"message {following[producer]} should have come: {message.body[:60]!r}")
+        following[producer] += 1
+        if load.ack != "auto":
+            message.ack()
+    if consumer.get(LATE) is not None:
+        raise WrongError("more messages came than were sent")

@@ -19,8 +19,8 @@ ROWS = {
     "sorted": "a queue of which `destinations` looks at the number to sort by, and shows the highest 100",
     **({"metrics": "a queue of which /metrics tells; 100 have labels"} if find_spec("prometheus_client") else {}),
 }
-#: Queues, and what a count is about.
-MESSAGES, UNIT = 1000, "queue"
+#: Queues.
+MESSAGES = 1000
 _FIELDS = {"destinations": {"limit": MESSAGES}, "sorted": {"limit": 100, "sort": "ready"}}
 
 

@@ -20,19 +20,12 @@ OURS, SYNC, CODEC = "ours", "ours, sync", "on our codec"
 
 
 class Table(NamedTuple):
-    """A table of the page.
-
-    Attributes:
-        title: its heading.
-        about: what its figures are.
-        less: less is better.
-        rows: the rows that the page shows; None shows all.
-    """
+    """A table of the page."""
 
     title: str
-    about: str
-    less: bool = False
-    rows: tuple[str, ...] | None = None
+    about: str  # what its figures are
+    less: bool = False  # less is better
+    rows: tuple[str, ...] | None = None  # those that the page shows; None shows all
 
 
 NS = "Nanoseconds per frame; less is better."
@@ -147,15 +140,8 @@ README: dict[str, tuple[str, dict[str, str], dict[str, tuple[str, str]]]] = {
 }
 
 
-# ---- figures ----
-
-
 def number(value: float | None) -> str:
-    """Return three digits, which is what the clock is good for.
-
-    >>> number(1234.5), number(0.1234), number(None)
-    ('1,230', '0.123', '')
-    """
+    """Return three digits, which is what the clock is good for."""
     if value is None:
         return ""
     return f"{float(f'{value:.3g}'):,.0f}" if value >= 100 else f"{value:.3g}"
@@ -188,12 +174,8 @@ def judge(subject: str, tables: dict[str, Any]) -> Iterator[tuple[str, str, str,
 
 def grid(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
     """Return a table in Markdown; the first column is text, the others are numbers."""
-    head = list(head)
-    lines = [
-        "| " + " | ".join(head) + " |",
-        "|---|" + "--:|" * (len(head) - 1),
-    ]
-    return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows]) + "\n"
+    first, *more = ("| " + " | ".join(row) + " |\n" for row in (head, *rows))
+    return "".join([first, "|---|", "--:|" * (first.count(" | ")), "\n", *more])
 
 
 def shown(value: float | None, wrong: bool) -> str:
@@ -215,12 +197,9 @@ def text(subject: str, found: dict[str, Any], whole: bool = True) -> str:
     """
     facts = "; ".join(f"{name}: {fact}" for name, fact in found["facts"].items())
     parts = [f"This run: {facts}.\n"]
-    goals = [
-        (goal, limit, is_ if reached else f"**{is_}**") for goal, limit, is_, reached in judge(subject, found["tables"])
-    ]
-    parts.append(
-        grid(("goal (of the first table, or as named)", "limit", "measured (**missed**)"), goals) if goals else ""
-    )
+    goals = [(*goal, is_ if reached else f"**{is_}**") for *goal, is_, reached in judge(subject, found["tables"])]
+    head = ("goal (of the first table, or as named)", "limit", "measured (**missed**)")
+    parts += [grid(head, goals)] if goals else []
     single: dict[str, dict[str, float]] = {}
     about: list[str] = []
     stars: set[tuple[str, str]] = set()
@@ -236,10 +215,7 @@ def text(subject: str, found: dict[str, Any], whole: bool = True) -> str:
             about += [table.about] if table.about and table.about not in about else []
     if single:
         parts.append("\n\n".join([f"### Single rows of {subject}", *about, table_of(single, stars)]))
-    return "\n".join(part for part in parts if part)
-
-
-# ---- files ----
+    return "\n".join(parts)
 
 
 def put(file: Path, subject: str, content: str) -> None:
@@ -259,22 +235,21 @@ def readme_of(subject: str, found: dict[str, Any]) -> str | None:
     if not all(rows.values()) or not all(any(column in cell for cell in rows.values()) for column in columns):
         return None
     wrong = set(map(tuple, found["wrong"]))
-    lines = (
-        [label, *(shown(cell.get(column), (*labels[label], column) in wrong) for column in columns)]
-        for label, cell in rows.items()
-    )
+    lines = []
+    for label, cell in rows.items():
+        lines.append([label, *(shown(cell.get(column), (*labels[label], column) in wrong) for column in columns)])
     return grid((what, *columns.values()), lines)
 
 
-def write(subject: str, found: dict[str, Any], root: Path = ROOT) -> None:
+def write(subject: str, found: dict[str, Any]) -> None:
     """Write the page and the plot of a subject, and the README's table, if all of that table was measured."""
     readme = readme_of(subject, found)
     if readme is None:
         print(f"the page is left alone: not all of the README's table of {subject} was measured")
         return
-    plot(subject, found["tables"], root / "docs" / f"benchmarks-{subject}.svg")
-    put(root / "docs" / "benchmarks.md", subject, text(subject, found, whole=False))
-    put(root / "README.md", subject, readme)
+    plot(subject, found["tables"], ROOT / "docs" / f"benchmarks-{subject}.svg")
+    put(ROOT / "docs" / "benchmarks.md", subject, text(subject, found, whole=False))
+    put(ROOT / "README.md", subject, readme)
 
 
 #: Colours that the colour-blind can tell apart (Okabe and Ito), and a marker each for prints in grey.
@@ -282,12 +257,9 @@ STYLES = (("#D55E00", "o"), ("#0072B2", "^"), ("#009E73", "D"), ("#E69F00", "s")
 
 
 def plot(subject: str, tables: dict[str, Any], path: Path) -> None:
-    """Draw the first table of a subject; leave that out, with a word, where matplotlib is not installed."""
-    try:
-        import matplotlib
-    except ImportError:
-        print("no plot: matplotlib is not installed")
-        return
+    """Draw the first table of a subject."""
+    import matplotlib
+
     matplotlib.use("svg")
     matplotlib.rcParams.update({"svg.hashsalt": "stompcodec", "svg.fonttype": "none", "font.size": 10})
     from matplotlib import pyplot

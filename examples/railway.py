@@ -3,8 +3,7 @@
     python examples/railway.py railway.stomp                         a capture of what a subscriber receives
     python examples/railway.py --send stomp://localhost:61613     to a broker
 
-Train describer (TD) and train movement (TRUST) messages. Some are sent twice, some have an invalid body, and some have
-an old timestamp. Their numbers are exact: they depend only on the number of messages.
+Of the train describer (TD) and train movement (TRUST) messages exact shares are sent twice, invalid, and late.
 """
 
 from __future__ import annotations
@@ -43,18 +42,13 @@ _HTML = b"<html><head><title>503 Service Unavailable</title></head><body>Try aga
 
 @dataclass(frozen=True)
 class FeedMessage:
-    """A message of the feed.
-
-    Attributes:
-        events: number of items in a valid body; 0 for an invalid one.
-        again: True for the second copy, which has the same headers and body as the first.
-    """
+    """A message of the feed; `again` marks the second copy, which has the same headers and body as the first."""
 
     id: str
     destination: str
     headers: dict[str, str]
     body: bytes
-    events: int
+    events: int  # items in a valid body
     malformed: bool = False
     late: bool = False
     again: bool = False
@@ -67,8 +61,7 @@ class Ledger:
     sent: int = 0
     twice: int = 0
     events: int = 0
-    bodies: dict[str, int] = field(default_factory=dict)
-    """CRC-32 of the body of each id."""
+    bodies: dict[str, int] = field(default_factory=dict)  # id: CRC-32 of the body
     malformed: set[str] = field(default_factory=set)
     late: set[str] = field(default_factory=set)
 
@@ -152,7 +145,7 @@ def send(
 def _message(dice: random.Random, counts: Counter[str], now: int, malformed: bool, late: bool) -> FeedMessage:
     sent = now - (dice.randint(_LATE_FROM, _LATE_TO) if late else dice.randint(0, 400))
     if dice.random() < _TD_SHARE:
-        destination, items = TD, [_describer(dice, sent) for _ in range(dice.randint(1, 12))]
+        destination, items = TD, [describer(dice, sent) for _ in range(dice.randint(1, 12))]
     else:
         destination, items = TRUST, [_movement(dice, sent) for _ in range(dice.randint(1, 4))]
     body = json.dumps(items, separators=(", ", ": ")).encode()
@@ -162,7 +155,7 @@ def _message(dice: random.Random, counts: Counter[str], now: int, malformed: boo
     own = f"{'td' if destination == TD else 'trust'}-{counts[destination]:08}"
     headers = {ID_HEADER: own, "timestamp": str(sent), "persistent": "true", "priority": "4"}
     headers["content-type"] = "application/json"
-    return FeedMessage(headers[ID_HEADER], destination, headers, body, len(items), malformed, late)
+    return FeedMessage(own, destination, headers, body, len(items), malformed, late)
 
 
 def _spoiled(dice: random.Random, body: bytes) -> bytes:
@@ -175,7 +168,7 @@ def _train(dice: random.Random) -> str:
     return f"{dice.randint(1, 9)}{dice.choice('ABCKMSV')}{dice.randint(0, 99):02}"
 
 
-def _describer(dice: random.Random, now: int) -> dict[str, Any]:
+def describer(dice: random.Random, now: int) -> dict[str, Any]:
     """Return a TD item. C class: a train steps to a berth, appears or is cancelled. S class: state of signals."""
     kind = dice.choice(("CA", "CA", "CB", "CC", "SF", "SF", "SF", "SG", "SH"))
     told = {"time": str(now - dice.randint(0, 2000)), "area_id": dice.choice(_AREAS), "msg_type": kind}

@@ -1,4 +1,11 @@
-"""One input of a fuzz target: four octets that choose the options, then what comes over the wire.
+"""What all fuzz targets share: atheris (libFuzzer), one input of theirs, and its seeds.
+
+    fuzz_NAME.py [libFuzzer options] [CORPUS ...]     a FILE instead of a folder is run once
+
+This is imported before stompcodec, whose Python code then reports its coverage, and before modules of the tests, which
+are found by it. Without atheris a target can be imported and its check called, but not driven.
+
+An input is four octets that choose the options, then what comes over the wire:
 
 octet 0   version, lenient, heartbeats, commands
 octet 1   limits
@@ -9,14 +16,31 @@ the rest  the wire, in which 0xff 0xfe N C stands for 2 * N * N octets C, so tha
 
 from __future__ import annotations
 
+import base64
+import random
 import re
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any, NamedTuple
 
-import engine  # noqa: F401 - it has to come before stompcodec
+TESTS = Path(__file__).resolve().parents[1] / "tests"
+sys.path.append(str(TESTS))
+if find_spec("atheris"):
+    import atheris
 
-from stompcodec.spec import Limits
+    with atheris.instrument_imports(include=["stompcodec"]):
+        for name in ("_codec_py", "connection", "transport.websocket", "broker.core", "broker.selectors"):
+            with suppress(ImportError):  # some of it needs extras
+                import_module(f"stompcodec.{name}")
+
+from run_vectors import load
+from run_vectors import wire as wire_of
+
+from stompcodec.spec import CLIENT_1_1, SERVER, Limits
 
 VERSIONS = ("1.2", "1.1", "1.0", "legacy", None)
 #: Small numbers, so that short inputs reach each limit and pass it by one. The last is the default.
@@ -39,23 +63,17 @@ _STRETCH = re.compile(rb"\xff\xfe(.)(.)", re.DOTALL)
 
 
 class Case(NamedTuple):
-    """An input, read."""
+    """An input, read: arguments of Parser, the seed of the cuts (0: all at once), whether the version is set anew
+    behind every frame, and the wire."""
 
     options: dict[str, Any]
-    """Arguments of Parser."""
     plan: int
-    """Seed of the cuts; 0: all at once."""
     switches: bool
-    """The version is set anew behind every frame."""
     wire: bytes
 
 
 def case_of(data: bytes) -> Case:
-    """Read an input; every octet string is one.
-
-    >>> case_of(bytes([0, 7, 0, 0]) + b"SEND").wire
-    b'SEND'
-    """
+    """Read an input; every octet string is one."""
     how, limits, stream, plan = data[:HEAD].ljust(HEAD, b"\0")
     wire = data[HEAD:]
     if b"\xff\xfe" in wire:
@@ -71,22 +89,15 @@ def case_of(data: bytes) -> Case:
     return Case(options, plan, stream // 8 % 8 == 1, wire)
 
 
-def data_of(version: str | None, wire: bytes, *, lenient: bool = False, plan: int = 0) -> bytes:
-    """The input that reads as this; with the default limits, and with heart-beats where it is lenient."""
-    how = VERSIONS.index(version) + 5 * lenient + 10 * lenient
-    return bytes((how, len(LIMITS) - 1, 0, plan)) + wire
-
-
 def _stretched(match: re.Match[bytes]) -> bytes:
     return match[2] * (2 * match[1][0] ** 2)
 
 
 def rolls(seed: int) -> Iterator[int]:
     """Numbers from 0 to 255 that depend on the seed alone."""
-    state = seed * 2654435761 + 1
+    dice = random.Random(seed)
     while True:
-        state = (state * 1103515245 + 12345) & 0x7FFFFFFF
-        yield state >> 16 & 255
+        yield from dice.randbytes(64)
 
 
 _SIZES = (0, 1, 1, 2, 3, 5, 8, 17, 63, 64, 65, 200, 1000, 4096, 5000, 70000)
@@ -129,3 +140,61 @@ def feed(parser: Any, piece: bytes, roll: int, between: Callable[[], object] | N
         parser.buffer_updated(size)
         if not piece:
             return parser
+
+
+def drive(check: Callable[[bytes], object]) -> None:
+    """Run a check, which raises where its invariant does not hold, on as many inputs as the command line asks for."""
+    atheris.Setup(sys.argv, check)
+    atheris.Fuzz()
+
+
+# ---- seeds ----
+
+#: Octets of a seed at most: large ones only slow a fuzzer down, and `case_of` can stretch small ones.
+LARGE = 4096
+#: With the headers that decide.
+SELECTORS = (
+    "color = 'red' AND n > 9\ncolor:red\nn:10",
+    "(a = 'x' OR b LIKE 'q%') AND c IN ('1', '2')\na:x\nc:2",
+    "NOT (n BETWEEN 1 AND 2 OR n NOT IN (3, 4.5e1)) AND s IS NOT NULL\nn:3\ns:null",
+    "s LIKE '%a!_b_%' ESCAPE '!' OR \"content-type\" <> 'it''s'\ns:xa_bc\ncontent-type:text/plain",
+    "- n * (2 + 0x1F) / 017 >= -1.5e3 - AMQSize AND flag = TRUE\nn:7\nflag:true",
+    "convert_string_expressions:n > '9' AND JMSRedelivered\nn:10",
+    "hyphenated_props:content-type = 'a' AND JMSPriority < 5\ncontent-type:\"a\"",
+)
+#: Words of the wire for libFuzzer: lines of a frame, and others.
+LINES = (
+    *(*CLIENT_1_1, *SERVER, "PING", "send", "SEND\r", "", "\r", "a:b", "a:\n" * 16, ":b", "a", "content-length: 2 "),
+    *(f"content-length:{number}" for number in ("0", "1", "5", "9999999999999999999999", str(2**64), "-1", "+1")),
+    *("Content-Length:3", "content-type:text/plain;charset=utf-16", "content-encoding:gzip,base64"),
+    *("destination:/queue/a", "heart-beat:0,0", "passcode:x"),
+)
+OTHERS = (
+    b"\n\n\0|\r\n\r\n\0|\n\0|\0\n|\r|\0|:| |\t|\\n|\\r|\\c|\\\\|\\t|\\|\xc3\xa9|\xe2\x82\xac|\xf0\x9d\x84\x9e"
+    b"|\xed\xa0\x80|\xc0\x80|\xf4\x90\x80\x80|\xff\xfe\x10a|\xff\xfe\x30b|\xff\xfe\xb6:|\xff\xfe\x40\n"
+).split(b"|")
+
+
+def dictionary() -> str:
+    """Return the words as libFuzzer reads them."""
+    words = (word.hex() for word in [*(f"{line}\n".encode() for line in LINES), *OTHERS])
+    return "".join('"' + re.sub("..", r"\\x\g<0>", word) + '"\n' for word in words)
+
+
+def seeds() -> list[bytes]:
+    """Return the wires of all conformance vectors, each in the version and mode that it is meant for."""
+    found = set()
+    for number, (_, vector) in enumerate(load([TESTS / "vectors"])):
+        written = base64.b64decode(vector.get("expect_wire_b64") or "")
+        wire = wire_of(vector) if {"wire_parts", "wire_b64"} & vector.keys() else written
+        if wire and len(wire) <= LARGE:
+            how = VERSIONS.index(None if vector["version"] == "none" else vector["version"])
+            strict, lenient = (how, 7, 0, 0), (how + 15, 7, 0, number * 37 % 256)  # with heart-beats
+            found |= {bytes(strict) + wire, bytes(lenient) + wire}
+    return sorted(found)
+
+
+def selector_seeds() -> list[bytes]:
+    """Return inputs in the form of `fuzz_selector.py`."""
+    chosen = [bytes([how, 0, 0, 0]) + bytes(range(how, 256, 5)) for how in range(1, 4)]
+    return [*chosen, *(bytes(4) + text.encode() + b"\n" for text in SELECTORS)]

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import logging
 
-from case import VERSIONS, case_of, pieces, rolls
-from engine import drive
+from case import VERSIONS, case_of, drive, pieces, rolls
 
 # isort: split
 from broker.harness import Bench, FaultyStore, Peer

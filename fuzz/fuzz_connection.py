@@ -6,8 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from case import LIMITS, Case, case_of, pieces, rolls
-from engine import drive
+from case import LIMITS, Case, case_of, drive, pieces, rolls
 from model.conversation import converse
 
 from stompcodec.codec import Frame, parse
@@ -105,15 +104,11 @@ def check_time(connection: Connection, now: float) -> None:
 
 def check_end(connection: Connection, case: Case, now: float) -> None:
     """The stream may end inside a frame, and nothing is due or heard then."""
-    error = None
     try:
         connection.close(now)
-    except RemoteProtocolError as caught:
-        error = caught
-    if error is not None:
-        assert error.reply is None
-        assert error.cause is not None
-        assert (error.cause.kind, error.cause.offset) == ("truncated", len(case.wire))
+    except RemoteProtocolError as error:
+        found = error.reply, error.cause and (error.cause.kind, error.cause.offset)
+        assert found == (None, ("truncated", len(case.wire)))
     assert connection.state is State.CLOSED
     assert list(connection.receive(b"SEND\ndestination:a\n\n\0", now)) == []
     assert connection.next_deadline() is None

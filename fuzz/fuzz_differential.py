@@ -10,9 +10,8 @@ import pickle
 from contextlib import suppress
 from typing import Any
 
-from case import VERSIONS, Case, case_of, feed, pieces, rolls
+from case import VERSIONS, Case, case_of, drive, feed, pieces, rolls
 from codec.lockstep import Answer, add, answer_of, error_of
-from engine import drive
 from model.reference import Reference
 
 from stompcodec import FrameError, _codec_c, _codec_py
@@ -115,13 +114,13 @@ def check_error(parser: Any, error: FrameError, case: Case, fed: int) -> None:
     assert error.offset < fed
     assert parser.buffered == 0
     for again in (lambda: next(parser.feed(b"SEND\n\n\0")), lambda: next(parser), parser.close):
-        same = None
         try:
             again()
-        except FrameError as reason:
-            same = reason
-        assert same, "a dead parser came to life"
-        assert (same.kind, same.offset, same.limit) == (error.kind, error.offset, error.limit)
+        except FrameError as same:
+            found = same.kind, same.offset, same.limit
+            assert found == (error.kind, error.offset, error.limit)
+        else:
+            raise AssertionError("a dead parser came to life")
     assert parser.buffered == 0
 
 

@@ -1,4 +1,4 @@
-"""Build the fuzz targets and run each for a while. A finding goes to fuzz/work/findings and makes the exit status 1.
+"""Build the fuzz targets, each a file `fuzz_*` that opens with its invariant, and run each for a while: `make fuzz`.
 
 Usage:
     run.py [--seconds N] [--jobs N] [TARGET ...]                   all targets by default
@@ -6,12 +6,14 @@ Usage:
     run.py --reproduce FILE TARGET                                 one input again
 
 What they run on is built in fuzz/work: atheris, and the package with its extensions under sanitizers. Without Linux,
-gcc or atheris it ends with a line that says so.
+gcc or atheris it ends with a line that says so. A finding makes the exit status 1, and its input is in
+fuzz/work/findings; it becomes a vector in tests/vectors in the commit that fixes it.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import os
 import re
 import shutil
@@ -21,13 +23,12 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import seeds
+from case import dictionary, seeds, selector_seeds
 
 FUZZ = Path(__file__).resolve().parent
 WORK = FUZZ / "work"
 TARGETS = ("differential", "connection", "websocket", "broker", "selector")
 SLOWEST = 30  # seconds for one input
-MEMORY = 4096  # MiB
 #: How the reason of a finding begins in what a target says.
 REASON = re.compile(r"^.*(Uncaught Python|Traceback|ERROR: (Address|Leak)Sanitizer|runtime error:|does not hold)", re.M)
 #: The extensions are linked without the runtime of a sanitizer, for one is preloaded; gcc_coverage.c uses the trace.
@@ -78,9 +79,8 @@ def command_of(target: str, options: argparse.Namespace) -> list[str]:
     findings, corpus = WORK / "findings", WORK / "corpus" / target
     corpus.mkdir(parents=True, exist_ok=True)
     folders = [str(corpus), str(WORK / "seeds" / ("selector" if target == "selector" else "wire"))]
-    flags = [f"-max_total_time={options.seconds}", f"-dict={FUZZ / 'stomp.dict'}", f"-seed={options.seed}"]
-    flags += [f"-artifact_prefix={findings}/{target}-", f"-runs={options.runs}"]
-    flags += ["-max_len=1024", f"-rss_limit_mb={MEMORY}"]
+    flags = [f"-max_total_time={options.seconds}", f"-dict={WORK / 'words'}", f"-seed={options.seed}"]
+    flags += [f"-artifact_prefix={findings}/{target}-", f"-runs={options.runs}", "-max_len=1024", "-rss_limit_mb=4096"]
     flags += [f"-timeout={SLOWEST}", f"-report_slow_units={SLOWEST}"]  # less may be the load of the machine
     return [sys.executable, str(FUZZ / f"fuzz_{target}.py"), *flags, *folders]
 
@@ -124,9 +124,12 @@ def main() -> int:
         command = [sys.executable, str(FUZZ / f"fuzz_{options.targets[0]}.py"), str(options.reproduce.resolve())]
         return subprocess.run(command, env=built).returncode
     (WORK / "findings").mkdir(exist_ok=True)
-    count = seeds.write(WORK / "seeds" / "wire", seeds.inputs())
-    count += seeds.write(WORK / "seeds" / "selector", seeds.selector_inputs())
-    print(f"{count} seeds from the vectors; seed of the random numbers: {options.seed}")
+    (WORK / "words").write_text(dictionary())
+    for name, inputs in {"wire": seeds(), "selector": selector_seeds()}.items():
+        (WORK / "seeds" / name).mkdir(parents=True, exist_ok=True)
+        for data in inputs:
+            (WORK / "seeds" / name / hashlib.sha256(data).hexdigest()).write_bytes(data)
+    print(f"seed of the random numbers: {options.seed}")
     print(f"{'target':14}{'executions':>12}{'per second':>10}{'coverage':>10}", flush=True)
     with ThreadPoolExecutor(options.jobs) as pool:
         done = list(pool.map(lambda target: run(built, target, options), options.targets or TARGETS))

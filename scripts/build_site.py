@@ -3,8 +3,8 @@
     python scripts/build_site.py [--lax]
 
 The pages are copied and written into build/site/pages, and built by Zensical in its strict mode, which follows every
-link and anchor. Then what the pages load is looked at: all of it is there, and none from another host. --lax builds in
-spite of warnings, and without the playground's Python if npm is missing, for drafts.
+link and anchor. What the pages load must be there, and not from another host. --lax builds drafts: despite warnings,
+and without the playground's Python if npm is missing.
 """
 
 from __future__ import annotations
@@ -43,10 +43,8 @@ def own_hosts_only(site: Path, drawer: bytes = b"") -> None:
         (site / _DRAWER).write_bytes(drawer)
 
 
-def own_search(site: Path, engine: bytes = b"") -> None:
-    """Put our search in the place of the theme's, if its engine is there."""
-    if not engine:
-        return
+def own_search(site: Path, engine: bytes) -> None:
+    """Put our search in the place of the theme's."""
     [worker] = (site / "assets" / "javascripts" / "workers").glob("search.*.js")
     own = (staging.DOCS / "site" / "search.js").read_text("utf-8")
     text = re.sub(r"/\*.*?\*/", "", engine.decode(), flags=re.DOTALL)  # comments with addresses
@@ -81,7 +79,8 @@ def main() -> int:
     if drawer is None or engine is None:
         print("without npm: diagrams are shown as text, and the search wants every word of a query in one section")
     own_hosts_only(SITE, *drawer or [])
-    own_search(SITE, *engine or [])
+    if engine:
+        own_search(SITE, *engine)
     loaded = playground.install(WORK, SITE)
     if loaded is None:
         print("without npm: the playground has no Python, and says so", file=sys.stderr)

@@ -1,9 +1,8 @@
 """The own suites of other libraries: as they are, and on our codec. `make interop SUITES=DIR`.
 
-DIR holds a checkout of each: DIR/stomp.py, DIR/stompman (with faststream-stomp) and DIR/django-stomp. What is not there
-is skipped, and said. The library under test is the newest release in the registry, in an environment of its own in
-build/compat; only its tests are taken from the checkout. Where a suite wants a broker, it is ours, in a process of its
-own, and in each dialect that the suite is meant for. Every run has a log of its own in build/compat/logs.
+DIR holds a checkout of each: DIR/stomp.py, DIR/stompman (with faststream-stomp) and DIR/django-stomp. Others are
+skipped. The library under test is the newest release in the registry, in an environment of its own in build/compat.
+Where a suite wants a broker, it is ours, in each dialect that the suite is meant for. Logs are in build/compat/logs.
 
 Exit status 1: a test has another outcome on our codec, or there is nothing to run. 2: a suite did not run to its end.
 """
@@ -29,11 +28,7 @@ Outcomes = dict[str, str]
 
 
 def run(python: str, name: str, checkout: Path, mode: str, only: list[str], dialect: str, turn: int) -> Outcomes:
-    """Run a suite. Mode "" leaves the library as it is.
-
-    Raises:
-        DidNotRun: there is no outcome.
-    """
+    """Run a suite; DidNotRun without an outcome. Mode "" leaves the library as it is."""
     suite, log = SUITES[name], VENVS / "logs" / f"{name}-{dialect}-{mode.replace(':', '-') or 'as-it-is'}-{turn}.log"
     with contextlib.ExitStack() as stack:
         place, folder = None, Path(stack.enter_context(tempfile.TemporaryDirectory()))
@@ -50,11 +45,7 @@ def differences(before: Outcomes, after: Outcomes) -> list[str]:
 
 
 def compare(name: str, checkout: Path, dialect: str = "default", strict: bool = False) -> tuple[Outcomes, Outcomes]:
-    """Run a suite as it is and on our codec. What differs is run again, and again: some tests watch the clock.
-
-    Raises:
-        DidNotRun: one of the runs has no outcome.
-    """
+    """Run a suite as it is and on our codec. What differs is run again, and again: some tests watch the clock."""
     python, modes = python_of(name, SUITES[name]), ("", SUITES[name].module + ":strict" * strict)
     before, after = (run(python, name, checkout, mode, [], dialect, 1) for mode in modes)
     for turn in (2, 3):
@@ -76,12 +67,11 @@ def shown(label: str, before: Outcomes, after: Outcomes) -> list[str]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("suites", type=Path, metavar="DIR", help="the folder with the checkouts")
-    parser.add_argument("--only", action="append", choices=list(SUITES), help="only these libraries")
     parser.add_argument("--strict", action="store_true", help="with quirks=False: shows what the suites pin")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the broker is ended
     lines, status, some = [], 0, False
-    for name in options.only or SUITES:
+    for name in SUITES:
         checkout = checkout_of(name, options.suites)
         if isinstance(checkout, str):
             print(f"skipped: {checkout}", file=sys.stderr)

@@ -3,8 +3,7 @@
     python scripts/crash.py [--rounds 200] [--cuts 1000] [--window N] [--seed N] [PART ...]
 
 Parts: kills (kill -9), cuts (connections, by a proxy), storage (kills during vacuum and salvage), once and once-cuts
-(under clients with resend=True), bridge (kills of it and of both its brokers), orders (kills during orders of a
-manager), and, only if it is named, spark: kills of the parts of a live pipeline.
+(clients with resend=True), bridge (it and both its brokers), orders (of a manager), and, if named, spark (pipelines).
 """
 
 from __future__ import annotations
@@ -89,9 +88,9 @@ def main() -> None:
             continue
         began = time.monotonic()
 
-        def progress(done: int, name: str = name, count: int = count, began: float = began) -> None:
+        def progress(done: int, name: str = name, count: int = count) -> None:
             if sys.stdout.isatty():
-                print(f"{name}: {done} of {count}, {time.monotonic() - began:.0f} s", end="\r", flush=True)
+                print(f"{name}: {done} of {count}", end="\r", flush=True)
 
         with tempfile.TemporaryDirectory() as folder:
             ledger = rounds(Path(folder), count, seed=options.seed, progress=progress)

@@ -99,12 +99,9 @@ class Forking:
         return True
 
     def _answer(self, tests: dict[str, float], file: str, anew: bool) -> tuple[str, str, dict[str, float]]:
-        """Return the verdict on tests, the last one that began, and the seconds of each.
+        """Return the verdict on tests (all without names), the last one that began, and the seconds of each.
 
-        Args:
-            tests: their seconds; without names, all tests are run, whether they fail or not.
-            file: where a fault stands, to be planted in this process.
-            anew: run them in a new process, which comes across the fault by itself.
+        A fault of `file` is planted in this process, unless they are run `anew`, in one that comes across it by itself.
         """
         source, sink = os.pipe()
         process = os.fork()

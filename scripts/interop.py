@@ -2,11 +2,9 @@
 
     python scripts/interop.py [--broker NAME[=URL]] [--markdown FILE] [option of pytest ...]
 
-`make interop` installs the clients that pip and npm have into build/interop; docs/development.md names the packages of
-Debian that have the others. Options of pytest choose tests: -k "sync and not proxy", -v.
+`make interop` installs the clients that pip and npm have; docs/development.md names Debian's packages of the others.
 
-Brokers are started here: ours, and those of scripts/peers that can run here. Or they run already: --broker NAME=URL
-takes any of them, with user, passcode, virtual host and TLS in the URL, as in
+Brokers are started here: ours, and those of scripts/peers that can run here. --broker NAME=URL takes one that runs:
 rabbitmq-4.2=stomp+ssl://user:passcode@host:61614/vhost. A second URL with the same NAME gives its WebSocket:
 rabbitmq-4.2=wss://host:15673/ws. Exit status: 0 all passed, 1 a check failed, 2 or more: pytest could not run them.
 """
@@ -14,7 +12,6 @@ rabbitmq-4.2=wss://host:15673/ws. Exit status: 0 all passed, 1 a check failed, 2
 from __future__ import annotations
 
 import argparse
-import itertools
 import re
 import sys
 import time
@@ -142,7 +139,7 @@ def libraries() -> dict[str, str]:
     return {
         name: found.version
         for name, path in places.items()
-        for found in itertools.islice(metadata.distributions(name=name, path=path), 1)
+        for found in [*metadata.distributions(name=name, path=path)][:1]
     }
 
 
@@ -150,16 +147,12 @@ def matrix(outcomes: Outcomes, head: str) -> list[str]:
     """Return clients x checks in Markdown, or what the first column has instead of clients x what the others have."""
     heads = [name.replace("-", " ") for name in next(iter(outcomes.values()))]
     lines = [f"| {head} | {' | '.join(heads)} |", f"| --- |{' :-: |' * len(heads)}"]
-    for name, row in outcomes.items():
-        lines.append(f"| {name} | {' | '.join(MARKS[outcome.word] for outcome in row.values())} |")
+    lines += [f"| {name} | {' | '.join(MARKS[each.word] for each in row.values())} |" for name, row in outcomes.items()]
     return [*lines, "", *(f"- {line}" for line in reasons(outcomes))]
 
 
 def summed(outcomes: Outcomes) -> list[str]:
-    """Return a row of Markdown, without its first cell, for all clients of a table that did alike.
-
-    Clients for which nothing could be run have none.
-    """
+    """Return a row of Markdown, without its first cell, for all clients that did alike, if anything could be run."""
     alike: dict[tuple[tuple[str, str, str], ...], list[str]] = {}
     for name, row in outcomes.items():
         if any(outcome.word != "n/a" for outcome in row.values()):
@@ -210,31 +203,20 @@ def page(tables: Tables, versions: dict[str, str]) -> str:
     texts = ", ".join(f"{name} {version}".rstrip() for name, version in versions.items())
     lines += [f"Versions on {time.strftime('%Y-%m-%d', time.localtime())}: {texts}.", ""]
     if rows := rows_of(tables.clients):
-        lines += [
-            "| who against whom | clients | passed | the others, and why |",
-            "| --- | --- | --- | --- |",
-            *rows,
-            "",
-        ]
+        lines += ["| who against whom | clients | passed | the others, and why |", "| --- " * 4 + "|", *rows, ""]
     if tables.tools:
-        cells = {name: {_title(at): outcome for at, outcome in row.items()} for name, row in tables.tools.items()}
+        titles = {name: broker.title for name, broker in brokers.STARTED.items()}
+        cells = {name: {titles[at]: outcome for at, outcome in row.items()} for name, row in tables.tools.items()}
         lines += ["## What the command line and middleware do with real brokers", "", *matrix(cells, "what"), ""]
     if tables.spark:
         lines += [f"## {TITLES['test_spark']}", "", *matrix(tables.spark, "broker"), ""]
     return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).rstrip() + "\n"
 
 
-def _title(broker: str) -> str:
-    return brokers.STARTED[broker].title
-
-
 def versions_of(tables: Tables) -> dict[str, str]:
     shown = {name for outcomes in tables.clients.values() for name in outcomes}
-    return {
-        **about([row for row in OTHERS if row.name in shown]),
-        **(libraries() if tables.tools else {}),
-        **{f"{title}:": server.replace("/", " ") for title, server in brokers.SERVERS.items()},
-    }
+    found = about([row for row in OTHERS if row.name in shown]) | (libraries() if tables.tools else {})
+    return found | {f"{title}:": server.replace("/", " ") for title, server in brokers.SERVERS.items()}
 
 
 def main() -> int:
@@ -248,8 +230,8 @@ def main() -> int:
     except ValueError as error:
         parser.error(str(error))
     if not chosen:  # RabbitMQ 3 of scripts/peers and that of Debian's package are the same one
-        twins = set() if brokers.STARTED["rabbitmq"].missing() else {"rabbitmq3"}
-        chosen = {name: broker for name, broker in brokers.STARTED.items() if name not in twins}
+        twin = "" if brokers.STARTED["rabbitmq"].missing() else "rabbitmq3"
+        chosen = {name: broker for name, broker in brokers.STARTED.items() if name != twin}
     brokers.BROKERS.clear()
     brokers.BROKERS.update(chosen)
     tables = Tables()

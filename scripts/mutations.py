@@ -8,9 +8,7 @@ for each function, all operators alike; seed and functions alone decide. Those w
 that was interrupted goes on where it was.
 
 --again leaves LIST as it is: what tests noticed is planted again, and must be noticed; with --count, so many, chosen by
---seed. A fault is found by the name of its function and its text, wherever both stand by now.
-
-All of it happens in copies of the tree, in the folder for temporary files.
+--seed. A fault is found by the name of its function and its text. All of it happens in temporary copies of the tree.
 """
 
 from __future__ import annotations
@@ -259,11 +257,7 @@ def files(root: Path) -> list[str]:
 
 
 def room_of(file: str) -> str:
-    """Return the room of a file.
-
-    >>> [room_of(name) for name in ("stompcodec/a.py", "stompcodec/broker/queues/a.py", "src/plain/a.c")]
-    ['core', 'broker/queues', 'c/plain']
-    """
+    """Return the room of a file: its first two folders, core without any, c for src."""
     first, *folders, _ = Path(file).parts
     return "/".join((["c"] if first == "src" else []) + folders[:2]) or "core"
 

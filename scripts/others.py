@@ -7,8 +7,7 @@
     python scripts/others.py emulated MACHINE ...    the C backend on arm64, armhf or s390x, in Docker with qemu
 
 Each has an environment of its own in build/others, where its log is, too. What is not installed is skipped, and says
-so. A debug interpreter has the minor version of this one, whose extensions it loads; --short runs the files that look
-at memory. --report writes counts as JSON.
+so. A debug interpreter has the minor version of this one, whose extensions it loads.
 """
 
 from __future__ import annotations
@@ -33,9 +32,9 @@ OLD_JAVA = ("4.0", "4.1")
 #: Machine -> platform of Docker.
 MACHINES = {"arm64": "linux/arm64", "armhf": "linux/arm/v7", "s390x": "linux/s390x"}
 #: What the tests of the codec, of the connection and of the compiled broker import.
-NEEDED = (
-    *("setuptools>=77", "cython>=3.1", "pytest", "pytest-timeout", "pytest-xdist", "hypothesis", "websockets", "lark"),
-)
+PLUGINS = ("pytest-timeout", "pytest-xdist")
+NEEDED = ("setuptools>=77", "cython>=3.1", "hypothesis", "lark", "pytest", *PLUGINS, "websockets")
+#: As the program `pytest` does it: nothing is imported from the folder we are in, where the package is not built.
 PYTEST = ["-c", "import sys; sys.path = [*filter(None, sys.path)]; import pytest; sys.exit(pytest.main())"]
 HOT = "tests/broker/test_hot.py"
 SHORT = [*(f"tests/codec/test_{name}.py" for name in ("trusted_memory", "buffers", "frame")), HOT]
@@ -52,9 +51,8 @@ class Skipped(Exception):
 
 def call(log: Path, *command: str | Path, **environment: str) -> str:
     """Run a command, add its output to the log, and return it. CalledProcessError if it failed."""
-    words, variables = [*map(str, command)], {**os.environ, **environment}
-    out = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-    done = subprocess.run(words, cwd=ROOT, env=variables, text=True, check=False, **out)
+    words, out = [*map(str, command)], {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    done = subprocess.run(words, cwd=ROOT, env={**os.environ, **environment}, text=True, check=False, **out)
     with log.open("a", encoding="utf-8") as file:
         file.write(f"$ {' '.join(words)}\n{done.stdout}\n")
     done.check_returncode()
@@ -62,11 +60,7 @@ def call(log: Path, *command: str | Path, **environment: str) -> str:
 
 
 def closing_line(output: str) -> str:
-    """Return the last word of pytest, without its decoration.
-
-    >>> closing_line("a\\n==== 3 passed in 1 s ====\\n")
-    '3 passed in 1 s'
-    """
+    """Return the last word of pytest, without its decoration."""
     lines = [line.strip("= \n") for line in output.splitlines() if re.search(r"\d (passed|failed|error)", line)]
     return lines[-1] if lines else "no test was run"
 
@@ -150,17 +144,8 @@ def on_machine(machine: str, log: Path) -> str:
         "export HYPOTHESIS_PROFILE=light",
         "pytest -q -p no:cacheprovider -m 'not slow' --only-c tests/codec tests/protocol tests/native",
     )
-    command = (
-        docker,
-        "run",
-        "--rm",
-        "--platform",
-        MACHINES[machine],
-        "--volume",
-        f"{ROOT}:/tree:ro",
-        "python:3.13-slim",
-    )
-    return closing_line(call(log, *command, "sh", "-exc", "\n".join(steps)))
+    options = ("--rm", "--platform", MACHINES[machine], "--volume", f"{ROOT}:/tree:ro")
+    return closing_line(call(log, docker, "run", *options, "python:3.13-slim", "sh", "-exc", "\n".join(steps)))
 
 
 def tried(name: str, run: Callable[[str, Path], str]) -> tuple[str, str]:

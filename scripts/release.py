@@ -33,12 +33,7 @@ def version(root: Path = ROOT) -> str:
 
 
 def absolute(markdown: str, url: str, ref: str) -> str:
-    """Return the page with absolute links; code stays as it is.
-
-    Args:
-        markdown: a page at the top of the tree.
-        url: of the repository.
-        ref: the tag or branch that holds what the page links to.
+    """Return a page of the top of the tree with absolute links to `ref` of the repository; code stays as it is.
 
     >>> absolute("[a](docs/a.md#b), ![c](docs/c.svg), [d](#e), [f](https://g.org), `[h](i)`", "https://r.org/s", "v1")
     '[a](https://r.org/s/blob/v1/docs/a.md#b), ![c](https://r.org/s/raw/v1/docs/c.svg), [d](https://r.org/s#e), \
@@ -95,10 +90,7 @@ def refusals(root: Path, tag: str = "") -> list[str]:
         found.append(f"no news: CHANGELOG.md has no section [{number}] with a date: run towncrier build")
     if collected and left:
         found.append(f"news left: CHANGELOG.md has [{number}] already, and changes/ has {left[0]}")
-    named = _git(
-        root, "grep", "-l", "--fixed-strings", PLACEHOLDER, "--", ".", ":!scripts", ":!tests", ":!RELEASING.md"
-    )
-    if named:
+    if named := _git(root, "grep", "-lF", PLACEHOLDER, "--", ".", ":!scripts", ":!tests", ":!RELEASING.md"):
         found.append(f"placeholder: {PLACEHOLDER} stands in {', '.join(named)}: RELEASING.md says what to write")
     return found
 

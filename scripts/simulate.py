@@ -9,7 +9,6 @@ python scripts/simulate.py --leaks                 # an hour of one broker: its 
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 import tempfile
 import time
@@ -27,28 +26,26 @@ from simulation.vfs import unavailable
 from simulation.world import run
 
 
-def _some(seed: int) -> tuple[int, str, str, int]:
-    """Return a seed, how and why it failed, or nothing, and its frames."""
+def _some(seed: int) -> tuple[str, str, int]:
+    """Return how and why a seed failed, or nothing, and its frames."""
     outcome = run(plan_of(seed))
-    return seed, outcome.kind if outcome.fault else "", str(outcome.fault), outcome.frames
+    return outcome.kind if outcome.fault else "", str(outcome.fault), outcome.frames
 
 
-def many(seeds: range, jobs: int) -> int:
+def many(seeds: range) -> int:
     """Run them all; the exit status."""
     began = told = time.monotonic()
     failed: dict[str, list[int]] = defaultdict(list)
     frames = 0
-    with ProcessPoolExecutor(jobs) as pool:
-        for done, found in enumerate(pool.map(_some, seeds, chunksize=20), 1):
-            seed, kind, text, more = found
+    with ProcessPoolExecutor() as pool:
+        for seed, (kind, text, more) in zip(seeds, pool.map(_some, seeds, chunksize=20)):
             frames += more
             if kind:
                 failed[kind].append(seed)
                 print(f"\nseed {seed}: {text}", flush=True)
             if time.monotonic() - told > 1:
                 told = time.monotonic()
-                rate = done / (told - began)
-                print(f"\r{done} of {len(seeds)} seeds, {rate:.0f} per second ", end="", file=sys.stderr, flush=True)
+                print(f"\r{seed} of {len(seeds)} seeds", end="", file=sys.stderr, flush=True)
     bad = sum(map(len, failed.values()))
     print(f"\n{len(seeds) - bad} passed, {bad} failed; {frames} frames in {time.monotonic() - began:.0f} s")
     for kind, cases in sorted(failed.items()):
@@ -76,41 +73,32 @@ def planted(most: int) -> int:
     missed = 0
     for name, bug in BUGS.items():
         found = find(bug, most)
-        text = f"seed {found[0]}: {found[1]}" if found is not None else f"not found within {most} seeds"
         missed += found is None
-        print(f"{name}\n    {text}", flush=True)
+        print(f"{name}\n    {'seed {}: {}'.format(*found) if found else f'not found within {most} seeds'}", flush=True)
     print(f"{len(BUGS) - missed} of {len(BUGS)} planted bugs found")
     return int(missed > 0)
 
 
-def hour() -> int:
-    """An hour of one broker: what it holds more than after five minutes."""
-    with tempfile.TemporaryDirectory() as folder:
-        grown = leaks.grown(folder)
-    print("\n".join(grown) or f"{leaks.MOST} visits: memory and descriptors are those of visit {leaks.LEAST}")
-    return int(bool(grown))
-
-
 def main() -> int:
-    """As the arguments say."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=1000, metavar="N", help="how many seeds (1000)")
     parser.add_argument("--seed", type=int, metavar="N", help="this one alone, with its trace")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="processes (one a core)")
     parser.add_argument("--planted", action="store_true", help="find the planted bugs")
     parser.add_argument("--leaks", action="store_true", help="an hour of visits: what one broker keeps of them")
     given = parser.parse_args()
-    why = leaks.unavailable() if given.leaks else unavailable()
-    if why:
+    if why := leaks.unavailable() if given.leaks else unavailable():
         print(why, file=sys.stderr)
         return 2
     if given.leaks:
-        return hour()
+        with tempfile.TemporaryDirectory() as folder:
+            grown = leaks.grown(folder)
+        print("\n".join(grown) or f"{leaks.MOST} visits: memory and descriptors are those of visit {leaks.LEAST}")
+        return int(bool(grown))
     if given.planted:
         return planted(given.seeds)
     if given.seed is not None:
         return one(given.seed)
-    return many(range(given.seeds), given.jobs)
+    return many(range(given.seeds))
 
 
 if __name__ == "__main__":

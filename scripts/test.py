@@ -2,8 +2,8 @@
 
     python scripts/test.py [--slow] [--only STAGE ...]
 
-One summary closes the output: a line for each stage and one for the total, read from the reports that the stages write.
-The exit status is 1 if anything failed, or if a stage ended without a report.
+A summary of the reports that the stages write closes the output. The exit status is 1 if a test failed, or a stage
+ended without a report.
 """
 
 from __future__ import annotations
@@ -17,41 +17,40 @@ import sys
 import tempfile
 import time
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import NamedTuple
 
+sys.path.insert(0, str(Path(__file__).parent))
+
+import others
+
 ROOT = Path(__file__).resolve().parents[1]
-#: As the program `pytest` does it: nothing is imported from the folder we are in, where the package is not built.
-_PROGRAM = "import sys; sys.path = [*filter(None, sys.path)]; import pytest; sys.exit(pytest.main())"
-PYTEST = [sys.executable, "-c", _PROGRAM]
+PYTEST = [sys.executable, *others.PYTEST]
 #: Tests wait as long as they compute, so two processes for each of two processors share them.
 SHARED = ["--numprocesses", "4", "-o", "tmp_path_retention_policy=failed"]
 DOCTESTS = ["--doctest-modules", "--doctest-ignore-import-errors", "--doctest-glob=*.md", "--pyargs"]
 DOCTESTS += ["stompcodec", "README.md", "docs"]
 #: Where frames are read, written or taken apart: this runs with the Python backend, too. Tests that take a backend by
 #: name have run it in the stage before. `make test-slow` runs the whole suite with it.
-BROKER = {
-    "": "core memory memory_below scenarios server",
-    "bodies/": "convert xml_json",
-    "queues/": "faults queue",
-    "routing/": "addresses durable topics",
-    "sessions/": "acknowledge connecting legacy turns websocket_turns wishlist",
-    "storage/": "large store",
+SOME = {
+    "broker/": "core memory memory_below scenarios server",
+    "broker/bodies/": "convert xml_json",
+    "broker/queues/": "faults queue",
+    "broker/routing/": "addresses durable topics",
+    "broker/sessions/": "acknowledge connecting legacy turns websocket_turns wishlist",
+    "broker/storage/": "large store",
+    "cli/verbs/": "convert decode inspect lint",
+    "client/": "core_acks core_calls sending receiving",
 }
 CORES = [
-    *("tests/codec", "tests/protocol", "tests/capture"),
-    *(f"tests/broker/{folder}test_{name}.py" for folder, names in BROKER.items() for name in names.split()),
-    *(f"tests/client/test_{name}.py" for name in ("core_acks", "core_calls", "sending", "receiving")),
-    *(f"tests/cli/verbs/test_{name}.py" for name in ("convert", "decode", "inspect", "lint")),
-    "tests/cli/test_reader.py",
+    *("tests/codec", "tests/protocol", "tests/capture", "tests/cli/test_reader.py"),
+    *(f"tests/{folder}test_{name}.py" for folder, names in SOME.items() for name in names.split()),
 ]
 PURE = {"STOMPCODEC_PURE": "1"}
 #: Tests that replace parts of the broker's compiled modules run with their Python files.
-UNCOMPILED = {"STOMPCODEC_PLAIN": "0"}
+UNCOMPILED, REPLACED = {"STOMPCODEC_PLAIN": "0"}, ("tests/broker", "tests/simulation")
 #: Four times the examples of `make test`, others each night.
 NIGHTLY = {"HYPOTHESIS_PROFILE": "nightly"}
 #: The exit status of pytest when it collected nothing, which is no failure: a stage may be empty on some platforms.
@@ -66,7 +65,7 @@ class Stage(NamedTuple):
     name: str
     command: list[str]
     report: str = "--junitxml"
-    environment: Mapping[str, str] = MappingProxyType({})
+    environment: dict[str, str] | None = None
 
 
 @dataclass
@@ -87,17 +86,11 @@ class Count:
 QUICK = [
     [
         Stage("examples", [*PYTEST, *DOCTESTS]),
-        Stage("instructions", [sys.executable, "benchmarks/instructions.py", "--judged"], "--report"),
+        Stage("instructions", [sys.executable, "benchmarks/instructions.py"], "--report"),
         Stage("debug", [sys.executable, "scripts/others.py", "debug", "--short"], "--report"),
     ],
     [Stage("c", [*PYTEST, *SHARED, "-m", "not slow"])],
-    [
-        Stage(
-            "uncompiled",
-            [*PYTEST, *SHARED, "-m", "uncompiled and not slow", "tests/broker", "tests/simulation"],
-            environment=UNCOMPILED,
-        )
-    ],
+    [Stage("uncompiled", [*PYTEST, *SHARED, "-m", "uncompiled and not slow", *REPLACED], environment=UNCOMPILED)],
     [Stage("python", [*PYTEST, *SHARED, "-m", "not slow and not names_backend", *CORES], environment=PURE)],
 ]
 SLOW = [
@@ -129,7 +122,7 @@ def run(stage: Stage, folder: Path, quiet: bool) -> Count:
     report = folder / f"{stage.name}{'.xml' if stage.report == '--junitxml' else '.json'}"
     began, out = time.monotonic(), subprocess.PIPE if quiet else None
     command = [*stage.command, f"{stage.report}={report}"]
-    environment = {**os.environ, **stage.environment}
+    environment = {**os.environ, **(stage.environment or {})}
     done = subprocess.run(command, cwd=ROOT, env=environment, stdout=out, stderr=out and subprocess.STDOUT, check=False)
     if quiet:
         print(f"\n==== {stage.name} ====\n{done.stdout.decode(errors='replace')}", flush=True)

@@ -1,7 +1,6 @@
 """Write the client for threads from the client for asyncio.
 
-    unasync.py            write the modules
-    unasync.py --check    exit status 1 if one of them is not what would be written
+    unasync.py [--check]    with --check: exit status 1 if one of them is not what would be written
 
 What differs in more than `async` and `await` stands in `waiting.py`, which is written by hand for both. Besides,
 a line that ends with `# asyncio only` (a reason may follow) is left out, and so are methods named `__await__`;

@@ -107,7 +107,6 @@ class Page:
         raise AssertionError(f"never true: {expression}; errors: {self.errors}; text: {self.text()[:2000]}")
 
     def text(self, selector: str = "body") -> str:
-        """What a reader sees of an element."""
         return str(self.get(f"document.querySelector({json.dumps(selector)})?.innerText ?? ''"))
 
     def click(self, text: str, within: str = "body") -> None:
@@ -128,7 +127,6 @@ class Page:
         self.order("Input.insertText", text=text)
 
     def press(self, key: str) -> None:
-        """Press a key, such as "Enter" or "j"."""
         codes = {"Enter": 13, "Escape": 27, "ArrowDown": 40, "ArrowUp": 38, "Tab": 9, "End": 35, "Home": 36}
         code = {"windowsVirtualKeyCode": codes[key]} if key in codes else {}
         text = {"text": "\r"} if key == "Enter" else {"text": key} if len(key) == 1 else {}
@@ -136,7 +134,6 @@ class Page:
         self.order("Input.dispatchKeyEvent", type="keyUp", key=key, **code)
 
     def resize(self, width: int, height: int, *, phone: bool = False, scale: float = 1) -> None:
-        """Give the window another size."""
         size = {"width": width, "height": height, "deviceScaleFactor": scale, "mobile": phone}
         self.order("Emulation.setDeviceMetricsOverride", **size)
 
@@ -145,7 +142,6 @@ class Page:
         self.order("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
 
     def close(self) -> None:
-        """Close the tab."""
         self._chromium.ask(f"/json/close/{self.target}")
         self._stack.close()
 
@@ -185,7 +181,6 @@ class Chromium:
         raise AssertionError("Chromium does not start")
 
     def open(self, url: str) -> Page:
-        """Open a page in a new tab."""
         return Page(self, json.loads(self.ask("/json/new?about:blank"))["id"], url)
 
     def ask(self, path: str) -> bytes:
@@ -196,7 +191,6 @@ class Chromium:
         return octets
 
     def close(self) -> None:
-        """End the browser."""
         self._stack.close()
 
     def __enter__(self) -> Chromium:

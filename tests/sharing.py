@@ -35,10 +35,7 @@ SPARK = tuple(
     )
 )
 #: What these files set up for all of their tests takes longer than a piece of their tests.
-WHOLE = (
-    "broker/test_scenarios.py",
-    "native/test_native.py",
-)
+WHOLE = ("broker/test_scenarios.py", "native/test_native.py")
 #: Files of a few CPU seconds, most of them with processes of their own: they begin before the short tests, so that none
 #: of them is the last to end.
 LONG = tuple(

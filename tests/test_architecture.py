@@ -105,7 +105,6 @@ def _graph():
 
 
 def _circles(graph):
-    """The sets of modules that reach each other."""
     reached = {}
     for start in graph:
         seen, ahead = set(), [start]

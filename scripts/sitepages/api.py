@@ -22,35 +22,31 @@ class Part(NamedTuple):
     modules: tuple[str, ...]
 
 
+def _of(package: str, *below: str) -> tuple[str, ...]:
+    return (f"stompcodec.{package}", *(f"stompcodec.{package}.{name}" for name in below))
+
+
 #: The pages by name. tests/docsite/test_reference.py checks that all public modules are here.
 PARTS = {
     "codec": Part("Codec", "[the codec](../codec.md)", ("stompcodec",)),
-    "client": Part("Client", "[the client](../client.md), [client options](client-options.md)", ("stompcodec.client",)),
+    "client": Part("Client", "[the client](../client.md), [client options](client-options.md)", _of("client")),
     "middleware": Part(
         "Middleware",
         "[middleware](../middleware.md), [tracing and metrics](../tracing.md)",
-        tuple(f"stompcodec.client.middleware{name}" for name in ("", ".otel", ".prometheus")),
+        _of("client.middleware", "otel", "prometheus"),
     ),
-    "broker": Part(
-        "Broker", "[the broker](../broker.md), [configuration](../broker-config.md)", ("stompcodec.broker",)
-    ),
-    "testing": Part("Testing", "[testing](../testing.md)", ("stompcodec.testing",)),
-    "capture": Part("Captures", "[the format](../capture-format.md)", ("stompcodec.capture",)),
+    "broker": Part("Broker", "[the broker](../broker.md), [configuration](../broker-config.md)", _of("broker")),
+    "testing": Part("Testing", "[testing](../testing.md)", _of("testing")),
+    "capture": Part("Captures", "[the format](../capture-format.md)", _of("capture")),
     "spark": Part(
-        "Spark",
-        "[Spark](../spark-tutorial.md), [the pipeline](../pipeline.md)",
-        tuple(f"stompcodec.spark{name}" for name in ("", ".jobs", ".report")),
+        "Spark", "[Spark](../spark-tutorial.md), [the pipeline](../pipeline.md)", _of("spark", "jobs", "report")
     ),
-    "bridge": Part("Bridge", "[the bridge](../bridge.md)", ("stompcodec.bridge",)),
+    "bridge": Part("Bridge", "[the bridge](../bridge.md)", _of("bridge")),
     "compat": Part(
-        "Other libraries on our codec",
-        "[existing programs](../compat.md)",
-        tuple(f"stompcodec.compat{name}" for name in ("", ".stomppy", ".stompman")),
+        "Other libraries on our codec", "[existing programs](../compat.md)", _of("compat", "stomppy", "stompman")
     ),
     "transport": Part(
-        "Transport",
-        "[architecture](../architecture.md)",
-        tuple(f"stompcodec.transport{name}" for name in ("", ".aio", ".sync", ".tls", ".websocket")),
+        "Transport", "[architecture](../architecture.md)", _of("transport", "aio", "sync", "tls", "websocket")
     ),
 }
 #: Modules that have no `__all__`, and their public names.
@@ -62,11 +58,7 @@ _OPTIONS = "    options:\n      show_root_heading: false\n      show_root_toc_en
 
 
 def names_of(module: str) -> list[str]:
-    """Return the public names of a module.
-
-    >>> names_of("stompcodec.broker")
-    ['Broker', 'Config', 'load_config', 'run', 'serve']
-    """
+    """Return the public names of a module."""
     return list(_NAMES.get(module) or importlib.import_module(module).__all__)
 
 

@@ -101,11 +101,8 @@ def rule_sources() -> dict[str, str]:
 
 
 def install(work: Path, site: Path) -> int | None:
-    """Add to the page in a built site what it loads; what is kept between builds is in `work`.
-
-    Returns:
-        The bytes that a browser loads, before compression; None without npm. The page says so then.
-    """
+    """Add to the page in a built site what it loads, from what is kept in `work`. Return how many bytes a browser
+    loads, before compression; None without npm. The page says so then."""
     page = site / "playground"
     (page / "rules.json").write_text(json.dumps(rule_sources(), indent=0), "utf-8")
     if (files := fetched(work, f"pyodide@{VERSION}", *_WANTED)) is None:

@@ -9,24 +9,14 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
-from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
+_ROOT_PAGES = ("ARCHITECTURE", "CHANGELOG", "CONTRIBUTING", "GLOSSARY", "RELEASING", "SECURITY")
 #: Pages outside `docs/`, and their names on the site.
-OTHERS = {
-    "ARCHITECTURE.md": "architecture.md",
-    "CHANGELOG.md": "changelog.md",
-    "CONTRIBUTING.md": "contributing.md",
-    "GLOSSARY.md": "glossary.md",
-    "RELEASING.md": "releasing.md",
-    "SECURITY.md": "security.md",
-    "changes/README.md": "writing-news.md",
-}
-#: Files without a page of their own, and what stands for them.
-_INSTEAD = {"README.md": "index.md"}
+OTHERS = {f"{name}.md": f"{name.lower()}.md" for name in _ROOT_PAGES} | {"changes/README.md": "writing-news.md"}
 #: Folders of `docs/` that are not pages, but the making of the site.
 _MAKING = ("site",)
 #: Files that are copied to the site as they are. Pages link to those of HTML by their place in the tree.
@@ -38,22 +28,8 @@ _FENCE = re.compile(r"\s*(```+|~~~+)")
 _OUTSIDE = re.compile(r"[a-z][a-z0-9+.-]*:", re.IGNORECASE)
 
 
-class Link(NamedTuple):
-    """A link of a page, outside of code."""
-
-    line: int
-    """Its line, from 1."""
-    text: str
-    target: str
-    """As it is written, with its anchor."""
-
-
 def sources() -> dict[str, Path]:
-    """Return the files of all written pages by their names on the site.
-
-    >>> sources()["architecture.md"].name, sources()["client.md"].name
-    ('ARCHITECTURE.md', 'client.md')
-    """
+    """Return the files of all written pages by their names on the site."""
     pages = {
         path.relative_to(DOCS).as_posix(): path
         for path in sorted(DOCS.rglob("*.md"))
@@ -63,11 +39,7 @@ def sources() -> dict[str, Path]:
 
 
 def prose(text: str) -> Iterator[tuple[int, str]]:
-    """Yield the lines outside of fenced code, with their numbers from 1.
-
-    >>> list(prose("a\\n```\\nb\\n```\\nc"))
-    [(1, 'a'), (5, 'c')]
-    """
+    """Yield the lines outside of fenced code, with their numbers from 1."""
     fence = ""
     for number, line in enumerate(text.split("\n"), 1):
         found = _FENCE.match(line)
@@ -80,19 +52,11 @@ def prose(text: str) -> Iterator[tuple[int, str]]:
             yield number, line
 
 
-def links(text: str) -> Iterator[Link]:
-    """Yield the links of a page that stand outside of code.
-
-    >>> list(links("see [a](b.md#c), not `[a](b)`"))
-    [Link(line=1, text='a', target='b.md#c')]
-    """
+def links(text: str) -> Iterator[tuple[int, str]]:
+    """Yield the links of a page that stand outside of code: line and target."""
     for number, line in prose(text):
-        for found in _LINK.finditer(_without_code(line)):
-            yield Link(number, found[2], found[3])
-
-
-def _without_code(line: str) -> str:
-    return re.sub(r"`+[^`]*`+", lambda found: found[0] if "](" not in found[0] else " " * len(found[0]), line)
+        for found in _LINK.finditer(re.sub(r"`+[^`]*`+", lambda code: "" if "](" in code[0] else code[0], line)):
+            yield number, found[3]
 
 
 def target_of(source: Path, target: str) -> Path | None:
@@ -107,24 +71,12 @@ def target_of(source: Path, target: str) -> Path | None:
 
 
 def staged(name: str, source: Path, names: dict[Path, str]) -> str:
-    """Return the text of a page as the site has it.
-
-    Args:
-        name: of the page on the site.
-        source: its file.
-        names: the names on the site of all files that have one.
+    """Return the text of a page, `name` on the site; `names` are those of all files that have one.
 
     Raises:
         ValueError: a link leads to a file that is not there.
     """
-    text = source.read_text("utf-8")
-    lines = text.split("\n")
-    for number, line in prose(text):
-        lines[number - 1] = _LINK.sub(_rewriting(name, source, names), line) if "](" in line else line
-    return "\n".join(lines)
 
-
-def _rewriting(name: str, source: Path, names: dict[Path, str]) -> Callable[[re.Match[str]], str]:
     def rewrite(found: re.Match[str]) -> str:
         picture, text, target = found.groups()
         file = target_of(source, target)
@@ -139,16 +91,15 @@ def _rewriting(name: str, source: Path, names: dict[Path, str]) -> Callable[[re.
         relative = os.path.relpath(page, PurePosixPath(name).parent).replace(os.sep, "/")
         return f"{picture}[{text}]({relative}{mark}{anchor})"
 
-    return rewrite
+    text = source.read_text("utf-8")
+    lines = text.split("\n")
+    for number, line in prose(text):
+        lines[number - 1] = _LINK.sub(rewrite, line)
+    return "\n".join(lines)
 
 
 def stage(folder: Path, generated: dict[str, str]) -> None:
-    """Fill an empty folder with all pages and their pictures.
-
-    Args:
-        folder: it is removed first.
-        generated: texts of pages that scripts write, by their names; none may be a written page. The page with
-            `LIST` lists them there.
+    """Fill a folder anew with all pages and their pictures. The page with `LIST` lists the generated ones there.
 
     Raises:
         ValueError: a page is both written and generated.
@@ -164,8 +115,7 @@ def stage(folder: Path, generated: dict[str, str]) -> None:
     }
     static = {path.relative_to(STATIC).as_posix(): path for path in STATIC.rglob("*.html")}
     names = {path: name for name, path in {**pages, **pictures, **static}.items()}
-    names |= {ROOT / path: page for path, page in _INSTEAD.items()}
-    names |= {DOCS / name: name for name in generated}
+    names |= {ROOT / "README.md": "index.md"} | {DOCS / name: name for name in generated}
     titles = {name: text.partition("\n")[0].removeprefix("# ") for name, text in generated.items()}
     listed = "\n".join(f"- [{title}]({name})" for name, title in titles.items())
     texts = {name: staged(name, path, names).replace(LIST, listed) for name, path in pages.items()}

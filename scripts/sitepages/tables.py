@@ -14,11 +14,7 @@ from typing import Any
 
 
 def cell(text: str) -> str:
-    """Return a text for a cell of a table: code stays code, everything else is escaped.
-
-    >>> cell("a|b <c> `d_e`")
-    'a\\\\|b &lt;c> `d_e`'
-    """
+    """Return a text for a cell of a table: code stays code, everything else is escaped."""
     parts = re.split(r"(`[^`]+`)", " ".join(text.split()))
     for place in range(0, len(parts), 2):
         parts[place] = re.sub(r"([*_\[\]\\])", r"\\\1", parts[place].replace("&", "&amp;").replace("<", "&lt;"))
@@ -37,9 +33,6 @@ def pages() -> dict[str, str]:
     """Return the texts of all pages by their names."""
     makers = {"client-options": _client_options, "errors": _errors, "lint-rules": _lint_rules}
     return {f"reference/{name}.md": "\n".join(make()) + "\n" for name, make in makers.items()}
-
-
-# ---- options ----
 
 
 def _said_of_fields(kind: type) -> dict[str, str]:
@@ -89,9 +82,6 @@ def _first(found: object) -> str:
     return (inspect.getdoc(found) or "").split("\n\n")[0].replace("\n", " ")
 
 
-# ---- errors ----
-
-
 def _errors() -> Iterator[str]:
     from stompcodec import errors
 
@@ -123,9 +113,6 @@ def _classes() -> Iterator[list[str]]:
                 bases = ", ".join(f"`{base.__name__}`" for base in found.__bases__)
                 where = f"{module.__name__}." if module is not errors else ""
                 yield [f"`{where}{name}`", bases, cell(_first(found))]
-
-
-# ---- rules ----
 
 
 def _lint_rules() -> Iterator[str]:

@@ -390,10 +390,3 @@ def test_c_frames_are_small_and_not_tracked_by_gc(both):
         dict(frame.headers)
         assert not gc.is_tracked(frame)
         assert sys.getsizeof(frame) + sys.getsizeof(frame.body) - len(frame.body) <= 380
-
-
-def test_text(codec):
-    frame = codec.Frame("SEND", {"content-type": "text/plain;charset=utf-8"}, "grüß".encode())
-    assert frame.text() == "grüß"
-    with pytest.raises(ValueError):  # noqa: PT011 - the message is that of Python
-        codec.Frame("SEND", {"content-type": "text/plain;charset=ascii"}, b"\xff").text()

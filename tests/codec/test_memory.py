@@ -175,8 +175,7 @@ def test_writing_takes_what_is_written(codec, mode):
 
 @pytest.mark.c_only
 @pytest.mark.parametrize(
-    ("rest", "most"),
-    [(b"", 1000), (b"SEND\nname:", 7000), (b"SEND\n\n", 1000), (b"SEND\ncontent-length:2\n\n", 1000)],
+    ("rest", "most"), [(b"", 1000), (b"SEND\nname:", 7000), (b"SEND\n\n", 1000), (b"SEND\ncontent-length:2\n\n", 1000)]
 )
 @tracing()
 def test_idle_parsers_hold_next_to_nothing(both, rest, most):

@@ -8,7 +8,7 @@ from itertools import chain, islice
 
 import pytest
 from codec import strategies as some
-from codec.lockstep import WAYS, answers_of, each_cut, same_in_every_cut
+from codec.lockstep import WAYS, answers_of, each_cut
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -36,14 +36,6 @@ def test_feed_gives_the_parser_itself(codec):
     assert list(parser) == []
     with pytest.raises(StopIteration):
         next(parser)
-
-
-def test_frames_that_were_not_asked_for_stay(codec):
-    parser = codec.Parser("1.2")
-    assert next(parser.feed(SEND * 2)).body == b"hello"
-    assert parser.feed(SEND[:10]).buffered == len(SEND) + 10
-    assert (bodies(parser), parser.buffered) == ([b"hello"], 10)
-    assert (bodies(parser.feed(SEND[10:])), parser.buffered) == ([b"hello"], 0)
 
 
 @pytest.mark.parametrize("name", ["HEARTBEAT", "END_OF_BODY"])
@@ -186,19 +178,6 @@ def test_parser_is_final_and_closed(codec):
     for copied in (copy.copy, pickle.dumps):
         with pytest.raises(TypeError):
             copied(parser)
-
-
-@pytest.mark.parametrize(
-    ("wire", "version", "answer"),
-    [
-        ("été\na:b\n\n\0", "1.2", ("frame", "été", [("a", "b")], b"")),
-        ("RECEIVE\n\nx\0", "1.2", ("error", "body-not-allowed", 9, None)),
-        ("receive\n\n\0", "legacy", ("frame", "RECEIVE", [], b"")),
-        ("RECEIVX\n\n\0", "1.2", ("error", "unknown-command", 0, None)),
-    ],
-)
-def test_further_commands(codec, wire, version, answer):
-    assert same_in_every_cut(codec, wire.encode(), version=version, commands=["RECEIVE", "été"]) == [answer]
 
 
 @pytest.mark.parametrize("head", [b"SEND\n\n", b"SEND\ncontent-length:30000\n\n"], ids=["open", "counted"])

@@ -42,14 +42,6 @@ def test_lenient_writes_what_lenient_read(codec, version):
         assert refused(codec, codec.Frame("ACK", [("a", lone)]), version, lenient=True) == "unencodable"
 
 
-@pytest.mark.parametrize(
-    ("command", "version", "wire"),
-    [("RECEIVE", "1.2", "RECEIVE\n\n\0"), ("é", "1.2", "é\n\n\0"), ("receive", "legacy", "RECEIVE\n\n\0")],
-)
-def test_further_commands(codec, command, version, wire):
-    assert codec.serialize(codec.Frame(command), version, commands=["RECEIVE", "é"]) == wire.encode()
-
-
 BAD_LENGTH = ("content-length", "7")
 
 

@@ -146,7 +146,6 @@ def _kill_one(which, source, target, near, far, bridge):
 
 
 def _drain(bridge: Verb, url: str) -> None:
-    """Wait until the source has no messages."""
     give_up = time.monotonic() + patience(120)
     while time.monotonic() < give_up:
         bridge.keep()

@@ -72,8 +72,6 @@ class Durable(Consumer):
 
 
 class DurableDrainer(Drainer):
-    """Empties a durable subscription."""
-
     def __init__(self, name: str, ledger: Ledger, topic: str, client: str) -> None:
         super().__init__(name, ledger, topic)
         self.client = client
@@ -386,7 +384,6 @@ def feature_workers(ledger: Ledger, seed: int) -> list[Base]:
 
 
 def feature_drainers(ledger: Ledger) -> list[Drainer]:
-    """Who empties what the load has used."""
     founded = {record.queue for record in ledger.records.values() if record.queue.startswith(FOUNDED)}
     settled = {record.queue for record in ledger.records.values() if record.acked}
     last: Headers = [("delay", 2 * _LONGEST)]

@@ -20,8 +20,6 @@ def body_of(key: str, size: int) -> bytes:
 
 @dataclass(slots=True)
 class Record:
-    """One message."""
-
     queue: str
     group: str | None = None  # The transaction it was sent in.
     source: str | None = None  # The message it was made of, by a worker that moves messages in transactions.
@@ -106,7 +104,6 @@ class Ledger(Books):
             self.records[key].acked = True
 
     def drained(self, key: str, dead: bool) -> None:
-        """It was there when all was over."""
         record = self.records.get(key)
         if record is not None:
             record.drained = True

@@ -34,11 +34,9 @@ class Orders(Books):
         self.consumed = 0
 
     def cut(self, kind: str) -> int:
-        """How often an order was half done."""
         return self.outcomes[kind, "some", False]
 
     def figures(self) -> str:
-        """Return the books in one line."""
         found = ", ".join(f"{count} {kind} {how}" for (kind, how, _), count in sorted(self.outcomes.items()))
         return f"{found}; {self.consumed} consumed; {dict(self.problems) or 'no problems'}"
 
@@ -65,8 +63,6 @@ def _bodies(client: stomp.Client, destination: str) -> list[str]:
 
 
 class _Round:
-    """One order."""
-
     def __init__(self, books: Orders, broker: BrokerProcess, kind: str, bodies: list[str], beside: bool) -> None:
         self.books, self.broker, self.kind, self.expected, self.beside = books, broker, kind, bodies, beside
         self.answer: dict[str, Any] | None = None
@@ -78,7 +74,6 @@ class _Round:
         return f"stomp://127.0.0.1:{self.broker.port}"
 
     def prepare(self) -> None:
-        """Empty the queues, and fill one."""
         with stomp.connect(self.url, client_id="desk") as client:
             for name in (_FROM, _TO, _DURABLE):
                 _ask(client, "delete", destination=name)

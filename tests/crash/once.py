@@ -51,7 +51,6 @@ class Once(Books):
             return not self.accepted <= self.handled.keys()
 
     def leaves(self, key: str) -> None:
-        """A SEND is written."""
         with self.lock:
             self.resent += key in self.sent
             self.sent.add(key)
@@ -118,7 +117,6 @@ class _Program:
             self.books.leaves(frame.headers["n"])
 
     def rows(self, many: int) -> list[tuple[str, bytes, dict[str, str]]]:
-        """The next messages: destination, body, headers."""
         made = []
         for _ in range(many):
             self.count += 1

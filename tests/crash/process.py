@@ -42,7 +42,6 @@ class Verb:
         self._process: subprocess.Popen[bytes] | None = None
 
     def keep(self) -> None:
-        """Start it, unless it runs."""
         if self._process is None or self._process.poll() is not None:
             self.starts += 1
             with self._log.open("ab") as log:
@@ -51,14 +50,12 @@ class Verb:
                 )
 
     def kill(self, number: int = signal.SIGKILL) -> None:
-        """As kill -9."""
         if self._process is not None:
             self._process.send_signal(number)
             self._process.wait(patience(60))
             self._process = None
 
     def end(self) -> int:
-        """Ask it to end; its exit status."""
         assert self._process is not None
         self._process.terminate()
         return self._process.wait(patience(60))
@@ -126,7 +123,6 @@ class BrokerProcess:
         return self._process is not None and self._process.poll() is None
 
     def kill(self) -> None:
-        """As kill -9: nothing of it runs any more afterwards."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()

@@ -16,7 +16,6 @@ QUEUES = ("alone", "shared", "cumulative", "moved-from", "moved-to")
 
 
 def queue_of(name: str) -> str:
-    """The destination of one of `QUEUES`."""
     return f"/queue/crash.{name}"
 
 

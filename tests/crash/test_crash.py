@@ -10,11 +10,11 @@ import pytest
 
 pytest.importorskip("click")
 
-from crash.bridged import Findings, bridge_rounds
+from crash.bridged import bridge_rounds
 from crash.features import BROWSED, DELAYED, DURABLE, FOUNDED, LARGE, RANKED, SELECTED
 from crash.ledger import Books, Ledger, body_of
 from crash.managed import Orders, managed_rounds
-from crash.once import Once, once_rounds
+from crash.once import once_rounds
 from crash.rounds import cut_rounds, kill_rounds
 from crash.storage import WAYS, storage_rounds
 
@@ -91,22 +91,6 @@ def test_the_books_notice_a_broker_that_ignores_keys(tmp_path: Path) -> None:
     assert books.problems["stored more than once"] > 0
 
 
-def test_books_of_what_comes_once() -> None:
-    books = Once()
-    books.accept(["a", "b", "c", "d"])
-    for key, ident, again in (("a", 1, False), ("a", 1, True), ("b", 2, False), ("b", 3, True), ("c", 4, False)):
-        books.delivered(key, ident, again)
-        books.handle(key)
-    books.delivered("c", 4, False)
-    books.balance()
-    assert dict(books.problems) == {
-        "lost": 1,
-        "stored more than once": 1,
-        "handled more than once": 2,
-        "delivered again without redelivered:true": 1,
-    }
-
-
 @posix
 def test_the_books_notice_a_broker_that_forgets(tmp_path: Path) -> None:
     """The same load against a broker that confirms messages it does not store."""
@@ -131,22 +115,6 @@ def book(*, strict: bool = True) -> Ledger:
 
 def deliver(ledger: Ledger, key: str, queue: str = "a", redelivered: bool = False) -> str | None:
     return ledger.delivered(key, queue, body_of(key, 10), 10, redelivered)
-
-
-def test_all_is_well() -> None:
-    ledger = book()
-    ledger.receipted(["p-1", "p-3"])
-    deliver(ledger, "p-1")
-    deliver(ledger, "p-1", redelivered=True)
-    ledger.acking(["p-1"])
-    ledger.acked(["p-1"])
-    deliver(ledger, "p-3", "m")
-    ledger.acked(["p-3"])
-    ledger.sent("q-1", "a", source="p-3")
-    deliver(ledger, "q-1")
-    ledger.balance()
-    assert not ledger.problems
-    assert "0 lost" in ledger.figures()
 
 
 def _transaction(ledger: Ledger) -> None:
@@ -195,16 +163,6 @@ def test_the_books_notice(deeds: Callable[[Ledger], object], problems: dict[str,
     assert dict(ledger.problems) == problems
 
 
-def test_suspicions_wait_when_not_strict() -> None:
-    ledger = book(strict=False)
-    assert deliver(ledger, "p-1") is None
-    suspicion = deliver(ledger, "p-1")
-    assert suspicion == "duplicate without redelivered:true"
-    assert not ledger.problems
-    ledger.confirm(suspicion, "p-1")
-    assert dict(ledger.problems) == {suspicion: 1}
-
-
 # ---- a bridge between two brokers ----
 
 
@@ -236,10 +194,3 @@ def test_the_findings_notice_a_target_that_ignores_keys(tmp_path: Path) -> None:
     deaf = "[idempotency]\nwindow = 0\n"
     found = (bridge_rounds(tmp_path / str(seed), 6, seed=seed, config=deaf) for seed in range(5))
     assert any("stored twice" in findings.problems for findings in found)
-
-
-def test_findings() -> None:
-    good = Findings({"a": 3}, {"a": [0, 1, 2]}, 0)
-    assert good.problems == {}
-    bad = Findings({"a": 4, "b": 2}, {"a": [2, 1, 1], "b": [0, 1]}, 5)
-    assert bad.problems == {"lost": 2, "stored twice": 1, "out of order": 1, "left": 5}

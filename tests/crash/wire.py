@@ -16,8 +16,6 @@ _FULL = 256 * 1024  # Octets that may wait to be sent before a worker makes no m
 
 
 class Link:
-    """One connection of a worker."""
-
     def __init__(self, worker: Any, port: int) -> None:
         self.worker = worker
         self.socket = socket.create_connection(("127.0.0.1", port), 30)

@@ -148,7 +148,6 @@ class Consumer(Base):
         self.suspects.clear()
 
     def key_of(self, frame: Frame) -> str:
-        """Its key in the books."""
         return frame.headers["key"]
 
     def message(self, frame: Frame) -> None:

@@ -67,7 +67,7 @@ ONLY = {
     ("docs/spark-cluster.md", "sh"): ("python3 -m pip install", "export PYSPARK"),
     ("docs/spark-semantics.md", "python"): "# supervised.py",
 }
-#: Where doctest runs the examples: see DOCTESTS in the Makefile.
+#: Where doctest runs the examples: see DOCTESTS in scripts/test.py.
 DOCTESTED = re.compile(r"README\.md|docs/.*")
 
 ALL = [block for page in pages() for block in blocks_of(page)]

@@ -30,7 +30,6 @@ def same(found: Any, expected: Any, what: str) -> None:
 
 @check
 def connect(program: Program, target: Target) -> None:
-    """Connect, in the version asked for, end the connection in good order, and connect again."""
     link = program.open(target)
     version = link.connected.get("version")
     if version is not None:
@@ -54,7 +53,6 @@ def queues(program: Program, target: Target) -> None:
 
 @check
 def order_of_1000(program: Program, target: Target) -> None:
-    """1000 messages come once each, in order."""
     link, name = program.open(target), queue("order")
     subscription = link.subscribe(name)
     expected = [b"message %d" % number for number in range(1000)]
@@ -99,7 +97,6 @@ def escapes(program: Program, target: Target) -> None:
 
 @check
 def one_mebibyte(program: Program, target: Target) -> None:
-    """A body of 1 MiB, and a small one behind it."""
     link, name = program.open(target), queue("large")
     subscription = link.subscribe(name)
     body = random.Random(1).randbytes(2**20)
@@ -209,7 +206,6 @@ def commit(program: Program, target: Target) -> None:
 
 @check
 def abort(program: Program, target: Target) -> None:
-    """What was sent in a transaction that is aborted never comes."""
     link, name = program.open(target), queue("abort")
     subscription = link.subscribe(name)
     transaction = link.begin()
@@ -238,7 +234,6 @@ def ack_in_transaction(program: Program, target: Target) -> None:
 
 @check
 def receipts(program: Program, target: Target) -> None:
-    """SEND is answered by a RECEIPT that names it."""
     link, name = program.open(target), queue("receipts")
     for number in range(20):
         link.send(name, b"message %d" % number, {"persistent": "true"}, receipt=True)
@@ -295,7 +290,6 @@ def unsubscribe(program: Program, target: Target) -> None:
 
 @check
 def bad_credentials(program: Program, target: Target) -> None:
-    """A wrong passcode is refused, the right one is not."""
     if target.refuses is None:
         raise NotThere(f"{target.name} takes any passcode here")
     program.open(target, passcode=target.passcode).close()

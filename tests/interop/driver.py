@@ -58,8 +58,6 @@ class Message(NamedTuple):
 
 
 class Program:
-    """A running client program, and its open links."""
-
     def __init__(self, command: list[str], environment: dict[str, str], version: str, websocket: bool) -> None:
         self._command, self._environment = command, environment
         self.version, self.websocket = version, websocket
@@ -131,8 +129,6 @@ class Program:
 
 
 class Link:
-    """One connection of a client program."""
-
     def __init__(self, program: Program, name: str, target: Target, connected: dict[str, str]) -> None:
         self.program, self.target, self.connected = program, target, connected
         self._name = name
@@ -195,8 +191,6 @@ class Link:
 
 
 class Subscription:
-    """One subscription of a link."""
-
     def __init__(self, link: Link, id: str, destination: str) -> None:
         self._link = link
         self.id, self.destination = id, destination

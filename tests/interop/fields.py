@@ -62,7 +62,6 @@ class Place(NamedTuple):
         return self.nacks and (self.own or self.name not in ("activemq", "artemis"))
 
     def row(self, client: Any) -> BrokerDialect:
-        """Return the row that a client chose."""
         row: BrokerDialect = client._link.core.link.dialect
         return row
 

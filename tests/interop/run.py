@@ -20,8 +20,6 @@ from patience import patience
 
 
 class Outcome(NamedTuple):
-    """How a check went."""
-
     word: Literal["ok", "FAIL", "n/a"]
     why: str = ""
 
@@ -48,7 +46,6 @@ def _run(program: Program, check: str, row: Row, target: Target) -> Outcome:
 
 
 def run_row(row: Row, target: Target, checks: Iterable[str]) -> dict[str, Outcome]:
-    """Run checks by one client."""
     lacking = "" if (target.url if row.websocket else target.port) else "WebSocket" if row.websocket else "TCP"
     missing = row.missing() or (f"{target.name} has no {lacking} here" if lacking else "")
     if missing:
@@ -81,8 +78,6 @@ _TROUBLE = re.compile(r"not STOMP|did not reach the target|cannot ")
 
 
 class ProxyProcess:
-    """`stompcodec proxy` on a free port."""
-
     def __init__(self, scheme: str, target: str, faults: tuple[str, ...] = ()) -> None:
         command = [sys.executable, "-m", "stompcodec.cli", "proxy", f"{scheme}://127.0.0.1:0", target, "--quiet"]
         command += [word for text in faults for word in ("--fault", text)]

@@ -33,8 +33,6 @@ _QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # What makes Java start soo
 
 
 class Place(NamedTuple):
-    """Where a check runs."""
-
     spark: Any
     target: Target
     folder: Path
@@ -57,7 +55,6 @@ class Place(NamedTuple):
         return {**options, "dedupe": _DEDUPE.get(self.target.name, "messageId")}
 
     def send(self, destination: str, numbers: Iterable[int]) -> None:
-        """Messages with these numbers; with receipts."""
         with self.connect() as client:
             client.send_many(
                 (destination, b"%d" % number, {"n": str(number), "uuid": str(uuid.uuid4()), "persistent": "true"})
@@ -84,7 +81,6 @@ SPARK_CHECKS: dict[str, Callable[[Place], None]] = {}
 
 
 def check(function: Callable[[Place], None]) -> Callable[[Place], None]:
-    """A function is the check of its name."""
     SPARK_CHECKS[function.__name__.replace("_", "-")] = function
     return function
 

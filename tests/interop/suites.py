@@ -37,8 +37,6 @@ class Place(NamedTuple):
 
 
 class Suite(NamedTuple):
-    """How a library's suite is run."""
-
     module: str  # of `stompcodec.compat`
     requirements: tuple[str, ...]  # the library, and what its tests need
     files: dict[str, str]  # in the checkout -> where it is run

@@ -9,7 +9,6 @@ import stompcodec.client as stomp
 
 
 def taken(subscription: Any, seconds: float = 20) -> stomp.Message:
-    """The next message."""
     message = subscription.get(patience(seconds))
     assert message is not None
     return message  # type: ignore[no-any-return]

@@ -12,7 +12,6 @@ if sys.platform == "win32":
     pytest.skip("POSIX only", allow_module_level=True)
 
 from client.broker import BrokerThread
-from client.peer import Peer
 from interop import brokers
 from interop.brokers import named, server_of
 from interop.fields import place_of
@@ -62,11 +61,6 @@ def test_a_broker_behind_tls_and_a_login(tmp_path: Path, monkeypatch: pytest.Mon
             assert place is not None
             assert (place.name, place.own) == ("rabbitmq", True)
             place.connect().close()
-
-
-def test_brokers_that_our_client_has_no_row_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    with Peer(server="other/1") as peer, named([f"mine=stomp://127.0.0.1:{peer.port}"])["mine"].start() as target:
-        assert place_of(target) is None
 
 
 @pytest.fixture

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
@@ -17,12 +15,10 @@ from interop.taking import taken
 
 pytest.importorskip("click")
 
-from bridge.running import carry
 from patience import patience
 
 import stompcodec.client as stomp
-from stompcodec.errors import LocalProtocolError, StompError
-from stompcodec.testing import StompBroker
+from stompcodec.errors import StompError
 
 BROKERS = ("activemq5", "activemq6", "artemis", "artemis-plain", "rabbitmq3", "rabbitmq4")
 #: Where the dead letters of /queue/NAME are read.
@@ -141,22 +137,6 @@ def test_a_dead_letter_queue_that_the_broker_refuses_costs_no_message(peer: Any)
     logging.getLogger("stompcodec.client").setLevel(logging.NOTSET)
 
 
-@pytest.mark.peer("artemis", "artemis-plain")
-def test_nack_by_hand_is_refused_and_a_block_is_given_up(peer: Any) -> None:
-    place = Place(peer)
-    with connected(peer) as client:
-        place.send(client, b"1", b"2", persistent=True)
-        with place.subscribe(client) as subscription:
-            first, second = taken(subscription), taken(subscription)
-            with pytest.raises(LocalProtocolError, match="discard=True"):
-                first.nack()
-            first.nack(discard=True, receipt=True)
-            with pytest.raises(KeyError), second.processing():
-                raise KeyError
-        assert [letter.body for letter in place.waiting(client, place.letters, 1)] == [b"2"]
-        assert place.waiting(client, place.queue, 0) == []
-
-
 @pytest.mark.peer("activemq6")
 def test_a_topics_message_and_a_dead_letter_are_not_given_to_nack_which_drops_them(peer: Any) -> None:
     place = Place(peer)
@@ -172,18 +152,6 @@ def test_a_topics_message_and_a_dead_letter_are_not_given_to_nack_which_drops_th
             with pytest.raises(json.JSONDecodeError):
                 reading.join(patience(20))
         assert [letter.body for letter in place.waiting(client, place.letters, 1)] == [b"letter"]
-
-
-@pytest.mark.peer(*BROKERS)
-def test_a_command_that_fails_for_a_message_makes_a_dead_letter_of_it(peer: Any) -> None:
-    place = Place(peer)
-    headers = [part for pair in typed(peer, "SUBSCRIBE").items() for part in ("-H", ":".join(pair))]
-    with connected(peer) as client:
-        place.send(client, b"x")
-        verb = [sys.executable, "-m", "stompcodec.cli", "sub", place.queue, "-u", peer.url, "-n", "1", *headers]
-        done = subprocess.run([*verb, "--exec", "exit 3", "--attempts", "2"], timeout=patience(60), check=False)
-        assert done.returncode == 1
-        assert [letter.body for letter in place.waiting(client, place.letters, 1)] == [b"x"]
 
 
 @pytest.mark.peer("vertx", "gostomp")
@@ -232,21 +200,6 @@ def test_artemis_in_1_0_is_unknown_and_gets_text_as_text(peer: Any) -> None:
         assert letter.body == b"text"
         assert letter.headers.pairs()[-1] == ("content-length", "4")  # that of a text message is the last header
         assert place.waiting(client, place.queue, 0) == []
-
-
-@pytest.mark.peer("artemis")
-def test_a_text_that_a_bridge_cannot_deliver_is_a_text_among_the_dead_letters(peer: Any) -> None:
-    place = Place(peer)
-    dead = f"/queue/dead.{place.name}"
-    with connected(peer) as client, StompBroker() as target:
-        place.send(client, "text", persistent=True)
-        target.faults.error("SEND", "no", times=1)
-        tally = carry(peer.url, target.url, place.queue, way={"idle": patience(2), "dead_letter": dead})
-        assert (tally.carried, tally.refused) == (0, 1)
-        (letter,) = place.waiting(client, dead, 1)
-        assert letter.body == b"text"
-        assert letter.headers.pairs()[-1] == ("content-length", "4")  # that of a text message is the last header
-        assert "no" in letter.headers["dead-letter-reason"]
 
 
 @pytest.mark.peer("artemis", "artemis-plain")

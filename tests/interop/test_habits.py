@@ -50,7 +50,6 @@ class Host:
         self._wires.close()
 
     def wire(self, version: str = "1.2", **headers: str) -> Wire:
-        """Connect."""
         connection = self._wires.enter_context(socket.create_connection(self.address, patience(_SECONDS)))
         return Wire(self, connection, version, headers)
 

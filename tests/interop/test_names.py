@@ -195,16 +195,3 @@ def test_the_headers_of_a_received_message_are_sent_on(peer: Any) -> None:
                 assert (copy.body, copy.get("n")) == (b"x", "1")
                 copy.ack(receipt=True)
         message.ack(receipt=True)
-
-
-@pytest.mark.slow
-@pytest.mark.peer("artemis-plain")
-def test_spark_reads_and_writes_queues(peer: Any, tmp_path: Any) -> None:
-    pytest.importorskip("pyspark")
-    from interop.driver import Target
-    from interop.spark_rows import SPARK_CHECKS, Place, sparks
-
-    target = Target("artemis", "127.0.0.1", peer.ports["stomp"], vhost="")
-    with sparks() as spark:
-        for name in ("read-spool", "write"):
-            SPARK_CHECKS[name](Place(spark, target, tmp_path / name))

@@ -6,7 +6,6 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -117,51 +116,6 @@ def test_it_ends_with_who_started_it(peer: Any, tmp_path: Path) -> None:
 def peers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return peering.load()
-
-
-@pytest.fixture
-def machine(peers: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder that is all of PATH: a machine on which every server can run."""
-    said = {"java": "echo 'openjdk version \"17.0.1\"' >&2", "apt-get": "echo https://example.org/debian"}
-    for tool in (*peers.table.TOOLS, "apt-get"):
-        assert "/" not in tool  # or it would be written over
-        (tmp_path / tool).write_text(f"#!/bin/sh\n{said.get(tool, '')}\n", encoding="utf-8")
-        (tmp_path / tool).chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(os, "geteuid", lambda: 0)
-    for name in ("ACTIVEMQ", "RABBITMQ"):
-        monkeypatch.setattr(peers.fetching, name, tmp_path)
-    remembered = (peers.fetching._mirror, peers.fetching._java_17)
-    for function in remembered:
-        function.cache_clear()
-    yield tmp_path
-    for function in remembered:
-        function.cache_clear()
-
-
-def _reasons(peers: ModuleType) -> dict[str, str]:
-    found = {name: peers.missing(row) for name, row in peers.PEERS.items()}
-    return {name: reason for name, reason in found.items() if reason}
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="the servers run on Linux only")
-@pytest.mark.parametrize("tool", ["java", "javac", "mvn", "go", "unshare", "debootstrap", "setpriv"])
-def test_a_tool_is_missing(peers: ModuleType, machine: Path, tool: str) -> None:
-    assert _reasons(peers) == {}
-    (machine / tool).unlink()
-    needing = {name for name, row in peers.PEERS.items() if tool in peers.table.NEEDS[row.kind]}
-    reasons = _reasons(peers)
-    assert needing
-    assert reasons.keys() == needing
-    assert set(reasons.values()) == {f"{tool} is not installed (Debian: apt-get install {peers.table.TOOLS[tool]})"}
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="the servers run on Linux only")
-def test_what_cannot_run_is_skipped_with_the_reason(machine: Path, request: pytest.FixtureRequest) -> None:
-    (machine / "mvn").unlink()
-    start = request.getfixturevalue("start_peer")
-    with pytest.raises(pytest.skip.Exception, match=r"^artemis: mvn is not installed"):
-        start("artemis")
 
 
 def test_ports_are_given_once(peers: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:

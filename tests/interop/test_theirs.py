@@ -21,22 +21,9 @@ from interop.taking import taken, verb
 from patience import patience
 
 import stompcodec.client as stomp
-from stompcodec.client.dialects import BROKERS
 from stompcodec.errors import RejectedError, RemoteProtocolError, StompError
 
 TABLES = {"artemis": ARTEMIS, "activemq6": ACTIVEMQ}
-
-
-@pytest.mark.peer("rabbitmq3", "rabbitmq4")
-def test_a_message_that_is_not_persistent_leaves_the_queue_to_all(peer: Any) -> None:
-    fresh, existing = f"/queue/{uuid4().hex}", f"/queue/{uuid4().hex}"
-    with stomp.connect(peer.url, reconnect=None) as one, stomp.connect(peer.url, reconnect=None) as other:
-        one.send(fresh, b"x", persistent=False, receipt=True)
-        other.send(existing, b"1", receipt=True)
-        one.send_many([(existing, b"2")], persistent=False)
-        for name, count in ((fresh, 1), (existing, 2)):
-            subscription = other.subscribe(name)
-            assert all(subscription.get(patience(10)) is not None for _ in range(count))
 
 
 @pytest.mark.parametrize("version", ["1.1", "1.2"])
@@ -103,18 +90,6 @@ def test_a_subscribe_that_is_refused_without_a_receipt_ends_and_the_others_go_on
         client.send(good.destination, b"on")
         message = good.get(1)
     assert (message.body, good.error) == (b"on", None)
-
-
-@pytest.mark.peer("activemq5", "activemq6", "rabbitmq3", "rabbitmq4")
-def test_a_refused_login_is_known_by_its_words(peer: Any, shell: Shell) -> None:
-    with pytest.raises(stomp.RejectedError) as refused:
-        shell.connect(peer.url, login="guest", passcode="wrong")
-    assert BROKERS[peer.row.dialect].refuses_login(str(refused.value))
-
-
-@pytest.mark.peer("artemis", access="require-login")
-def test_a_refused_login_of_artemis(peer: Any, shell: Shell) -> None:
-    test_a_refused_login_is_known_by_its_words(peer, shell)
 
 
 @pytest.mark.peer("activemq5", "activemq6")
@@ -243,15 +218,6 @@ def test_a_program_may_hold_as_many_messages_as_its_prefetch_says(peer, count, s
         message.ack(receipt=True)
 
 
-@pytest.mark.peer("artemis")
-def test_a_program_may_hold_messages_of_a_topic(peer: Any) -> None:
-    topic = f"/topic/windows.{uuid4().hex}"
-    with stomp.connect(peer.url) as client:
-        subscription = client.subscribe(topic, ack="client-individual", prefetch=5)
-        expected = _fill(client, topic, 5, 1_000_000, {})
-        assert [message.body[:4] for message in _take(subscription, 5)] == expected
-
-
 @pytest.mark.peer("artemis", "artemis-plain")
 @pytest.mark.parametrize("version", ["1.1", "1.2"])
 def test_a_queue_that_refuses_a_further_consumer_ends_one_connection_at_most(peer: Any, version: str) -> None:
@@ -273,17 +239,6 @@ def test_a_queue_that_refuses_a_further_consumer_ends_one_connection_at_most(pee
             message.ack()
         assert found == expected
     assert states.count("reconnecting") == (version == "1.2")
-
-
-@pytest.mark.peer("artemis", "artemis-plain")
-def test_mode_auto_has_no_window(peer: Any) -> None:
-    queue = f"/queue/windows.{uuid4().hex}"
-    with stomp.connect(peer.url) as client:
-        expected = _fill(client, queue, 20, 3_000, _SENT)
-        subscription = client.subscribe(queue, prefetch=5, headers=_TAKEN)
-        assert [message.body[:4] for message in _take(subscription, 20)] == expected
-        with pytest.raises(ValueError, match="consumer-window-size"):
-            client.subscribe(queue, headers={"consumer-window-size": "5120"})
 
 
 @pytest.mark.peer("artemis")
@@ -333,18 +288,6 @@ def test_a_receive_that_a_transaction_stops_is_an_error(peer: Any) -> None:
             with pytest.raises(stomp.LocalProtocolError, match="prefetch of 2"):
                 subscription.get(patience(_WAIT))
         assert taken(subscription).body[:1] == b"2"
-
-
-@pytest.mark.peer("activemq6", "activemq5")
-def test_windows_that_mean_never_are_refused(peer: Any) -> None:
-    queue = f"/queue/windows.{uuid4().hex}"
-    with stomp.connect(peer.url) as client:
-        for value in ("0", "-1", "abc", ""):
-            with pytest.raises(ValueError, match="activemq takes 1 to"):
-                client.subscribe(queue, ack="client", headers={"activemq.prefetchSize": value})
-        expected = _fill(client, queue, 4, 3_000, {})
-        subscription = client.subscribe(queue, prefetch=1)
-        assert [message.body[:4] for message in _take(subscription, 4)] == expected
 
 
 # ---- messages that ActiveMQ cannot write: a JMS client sends two, and the client and the tools get past them ----

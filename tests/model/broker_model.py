@@ -23,8 +23,6 @@ class Entry:
 
 @dataclass(eq=False)
 class Consumer:
-    """A subscription."""
-
     peer: Any
     key: str
     queue: Queue
@@ -58,8 +56,6 @@ class Queue:
 
 @dataclass(eq=False)
 class Held:
-    """An ACK or NACK in a transaction."""
-
     consumer: Consumer
     taken: dict[str, Entry]
     accepted: bool

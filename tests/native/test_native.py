@@ -102,7 +102,7 @@ def _skip_without_sanitizers(compiler: list[str], folder: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", _MARKED)
-@pytest.mark.parametrize("name", ["test_scan", "test_text", "test_columns", "test_changing"])
+@pytest.mark.parametrize("name", ["test_scan", "test_columns", "test_changing"])
 def test_program(program: Program, name: str, kind: str) -> None:
     """The tables that stand in the programs."""
     assert "as wanted" in _run(program(name, kind))

@@ -13,10 +13,10 @@ TARGETS = sorted(path.stem for path in FUZZ.glob("fuzz_*.py"))
 
 #: Some seeds of each target, whole, cut and with a bit changed.
 PROGRAM = """
-import seeds, sys
+import case, sys
 
 for name in {targets}:
-    inputs = list(getattr(seeds, name.replace("fuzz_", "") + "_inputs", seeds.inputs)())
+    inputs = case.selector_seeds() if name == "fuzz_selector" else case.seeds()
     for data in inputs[:: len(inputs) // 8]:
         for changed in (data, data[:-5], data[:9] + bytes([data[-1] ^ 1]) + data[9:]):
             sys.modules[name].check(changed)

@@ -37,7 +37,6 @@ def connected_wire(version="1.2", more=b""):
 
 
 def connecting_client(**options):
-    """A client that has sent CONNECT."""
     client = Connection(Role.CLIENT, **options)
     client.send(Frame("CONNECT", {"host": "a"}))
     client.take_output()
@@ -93,12 +92,10 @@ def connection_in(role, state, version="1.2"):
 
 
 def wire_of(connection):
-    """What waits to be sent, as octets."""
     return b"".join(connection.take_output())
 
 
 def sent_frames(connection):
-    """What waits to be sent, as frames."""
     return parse(wire_of(connection), connection.version)
 
 

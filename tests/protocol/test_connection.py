@@ -273,36 +273,6 @@ def test_large_bodies_are_not_copied_and_a_server_writes_an_eol_behind_each_fram
         assert size < 100_000 or any(chunk is frame.body for chunk in chunks) is not whole_frames
 
 
-def test_the_end_inside_a_frame():
-    for piece, kind in ((b"SEND\ndest", "truncated"), (b"\n\n", None), (b"", None)):
-        server = server_in_session()
-        assert list(server.receive(piece, 1.0)) == []
-        if kind:
-            with pytest.raises(RemoteProtocolError) as caught:
-                server.close(2.0)
-            assert (caught.value.cause.kind, caught.value.reply) == (kind, None)
-            assert caught.value.cause.offset == len(connect_wire()) + len(piece)
-        server.close(2.0)
-        assert server.state is State.CLOSED
-        server.close(3.0)
-        assert list(server.receive(b"SEND\n", 3.0)) == []
-
-
-def test_what_is_not_iterated_comes_with_the_next_call():
-    server = server_in_session()
-    send = b"SEND\ndestination:a\n\n%d\0"
-    server.receive(send % 1 + send % 2, 0.0)
-    assert next(iter(server.receive(send % 3, 0.0))).body == b"1"
-    assert [frame.body for frame in server.receive(b"", 0.0)] == [b"2", b"3"]
-    server = Connection(Role.SERVER)
-    server.receive(connect_wire(), 0.0)
-    assert len(listen(server, [send % 1]).frames) == 2
-    server = Connection(Role.SERVER)
-    server.receive(connect_wire() + send % 1, 0.0)
-    with pytest.raises(LocalProtocolError, match="iterate"):
-        list(server.receive(b"", 0.0))
-
-
 # ---- bodies in pieces ----
 
 BODY = bytes(range(256)) * 4
@@ -379,14 +349,6 @@ def test_the_answer_is_ready(version, wire, message, receipt):
     assert server.state is (State.FAILED if version == "1.2" else State.CONNECTED)
 
 
-@pytest.mark.req("S12-ERR-04", "S12-ESC-01")
-@given(st.sampled_from(VERSIONS), st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0\n\r:")))
-def test_the_receipt_comes_back_as_it_was(version, receipt):
-    server = server_in_session(version)
-    server.send(refused(server, serialize(Frame("SEND", {"receipt": receipt}), version)).reply)
-    assert sent_frames(server)[0].headers["receipt-id"] == receipt
-
-
 @pytest.mark.req("S12-ERR-02", "S12-RCP-02")
 @each_version
 def test_nothing_comes_behind_an_error(version):
@@ -399,38 +361,6 @@ def test_nothing_comes_behind_an_error(version):
     assert server.tick(1000.0)
     assert server.take_output() == []
     server.close(1000.0)
-
-
-@pytest.mark.req("S12-ERR-02")
-@each_version
-def test_an_owner_that_sends_error_hears_no_more(version):
-    """The frame it holds was the last: those behind it, good or bad, are dropped, and pieces of a body."""
-    good = b"SEND\ndestination:a\n\n\0"
-    for behind in (good, b"nonsense", b"SEND\n\n\0", b""):
-        server = server_in_session(version)
-        error = Frame("ERROR", {"message": "no"}, b"why\n")
-        outcome = listen(server, [good + behind, good], lambda connection, _, error=error: connection.send(error))
-        assert (len(outcome.frames), outcome.error) == (1, None)
-        assert outcome.sent == b"ERROR\nmessage:no\n\nwhy\n\0\n"
-        server.close(0.0)
-    server, pieces = streaming(version=version)
-    list(server.receive(send_wire(BODY)[:500], 0.0))
-    server.send(Frame("ERROR", {"message": "no"}))
-    count = len(pieces)
-    assert list(server.receive(send_wire(BODY)[500:], 0.0)) == []
-    assert len(pieces) == count
-
-
-@pytest.mark.req("S12-DIS-02", "S12-RCP-04")
-def test_nothing_comes_behind_disconnect_but_answers_go_out():
-    server = server_in_session()
-    wire = b"SEND\ndestination:a\nreceipt:1\n\n\0DISCONNECT\nreceipt:2\n\n\0SEND\n\n\0nonsense"
-    outcome = listen(server, [wire, b"more", b"SEND\n\n\0"], lambda *_: None)
-    assert ([frame.command for frame in outcome.frames], outcome.error) == (["SEND", "DISCONNECT"], None)
-    for receipt in "12":
-        server.send(Frame("RECEIPT", {"receipt-id": receipt}))
-    server.close(0.0)
-    assert wire_of(server).count(b"RECEIPT") == 2
 
 
 @pytest.mark.parametrize("end", ["error", "disconnect", "refused", "closed"])

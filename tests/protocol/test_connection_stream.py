@@ -324,18 +324,6 @@ def test_all_good_frames_come(parser, data, stream):
     assert client.next_deadline() is not None  # heart-beats go on
 
 
-def test_a_well_formed_frame_that_is_not_allowed_is_passed_over():
-    client = client_of()
-    wire = b"SEND\ndestination:a\n\n\0MESSAGE\nmessage-id:1\n\n\0RECEIPT\nreceipt-id:1\n\n\0"
-    events, errors = follow(client, [wire])
-    assert events == [("RECEIPT", "1", b"")]
-    assert [str(error) for error in errors] == [
-        "a server must not send SEND",
-        "MESSAGE lacks destination, and subscription",
-    ]
-    assert [error.frame.command for error in errors] == ["SEND", "MESSAGE"]
-
-
 def test_nothing_to_go_on_behind():
     """Without a session, behind its end, and on a server."""
     assert Connection(Role.CLIENT).go_on() is None

@@ -21,7 +21,6 @@ _AGAIN = 0.3  # Seconds between attempts to connect.
 
 
 def _pairs(args: dict[str, Any], key: int) -> tuple[list[tuple[str, str]], bytes]:
-    """Headers and body of a SEND."""
     pairs = [("destination", args["to"])]
     pairs += [(name, str(value)) for name, value in args.get("headers", {}).items()]
     return pairs, b"%d.%b" % (key, b"x" * args.get("size", 0))
@@ -202,7 +201,6 @@ class RawClient(Client):
         self._send("UNSUBSCRIBE", pairs, receipt="UNSUBSCRIBE")
 
     def transact(self, args: dict[str, Any]) -> None:
-        """BEGIN, some SENDs, and an end."""
         if not self.up:
             return
         self.numbers += 1

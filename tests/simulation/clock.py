@@ -21,16 +21,13 @@ class Clock:
         self.over = False
 
     def wall(self) -> float:
-        """Seconds since 1970."""
         return EPOCH + self.now
 
     def after(self, delay: float, action: Callable[[], object]) -> None:
-        """Call something when so many seconds have passed."""
         self._count += 1
         heapq.heappush(self._events, (self.now + delay, self._count, action))
 
     def run(self, until: float) -> None:
-        """Let time pass."""
         events = self._events
         while events and events[0][0] <= until and not self.over:
             at, _, action = heapq.heappop(events)

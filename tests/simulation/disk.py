@@ -9,8 +9,6 @@ _SECTOR = 512
 
 
 class DiskError(Exception):
-    """A fault of the disk."""
-
     def __init__(self, kind: str) -> None:
         super().__init__(kind)
         self.kind = kind
@@ -32,12 +30,10 @@ class File:
         self.named = False
 
     def write(self, offset: int, octets: bytes) -> None:
-        """Write, as programs see it."""
         _put(self.data, offset, octets)
         self.pending.append((offset, octets))
 
     def truncate(self, size: int) -> None:
-        """Shorten it, as programs see it."""
         del self.data[size:]
         self.pending.append((size, None))
 
@@ -89,7 +85,6 @@ class Disk:
         return spent
 
     def write(self, file: File, offset: int, octets: bytes) -> None:
-        """As `File.write`."""
         self.spent += self.write_cost
         if self.full and offset + len(octets) > len(file.data):
             self.faults += 1

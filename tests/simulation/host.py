@@ -182,7 +182,6 @@ class Host:
             (Path(self.folder) / DATABASE).write_bytes(head)
 
     def crash(self) -> None:
-        """The power is gone."""
         if self.broker is None:
             return
         self.disk.crash()
@@ -286,7 +285,6 @@ class Host:
             self.look()
 
     def schedule_turn(self) -> None:
-        """Have a turn soon."""
         if not self._marked:
             self._marked = True
             self.clock.after(self.rng.random() * self.turn_delay, partial(self._marked_turn, self.life))

@@ -59,8 +59,6 @@ class Resender(RawClient):
 
 
 class Keyed:
-    """The ledger of keys."""
-
     def __init__(self) -> None:
         self.life = 0
         #: Whether it was sent as persistent, by key; and those that came only in transactions without a COMMIT.
@@ -71,7 +69,6 @@ class Keyed:
         self.ids: dict[tuple[str, int], str] = {}
 
     def came(self, seen: Seen, frame: Frame) -> Callable[[], object] | None:
-        """A SEND."""
         key = frame.get("idempotency-key") or frame.headers["_AMQ_DUPL_ID"]
         transaction = frame.get("transaction")
         if transaction is not None:
@@ -83,7 +80,6 @@ class Keyed:
         return partial(self.promised.update, [key])
 
     def ended(self, seen: Seen, frame: Frame, promise: Callable[[], object] | None) -> Callable[[], object] | None:
-        """A COMMIT or ABORT."""
         keys = self.open.pop((seen, frame.get("transaction", "")), [])
         if frame.command == "ABORT" or not keys:
             return promise

@@ -12,8 +12,6 @@ _KEEPALIVE = 45.0  # Seconds after which the system notices that the other side 
 
 
 class _Pipe:
-    """One direction."""
-
     def __init__(self, link: Link) -> None:
         self.link = link
         self.buffer = bytearray()
@@ -77,8 +75,6 @@ class _Pipe:
 
 
 class Link:
-    """A connection between a client and the broker."""
-
     client: Any
     broker: Any
 
@@ -95,13 +91,11 @@ class Link:
         pipe.schedule()
 
     def read(self, pipe: _Pipe, yes: bool) -> None:
-        """Whether the reader of a pipe reads."""
         pipe.reading = yes
         if yes:
             pipe.schedule()
 
     def stall(self, seconds: float, *pipes: _Pipe) -> None:
-        """Nothing comes through for a while."""
         for pipe in pipes:
             pipe.stalled_until = max(pipe.stalled_until, self.clock.now + seconds)
 

@@ -57,8 +57,6 @@ class Step:
 
 @dataclass(frozen=True)
 class Plan:
-    """One run."""
-
     seed: int
     config: dict[str, Any]
     settings: dict[str, Any]
@@ -75,8 +73,6 @@ class Plan:
 
 
 class _Maker:
-    """One plan in the making."""
-
     def __init__(self, seed: int) -> None:
         self.seed = seed
         self.rng = random.Random(f"plan {seed}")

@@ -55,8 +55,6 @@ class Violation(AssertionError):
 
 @dataclass(eq=False, slots=True)
 class Message:
-    """One SEND."""
-
     key: int
     sender: Seen
     order: int
@@ -139,8 +137,6 @@ class Home:
 
 @dataclass(eq=False, slots=True)
 class Sub:
-    """A subscription of a session."""
-
     session: Seen
     id: str
     mode: str

@@ -18,8 +18,6 @@ _DEAD = "/queue/DLQ."
 
 
 class Rules:
-    """The ledger."""
-
     def __init__(self, clock: Clock, config: Config, disk: Disk) -> None:
         self.clock, self.config, self.disk = clock, config, disk
         self.life = 0
@@ -103,7 +101,6 @@ class Rules:
     # ---- sessions ----
 
     def ended(self, seen: Seen) -> None:
-        """What it has goes back."""
         seen.ended = True
         for sub in seen.subs.values():
             if getattr(seen.session, "refusal", None) is not None and sub.mode != "auto":
@@ -156,7 +153,6 @@ class Rules:
         return sub
 
     def home(self, name: str) -> Home:
-        """A queue."""
         home = self.homes.get(name)
         if home is None:
             home = self.homes[name] = Home(name, "queue")
@@ -237,7 +233,6 @@ class Rules:
         transaction.tags.append((sub, tag, copy))
 
     def committing(self, seen: Seen, transaction: Transaction) -> None:
-        """COMMIT came."""
         transaction.state = "committing"
         transaction.life = self.life
         self.transactions.append(transaction)

@@ -1,8 +1,6 @@
 """The simulation itself: a few hundred seeds without a fault, the same each time, and planted bugs that it finds."""
 
 import os
-import random
-import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +8,6 @@ from pathlib import Path
 import pytest
 from patience import patience
 from simulation import vfs
-from simulation.disk import Disk
 from simulation.plan import Plan, Step, plan_of
 from simulation.planted import BUGS, LATE, RARE, find, is_compiled, planted
 from simulation.shrink import shrink
@@ -92,93 +89,3 @@ def test_a_failing_plan_is_made_smaller():
         assert (run(smaller).kind, runs > 1) == (kind, True)
     assert len(smaller.steps) < len(plan.steps) / 2
     assert run(smaller).fault is None  # it is the bug that breaks it
-
-
-# ---- the disk ----
-
-
-@pytest.fixture
-def disk(tmp_path):
-    """A disk below SQLite; and the path of a database on it."""
-    made = Disk(random.Random(1))
-    with vfs.installed():
-        vfs.mount(str(tmp_path), made)
-        yield made, tmp_path / "db"
-        vfs.unmount(str(tmp_path))
-
-
-def _open(path, synchronous="FULL"):
-    connection = sqlite3.connect(path, isolation_level=None)
-    connection.execute("PRAGMA journal_mode = WAL")
-    connection.execute(f"PRAGMA synchronous = {synchronous}")
-    return connection
-
-
-def _rows(path):
-    connection = _open(path)
-    try:
-        assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
-        return [row for (row,) in connection.execute("SELECT a FROM t ORDER BY a")]
-    finally:
-        connection.close()
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_a_crash_keeps_what_was_synced_and_a_prefix_of_the_rest(disk, seed):
-    made, path = disk
-    made.rng.seed(seed)
-    connection = _open(path)
-    connection.execute("CREATE TABLE t (a)")
-    for number in range(10):
-        connection.execute("INSERT INTO t VALUES (?)", (number,))
-    connection.execute("PRAGMA synchronous = OFF")
-    for number in range(10, 30):
-        connection.execute("INSERT INTO t VALUES (?)", (number,))
-    made.crash()
-    with pytest.raises(sqlite3.OperationalError, match="I/O error"):
-        connection.execute("INSERT INTO t VALUES (99)")
-    connection.close()
-    made.down = False
-    rows = _rows(path)
-    assert rows == list(range(len(rows)))
-    assert len(rows) >= 10
-
-
-def test_two_connections_see_each_other_and_lock(disk):
-    _made, path = disk
-    first, second = _open(path), _open(path)
-    second.execute("PRAGMA busy_timeout = 0")
-    first.execute("CREATE TABLE t (a)")
-    first.execute("BEGIN IMMEDIATE")
-    first.execute("INSERT INTO t VALUES (1)")
-    with pytest.raises(sqlite3.OperationalError, match="locked"):
-        second.execute("BEGIN IMMEDIATE")
-    first.execute("COMMIT")
-    assert second.execute("SELECT a FROM t").fetchall() == [(1,)]
-    first.close()
-    second.close()
-    assert _rows(path) == [1]
-
-
-@pytest.mark.parametrize(("fault", "words"), [("full", "full"), ("failing", "I/O error")])
-def test_faults_of_the_disk_are_told_and_pass(disk, fault, words):
-    made, path = disk
-    connection = _open(path)
-    connection.execute("CREATE TABLE t (a)")
-    setattr(made, fault, 1)
-    with pytest.raises(sqlite3.OperationalError, match=words):
-        connection.execute("INSERT INTO t VALUES (zeroblob(100000))")
-    assert made.faults > 0
-    setattr(made, fault, 0)
-    connection.execute("INSERT INTO t VALUES (1)")
-    connection.close()
-    assert _rows(path) == [1]
-
-
-def test_without_it_sqlite_is_as_before(tmp_path):
-    with vfs.installed(), pytest.raises(sqlite3.OperationalError, match="unable to open"):
-        sqlite3.connect(tmp_path / "db").execute("CREATE TABLE t (a)")
-    connection = sqlite3.connect(tmp_path / "db")
-    connection.execute("CREATE TABLE t (a)")
-    connection.close()
-    assert (tmp_path / "db").exists()
