@@ -100,12 +100,6 @@ def test_many_rows_are_written_in_turns() -> None:
     assert written(Writer(LoopQuota()), rows[:ROWS_AT_ONCE]) == 0
 
 
-def test_the_columns_that_move_are_the_last() -> None:
-    assert [column.name for column in OF_QUEUE[-MOVING:]] == ["oldest", "received_rate", "delivered_rate"]
-    for name in ("destinations", "durables"):
-        assert REQUESTS[name].columns[-len(OF_QUEUE) :] == OF_QUEUE
-
-
 # ---- sorted destinations: their numbers are those of their rows, and only a page of rows is made ----
 
 
