@@ -9,8 +9,6 @@ from broker.harness import Bench, Peer
 
 from stompcodec import Frame
 
-__all__ = ["client", "commit", "finish", "left", "messages", "put_all", "refusal", "taker", "transaction"]
-
 QUEUE = "/queue/a"
 
 

@@ -175,23 +175,6 @@ def test_the_sender_to_the_largest_queue_waits_and_others_go_on():
     assert bench.right()
 
 
-def test_senders_go_on_when_memory_is_free_again_though_their_own_queue_is_as_it_was():
-    bench = Small()
-    large, small, holder = bench.peers_of(3)
-    for _ in range(10):
-        small.put("/queue/small", b"x" * 1000)
-    fill(large, "/queue/large")
-    holder.session.note_unwritten(bench.account.second - bench.account.used - 5000)
-    small.put("/queue/small", b"x")
-    assert small.session.paused
-    holder.session.note_unwritten(0)
-    bench.turn()
-    assert not small.session.paused
-    bench.wait(2)
-    assert not small.session.paused
-    assert large.session.paused
-
-
 def test_a_little_memory_that_is_free_again_is_noticed_within_a_second():
     bench = Small()
     large, small, holder = bench.peers_of(3)

@@ -37,13 +37,6 @@ def test_a_browser_sees_all_and_takes_nothing(version):
     assert queue_of(bench).dispatcher is None
 
 
-def test_a_browser_that_does_not_end_sees_what_comes():
-    bench, sender = filled()
-    peer = browser(bench, browser_end="false")
-    sender.put(QUEUE, "3")
-    assert peer.bodies() == left(bench) == [b"0", b"1", b"2", b"3"]
-
-
 def test_from_seq_of_a_consumer_and_of_a_continuous_browser():
     bench, sender = filled()
     peer = taker(bench, id="late", from_seq="-1")

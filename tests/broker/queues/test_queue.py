@@ -212,17 +212,6 @@ def test_the_order_is_plain_again_when_it_can_be(monkeypatch, few):
 # ---- expiry ----
 
 
-def test_expired_messages_become_dead_letters():
-    bench = Bench(dead_letter_expired=True)
-    bench.peer().put(QUEUE, "x", expiration="1", persistent="true", k="v")
-    bench.date += 1
-    bench.wait(2.0)
-    message = taker(bench, "/queue/DLQ.a").next("MESSAGE")
-    assert (message.body, message.headers["k"], message.get("expiration")) == (b"x", "v", None)
-    assert (message.headers["dead-letter-reason"], message.headers["original-destination"]) == ("expired", QUEUE)
-    assert list(bench.store.load()) == []
-
-
 @pytest.mark.parametrize("headers", [{}, {"selector": "1 = 1"}, {"exclusive": "true"}, {"consumer_priority": "3"}])
 @pytest.mark.parametrize("how", ["ack", "nack", "unsubscribe", "lose"])
 def test_an_expired_message_may_be_acknowledged_and_is_not_delivered_again(headers, how):

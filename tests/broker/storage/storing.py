@@ -19,21 +19,6 @@ from stompcodec.broker.storage.sqlite import SqliteStore
 from stompcodec.broker.storage.sqlite_writer import Writer
 from stompcodec.broker.storage.store import Page, Stored, Subscribed
 
-__all__ = [
-    "ALL",
-    "BIG",
-    "ENVIRONMENT",
-    "KEY",
-    "MIB",
-    "SUBSCRIPTION",
-    "change",
-    "commit_later",
-    "content",
-    "deferred",
-    "fill",
-]
-__all__ += ["flip", "inline", "message", "put", "read", "seqs", "synced"]
-
 #: The highest seq.
 ALL = 2**42 - 1
 #: Octets of a body that has a file of its own.

@@ -186,19 +186,6 @@ def test_a_queue_whose_name_is_damaged_keeps_its_messages(tmp_path, caplog):
     assert len(content(tmp_path)[0]) == 11, "its number was not given away"
 
 
-@pytest.mark.parametrize("size", [1, 3])
-def test_an_older_seq_that_comes_late_is_counted(tmp_path, size):
-    with closing(SqliteStore(tmp_path)) as store:
-        put(store, message(10), message(11))
-        store._writer.checkpoint()
-        put(store, *map(message, range(size)))
-        store.remove("q", message(0))
-        store.append("q", message(20))
-        store.remove("q", message(11))
-    found, store = content(tmp_path)
-    assert (len(found), store.damage.findings) == (1 + size, 0)
-
-
 # ---- subscriptions and state ----
 
 

@@ -22,18 +22,6 @@ def receive(peer, *sends, destination=QUEUE):
     peer.session.receive(b"".join(frames), 0.0)
 
 
-@pytest.mark.parametrize(("durable", "kept"), [("persistent", ["1"]), ("all", ["0", "1"]), ("none", [])])
-def test_what_is_stored(durable, kept):
-    bench = Bench(FaultyStore(), durable=durable)
-    peer = bench.peer()
-    peer.put(QUEUE, "0")
-    peer.put(QUEUE, "1", persistent="true")
-    peer.put(QUEUE, "2", persistent="false")
-    peer.put("/topic/a", "3", persistent="true")
-    assert bench.store.bodies == kept
-    assert [body.decode() for body in left(Bench(bench.store, durable=durable))] == kept
-
-
 def test_one_commit_a_turn_and_none_without_need(bench):
     peer, other = bench.peer(), bench.peer()
     for number in range(10):
@@ -150,13 +138,3 @@ def test_a_session_that_ended_keeps_no_messages_until_garbage_is_looked_for(lost
         assert sum(isinstance(found, Message) for found in gc.get_objects()) <= len(before)
     finally:
         gc.enable()
-
-
-@pytest.mark.parametrize("config", [{"durable": "none"}, {}])
-def test_a_receipt_comes_where_nothing_is_stored(config):
-    bench = Bench(**config)
-    peer = bench.peer()
-    for number in range(3):  # the first one looks for its queue, the others know it
-        peer.put(QUEUE, "x", persistent="true", receipt=str(number))
-    assert [frame.headers["receipt-id"] for frame in peer.take()] == ["0", "1", "2"]
-    assert left(bench) == [b"x"] * 3

@@ -11,13 +11,12 @@ import shutil
 import signal
 import sqlite3
 import stat
-import subprocess
 import sys
 import urllib.error
 import urllib.request
 
 import pytest
-from broker.storage.storing import ENVIRONMENT, message, put, read, seqs
+from broker.storage.storing import message, put, read, seqs
 from crash.process import BrokerProcess
 from patience import patience
 
@@ -184,17 +183,6 @@ def test_a_folder_has_one_user(remove, data):
             FolderLock(data)
     first.release()
     FolderLock(data).release()
-
-
-@pytest.mark.long
-def test_a_second_broker_is_refused_though_the_lock_file_was_removed(tmp_path):
-    with BrokerProcess(tmp_path / "b") as broker, stomp.connect(f"stomp://127.0.0.1:{broker.port}") as client:
-        data = broker.folder / "data"
-        (data / "lock").unlink()
-        command = [sys.executable, "-m", "stompcodec.cli", "broker", "--data", str(data), "--port", "0"]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=patience(60), env=ENVIRONMENT)
-        assert (done.returncode, "is in use by another process" in done.stderr) == (1, True)
-        store_one(client)
 
 
 @pytest.mark.parametrize("verb", [check, lambda data: salvage(data, data.parent / "new")], ids=["check", "salvage"])
