@@ -46,7 +46,7 @@ LONG = tuple(
     for name in (
         "crash/test_crash",
         "broker/test_state_machine",
-        "broker/queues/test_dispatcher_machine",
+        "broker/queues/test_dispatcher",
         "broker/routing/test_idempotency",
         "broker/management/test_machine",
         "codec/test_state_machine",

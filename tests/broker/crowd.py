@@ -33,7 +33,6 @@ def masked(data: bytes, opcode: int = 2, final: bool = True, length: int | None 
 
 
 def highest(broker: BrokerProcess) -> int:
-    """The most resident memory that the process ever had, in bytes. Linux only."""
     for line in Path(f"/proc/{broker.pid}/status").read_text().splitlines():
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) * 1024
@@ -75,7 +74,6 @@ class Member:
         self.received = b""
 
     def step(self) -> int:
-        """Send what the transport takes now; how many bytes that were."""
         before = self.sent
         try:
             if self.reads:
@@ -116,8 +114,6 @@ class Member:
 
 
 class Probe:
-    """A client that behaves: it sends to a queue of its own and reads from it."""
-
     def __init__(self, port: int) -> None:
         self.socket = socket.create_connection(("127.0.0.1", port), patience(60))
         self.socket.sendall(connect_frame())
@@ -135,7 +131,6 @@ class Probe:
         return got
 
     def round(self) -> None:
-        """A message there and back, and acknowledged."""
         self.number += 1
         self.socket.sendall(b"SEND\ndestination:/queue/probe\n\nprobe %d\0" % self.number)
         got = self._until(b"probe %d\0" % self.number)
@@ -156,7 +151,6 @@ class Crowd:
         self.probe = Probe(broker.port)
 
     def join(self, script: Iterator[bytes], *headers: str, version="1.2", reads=False, wrap="") -> Member:
-        """A new member."""
         port = {"ws": self.broker.ws_port, "tls": self.broker.address["tls_port"], "": self.broker.port}[wrap]
         if version == "legacy":
             port = self.broker.address["legacy_port"]
@@ -165,7 +159,6 @@ class Crowd:
         return member
 
     def join_all(self, count: int, script: Callable[[int], Iterator[bytes]], **options: Any) -> None:
-        """Many of them, each with the script of its number."""
         for number in range(count):
             self.join(script(number), **options)
 

@@ -17,7 +17,6 @@ def users(n=16, **passcodes):
 
 @pytest.fixture
 def costs(monkeypatch):
-    """The cost N of each hash that was computed."""
     ran = []
     slow = auth.check_hash
 

@@ -39,13 +39,11 @@ class Watch:
         self.before = self.most = self.broker.rss()
 
     def look(self):
-        """Octets it grew."""
         self.probe.round()
         self.most = max(self.most, self.broker.rss())
         return self.most - self.before
 
     def open(self, kind="tcp", logged_in=False):
-        """A connection, which closes at the end of a block."""
         if kind == "ws":
             pytest.importorskip("websockets")
             wire = WebSocket("127.0.0.1", self.broker.ws_port, "/", patience(30))
@@ -67,7 +65,6 @@ def watched(folder, config=""):
 
 
 def flood(wire, block, octets, stall=1.0):
-    """Send so many octets; return False if nothing was taken for some time, or the connection was closed."""
     wire, sent, view = getattr(wire, "socket", wire), 0, memoryview(block)
     while sent < octets:
         if not select.select([], [wire], [], stall)[1]:

@@ -16,8 +16,6 @@ SMALL = {"limits": Limits(max_headers=20, max_header_line=500, max_body=20_000),
 
 
 class Small(Bench):
-    """A broker with little memory."""
-
     def __init__(self, store=None, **config):
         super().__init__(store, **{"memory": 400_000, **SMALL, **config})
         self.account = self.broker.account
@@ -29,13 +27,11 @@ class Small(Bench):
         return difference(self.broker) == {}
 
     def fill_up(self):
-        """There is nothing left at all."""
         self.account.used += self.account.limit
         self.audit = lambda: None
 
 
 def fill(sender, destination, size=1000, **headers):
-    """Send until the sender is made to wait."""
     for _ in range(10_000):
         if sender.session.paused:
             return
@@ -314,7 +310,6 @@ def test_sessions_may_hold_something_however_full_the_queues_are():
     bench.fill_up()
 
     def begin(peer, lines):
-        """An unfinished frame."""
         peer.raw(b"SEND\n" + b"".join(b"%d:%b\n" % (number, b"x" * 400) for number in range(lines)))
         return not peer.closed
 

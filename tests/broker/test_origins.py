@@ -28,7 +28,6 @@ LISTED = Gate(["https://app.example", "http://dev.example:*", "http://localhost:
 
 
 def asked(gate, *headers, host="localhost:15674", address="127.0.0.1"):
-    """Whether a request is let in."""
     hosts = [] if host is None else [("Host", host)]
     reason = gate.refusal("/", [*hosts, *headers], address)
     assert reason is None or (reason.endswith(".") and reason.isascii() and reason.isprintable())

@@ -24,14 +24,11 @@ MIB = 2**20
 
 
 class CountingStore(MemoryStore):
-    """Counts commits, and waits on demand."""
-
     def __init__(self, later=0.0):
         super().__init__()
         self.commits, self.later, self.closed = [], later, False
 
     def commit_later(self, done, call_soon):
-        """At once, or `later` seconds from now."""
         self.commits.append(self.pending)
         self.commit()
         if self.later:
@@ -49,7 +46,6 @@ async def clients(server, count=2):
 
 
 async def received(client, *frame):
-    """The receipt of a SEND."""
     answer = await client.ask(send(*frame))
     assert answer.command == "RECEIPT", answer
     return answer.headers["receipt-id"]
@@ -96,31 +92,6 @@ def test_tls(certificate):
             await asyncio.open_connection("127.0.0.1", server.tls_port, ssl=ssl.create_default_context())
 
     main()
-
-
-def test_a_slow_disk_holds_up_those_who_store_only():
-    """Their receipts follow the commit, in the background; others are answered meanwhile; memory stays bounded."""
-    store = CountingStore(later=0.2)
-
-    async def main(server):
-        durable, transient = await clients(server)
-        began = time.monotonic()
-        for number in range(3):  # three batches, unless the first two are one
-            durable.send(send("/queue/a", "x", "persistent:true", f"receipt:{number}"))
-            for _ in range(20):
-                assert await received(transient, "/queue/b", "x", "persistent:false", "receipt:r")
-        assert not durable.frames
-        assert [(await durable.frame()).headers["receipt-id"] for _ in range(3)] == ["0", "1", "2"]
-        assert time.monotonic() - began >= 0.2
-        assert len(store.commits) in (2, 3)
-        durable.send(send("/queue/a", "x", "persistent:true") * 50_000)
-        await until(lambda: any(peer.paused for peer in server.peers.values()))
-        assert await received(transient, "/queue/b", "x", "persistent:false", "receipt:r")
-        store.later = 0.0
-        assert await received(durable, "/queue/a", "x", "persistent:true", "receipt:last") == "last"
-
-    run(main, store=store)
-    assert sum(store.commits) == 50_004
 
 
 def test_stop_waits_for_the_disk():
@@ -208,7 +179,6 @@ async def test_stomp_on_several_ports(server):
 
 
 def frame_of(size):
-    """A SEND of so many octets, its receipt is r."""
     head = b"SEND\ndestination:/queue/a\nreceipt:r\n\n"
     return head + b"x" * (size - len(head) - 1) + b"\0"
 

@@ -27,7 +27,6 @@ def kept(bench):
 
 
 def durable(bench, **headers):
-    """A durable subscription, and its client."""
     peer = bench.client(client_id="desk")
     peer.subscribe("/topic/t", durable_subscription_name="all", **headers)
     return peer

@@ -27,14 +27,12 @@ def fields_of(bench, name):
 
 
 def client(bench, address, login="x"):
-    """A client at an address, with a queue for answers."""
     peer = bench.client(address=address, login=login, passcode="x")
     peer.subscribe("/temp-queue/answers")
     return peer
 
 
 def managed(**config):
-    """A broker with a message."""
     bench = Managed(**config)
     bench.client(address=LOCAL, login="eve", passcode="x").put("/queue/a", "hello")
     return bench

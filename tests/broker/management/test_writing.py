@@ -19,7 +19,6 @@ ROW = ("/queue/a", "queue", None, *(0 for _ in OF_QUEUE[:-MOVING]), None, None, 
 
 @pytest.fixture
 def bench() -> Managed:
-    """A broker with rows in every list."""
     bench = Managed()
     sender, taker = bench.peer(), bench.peer(connect=False)
     taker.connect(client_id="c%")
@@ -105,7 +104,6 @@ def test_many_rows_are_written_in_turns() -> None:
 
 @pytest.fixture(scope="module")
 def numbered() -> Managed:
-    """Queues and topics whose numbers differ."""
     bench = Managed()
     sender, taker, slow = bench.peer(), bench.peer(), bench.peer()
     for number in range(1, 6):

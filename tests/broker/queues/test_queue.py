@@ -302,7 +302,6 @@ def made(by, bench=None, **arguments):
 
 
 def use(peer, command, **headers):
-    """SEND to the queue, or SUBSCRIBE."""
     peer.put(QUEUE, "x", **headers) if command == "SEND" else peer.subscribe(QUEUE, **headers)
 
 

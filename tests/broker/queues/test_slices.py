@@ -49,12 +49,10 @@ def receive(peer, command, body=b"", **headers):
 
 
 def start(peer, destination=QUEUE, **headers):
-    """SUBSCRIBE, and no turn."""
     receive(peer, "SUBSCRIBE", destination=destination, id="1", **headers)
 
 
 def store_one(peer, destination="/queue/b"):
-    """SEND a stored message, and no turn."""
     receive(peer, "SEND", destination=destination, persistent="true", receipt="s")
 
 
@@ -126,7 +124,6 @@ def road(request):
 
 
 def behind(bench, sender):
-    """Put messages into a queue at once."""
     message = sender.octets_of("SEND", destination=QUEUE, persistent="true")
     sender.session.receive(message * 12 * FEW, 0.0)
     bench.turn()
@@ -220,21 +217,6 @@ def test_a_lost_session_gives_back_a_share_at_a_time(bench, persistent, waiting)
     frames = messages(next_one)
     assert [int(frame.body) for frame in frames] == list(range(MANY + 1))
     assert {frame.get("redelivered") for frame in frames[:-1]} == {"true"}
-
-
-def test_messages_that_come_back_from_two_at_once_keep_their_order():
-    bench = Loop(prefetch=MANY // 2)
-    fill(bench)
-    losers = [bench.peer() for _ in range(2)]
-    for peer in losers:
-        peer.subscribe(QUEUE, ack="client")
-    bench.watch(2 * MOST)
-    next_one = bench.peer()
-    start(next_one)
-    for peer in losers:
-        peer.session.lost(0.0)
-    bench.watch(2 * MOST)
-    assert numbers(next_one) == list(range(MANY))
 
 
 @pytest.mark.parametrize("lost", [False, True])
@@ -380,8 +362,6 @@ def counted(test):
 
 
 class Line(Fifo):
-    """A line that nobody may look through."""
-
     def __iter__(self):
         raise AssertionError("all messages are looked at")
 
@@ -443,7 +423,6 @@ def expire(bench, queue, each):
 
 
 def give_back(bench, queue):
-    """The first and the last message come back together."""
     queue.requeue([queue.messages.line.pop(), queue.messages.line.popleft()])
 
 

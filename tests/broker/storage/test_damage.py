@@ -212,7 +212,6 @@ def test_a_changed_state_counts_as_a_crash(tmp_path, statement):
 
 
 def crash(tmp_path, store):
-    """A folder whose broker was killed."""
     shutil.copytree(tmp_path / "running", tmp_path / "crashed")
     store.close()
     return tmp_path / "crashed"
