@@ -54,7 +54,6 @@ LONG = tuple(
         "broker/storage/test_folders",
         "broker/web/test_page",
         "broker/test_hostile",
-        "broker/test_memory_attacks",
         "broker/storage/test_sqlite_faults",
         "broker/storage/test_space",
         "broker/queues/test_slices",
