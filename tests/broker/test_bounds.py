@@ -143,6 +143,24 @@ def test_a_first_frame_that_never_ends(size, legacy):
         assert refusal(peer)
 
 
+@pytest.mark.parametrize(("size", "count", "least"), [(1000, 100, 8), (100_000, 3, 2)])
+def test_a_consumer_of_a_long_queue_gets_a_little_each_turn(size, count, least):
+    """A message that is larger than the bound of the outbox alone."""
+    bench, sender, consumer = bench_with_two(write_high=10_000)
+    for _ in range(count):
+        sender.put("/queue/a", b"x" * size)
+    consumer.session.receive(b"SUBSCRIBE\nid:1\ndestination:/queue/a\n\n\0", 0.0)
+    turns = 0
+    while (sessions := list(bench.broker.turn(0.0))) or bench.broker.next_deadline() == 0.0:
+        for session in sessions:
+            output = session.take_output()
+            assert octets_of(output) < 10_000 + 3 * size
+            consumer.inbox += consumer.parser.feed(b"".join(output))
+        turns += 1
+    assert turns > least
+    assert len(consumer.bodies()) == count
+
+
 # ---- peers that misbehave ----
 
 

@@ -339,6 +339,24 @@ def test_a_browser_takes_very_many_a_share_at_a_time(bench):
     assert (bench.store.bodies, bench.broker.queues["/", QUEUE].count) == ([], 0)
 
 
+@pytest.mark.parametrize("consuming", [True, False])
+def test_a_long_transaction_takes_effect_a_share_at_a_time(bench, consuming):
+    peer, reader = bench.peer(), bench.peer()
+    if consuming:
+        start(reader)
+    peer.send("BEGIN", transaction="t")
+    sends = (Frame("SEND", {"destination": QUEUE, "transaction": "t"}, b"%d" % number) for number in range(MANY))
+    peer.session.receive(b"".join(map(serialize, sends)), 0.0)
+    octets = peer.octets_of("COMMIT", transaction="t", receipt="c")
+    peer.session.receive(octets + peer.octets_of("SEND", b"%d" % MANY, destination=QUEUE, receipt="r"), 0.0)
+    bench.watch()
+    assert [frame.headers["receipt-id"] for frame in peer.take()] == ["c", "r"]
+    if not consuming:
+        start(reader)
+        bench.watch()
+    assert numbers(reader) == list(range(MANY + 1))
+
+
 def test_a_long_transaction_that_cannot_be_is_not_at_all():
     bench = Loop(max_destinations=8, prefetch=10, max_attempts=2)
     peer = bench.peer()
