@@ -172,8 +172,7 @@ def test_a_lower_one_that_comes_back_stays_behind():
 
 
 @pytest.mark.parametrize(
-    ("header", "first"),
-    [({"priority": "9"}, [b"second", b"early"]), ({"JMSXGroupID": "a"}, [b"early", b"second"])],
+    ("header", "first"), [({"priority": "9"}, [b"second", b"early"]), ({"JMSXGroupID": "a"}, [b"early", b"second"])]
 )
 def test_a_message_that_came_late_has_its_place_before_priorities_count(header, first):
     """A transaction waits for the store, others send meanwhile, and then its second message changes the queue."""
