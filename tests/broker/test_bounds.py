@@ -168,22 +168,6 @@ def octets_of(chunks):
     return sum(map(len, chunks))
 
 
-def test_a_sender_that_never_reads_its_receipts():
-    peer = Bench().peer()
-    peer.session.writable(False, 0.0)
-    peer.reading = False
-    frame = b"SEND\ndestination:/topic/a\nreceipt:" + b"x" * 1000 + b"\n\n\0"
-    for count, paused in ((1000, False), (100, True)):
-        for _ in range(count):
-            peer.raw(frame)
-        assert peer.session.paused is paused
-    assert octets_of(peer.session.connection.output) < 2**20 + 200_000
-    peer.reading = True
-    peer.flush()
-    peer.session.writable(True, 0.0)
-    assert not peer.session.paused
-
-
 # ---- delayed and retained messages ----
 
 

@@ -7,7 +7,7 @@ from broker.audit import audit, difference
 from broker.harness import Bench, FaultyStore
 
 from stompcodec.broker.config import Config, parse_config
-from stompcodec.broker.memory import MESSAGE, OPERATION, Account, Part
+from stompcodec.broker.memory import MESSAGE, OPERATION
 from stompcodec.errors import ConfigError
 from stompcodec.spec import Limits
 
@@ -40,16 +40,6 @@ def fill(sender, destination, size=1000, **headers):
 
 
 # ---- the account ----
-
-
-def test_marks_are_in_order_and_a_part_is_charged_to_the_account():
-    for limit in (1000, 2**20, 2**26, 2**27, 2**30, 2**40):
-        account = Account(limit)
-        assert 0 < account.reserve < account.first < account.second < limit
-    part = Part(account, 100)
-    part.use(60)
-    part.use(-20)
-    assert (account.used, part.used) == (40, 40)
 
 
 def test_everything_is_accounted_and_is_free_again_when_everybody_has_gone():

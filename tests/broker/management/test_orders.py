@@ -4,7 +4,7 @@ import json
 from types import SimpleNamespace
 
 import pytest
-from broker.harness import FaultyStore, switch
+from broker.harness import FaultyStore
 from broker.management.managing import LOCAL, Managed
 
 from stompcodec.broker.management.management import Management
@@ -166,29 +166,6 @@ def test_after_a_failed_commit_nothing_has_changed(order, fields):
     assert all(row["attempts"] == 0 for row in bench.result("messages", destination="/queue/a"))
 
 
-@pytest.mark.parametrize("order", ["purge", "move", "delete"])
-def test_the_answer_comes_after_the_commit(order):
-    """So a crash before the answer is as if nothing was done, or all of it; in between there is nothing."""
-    bench, peer = filled(6, FaultyStore(background=True))
-    while bench.store.job is not None:
-        bench.store.finish()
-        bench.turn()
-    peer.subscribe("/temp-queue/answers")
-    before = kept(bench)
-    fields = {"destination": "/queue/a", **({"to": "/queue/b"} if order == "move" else {})}
-    peer.put(f"/management/{order}", json.dumps(fields), reply_to="/temp-queue/answers")
-    for _ in range(4):
-        if bench.store.job is None:
-            break
-        assert not peer.take()
-        assert kept(bench) == before
-        bench.store.finish()
-        bench.turn()
-    assert kept(bench) == ([("/queue/b", body) for _, body in before] if order == "move" else [])
-    (answer,) = peer.take()
-    assert "error" not in json.loads(answer.body)
-
-
 @pytest.mark.parametrize("stays", [True, False])
 def test_a_long_purge_leaves_the_loop_to_others(stays):
     bench, peer = filled(3000)
@@ -325,22 +302,6 @@ def test_a_page_of_messages_has_at_most_a_mebibyte_of_bodies():
     assert 10 <= len(answer["rows"]) <= 17
     assert answer["next"] is not None
     assert len(bench.result("messages", destination="/queue/a", body=65_536)) == 20
-
-
-@pytest.mark.parametrize("road", [True, False], ids=["c", "python"])
-def test_counts_agree_in_c_and_in_python(road):
-    switch(road)
-    bench = Managed()
-    sender, consumer = bench.peer(), bench.peer()
-    sender.put("/queue/a", "0")
-    consumer.subscribe("/queue/a", id="1", ack="client-individual")
-    consumer.subscribe("/queue/b", id="2")
-    for name in "aabbcc":
-        sender.put(f"/queue/{name}", "x")
-    consumer.nack(consumer.take()[0])
-    consumer.subscribe("/queue/c", id="3")
-    found = [(row["received"], row["delivered"], row["redelivered"]) for row in bench.result("destinations")]
-    assert found == [(3, 4, 1), (2, 2, 0), (2, 2, 0)]
 
 
 def test_the_store_and_memory_are_told_to_this_process_too():

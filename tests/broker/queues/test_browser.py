@@ -94,17 +94,6 @@ def test_ack_in_client_mode_covers_what_was_shown_before():
     assert [message.frame.body for message in queue_of(bench).messages] == [b"3", b"4"]
 
 
-def test_a_window_holds_a_browser_until_ack():
-    bench, _sender = filled(5)
-    peer = browser(bench, ack="client", prefetch_count="2")
-    first = peer.take()
-    peer.ack(first[1])
-    second = peer.take()
-    assert [frame.body for frame in first + second] == [b"0", b"1", b"2", b"3"]
-    peer.nack(second[0])  # as one that looked, and does not want it
-    assert (peer.bodies(), queue_of(bench).count) == ([b"4", b""], 3)
-
-
 def test_ack_of_a_browser_waits_for_the_store():
     bench, _sender = filled(3, FaultyStore(), persistent="true")
     peer = browser(bench, ack="client")

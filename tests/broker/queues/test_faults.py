@@ -265,28 +265,6 @@ def test_a_selector_that_fails_matches_nothing_and_hurts_nobody(caplog):
     assert len([record for record in caplog.records if record.levelno > 20]) == 1
 
 
-@pytest.mark.parametrize("ack", ["auto", "client"])
-@pytest.mark.parametrize("damage", ["missing", "short"])
-def test_a_large_body_that_cannot_be_read(ack, damage):
-    bench = Bench(large=64)
-    sender = bench.peer()
-    sender.put(QUEUE, "x" * 100, persistent="true", receipt="1")
-    assert sent(sender) == 1
-    (message,) = queue_of(bench).messages
-    path = message.body.path
-    if damage == "missing":
-        os.rename(path, f"{path}-away")
-    else:
-        os.truncate(path, 99)
-    assert refusal(taker(bench, ack=ack)) == UNWRITTEN
-    (message,) = queue_of(bench).messages
-    assert (message.attempts, len(list(bench.store.load()))) == (0, 1)
-    if damage == "missing":
-        os.rename(f"{path}-away", path)
-        assert taker(bench, version="1.1").bodies() == [b"x" * 100]
-    assert sent(sender) == 0
-
-
 def test_a_large_body_that_cannot_be_read_to_its_end_is_no_attempt():
     bench = Bench(large=64)
     sender, bad = bench.peer(), bench.peer()

@@ -57,19 +57,6 @@ def test_only_the_window_is_in_memory_and_the_order_is_kept():
     assert (queue.paging, queue.total, list(bench.store.load())) == (None, 0, [])
 
 
-def test_what_comes_while_a_page_is_read_does_not_overtake_it():
-    bench, sender = filled(20, store=Pages())
-    bench.store.slow = True
-    peer = taker(bench)
-    assert numbers(peer) == [0, 1, 2]
-    sender.put(QUEUE, "20", persistent="true")
-    sender.put(QUEUE, "21")
-    assert numbers(peer) == []
-    bench.store.answer()
-    bench.turn()
-    assert numbers(peer) == list(range(3, 22))
-
-
 def test_queues_are_paged_earlier_when_memory_is_short():
     bench = Bench(window_octets=2**20, memory=2**20, max_queue_octets=2**20, **SMALL)
     sender = bench.peer()

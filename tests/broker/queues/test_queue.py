@@ -307,16 +307,6 @@ def use(peer, command, **headers):
 either = pytest.mark.parametrize("by", ["SEND", "SUBSCRIBE"])
 
 
-@either
-@pytest.mark.parametrize("persistent", ["true", "false"])
-def test_drop_head(by, persistent):
-    bench, peer = made(by, x_max_length="3")
-    put_all(peer, range(4), persistent=persistent)
-    assert queue_of(bench).count == 3
-    assert len(list(bench.store.load())) == (3 if persistent == "true" else 0)
-    assert (left(bench), bench.octets) == ([b"1", b"2", b"3"], 0)
-
-
 @pytest.mark.parametrize("argument", [{"x_max_length": "2"}, {"x_max_length_bytes": "80"}])
 def test_reject_publish(argument):
     bench, peer = made("SUBSCRIBE", x_overflow="reject-publish", **argument)

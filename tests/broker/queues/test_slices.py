@@ -132,27 +132,6 @@ def behind(bench, sender):
 
 
 @pytest.mark.usefixtures("road")
-def test_a_queue_that_fell_behind_catches_up_with_its_sender():
-    """Its consumer can take all; but beside active sessions a turn delivers few messages, and its sender has more."""
-    bench = Bench()
-    sender, taker = bench.peer(), bench.peer()
-    taker.subscribe(QUEUE)
-    taker.session.writable(False, bench.now)
-    message, queue = behind(bench, sender)
-    assert queue.count == 12 * FEW
-    taker.session.writable(True, bench.now)
-    turns = 0
-    while queue.count:
-        if not sender.session.paused:
-            sender.session.receive(message * 2 * FEW, 0.0)  # more than leave in a turn
-        list(bench.broker.turn(bench.now))
-        turns += 1
-        assert queue.count < 24 * FEW
-        assert turns < 48 * FEW
-    assert not queue.blocked
-
-
-@pytest.mark.usefixtures("road")
 @pytest.mark.parametrize("end", ["slow", "lost", "suspended", "deleted"])
 def test_a_sender_waits_no_longer_than_its_queue_catches_up(end):
     bench = Bench()
@@ -269,22 +248,6 @@ def test_expired_messages_go_a_share_at_a_time():
     start(peer)
     bench.watch(2 * MOST)
     assert numbers(peer) == list(range(10))
-
-
-def test_delayed_messages_come_a_share_at_a_time(bench):
-    fill(bench, delay="10000")
-    bench.date += 20
-    done, queue = 0, bench.broker.queues["/", QUEUE]
-    while queue.deferred or (queue.paging is not None and queue.paging.deferred):
-        bench.now += 1
-        bench.broker.tick(bench.now)
-        assert bench.one_turn() <= MOST
-        done += 1
-    assert done >= MANY // AT_ONCE
-    peer = bench.peer()
-    start(peer)
-    bench.watch(2 * MOST)
-    assert numbers(peer) == list(range(MANY))
 
 
 def test_many_sessions_that_wait_go_on_a_share_at_a_time():

@@ -30,20 +30,6 @@ def test_one_commit_a_turn_and_none_without_need(bench):
     assert len(peer.take()) == 11
 
 
-def test_receipts_follow_the_commit_and_keep_their_order(bench):
-    peer, quick = bench.peer(), bench.peer()
-    receive(peer, (b"receipt:1", b""), (b"receipt:2\npersistent:true", b""), (b"receipt:3", b""))
-    receive(quick, (b"receipt:1", b""))
-    assert b"receipt-id:2" not in b"".join(peer.session.connection.output)
-    order = []
-    for session in bench.broker.turn(0.0):
-        order.append((session, bench.store.commits))
-        bench.peers[session].flush()
-    assert (quick.session, 0) in order  # who stored nothing does not wait
-    assert order[-1] == (peer.session, 1)
-    assert [frame.headers["receipt-id"] for frame in peer.take()] == ["1", "2", "3"]
-
-
 def test_a_failed_commit_is_an_error_and_no_receipt(bench, caplog):
     peer, other, quick = bench.peer(), bench.peer(), bench.peer()
     bench.store.faulty = True
