@@ -271,17 +271,6 @@ def test_the_answer_goes_only_where_its_asker_may_send():
     assert "not allowed" in peer.error().headers["message"]
 
 
-@pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
-def test_every_version_may_ask_and_a_plain_queue_takes_answers(version):
-    bench = managed()
-    peer = bench.peer(version, peer=LOCAL)
-    peer.put("/management/broker", reply_to="/queue/answers", receipt="1")
-    assert peer.next().command == "RECEIPT"
-    (message,) = bench.broker.queues["/", "/queue/answers"].messages
-    check(json.loads(message.frame.body))
-    assert "correlation-id" not in message.frame.headers
-
-
 def test_a_manager_sees_its_own_virtual_host_only():
     bench = Managed(virtual_hosts=("/", "b"))
     here, there = client(bench, LOCAL), bench.client(address=LOCAL, host="b")

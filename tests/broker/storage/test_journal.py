@@ -2,7 +2,7 @@
 
 import pytest
 from broker.harness import Bench, FaultyStore
-from broker.moves import commit, left, put_all, taker
+from broker.moves import commit, put_all, taker
 
 QUEUE = "/queue/a"
 
@@ -28,25 +28,6 @@ def test_one_commit_a_turn_and_none_without_need(bench):
     peer.put("/queue/b", "x", receipt="r")
     assert bench.store.commits == 1
     assert len(peer.take()) == 11
-
-
-def test_a_failed_commit_is_an_error_and_no_receipt(bench, caplog):
-    peer, other, quick = bench.peer(), bench.peer(), bench.peer()
-    bench.store.faulty = True
-    receive(peer, (b"receipt:0", b"t"), (b"receipt:1\npersistent:true", b"p"), (b"receipt:2", b"t"))
-    receive(other, (b"persistent:true", b"p"))
-    receive(quick, (b"receipt:1", b"q"))
-    bench.turn()
-    frames = peer.take()
-    assert [(frame.command, frame.get("receipt-id")) for frame in frames] == [("RECEIPT", "0"), ("ERROR", "1")]
-    assert frames[-1].headers["message"] == "the message could not be stored"
-    assert other.error().get("receipt-id") is None
-    quick.next("RECEIPT")
-    assert not quick.closed
-    assert "the disk is full" in caplog.text
-    bench.store.faulty = False
-    assert left(bench) == [b"t", b"t", b"q"]
-    assert (bench.store.bodies, bench.octets) == ([], 0)
 
 
 @pytest.mark.parametrize("receipt", [{}, {"receipt": "r"}])
