@@ -97,29 +97,6 @@ def test_everything_is_accounted_and_is_free_again_when_everybody_has_gone():
     assert (account.used, account.held, account.fixed, sum(audit(broker))) == (0, 0, 0, 0)
 
 
-@pytest.mark.parametrize("end", ["finish", "lose", "error"])
-@pytest.mark.parametrize("large", [1000, 20_000])
-def test_an_unfinished_frame_is_accounted_as_long_as_it_is_unfinished(end, large):
-    """Of a large message, its head, while its body goes to a file."""
-    bench = Small(large=large)
-    peer = bench.peer()
-    before, least = bench.account.used, 0
-    frame = b"SEND\ndestination:/topic/nobody\na:%b\ncontent-length:1000\n\n%b\0" % (b"h" * 300, b"x" * 1000)
-    for at in range(0, len(frame) - 1, 100):
-        peer.raw(frame[at : at + 100][: len(frame) - 1 - at])
-        in_memory = min(at + 100, len(frame) - 1) if large > 1000 else min(at + 100, 300)
-        assert bench.account.used - before >= in_memory >= least
-        assert bench.account.held == bench.account.used - before
-        least = in_memory
-    if end == "lose":
-        peer.lose()
-    else:
-        peer.raw(frame[-1:] if end == "finish" else b"x")
-        assert peer.closed is (end == "error")
-    assert bench.account.held == 0
-    assert bench.right()
-
-
 @pytest.mark.parametrize("faulty", [False, True])
 def test_what_waits_for_the_disk_is_accounted(faulty):
     """Behind a transaction that is being stored, and in it, messages are in no queue."""

@@ -98,27 +98,6 @@ def test_a_move_to_a_topic_goes_on_when_its_subscribers_have_read():
     assert bench.count("move", to="/topic/t") > 0
 
 
-def test_dead_letters_are_sent_again():
-    bench, peer = filled(4)
-    peer.subscribe("/queue/a", id="1", ack="client-individual")
-    for message in peer.take():
-        peer.nack(message, requeue="false")
-    peer.send("UNSUBSCRIBE", id="1")
-    peer.put("/queue/DLQ.a", "not one")
-    (first, *_) = bench.result("messages", destination="/queue/DLQ.a")
-    assert dict(first["headers"])["dead-letter-reason"] == "rejected"
-    assert bench.row("/queue/a")["dead_letters"] == 4
-    for fields, counts in (({"message_id": first["message_id"]}, (1, 0)), ({}, (3, 1))):
-        result = bench.result("move", destination="/queue/DLQ.a", **fields)
-        assert (result["messages"], result["skipped"]) == counts
-    assert bench.bodies() == ["m0", "m1", "m2", "m3"]
-    for row in bench.result("messages", destination="/queue/a"):
-        names = {name for name, _ in row["headers"]}
-        assert not names & {"dead-letter-reason", "original-destination", "dead-letter-attempts"}
-        assert "dead-letter-first-time" in names
-        assert row["attempts"] == 0
-
-
 def test_dead_letters_of_a_durable_subscription_go_back_to_it():
     bench = Managed()
     peer, other = durable(bench, ack="client-individual"), bench.peer()

@@ -82,18 +82,6 @@ def test_ack_takes_what_is_still_there(version, persistent):
     assert bench.octets == queue_of(bench).octets
 
 
-def test_ack_in_client_mode_covers_what_was_shown_before():
-    bench, _sender = filled(5)
-    peer = browser(bench, ack="client")
-    frames = peer.take()
-    peer.ack(frames[2])
-    peer.ack(frames[-1])  # the end: nothing is to be taken with it
-    assert not peer.closed
-    peer.ack(frames[2])
-    assert refusal(peer) == "no such delivery"
-    assert [message.frame.body for message in queue_of(bench).messages] == [b"3", b"4"]
-
-
 def test_ack_of_a_browser_waits_for_the_store():
     bench, _sender = filled(3, FaultyStore(), persistent="true")
     peer = browser(bench, ack="client")

@@ -9,8 +9,7 @@ from broker.moves import left, put_all, refusal, taker, transaction
 from broker.paged import QUEUE, queue_of
 
 from stompcodec.broker.config import DIALECTS
-from stompcodec.broker.queues import ready
-from stompcodec.broker.queues.backlog import Backlog, Fifo
+from stompcodec.broker.queues.backlog import Fifo
 from stompcodec.broker.settings import Pauses
 
 
@@ -188,24 +187,6 @@ def test_a_message_that_came_late_has_its_place_before_priorities_count(header, 
         bench.store.finish()
         bench.turn()
     assert left(bench, ack="client") == [*first, b"late 0", b"late 1", b"late 2"]
-
-
-@pytest.mark.parametrize("few", [0, 10])
-def test_the_order_is_plain_again_when_it_can_be(monkeypatch, few):
-    monkeypatch.setattr(ready, "_FEW", few)
-    bench = Bench()
-    put_ranked(bench.peer(), "--4")
-    assert type(queue_of(bench).messages.line) is Fifo
-    peer, queue = taker(bench, browser="true"), queue_of(bench)
-    assert type(queue.messages.line) is Backlog
-    peer.send("UNSUBSCRIBE", id="1")
-    assert type(queue.messages.line) is (Fifo if few else Backlog)
-    put_ranked(bench.peer(), "-")
-    peer.take()
-    peer.subscribe(QUEUE, ack="client")
-    assert peer.bodies() == [b"-0", b"-1", b"42", b"-0"]
-    bench.wait(2)
-    assert type(queue.messages.line) is Fifo
 
 
 # ---- expiry ----
