@@ -4,7 +4,7 @@ import json
 from types import SimpleNamespace
 
 import pytest
-from broker.harness import FaultyStore
+from broker.harness import FaultyStore, switch
 from broker.management.managing import LOCAL, Managed
 
 from stompcodec.broker.management.management import Management
@@ -281,6 +281,22 @@ def test_a_page_of_messages_has_at_most_a_mebibyte_of_bodies():
     assert 10 <= len(answer["rows"]) <= 17
     assert answer["next"] is not None
     assert len(bench.result("messages", destination="/queue/a", body=65_536)) == 20
+
+
+@pytest.mark.parametrize("road", [True, False], ids=["c", "python"])
+def test_counts_agree_in_c_and_in_python(road):
+    switch(road)
+    bench = Managed()
+    sender, consumer = bench.peer(), bench.peer()
+    sender.put("/queue/a", "0")
+    consumer.subscribe("/queue/a", id="1", ack="client-individual")
+    consumer.subscribe("/queue/b", id="2")
+    for name in "aabbcc":
+        sender.put(f"/queue/{name}", "x")
+    consumer.nack(consumer.take()[0])
+    consumer.subscribe("/queue/c", id="3")
+    found = [(row["received"], row["delivered"], row["redelivered"]) for row in bench.result("destinations")]
+    assert found == [(3, 4, 1), (2, 2, 0), (2, 2, 0)]
 
 
 def test_the_store_and_memory_are_told_to_this_process_too():

@@ -60,6 +60,18 @@ def test_include_seq_of_a_consumer_in_every_version(version):
     assert peer.next("MESSAGE").headers["seq"] == str(bench.broker.seq)
 
 
+def test_ack_in_client_mode_covers_what_was_shown_before():
+    bench, _sender = filled(5)
+    peer = browser(bench, ack="client")
+    frames = peer.take()
+    peer.ack(frames[2])
+    peer.ack(frames[-1])  # the end: nothing is to be taken with it
+    assert not peer.closed
+    peer.ack(frames[2])
+    assert refusal(peer) == "no such delivery"
+    assert [message.frame.body for message in queue_of(bench).messages] == [b"3", b"4"]
+
+
 # ---- ACK takes ----
 
 

@@ -1,8 +1,12 @@
 """What is stored, who waits for which commit, and what is left of a turn whose commit failed."""
 
+import gc
+
 import pytest
 from broker.harness import Bench, FaultyStore
 from broker.moves import commit, put_all, taker
+
+from stompcodec.broker.message import Message
 
 QUEUE = "/queue/a"
 
@@ -80,3 +84,24 @@ def test_senders_wait_for_a_slow_disk(monkeypatch):
     assert not peer.session.paused
     commit(bench)
     assert len(bench.store.bodies) == sent
+
+
+@pytest.mark.parametrize("lost", ["before", "after"])
+def test_a_session_that_ended_keeps_no_messages_until_garbage_is_looked_for(lost):
+    bench = Bench(FaultyStore(background=True))
+    consumer, peer = taker(bench), bench.peer()
+    gc.collect()
+    gc.disable()
+    before = [found for found in gc.get_objects() if isinstance(found, Message)]  # of other tests
+    try:
+        put_all(peer, range(20), persistent="true")
+        if lost == "before":
+            peer.lose()
+        while bench.store.job is not None:
+            commit(bench)
+        if lost == "after":
+            peer.lose()
+        assert len(consumer.bodies()) == 20
+        assert sum(isinstance(found, Message) for found in gc.get_objects()) <= len(before)
+    finally:
+        gc.enable()
