@@ -5,7 +5,8 @@ import itertools
 import pytest
 from broker.audit import difference
 from broker.crowd import masked
-from broker.sockets import CONFIG, Client, browser, send, served, until
+from broker.harness import FaultyStore
+from broker.sockets import CONFIG, Client, browser, run, send, served, until
 from transport.messages import BINARY, frame
 
 from stompcodec.broker.memory import below_cost
@@ -60,6 +61,32 @@ async def test_an_unfinished_frame_is_counted_until_it_is_whole(server, size):
     await until(lambda: not server.peers)
     assert held(server) == 0
     assert layer.buffered == 0, "it would stay until the next garbage collection"
+
+
+def test_nothing_more_comes_in_while_an_error_waits_for_the_disk():
+    """The ERROR goes out behind a receipt, and that behind a commit. The peer sends an endless frame meanwhile."""
+    store = FaultyStore(background=True)
+
+    async def main(server):
+        async with browser(server) as raw:
+            (peer,) = server.peers.values()
+            persistent = frame(BINARY, send("/queue/a", "", "persistent:true", "receipt:r").encode())
+            await raw.send(persistent + whole(MIB)[:50_000])
+            await until(lambda: store.job is not None)
+            await until(lambda: peer.session.memory.below > 0)
+            peer.session.fail("the test says so")
+            assert (peer.session.ended, peer.session.closing) == (True, False)
+            layer = peer.wire._layer
+            assert layer.buffered == 0
+            await raw.send(b"x" * 100_000)
+            async with browser(server):  # when it is there, the loop has read what the others have sent
+                assert layer.buffered == 0
+            assert held(server) == 0
+            store.finish()
+            answer = await raw.rest()
+            assert answer.index(b"receipt-id:r") < answer.index(b"the test says so")
+
+    run(main, CONFIG, store=store)
 
 
 @served(CONFIG)
