@@ -343,6 +343,14 @@ def fill_up(bench, sender, number, most=1000):
     return number
 
 
+def test_without_the_key_they_stay_in_memory():
+    bench = Bench(window_messages=3)
+    sender = bench.peer()
+    for number in range(30):
+        sender.put(QUEUE, str(number), **({"expiration": "60000"} if number % 2 else {}))
+    assert (queue_of(bench).count, list(bench.store.load())) == (30, [])
+
+
 @pytest.mark.parametrize("waits", [False, True], ids=["at once", "later"])
 @pytest.mark.parametrize("killed", [False, True])
 def test_a_restart_drops_them_and_no_others(tmp_path, killed, waits, monkeypatch):
