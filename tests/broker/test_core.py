@@ -21,6 +21,21 @@ def test_limits_are_stricter_before_connected():
     assert "limit" in peer.error().headers["message"]
 
 
+def test_a_fault_of_ours_ends_that_session_alone(caplog):
+    bench, peer, other = bench_with_two()
+    other.subscribe("/queue/a")
+    peer.put("/queue/a")
+    other.send("UNSUBSCRIBE", id="1")
+    tally, bench.queue().tally = bench.queue().tally, None
+    peer.put("/queue/a", receipt="r")
+    bench.queue().tally = tally
+    assert peer.error().headers["message"] == "internal error"
+    assert "AttributeError" in caplog.text
+    other.put("/queue/a", "later")
+    other.subscribe("/queue/a")
+    assert other.bodies() == [b"", b"later"]
+
+
 def test_login_takes_too_long():
     bench = Bench(login_timeout=10.0)
     peer, quick = bench.peer(connect=False), bench.peer()

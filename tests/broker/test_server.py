@@ -86,6 +86,31 @@ def test_tls(certificate):
     main()
 
 
+def test_a_slow_disk_holds_up_those_who_store_only():
+    """Their receipts follow the commit, in the background; others are answered meanwhile; memory stays bounded."""
+    store = CountingStore(later=0.2)
+
+    async def main(server):
+        durable, transient = await clients(server)
+        began = time.monotonic()
+        for number in range(3):  # three batches, unless the first two are one
+            durable.send(send("/queue/a", "x", "persistent:true", f"receipt:{number}"))
+            for _ in range(20):
+                assert await received(transient, "/queue/b", "x", "persistent:false", "receipt:r")
+        assert not durable.frames
+        assert [(await durable.frame()).headers["receipt-id"] for _ in range(3)] == ["0", "1", "2"]
+        assert time.monotonic() - began >= 0.2
+        assert len(store.commits) in (2, 3)
+        durable.send(send("/queue/a", "x", "persistent:true") * 50_000)
+        await until(lambda: any(peer.paused for peer in server.peers.values()))
+        assert await received(transient, "/queue/b", "x", "persistent:false", "receipt:r")
+        store.later = 0.0
+        assert await received(durable, "/queue/a", "x", "persistent:true", "receipt:last") == "last"
+
+    run(main, store=store)
+    assert sum(store.commits) == 50_004
+
+
 def test_stop_waits_for_the_disk():
     """What was on its way to the disk when the broker was told to stop gets there, and its receipt to the sender."""
     store = CountingStore(later=0.2)

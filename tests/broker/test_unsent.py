@@ -105,6 +105,16 @@ def test_what_is_bound(subscription, bound):
     assert (peer.session.outbox.most < sys.maxsize) is bound
 
 
+def test_a_receive_with_ack_auto_is_bound():
+    bench, told = Bench(), []
+    bench.broker.bound_output = told.append
+    peer = bench.peer()
+    for ack, sessions in (("client", []), ("auto", [peer.session]), ("auto", [peer.session])):
+        peer.put("/queue/a", "x")
+        peer.raw(f"RECEIVE\ndestination:/queue/a\nid:1\nack:{ack}\n\n\0".encode())
+        assert told == sessions
+
+
 @pytest.mark.parametrize("ack", ["auto", "client"])
 def test_a_turn_takes_half_of_write_high(ack):
     bench = Bench(write_high=10_000)

@@ -198,6 +198,21 @@ def test_a_lost_session_gives_back_a_share_at_a_time(bench, persistent, waiting)
     assert {frame.get("redelivered") for frame in frames[:-1]} == {"true"}
 
 
+def test_messages_that_come_back_from_two_at_once_keep_their_order():
+    bench = Loop(prefetch=MANY // 2)
+    fill(bench)
+    losers = [bench.peer() for _ in range(2)]
+    for peer in losers:
+        peer.subscribe(QUEUE, ack="client")
+    bench.watch(2 * MOST)
+    next_one = bench.peer()
+    start(next_one)
+    for peer in losers:
+        peer.session.lost(0.0)
+    bench.watch(2 * MOST)
+    assert numbers(next_one) == list(range(MANY))
+
+
 @pytest.mark.parametrize("lost", [False, True])
 def test_a_queue_that_ends_while_messages_come_back(bench, lost):
     """They go from the store, too."""

@@ -122,6 +122,17 @@ def test_over_websocket_a_chunk_is_a_frame_or_a_part_of_one():
     assert_empty(bench)
 
 
+def test_a_window_in_octets_counts_the_body():
+    bench = bench_of()
+    for _ in range(3):
+        bench.peer().put(QUEUE, pattern(5000))
+    consumer = taker(bench, ack="client-individual", consumer_window_size="6000")
+    first, second = consumer.take()
+    consumer.ack(first)
+    assert len(consumer.take()) == 1
+    consumer.ack(second)
+
+
 # ---- on the way to a slow consumer ----
 
 
