@@ -147,3 +147,23 @@ def test_short_waits_are_not_logged(caplog):
         consumer.subscribe("/queue/a")
         consumer.send("UNSUBSCRIBE", id="1")
     assert lines(caplog) == []
+
+
+@pytest.mark.parametrize(
+    ("headers", "what"),
+    [
+        ({}, "/queue/a (3 messages, "),
+        ({"destination": "/topic/a", "delay": "1000000"}, "delayed messages for topics ("),
+    ],
+)
+def test_memory_is_short(headers, what, caplog):
+    bench, sender, listener = bench_with_two()
+    listener.subscribe("/topic/a")
+    bench.broker.account.first = bench.broker.account.second = 100_000
+    for _ in range(3):
+        sender.send("SEND", b"x" * 50_000, **{"destination": "/queue/a", **headers})
+    assert sender.session.paused
+    for _ in range(8):
+        bench.wait(1)
+    (line,) = lines(caplog)
+    assert line.startswith(f"senders wait for room in {what}")

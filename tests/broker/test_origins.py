@@ -6,6 +6,7 @@ import itertools
 import logging
 
 import pytest
+from broker.harness import Bench
 from broker.sockets import CONFIG, run, served
 from crash.process import BrokerProcess
 from transport.messages import answered, request
@@ -263,3 +264,17 @@ async def test_ids_of_sessions_are_random(server):
     assert max(numbers) > 2**70
     for session in sessions:
         session.lost(server.now())
+
+
+def test_names_of_temporary_queues_are_made_of_random_ids():
+    """Somebody who knows one name knows no other, not even that of the next session."""
+    bench = Bench()
+    peers = [bench.peer() for _ in range(2)]
+    for peer in peers:
+        peer.subscribe("/temp-queue/answers")
+        peer.put("/queue/ask", "x", reply_to="/temp-queue/answers")
+    consumer = bench.peer()
+    consumer.subscribe("/queue/ask")
+    words = [consumer.next("MESSAGE").headers["reply-to"].split("-")[-2] for _ in peers]
+    assert len(set(words)) == 2
+    assert all(len(word) == 16 for word in words)

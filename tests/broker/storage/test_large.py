@@ -122,6 +122,20 @@ def test_over_websocket_a_chunk_is_a_frame_or_a_part_of_one():
     assert_empty(bench)
 
 
+def test_looked_at_by_a_browser_and_then_taken():
+    bench = bench_of()
+    sender, reader = bench.peer(), bench.peer()
+    bodies = [pattern(5000), b"small", pattern(6000)]
+    for body in bodies:
+        sender.put(QUEUE, body)
+    reader.subscribe(QUEUE, browser="true")
+    assert [frame.body for frame in reader.take()] == [*bodies, b""]
+    assert files(bench) == 2
+    reader.subscribe(QUEUE, id="2")
+    assert reader.bodies() == bodies
+    assert_empty(bench)
+
+
 def test_a_window_in_octets_counts_the_body():
     bench = bench_of()
     for _ in range(3):
