@@ -43,7 +43,7 @@ LONG = tuple(
     for name in (
         "crash/test_crash",
         "broker/test_state_machine",
-        "broker/queues/test_dispatcher_machine",
+        "broker/queues/test_dispatcher",
         "broker/routing/test_idempotency",
         "broker/management/test_machine",
         "codec/test_state_machine",
@@ -51,7 +51,6 @@ LONG = tuple(
         "broker/storage/test_folders",
         "broker/web/test_page",
         "broker/test_hostile",
-        "broker/test_memory_attacks",
         "broker/storage/test_sqlite_faults",
         "broker/storage/test_space",
         "broker/queues/test_slices",

@@ -84,7 +84,7 @@ ISOLATION = {
     "subscriptions that end": "broker/queues/test_slices.py::test_a_durable_subscription_ends_beside_others",
     "backlogs": "broker/queues/test_slices.py::test_others_are_served_while_a_deep_backlog_moves",
     "frames of WebSocket": "broker/sessions/test_websocket_turns.py::test_a_process_answers_others_between_tiny_frames",
-    "memory": "broker/test_memory_attacks.py::test_resident_memory_stays_near_the_limit",
+    "memory": "broker/test_hostile.py::test_resident_memory_stays_near_the_limit",
     "folders": "broker/storage/test_folders.py::test_killed_while_it_starts",
     "damage": "broker/storage/test_bit_flips.py::test_one_flipped_bit",
     "salvage": "broker/storage/test_salvage.py::test_killed_at_any_commit",

@@ -1,29 +1,19 @@
-"""Many clients of a broker process at once, from one thread, beside a client that behaves well."""
+"""A client of a broker process that behaves well, beside those that do not."""
 
 from __future__ import annotations
 
 import socket
-import ssl
 import struct
-import time
-from collections.abc import Callable, Iterator
-from contextlib import suppress
-from pathlib import Path
-from typing import Any
 
-from crash.process import BrokerProcess
 from patience import patience
 
-#: Rounds in which nobody can send anything more, after which all are stuck.
-_STUCK = 30
 
-
-def connect_frame(version: str = "1.2", *headers: str) -> bytes:
+def connect_frame(version: str = "1.2") -> bytes:
     """CONNECT; 1.0 has no accept-version."""
     if version == "legacy":
         return b"CONNECT\nusername: guest\npasscode: guest\n\n\0"
     lines = [] if version == "1.0" else [f"accept-version:{version}"]
-    return "\n".join(["CONNECT", *lines, "host:/", "login:guest", "passcode:guest", *headers, "", "\0"]).encode()
+    return "\n".join(["CONNECT", *lines, "host:/", "login:guest", "passcode:guest", "", "\0"]).encode()
 
 
 def masked(data: bytes, opcode: int = 2, final: bool = True, length: int | None = None) -> bytes:
@@ -32,92 +22,7 @@ def masked(data: bytes, opcode: int = 2, final: bool = True, length: int | None 
     return struct.pack("!BBQI", opcode | (0x80 if final else 0), 0x80 | 127, size, 0) + data
 
 
-def highest(broker: BrokerProcess) -> int:
-    """The most resident memory that the process ever had, in bytes. Linux only."""
-    for line in Path(f"/proc/{broker.pid}/status").read_text().splitlines():
-        if line.startswith("VmHWM:"):
-            return int(line.split()[1]) * 1024
-    raise RuntimeError("no VmHWM")
-
-
-class Member:
-    """One of the crowd: it sends what its script says as fast as it can, and reads or does not."""
-
-    def __init__(
-        self, address: tuple[str, int], opening: bytes, script: Iterator[bytes], reads: bool, wrap: str
-    ) -> None:
-        self.socket: socket.socket = socket.socket()
-        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        self.socket.settimeout(patience(60))
-        self.socket.connect(address)
-        if wrap == "tls":
-            context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-            context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-            self.socket = context.wrap_socket(self.socket)
-        self.websocket = wrap == "ws"
-        if self.websocket:
-            lines = ["GET / HTTP/1.1", "Host: localhost", "Upgrade: websocket", "Connection: Upgrade"]
-            lines += ["Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==", "Sec-WebSocket-Version: 13", "", ""]
-            self.socket.sendall("\r\n".join(lines).encode())
-            answer = b""
-            while b"\r\n\r\n" not in answer:
-                answer += self.socket.recv(1)
-        self.socket.sendall(masked(opening) if self.websocket else opening)
-        answer = self.socket.recv(65536)
-        assert b"CONNECTED" in answer or b"connected" in answer.lower(), answer
-        self.socket.setblocking(False)
-        self.script = script
-        self.out = memoryview(b"")
-        self.reads = reads
-        self.closed = False
-        self.done = False
-        self.sent = 0
-        self.received = b""
-
-    def step(self) -> int:
-        """Send what the transport takes now; how many bytes that were."""
-        before = self.sent
-        try:
-            if self.reads:
-                self._read()
-            for _ in range(8):
-                if not self.out:
-                    piece = next(self.script, None)
-                    if piece is None:
-                        self.done = True
-                        break
-                    self.out = memoryview(piece)
-                count = self.socket.send(self.out)
-                self.sent += count
-                self.out = self.out[count:]
-        except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
-            pass
-        except OSError:
-            self._end()
-        return self.sent - before
-
-    def _read(self) -> None:
-        with suppress(BlockingIOError, ssl.SSLWantReadError):
-            data = self.socket.recv(65536)
-            self.received = (self.received + data)[-8192:]
-            if not data:
-                self._end()
-
-    def _end(self) -> None:
-        """The broker has closed the connection; what it said before is there."""
-        with suppress(OSError):
-            while data := self.socket.recv(65536):
-                self.received = (self.received + data)[-8192:]
-        self.closed = self.done = True
-        self.socket.close()
-
-    def close(self) -> None:
-        self.socket.close()
-
-
 class Probe:
-    """A client that behaves: it sends to a queue of its own and reads from it."""
-
     def __init__(self, port: int) -> None:
         self.socket = socket.create_connection(("127.0.0.1", port), patience(60))
         self.socket.sendall(connect_frame())
@@ -135,7 +40,6 @@ class Probe:
         return got
 
     def round(self) -> None:
-        """A message there and back, and acknowledged."""
         self.number += 1
         self.socket.sendall(b"SEND\ndestination:/queue/probe\n\nprobe %d\0" % self.number)
         got = self._until(b"probe %d\0" % self.number)
@@ -145,54 +49,3 @@ class Probe:
 
     def close(self) -> None:
         self.socket.close()
-
-
-class Crowd:
-    """Members, and the rounds in which they go on."""
-
-    def __init__(self, broker: BrokerProcess) -> None:
-        self.broker = broker
-        self.members: list[Member] = []
-        self.probe = Probe(broker.port)
-
-    def join(self, script: Iterator[bytes], *headers: str, version="1.2", reads=False, wrap="") -> Member:
-        """A new member."""
-        port = {"ws": self.broker.ws_port, "tls": self.broker.address["tls_port"], "": self.broker.port}[wrap]
-        if version == "legacy":
-            port = self.broker.address["legacy_port"]
-        member = Member(("127.0.0.1", port), connect_frame(version, *headers), script, reads, wrap)
-        self.members.append(member)
-        return member
-
-    def join_all(self, count: int, script: Callable[[int], Iterator[bytes]], **options: Any) -> None:
-        """Many of them, each with the script of its number."""
-        for number in range(count):
-            self.join(script(number), **options)
-
-    def run(self) -> None:
-        """Go on until everybody is at an end, or nobody can send any more."""
-        give_up, stuck = time.monotonic() + patience(60), 0
-        while stuck < _STUCK and not all(member.done for member in self.members):
-            assert time.monotonic() < give_up, "the crowd does not come to an end"
-            moved = sum(member.step() for member in self.members if not member.done)
-            self.probe.round()
-            stuck = 0 if moved else stuck + 1
-
-        self.settle()
-
-    def settle(self) -> None:
-        """Let the broker read what the transports hold, as long as it takes more memory for that."""
-        most, same = 0, 0
-        while same < _STUCK:
-            self.probe.round()
-            now = highest(self.broker)
-            same = same + 1 if now == most else 0
-            most = now
-
-    def __enter__(self) -> Crowd:
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        self.probe.close()
-        for member in self.members:
-            member.close()

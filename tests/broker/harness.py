@@ -43,14 +43,12 @@ class Bench:
         self.peers: dict[Session, Peer] = {}
 
     def peer(self, version: str = "1.2", *, connect: bool = True, **options: Any) -> Peer:
-        """A connected peer of a version."""
         peer = Peer(self, version, **options)
         if connect:
             peer.connect()
         return peer
 
     def client(self, version: str = "1.2", address: str = "", **headers: str) -> Peer:
-        """A peer that has connected with headers of its own."""
         peer = self.peer(version, connect=False, peer=address)
         peer.connect(**headers)
         return peer
@@ -59,12 +57,10 @@ class Bench:
         return self.broker.queues["/", name]
 
     def ready(self, name: str = "/queue/a") -> list[bytes]:
-        """The bodies of the READY messages of a queue that are in memory."""
         queue = self.broker.queues.get(("/", name))
         return [] if queue is None else [message.tail[:-1].partition(b"\n\n")[2] for message in queue.messages]
 
     def left(self, name: str = "/queue/a") -> list[bytes]:
-        """The bodies that a queue still has, which a new peer takes."""
         peer = self.peer()
         peer.subscribe(name)
         return peer.bodies()
@@ -73,7 +69,6 @@ class Bench:
         self.woken = True
 
     def turn(self) -> None:
-        """Turns until nobody wants another one."""
         for _ in range(10_000):
             self.step()
             waiting = self.broker.dirty or self.broker._resumable or self.broker._opened or self.broker.quota.waiting
@@ -84,7 +79,6 @@ class Bench:
         raise AssertionError("the broker never rests")
 
     def step(self) -> None:
-        """One turn of the loop."""
         while self.soon:
             self.soon.pop(0)()
         self.woken = False
@@ -105,12 +99,10 @@ class Bench:
         return sum(queue.octets for queue in queues) + sum(message.size for message in delayed)
 
     def audit(self) -> None:
-        """The memory account is what is held."""
         account = self.broker.account
         assert account.used == sum(audit(self.broker)), difference(self.broker)
 
     def wait(self, seconds: float) -> None:
-        """Let time pass, from deadline to deadline."""
         until = self.now + seconds
         while True:
             deadline = self.broker.next_deadline()
@@ -122,7 +114,6 @@ class Bench:
         self.now = until
 
     def later(self, seconds: float) -> None:
-        """Let time pass, by the calendar as well."""
         self.date += seconds
         self.wait(seconds)
 
@@ -145,7 +136,6 @@ class Peer:
         self.reading = True
 
     def connect(self, **headers: str) -> Frame:
-        """CONNECT, and the answer."""
         entries = {"accept-version": self.version, "host": "/", "login": "guest", "passcode": "guest", **headers}
         if self.version == "1.0":
             del entries["accept-version"]
@@ -158,16 +148,13 @@ class Peer:
         return serialize(Frame(command, pairs, body), None if command in ("CONNECT", "STOMP") else self.version)
 
     def send(self, command: str, body: bytes = b"", **headers: str) -> None:
-        """A frame, and the turn it makes."""
         self.raw(self.octets_of(command, body, **headers))
 
     def raw(self, octets: bytes) -> None:
-        """Octets as they are, and the turn they make."""
         self.session.receive(octets, self.bench.now)
         self.bench.turn()
 
     def put(self, destination: str, body: bytes | str = b"", **headers: str) -> None:
-        """SEND."""
         self.send("SEND", body.encode() if isinstance(body, str) else body, destination=destination, **headers)
 
     def subscribe(self, destination: str, id: str = "1", ack: str = "auto", **headers: str) -> None:
@@ -188,7 +175,6 @@ class Peer:
         self.ack(message, "NACK", **headers)
 
     def flush(self) -> None:
-        """Take what the session holds."""
         chunks = self.session.take_output()
         self.chunks += chunks
         self.octets += b"".join(chunks)
@@ -203,30 +189,25 @@ class Peer:
             self.closed = True
 
     def lose(self) -> None:
-        """The transport breaks."""
         self.session.lost(self.bench.now)
         self.bench.turn()
 
     def take(self) -> list[Frame]:
-        """All frames that have come."""
         frames, self.inbox = self.inbox, []
         return frames
 
     def next(self, command: str | None = None) -> Frame:
-        """The next frame that has come."""
         assert self.inbox, f"no frame came; expected {command}"
         frame = self.inbox.pop(0)
         assert command is None or frame.command == command, frame
         return frame
 
     def bodies(self) -> list[bytes]:
-        """The bodies of the messages that have come; nothing else may have."""
         frames = self.take()
         assert all(frame.command == "MESSAGE" for frame in frames), frames
         return [frame.body for frame in frames]
 
     def error(self) -> Frame:
-        """The ERROR that has come, last, and closed the session."""
         frames = self.take()
         assert frames, "no frame came; expected ERROR"
         assert frames[-1].command == "ERROR", frames
@@ -300,7 +281,6 @@ class FaultyStore(MemoryStore):
             self.finish(at_once=True)
 
     def finish(self, at_once: bool = False) -> None:
-        """The end of the commit under way."""
         (batch, done, call_soon), self.job = self.job, None
         error = StoreError("the disk is full: make room") if self.faulty else None
         if error is None:

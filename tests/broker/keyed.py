@@ -27,7 +27,6 @@ def receipts(peer: Peer) -> int:
 
 
 def held(bench: Bench, queue: str = QUEUE) -> list[str]:
-    """The bodies in a queue."""
     found = bench.broker.queues.get(("/", queue))
     return [] if found is None else [message.frame.body.decode() for message in found.messages]
 

@@ -27,7 +27,6 @@ def bench_of(store: Any = None, **config: Any) -> Bench:
 
 
 def files(bench: Bench) -> int:
-    """How many bodies lie in the spool."""
     bench.broker.spool.flush()
     folder = bench.broker.spool._folder
     return 0 if folder is None else sum(path.name != "lock" for path in folder.path.iterdir())

@@ -15,8 +15,6 @@ QUEUE = "/queue/a"
 
 
 class Counting(FaultyStore):
-    """A store that counts."""
-
     def __init__(self, background: bool = False) -> None:
         super().__init__(background)
         self.counts: Counter[str] = Counter()
@@ -76,7 +74,6 @@ class Loop(Bench):
         return not (broker.dirty or broker._resumable or broker._opened or broker.quota.waiting or self.soon)
 
     def watch(self, most: int = MOST) -> None:
-        """Turns until there is nothing to do, none of which does too much."""
         for _ in range(1000):
             work = self.one_turn()
             assert work <= most, f"turn {self.turns} did {work}"

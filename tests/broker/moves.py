@@ -9,8 +9,6 @@ from broker.harness import Bench, Peer
 
 from stompcodec import Frame
 
-__all__ = ["client", "commit", "finish", "left", "messages", "put_all", "refusal", "taker", "transaction"]
-
 QUEUE = "/queue/a"
 
 
@@ -22,14 +20,12 @@ def client(bench: Bench, client_id: str = "c", version: str = "1.2", **headers: 
 
 
 def taker(bench: Bench, destination: str = QUEUE, id: str = "1", version: str = "1.2", **headers: str) -> Peer:
-    """Return a new peer that has subscribed."""
     peer = bench.peer(version)
     peer.subscribe(destination, id, **headers)
     return peer
 
 
 def left(bench: Bench, destination: str = QUEUE, **headers: str) -> list[bytes]:
-    """Return the bodies that a new consumer gets, which leaves then."""
     peer = taker(bench, destination, **headers)
     bodies = peer.bodies()
     peer.lose()
@@ -42,13 +38,11 @@ def messages(peer: Peer) -> list[Frame]:
 
 
 def put_all(peer: Peer, bodies: Iterable[object], destination: str = QUEUE, **headers: str) -> None:
-    """SEND texts, or numbers."""
     for body in bodies:
         peer.put(destination, str(body), **headers)
 
 
 def refusal(peer: Peer) -> str:
-    """Return what the ERROR says that has ended the session."""
     message: str = peer.error().headers["message"]
     return message
 
@@ -62,12 +56,10 @@ def transaction(peer: Peer, end: str = "COMMIT", **headers: str) -> Iterator[Non
 
 
 def commit(bench: Bench) -> None:
-    """Have the commit end that is under way."""
     bench.store.finish()
     bench.turn()
 
 
 def finish(bench: Bench) -> None:
-    """Have commits end until none is under way."""
     while bench.store.job is not None:
         commit(bench)

@@ -11,8 +11,6 @@ from broker.harness import Bench, FaultyStore, Peer
 from stompcodec.broker.queues.queue import Queue
 from stompcodec.errors import StoreError
 
-__all__ = ["QUEUE", "Pages", "filled", "numbers", "queue_of"]
-
 QUEUE = "/queue/a"
 
 

@@ -37,7 +37,6 @@ class Client:
 
     @classmethod
     async def open(cls, server: Any) -> Client:
-        """A connection to a server, or to a process."""
         return cls(*await asyncio.open_connection("127.0.0.1", server.port, limit=2**16))
 
     @classmethod
@@ -63,7 +62,6 @@ class Client:
         return self.frames.pop(0)
 
     async def rest(self) -> list[Frame]:
-        """All frames up to the end of the stream."""
         while await self.read():
             pass
         frames, self.frames = self.frames, []
@@ -89,7 +87,6 @@ def subscribe(destination: str, *headers: str) -> str:
 
 @contextlib.asynccontextmanager
 async def browser(server: Server) -> AsyncIterator[Raw]:
-    """A WebSocket that is connected, by hand."""
     assert server.ws_port is not None
     async with Raw.to(server.ws_port) as raw:
         await raw.send(request())
@@ -100,8 +97,6 @@ async def browser(server: Server) -> AsyncIterator[Raw]:
 
 
 def run(main: Callable[[Server], Awaitable[Any]], config: Config = CONFIG, **options: Any) -> Any:
-    """Run a test with a server, close its clients, and end the server."""
-
     async def body() -> Any:
         async with serve(config, **options) as server:
             found = await asyncio.wait_for(main(server), patience(60))

@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from stompcodec.broker import auth
-from stompcodec.broker.auth import Auth, Rule, User, check_hash, hash_passcode, matches, parse_hash
+from stompcodec.broker.auth import Auth, Rule, User, hash_passcode, matches, parse_hash
 
 
 def users(n=16, **passcodes):
@@ -17,7 +17,6 @@ def users(n=16, **passcodes):
 
 @pytest.fixture
 def costs(monkeypatch):
-    """The cost N of each hash that was computed."""
     ran = []
     slow = auth.check_hash
 
@@ -178,14 +177,6 @@ def test_patterns_are_not_slow():
     start = time.process_time()
     assert not matches("*a" * 30 + "b", "a" * 60_000)
     assert time.process_time() - start < 5
-
-
-@given(st.text(max_size=30), st.text(max_size=30))
-def test_hashes_tell_passcodes_apart(one, other):
-    hashed = hash_passcode(one, n=16)
-    assert check_hash(one, hashed)
-    assert check_hash(other, hashed) == (one == other)
-    assert hash_passcode(one, n=16) != hashed  # the salt
 
 
 def test_hashes_are_slow_by_default():

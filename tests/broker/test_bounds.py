@@ -2,6 +2,7 @@
 
 import pytest
 from broker.harness import Bench, bench_with_two
+from broker.moves import refusal
 
 from stompcodec.broker.auth import Rule
 from stompcodec.broker.config import DIALECTS
@@ -14,10 +15,6 @@ from stompcodec.connection import is_legacy
 
 def destinations_of(bench):
     return bench.broker.virtual_host("/").destinations
-
-
-def refusal(peer):
-    return peer.error().headers["message"]
 
 
 # ---- sessions ----
@@ -146,27 +143,6 @@ def test_a_first_frame_that_never_ends(size, legacy):
         assert refusal(peer)
 
 
-# ---- peers that misbehave ----
-
-
-def octets_of(chunks):
-    return sum(map(len, chunks))
-
-
-def test_a_consumer_that_never_reads():
-    bench, stuck, sender = bench_with_two(write_high=10_000, max_queue_octets=100_000)
-    stuck.subscribe("/queue/a")
-    stuck.reading = False
-    while not sender.session.paused:
-        sender.put("/queue/a", b"x" * 1000)
-        assert octets_of(stuck.session.connection.output) < 10_000 + 3000
-    assert 100_000 < bench.octets < 103_000
-    other = bench.peer()
-    other.subscribe("/queue/b")
-    other.put("/queue/b", "served")
-    assert other.bodies() == [b"served"]
-
-
 @pytest.mark.parametrize(("size", "count", "least"), [(1000, 100, 8), (100_000, 3, 2)])
 def test_a_consumer_of_a_long_queue_gets_a_little_each_turn(size, count, least):
     """A message that is larger than the bound of the outbox alone."""
@@ -185,34 +161,11 @@ def test_a_consumer_of_a_long_queue_gets_a_little_each_turn(size, count, least):
     assert len(consumer.bodies()) == count
 
 
-def test_a_consumer_that_never_acknowledges():
-    bench, greedy, sender = bench_with_two(max_queue_messages=50)
-    greedy.subscribe("/queue/a", ack="client", prefetch_count="0")
-    sent = 0
-    while not sender.session.paused:
-        sender.put("/queue/a", "x")
-        sent += 1
-    assert sent == len(greedy.take()) == 51
-    greedy.lose()
-    assert sender.session.paused
-    assert len(bench.left()) == 51
-    assert not sender.session.paused
+# ---- peers that misbehave ----
 
 
-def test_a_sender_that_never_reads_its_receipts():
-    peer = Bench().peer()
-    peer.session.writable(False, 0.0)
-    peer.reading = False
-    frame = b"SEND\ndestination:/topic/a\nreceipt:" + b"x" * 1000 + b"\n\n\0"
-    for count, paused in ((1000, False), (100, True)):
-        for _ in range(count):
-            peer.raw(frame)
-        assert peer.session.paused is paused
-    assert octets_of(peer.session.connection.output) < 2**20 + 200_000
-    peer.reading = True
-    peer.flush()
-    peer.session.writable(True, 0.0)
-    assert not peer.session.paused
+def octets_of(chunks):
+    return sum(map(len, chunks))
 
 
 # ---- delayed and retained messages ----

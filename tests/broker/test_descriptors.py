@@ -87,7 +87,6 @@ def broker(process):
 
 
 def told(sock):
-    """All that comes until the end, which has to come."""
     found = b""
     with contextlib.suppress(ConnectionError):
         while data := sock.recv(65536):

@@ -48,7 +48,6 @@ def test_the_process_is_afterwards_as_before():
 
 
 def live(bench):
-    """Have a session do a bit of everything, and lose it."""
     peer = bench.peer()
     for number, destination in enumerate(("/topic/a.b", "/topic/a.*", "/queue/a", "/temp-queue/a"), 1):
         peer.subscribe(destination, id=str(number), ack="client" if number == 3 else "auto")

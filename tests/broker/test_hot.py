@@ -76,10 +76,7 @@ def test_each_module_with_a_pxd_file_is_in_the_extension() -> None:
 
 
 @pytest.mark.skipif(BACKEND != "c", reason="the broker is compiled for the C backend alone")
-@pytest.mark.parametrize(
-    ("plain", "says"),
-    [("2", "STOMPCODEC_PLAIN is '2': set it to 1 or 0"), ("", ""), ("0", "")],
-)
+@pytest.mark.parametrize(("plain", "says"), [("2", "STOMPCODEC_PLAIN is '2': set it to 1 or 0"), ("", ""), ("0", "")])
 def test_the_setting(plain: str, says: str) -> None:
     told = run("from stompcodec.broker import COMPILED; print(COMPILED)", plain=plain, good=not says)
     assert says in told

@@ -7,7 +7,7 @@ from broker.audit import audit, difference
 from broker.harness import Bench, FaultyStore
 
 from stompcodec.broker.config import Config, parse_config
-from stompcodec.broker.memory import MESSAGE, OPERATION, Account, Part
+from stompcodec.broker.memory import MESSAGE, OPERATION
 from stompcodec.errors import ConfigError
 from stompcodec.spec import Limits
 
@@ -16,8 +16,6 @@ SMALL = {"limits": Limits(max_headers=20, max_header_line=500, max_body=20_000),
 
 
 class Small(Bench):
-    """A broker with little memory."""
-
     def __init__(self, store=None, **config):
         super().__init__(store, **{"memory": 400_000, **SMALL, **config})
         self.account = self.broker.account
@@ -29,13 +27,11 @@ class Small(Bench):
         return difference(self.broker) == {}
 
     def fill_up(self):
-        """There is nothing left at all."""
         self.account.used += self.account.limit
         self.audit = lambda: None
 
 
 def fill(sender, destination, size=1000, **headers):
-    """Send until the sender is made to wait."""
     for _ in range(10_000):
         if sender.session.paused:
             return
@@ -44,16 +40,6 @@ def fill(sender, destination, size=1000, **headers):
 
 
 # ---- the account ----
-
-
-def test_marks_are_in_order_and_a_part_is_charged_to_the_account():
-    for limit in (1000, 2**20, 2**26, 2**27, 2**30, 2**40):
-        account = Account(limit)
-        assert 0 < account.reserve < account.first < account.second < limit
-    part = Part(account, 100)
-    part.use(60)
-    part.use(-20)
-    assert (account.used, part.used) == (40, 40)
 
 
 def test_everything_is_accounted_and_is_free_again_when_everybody_has_gone():
@@ -111,29 +97,6 @@ def test_everything_is_accounted_and_is_free_again_when_everybody_has_gone():
     assert (account.used, account.held, account.fixed, sum(audit(broker))) == (0, 0, 0, 0)
 
 
-@pytest.mark.parametrize("end", ["finish", "lose", "error"])
-@pytest.mark.parametrize("large", [1000, 20_000])
-def test_an_unfinished_frame_is_accounted_as_long_as_it_is_unfinished(end, large):
-    """Of a large message, its head, while its body goes to a file."""
-    bench = Small(large=large)
-    peer = bench.peer()
-    before, least = bench.account.used, 0
-    frame = b"SEND\ndestination:/topic/nobody\na:%b\ncontent-length:1000\n\n%b\0" % (b"h" * 300, b"x" * 1000)
-    for at in range(0, len(frame) - 1, 100):
-        peer.raw(frame[at : at + 100][: len(frame) - 1 - at])
-        in_memory = min(at + 100, len(frame) - 1) if large > 1000 else min(at + 100, 300)
-        assert bench.account.used - before >= in_memory >= least
-        assert bench.account.held == bench.account.used - before
-        least = in_memory
-    if end == "lose":
-        peer.lose()
-    else:
-        peer.raw(frame[-1:] if end == "finish" else b"x")
-        assert peer.closed is (end == "error")
-    assert bench.account.held == 0
-    assert bench.right()
-
-
 @pytest.mark.parametrize("faulty", [False, True])
 def test_what_waits_for_the_disk_is_accounted(faulty):
     """Behind a transaction that is being stored, and in it, messages are in no queue."""
@@ -173,23 +136,6 @@ def test_the_sender_to_the_largest_queue_waits_and_others_go_on():
     other.subscribe("/queue/large")
     assert not large.session.paused
     assert bench.right()
-
-
-def test_senders_go_on_when_memory_is_free_again_though_their_own_queue_is_as_it_was():
-    bench = Small()
-    large, small, holder = bench.peers_of(3)
-    for _ in range(10):
-        small.put("/queue/small", b"x" * 1000)
-    fill(large, "/queue/large")
-    holder.session.note_unwritten(bench.account.second - bench.account.used - 5000)
-    small.put("/queue/small", b"x")
-    assert small.session.paused
-    holder.session.note_unwritten(0)
-    bench.turn()
-    assert not small.session.paused
-    bench.wait(2)
-    assert not small.session.paused
-    assert large.session.paused
 
 
 def test_a_little_memory_that_is_free_again_is_noticed_within_a_second():
@@ -331,7 +277,6 @@ def test_sessions_may_hold_something_however_full_the_queues_are():
     bench.fill_up()
 
     def begin(peer, lines):
-        """An unfinished frame."""
         peer.raw(b"SEND\n" + b"".join(b"%d:%b\n" % (number, b"x" * 400) for number in range(lines)))
         return not peer.closed
 

@@ -32,13 +32,11 @@ def whole(size, *headers):
 
 
 def held(server):
-    """Bytes that sessions hold, by the account, which is right."""
     assert difference(server.broker) == {}
     return server.broker.account.held
 
 
 async def holds(server, count):
-    """Wait until sessions hold just so much."""
     await until(lambda: server.broker.account.held == count)
     assert held(server) == count
 

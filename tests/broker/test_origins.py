@@ -4,20 +4,16 @@ import asyncio
 import base64
 import itertools
 import logging
-from urllib.parse import urlsplit
 
 import pytest
 from broker.harness import Bench
 from broker.sockets import CONFIG, run, served
 from crash.process import BrokerProcess
-from hypothesis import given
-from hypothesis import strategies as st
 from transport.messages import answered, request
 from transport.wires import Raw
 
-from stompcodec.broker.auth import Gate, User, hash_passcode, host_of, is_loopback, origin_of, own_names
+from stompcodec.broker.auth import Gate, User, hash_passcode, own_names
 from stompcodec.broker.config import Config, parse_config
-from stompcodec.broker.core import Broker
 from stompcodec.errors import ConfigError
 
 pytest.importorskip("websockets")
@@ -29,7 +25,6 @@ LISTED = Gate(["https://app.example", "http://dev.example:*", "http://localhost:
 
 
 def asked(gate, *headers, host="localhost:15674", address="127.0.0.1"):
-    """Whether a request is let in."""
     hosts = [] if host is None else [("Host", host)]
     reason = gate.refusal("/", [*hosts, *headers], address)
     assert reason is None or (reason.endswith(".") and reason.isascii() and reason.isprintable())
@@ -77,14 +72,9 @@ def test_by_default_pages_of_this_machine_may_and_others_may_not():
     """If the broker listens on this machine only; not through a proxy. Programs send no origin."""
     for gate in (LOCAL, OPEN, LISTED, Gate([], [], local=True)):
         assert asked(gate)
-    for origin in NEAR:
-        assert asked(LOCAL, ("Origin", origin)), origin
-        assert not asked(OPEN, ("Origin", origin)), origin
-        assert asked(LISTED, ("Origin", origin)) is (origin == "http://localhost:3000")
-        assert not asked(Gate([], [], local=True), ("Origin", origin))
-    for origin in FAR:
-        for gate in (LOCAL, OPEN, LISTED):
-            assert not asked(gate, ("Origin", origin)), origin
+    for origin in NEAR + FAR:
+        may = [asked(gate, ("Origin", origin)) for gate in (LOCAL, OPEN, LISTED, Gate([], [], local=True))]
+        assert may == [origin in NEAR, False, origin == "http://localhost:3000", False], origin
 
 
 def test_what_is_listed_is_all_there_is():
@@ -165,74 +155,7 @@ def test_what_a_proxy_passes_on_is_never_local(header, value):
     assert not asked(LISTED, (header, value), ("Origin", "https://app.example"), host="localhost")
 
 
-# ---- the parser ----
-
-PIECES = [
-    *(
-        "http",
-        "https",
-        "ws",
-        "://",
-        "//",
-        "80",
-        "443",
-        "99999",
-        "::1",
-        "localhost",
-        "127.0.0.1",
-        "evil.example",
-        "evil",
-    ),
-    *(*":/@#?\\.%[]*- \t\0,\n1\u3002\xe9", "LOCALHOST", "::ffff:", "xn--", "null", "%2e", "0x7f"),
-]
-texts = st.one_of(
-    st.lists(st.sampled_from(PIECES), max_size=8).map("".join),
-    st.lists(st.sampled_from(PIECES), max_size=6).map(lambda pieces: "http://" + "".join(pieces)),
-    st.text(max_size=20),
-)
-
-
-@given(texts)
-def test_an_origin_is_what_a_url_parser_says(text):
-    """What is accepted has no user, no path, and the host that others see in it."""
-    try:
-        origin = origin_of(text)
-    except ValueError:
-        return
-    parts = urlsplit(text)
-    assert (parts.path, parts.query, parts.fragment, parts.username, parts.password) == ("", "", "", None, None)
-    assert text.isascii()
-    assert parts.scheme == origin.scheme
-    assert parts.hostname is not None
-    seen = parts.hostname
-    assert host_of(f"[{seen}]" if ":" in seen else seen) == origin.host
-    assert (
-        parts.port if parts.port is not None else {"http": 80, "https": 443, "ws": 80}.get(parts.scheme, 0)
-    ) == origin.port
-    written = f"[{origin.host}]" if ":" in origin.host else origin.host
-    assert origin_of(f"{origin.scheme}://{written}:{origin.port}") == origin, "one spelling"
-
-
-@given(texts)
-def test_only_loopback_is_loopback(text):
-    """Never a name that somebody can register, in whatever spelling."""
-    try:
-        host = host_of(text)
-    except ValueError:
-        return
-    if is_loopback(host):
-        assert host == "localhost" or host == "::1" or host.startswith("127.")
-        assert all(character in "0123456789." for character in host) or host in ("localhost", "::1")
-    assert "evil" not in host or not is_loopback(host)
-    assert host == host.lower()
-    assert not host.endswith(".")
-
-
-@given(texts, st.lists(st.tuples(st.sampled_from(["Host", "Origin", "Via", "X"]), texts), max_size=4), texts)
-def test_a_request_gets_an_answer_whatever_it_says(target, headers, address):
-    for gate in (LOCAL, OPEN, LISTED):
-        reason = gate.refusal(target, headers, address)
-        assert reason is None or (reason.isascii() and reason.isprintable() and len(reason) < 1000)
+# ---- the configuration ----
 
 
 def test_what_the_dataclass_is_given_is_checked():
@@ -345,9 +268,6 @@ async def test_ids_of_sessions_are_random(server):
 
 def test_names_of_temporary_queues_are_made_of_random_ids():
     """Somebody who knows one name knows no other, not even that of the next session."""
-    broker = Broker(Config(), epoch="e", entropy=lambda size: bytes(range(size)))
-    ids = [broker.attach(0.0).id for _ in range(3)]
-    assert ids == [f"{number}-aaaqeayeaudaocaj" for number in (1, 2, 3)]
     bench = Bench()
     peers = [bench.peer() for _ in range(2)]
     for peer in peers:

@@ -31,8 +31,6 @@ class StoreAtWork(FaultyStore):
 
 
 class Pair:
-    """A peer, and the model's idea of it."""
-
     def __init__(self, peer: Peer, twin: model.Peer) -> None:
         self.peer = peer
         self.twin = twin
@@ -85,7 +83,6 @@ class BrokerMachine(RuleBasedStateMachine):
             self.look()
 
     def look(self):
-        """Compare what came with what the model allows."""
         deliveries = []
         for pair in self.pairs:
             receipts = []
@@ -284,7 +281,6 @@ class BrokerMachine(RuleBasedStateMachine):
 
     @invariant()
     def accounts(self):
-        """The broker's own books agree with the model's, and with each other."""
         if not hasattr(self, "bench"):
             return
         broker = self.bench.broker

@@ -24,8 +24,6 @@ UPGRADE = (
 
 
 class Reader:
-    """A blocking peer with a small receive buffer, over one of the transports."""
-
     def __init__(self, server, kind, trusting):
         port = {"tcp": server.port, "ws": server.ws_port, "tls": server.tls_port}[kind]
         sock = socket.socket()
@@ -48,7 +46,6 @@ class Reader:
         self.sock.sendall(octets)
 
     def count(self, what, times, most=2000):
-        """Read until something has come so many times; return the bytes."""
         tail, seen, octets = b"", 0, 0
         while seen < times:
             data = self.sock.recv(most)

@@ -121,6 +121,10 @@ BAD = {
     "sessions.transactional_acks": ["1", '"yes"'],
     "queues.transient": ['"drop"', "true"],
     "queues.window": ["0", "-1", "1.5", "true", '"4000"'],
+    "queues.redelivery_delay": [
+        *('"1s x0 up to 30s"', '"-1s"', '"366d"', '"5s x2 up to 1s"', '"5s x0.5 up to 9s"', '"5s x2"', '"1e3s"', "5"),
+        *('"inf"', '""', "true"),
+    ],
     "queues.dead_letter": ['""', '"{queue}"', '"/queue/{name"', "3"],
     "topics.slow_consumer": ['"wait"'],
     "access.virtual_hosts": ["[]", '"/"', "[1]"],

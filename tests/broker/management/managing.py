@@ -24,8 +24,6 @@ FIELDS: dict[str, dict[str, str]] = {
 
 
 class Managed(Bench):
-    """A broker with management."""
-
     def __init__(self, store: Any = None, **config: Any) -> None:
         super().__init__(store, **config)
         self.management = Management(self.broker)
@@ -52,7 +50,6 @@ class Managed(Bench):
         return rows
 
     def fault(self, request: str, /, **fields: Any) -> str:
-        """The field that the error names."""
         answer = self.ask(request, **fields)
         assert "error" in answer, answer
         field = answer["error"]["field"]
@@ -63,7 +60,6 @@ class Managed(Bench):
         return [row["body"] for row in self.result("messages", destination=destination)]
 
     def count(self, order: str, destination: str = "/queue/a", **fields: Any) -> int:
-        """Give an order, and return how many messages it has taken."""
         found = self.result(order, destination=destination, **fields)["messages"]
         assert isinstance(found, int)
         return found

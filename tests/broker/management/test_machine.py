@@ -74,7 +74,6 @@ class ManagedMachine(BrokerMachine):
 
     @invariant()
     def says(self):
-        """What it says is what the model has."""
         if not hasattr(self, "bench"):
             return
         bench = self.managed()

@@ -6,18 +6,18 @@ from pathlib import Path
 
 import pytest
 from broker.management.managing import ELSEWHERE, FIELDS, LOCAL, Managed, check, over_stomp
+from broker.sockets import served
+from patience import patience
 
+import stompcodec.client as stomp
 from stompcodec.broker.auth import Rule, User, hash_passcode
 from stompcodec.broker.config import DIALECTS
 from stompcodec.broker.management.schema import MOST_ROWS, ORDERS, REQUESTS, markdown, page_of
 
 HASH = hash_passcode("x", n=16)
 USERS = {name: User(name, HASH, groups=groups) for name, groups in (("ada", ("staff",)), ("bob", ()), ("eve", ()))}
-RULES = (
-    Rule("@staff", "manage"),
-    Rule("bob", "manage", "/management/broker"),
-    Rule("*", "*"),
-)
+RULES = (Rule("@staff", "manage"), Rule("bob", "manage", "/management/broker"), Rule("*", "*"))
+BY_RULE = {"users": USERS, "rules": RULES}
 
 
 def fields_of(bench, name):
@@ -27,41 +27,62 @@ def fields_of(bench, name):
 
 
 def client(bench, address, login="x"):
-    """A client at an address, with a queue for answers."""
     peer = bench.client(address=address, login=login, passcode="x")
     peer.subscribe("/temp-queue/answers")
     return peer
 
 
 def managed(**config):
-    """A broker with a message."""
     bench = Managed(**config)
     bench.client(address=LOCAL, login="eve", passcode="x").put("/queue/a", "hello")
     return bench
 
 
-def judged(bench, peer, name, allowed):
-    """Whether a request has the answer that is due; what is refused changes nothing."""
-    answer = over_stomp(peer, name, None, **fields_of(bench, name))
-    if allowed:
-        assert "error" not in answer, answer
-    else:
-        assert answer["error"]["field"] == "destination"
-        assert bench.queue().total == 1
-
-
 @pytest.mark.parametrize("name", REQUESTS)
-@pytest.mark.parametrize(("address", "may"), [(LOCAL, True), (ELSEWHERE, False)])
-def test_without_users_this_machine_may(name, address, may):
-    bench = managed()
-    judged(bench, client(bench, address), name, may)
+@pytest.mark.parametrize(
+    ("login", "address", "config", "may"),
+    [
+        ("x", LOCAL, {}, REQUESTS),
+        ("x", ELSEWHERE, {}, ()),
+        ("ada", ELSEWHERE, BY_RULE, REQUESTS),
+        ("bob", ELSEWHERE, BY_RULE, ("broker",)),
+        ("eve", LOCAL, BY_RULE, ()),
+    ],
+)
+def test_who_may_ask(name, login, address, config, may):
+    """Without users this machine, else whom a rule allows it; what is refused changes nothing."""
+    bench = managed(**config)
+    answer = over_stomp(client(bench, address, login), name, None, **fields_of(bench, name))
+    assert answer.get("error", {}).get("field") == (None if name in may else "destination")
+    assert name in may or bench.queue().total == 1
 
 
-@pytest.mark.parametrize("name", REQUESTS)
-@pytest.mark.parametrize(("login", "may"), [("ada", set(REQUESTS)), ("bob", {"broker"}), ("eve", set())])
-def test_with_users_a_rule_has_to_allow_it(name, login, may):
-    bench = managed(users=USERS, rules=RULES)
-    judged(bench, client(bench, LOCAL if login == "eve" else ELSEWHERE, login), name, name in may)
+@pytest.mark.parametrize("listener", ["stomp", "tls", "ws"])
+@pytest.mark.parametrize(
+    ("who", "config", "may"), [("ada", True, True), ("eve", True, False), ("near", False, True), ("far", False, False)]
+)
+def test_each_listener_knows_who_asks(certificate, own_addresses, listener, who, config, may):
+    pytest.importorskip("websockets")
+    if who == "far" and not own_addresses:
+        pytest.skip("this machine has no other address than loopback")
+    host = own_addresses[0] if who == "far" else "127.0.0.1"
+
+    @served(host=host, ws_port=0, tls_port=0, tls_cert=certificate.both, **(BY_RULE if config else {}))
+    async def main(server):
+        server.broker.virtual_host("/").destinations.queue("/queue/a")
+        port = {"stomp": server.port, "tls": server.tls_port, "ws": server.ws_port}[listener]
+        scheme, tls = ("stomp+ssl", certificate.trusting) if listener == "tls" else (listener, None)
+        login = {"login": who, "passcode": "x"}
+        async with stomp.connect_async(f"{scheme}://{host}:{port}", ssl=tls, reconnect=None, **login) as client:
+            for name in ("sessions", "messages", "purge", "delete"):
+                fields = json.dumps(FIELDS.get(name, {}))
+                reply = await client.request(f"/management/{name}", fields, timeout=patience(20))
+                answer = json.loads(reply.body)
+                check(answer)
+                assert answer.get("error", {}).get("field") == (None if may else "destination")
+            assert [peer.listener for peer in server.peers.values()] == [listener]
+
+    main()
 
 
 @pytest.mark.parametrize("rules", [(), (Rule("*", "*"),), (Rule("ada", "send", "/management/*"),)])
@@ -73,7 +94,7 @@ def test_no_rule_means_no_right(rules):
 
 @pytest.mark.parametrize("name", [request.name for request in ORDERS])
 def test_an_order_is_logged_with_who_gave_it(name, caplog):
-    bench = managed(users=USERS, rules=RULES)
+    bench = managed(**BY_RULE)
     over_stomp(client(bench, ELSEWHERE, "eve"), name, None, **fields_of(bench, name))
     assert not caplog.records  # what is not allowed does not fill the log
     over_stomp(client(bench, ELSEWHERE, "ada"), name, None, **fields_of(bench, name))
@@ -201,7 +222,7 @@ READERS = (
 @pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize("how", [{}, {"browser": "true"}, {"selector": "1 = 1"}, {"durable_subscription_name": "x"}])
 def test_nobody_reads_requests_and_answers_of_others(dialect, how):
-    bench = Managed(dialect=dialect, users=USERS, rules=RULES)
+    bench = Managed(dialect=dialect, **BY_RULE)
     readers = {}
     for number, destination in enumerate(READERS):
         reader = bench.client(address=ELSEWHERE, login="eve", passcode="x", client_id=f"eve{number}")
@@ -248,17 +269,6 @@ def test_the_answer_goes_only_where_its_asker_may_send():
     assert bench.queue("/queue/mine").total == 1
     peer.put("/management/purge", b'{"destination": "/queue/a"}', reply_to="/queue/others")
     assert "not allowed" in peer.error().headers["message"]
-
-
-@pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
-def test_every_version_may_ask_and_a_plain_queue_takes_answers(version):
-    bench = managed()
-    peer = bench.peer(version, peer=LOCAL)
-    peer.put("/management/broker", reply_to="/queue/answers", receipt="1")
-    assert peer.next().command == "RECEIPT"
-    (message,) = bench.broker.queues["/", "/queue/answers"].messages
-    check(json.loads(message.frame.body))
-    assert "correlation-id" not in message.frame.headers
 
 
 def test_a_manager_sees_its_own_virtual_host_only():

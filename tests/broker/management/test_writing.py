@@ -19,7 +19,6 @@ ROW = ("/queue/a", "queue", None, *(0 for _ in OF_QUEUE[:-MOVING]), None, None, 
 
 @pytest.fixture
 def bench() -> Managed:
-    """A broker with rows in every list."""
     bench = Managed()
     sender, taker = bench.peer(), bench.peer(connect=False)
     taker.connect(client_id="c%")
@@ -100,18 +99,11 @@ def test_many_rows_are_written_in_turns() -> None:
     assert written(Writer(LoopQuota()), rows[:ROWS_AT_ONCE]) == 0
 
 
-def test_the_columns_that_move_are_the_last() -> None:
-    assert [column.name for column in OF_QUEUE[-MOVING:]] == ["oldest", "received_rate", "delivered_rate"]
-    for name in ("destinations", "durables"):
-        assert REQUESTS[name].columns[-len(OF_QUEUE) :] == OF_QUEUE
-
-
 # ---- sorted destinations: their numbers are those of their rows, and only a page of rows is made ----
 
 
 @pytest.fixture(scope="module")
 def numbered() -> Managed:
-    """Queues and topics whose numbers differ."""
     bench = Managed()
     sender, taker, slow = bench.peer(), bench.peer(), bench.peer()
     for number in range(1, 6):

@@ -37,13 +37,6 @@ def test_a_browser_sees_all_and_takes_nothing(version):
     assert queue_of(bench).dispatcher is None
 
 
-def test_a_browser_that_does_not_end_sees_what_comes():
-    bench, sender = filled()
-    peer = browser(bench, browser_end="false")
-    sender.put(QUEUE, "3")
-    assert peer.bodies() == left(bench) == [b"0", b"1", b"2", b"3"]
-
-
 def test_from_seq_of_a_consumer_and_of_a_continuous_browser():
     bench, sender = filled()
     peer = taker(bench, id="late", from_seq="-1")
@@ -67,6 +60,18 @@ def test_include_seq_of_a_consumer_in_every_version(version):
     assert peer.next("MESSAGE").headers["seq"] == str(bench.broker.seq)
 
 
+def test_ack_in_client_mode_covers_what_was_shown_before():
+    bench, _sender = filled(5)
+    peer = browser(bench, ack="client")
+    frames = peer.take()
+    peer.ack(frames[2])
+    peer.ack(frames[-1])  # the end: nothing is to be taken with it
+    assert not peer.closed
+    peer.ack(frames[2])
+    assert refusal(peer) == "no such delivery"
+    assert [message.frame.body for message in queue_of(bench).messages] == [b"3", b"4"]
+
+
 # ---- ACK takes ----
 
 
@@ -87,29 +92,6 @@ def test_ack_takes_what_is_still_there(version, persistent):
     assert left(bench, ack="client") == [b"0", b"1", b"3"]
     assert len(list(bench.store.load())) == (3 if persistent == "true" else 0)
     assert bench.octets == queue_of(bench).octets
-
-
-def test_ack_in_client_mode_covers_what_was_shown_before():
-    bench, _sender = filled(5)
-    peer = browser(bench, ack="client")
-    frames = peer.take()
-    peer.ack(frames[2])
-    peer.ack(frames[-1])  # the end: nothing is to be taken with it
-    assert not peer.closed
-    peer.ack(frames[2])
-    assert refusal(peer) == "no such delivery"
-    assert [message.frame.body for message in queue_of(bench).messages] == [b"3", b"4"]
-
-
-def test_a_window_holds_a_browser_until_ack():
-    bench, _sender = filled(5)
-    peer = browser(bench, ack="client", prefetch_count="2")
-    first = peer.take()
-    peer.ack(first[1])
-    second = peer.take()
-    assert [frame.body for frame in first + second] == [b"0", b"1", b"2", b"3"]
-    peer.nack(second[0])  # as one that looked, and does not want it
-    assert (peer.bodies(), queue_of(bench).count) == ([b"4", b""], 3)
 
 
 def test_ack_of_a_browser_waits_for_the_store():

@@ -3,18 +3,14 @@
 What each dialect does with arguments that come too late was observed on RabbitMQ 3.10 and ActiveMQ 5.17.
 """
 
-import json
-
 import pytest
 from broker.harness import Bench, FaultyStore
 from broker.moves import left, put_all, refusal, taker, transaction
 from broker.paged import QUEUE, queue_of
 
-from stompcodec.broker.config import DIALECTS, parse_config
-from stompcodec.broker.queues import ready
-from stompcodec.broker.queues.backlog import Backlog, Fifo
+from stompcodec.broker.config import DIALECTS
+from stompcodec.broker.queues.backlog import Fifo
 from stompcodec.broker.settings import Pauses
-from stompcodec.errors import ConfigError
 
 
 @pytest.mark.req("S12-HDR-02", "S12-HDR-05")
@@ -175,8 +171,7 @@ def test_a_lower_one_that_comes_back_stays_behind():
 
 
 @pytest.mark.parametrize(
-    ("header", "first"),
-    [({"priority": "9"}, [b"second", b"early"]), ({"JMSXGroupID": "a"}, [b"early", b"second"])],
+    ("header", "first"), [({"priority": "9"}, [b"second", b"early"]), ({"JMSXGroupID": "a"}, [b"early", b"second"])]
 )
 def test_a_message_that_came_late_has_its_place_before_priorities_count(header, first):
     """A transaction waits for the store, others send meanwhile, and then its second message changes the queue."""
@@ -194,41 +189,7 @@ def test_a_message_that_came_late_has_its_place_before_priorities_count(header, 
     assert left(bench, ack="client") == [*first, b"late 0", b"late 1", b"late 2"]
 
 
-def test_messages_without_a_priority_never_change_the_order():
-    bench = Bench()
-    put_ranked(bench.peer(), "---4x")
-    assert type(queue_of(bench).messages.line) is Fifo
-
-
-@pytest.mark.parametrize("few", [0, 10])
-def test_the_order_is_plain_again_when_it_can_be(monkeypatch, few):
-    monkeypatch.setattr(ready, "_FEW", few)
-    bench = Bench()
-    put_ranked(bench.peer(), "---")
-    peer, queue = taker(bench, browser="true"), queue_of(bench)
-    assert type(queue.messages.line) is Backlog
-    peer.send("UNSUBSCRIBE", id="1")
-    assert type(queue.messages.line) is (Fifo if few else Backlog)
-    put_ranked(bench.peer(), "-")
-    peer.take()
-    peer.subscribe(QUEUE, ack="client")
-    assert peer.bodies() == [b"-0", b"-1", b"-2", b"-0"]
-    bench.wait(2)
-    assert type(queue.messages.line) is Fifo
-
-
 # ---- expiry ----
-
-
-def test_expired_messages_become_dead_letters():
-    bench = Bench(dead_letter_expired=True)
-    bench.peer().put(QUEUE, "x", expiration="1", persistent="true", k="v")
-    bench.date += 1
-    bench.wait(2.0)
-    message = taker(bench, "/queue/DLQ.a").next("MESSAGE")
-    assert (message.body, message.headers["k"], message.get("expiration")) == (b"x", "v", None)
-    assert (message.headers["dead-letter-reason"], message.headers["original-destination"]) == ("expired", QUEUE)
-    assert list(bench.store.load()) == []
 
 
 @pytest.mark.parametrize("headers", [{}, {"selector": "1 = 1"}, {"exclusive": "true"}, {"consumer_priority": "3"}])
@@ -305,15 +266,6 @@ def test_waiting_messages_are_bounded_and_end_with_their_queue():
     assert len(bench.broker.retries) == 1  # the others are forgotten
 
 
-@pytest.mark.parametrize(
-    "text",
-    ["1s x0 up to 30s", "-1s", "366d", "5s x2 up to 1s", "5s x0.5 up to 9s", "5s x2", "1e3s", "inf", 5, "", True],
-)
-def test_other_texts_are_refused_with_the_name_of_the_key(text):
-    with pytest.raises(ConfigError, match=r"queues\.redelivery_delay"):
-        parse_config(f"[queues]\nredelivery_delay = {json.dumps(text)}\n")
-
-
 # ---- arguments of RabbitMQ: what they do, and that nobody can change a queue that is there ----
 
 
@@ -330,21 +282,10 @@ def made(by, bench=None, **arguments):
 
 
 def use(peer, command, **headers):
-    """SEND to the queue, or SUBSCRIBE."""
     peer.put(QUEUE, "x", **headers) if command == "SEND" else peer.subscribe(QUEUE, **headers)
 
 
 either = pytest.mark.parametrize("by", ["SEND", "SUBSCRIBE"])
-
-
-@either
-@pytest.mark.parametrize("persistent", ["true", "false"])
-def test_drop_head(by, persistent):
-    bench, peer = made(by, x_max_length="3")
-    put_all(peer, range(4), persistent=persistent)
-    assert queue_of(bench).count == 3
-    assert len(list(bench.store.load())) == (3 if persistent == "true" else 0)
-    assert (left(bench), bench.octets) == ([b"1", b"2", b"3"], 0)
 
 
 @pytest.mark.parametrize("argument", [{"x_max_length": "2"}, {"x_max_length_bytes": "80"}])

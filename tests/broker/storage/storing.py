@@ -19,21 +19,6 @@ from stompcodec.broker.storage.sqlite import SqliteStore
 from stompcodec.broker.storage.sqlite_writer import Writer
 from stompcodec.broker.storage.store import Page, Stored, Subscribed
 
-__all__ = [
-    "ALL",
-    "BIG",
-    "ENVIRONMENT",
-    "KEY",
-    "MIB",
-    "SUBSCRIPTION",
-    "change",
-    "commit_later",
-    "content",
-    "deferred",
-    "fill",
-]
-__all__ += ["flip", "inline", "message", "put", "read", "seqs", "synced"]
-
 #: The highest seq.
 ALL = 2**42 - 1
 #: Octets of a body that has a file of its own.
@@ -47,8 +32,6 @@ ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(stompcodec.__file__).parents
 
 
 class SmallStore(FaultyStore):
-    """A store whose disk has so much room."""
-
     left, asked = 1000 * MIB, 0
 
     def room(self) -> int:
@@ -69,14 +52,12 @@ def put(store: Any, *messages: Stored) -> None:
 
 
 def seqs(found: Any) -> list[int]:
-    """Of a page, or of what `load` gives."""
     return [one.seq for one in (found.messages if isinstance(found, Page) else found)]
 
 
 def read(
     store: Any, after: int = -1, most: int = 1000, octets: int = 10**8, queue: str = "q", priority: Any = None
 ) -> Any:
-    """A page of a queue, or the error, in this thread."""
     found: list[Any] = []
     store.read(queue, after, ALL, most, octets, found.append, None, priority)
     (one,) = found
@@ -84,7 +65,6 @@ def read(
 
 
 def deferred(store: Any) -> Page:
-    """A page of the messages that are due later."""
     found: list[Any] = []
     store.deferred((), 10, 10**6, found.append, None)
     (one,) = found
@@ -109,7 +89,6 @@ def content(folder: Path) -> tuple[dict[tuple[str, int], Stored], SqliteStore]:
 
 
 async def commit_later(store: SqliteStore) -> Any:
-    """Commit as a broker does it; the answer."""
     loop = asyncio.get_running_loop()
     answered: asyncio.Future[Any] = loop.create_future()
     store.commit_later(answered.set_result, loop.call_soon_threadsafe)

@@ -3,7 +3,6 @@
 import os
 import stat
 import sys
-from pathlib import Path
 
 import pytest
 from broker.folders import put_file, start, stop
@@ -173,14 +172,3 @@ def test_what_is_there_keeps_its_rights(tmp_path):
     assert mode_at(one) == 0o644
     guard(one, Access())
     assert mode_at(one) == 0o600
-
-
-def test_a_folder_in_a_place_that_is_gone_is_an_error(tmp_path, monkeypatch):
-    """The parent is a folder still, and yet nothing can be made in it."""
-    gone = tmp_path / "gone"
-    gone.mkdir()
-    monkeypatch.chdir(gone)
-    gone.rmdir()
-    for path in ("a", "a/b/c"):
-        with pytest.raises(FileNotFoundError):
-            make_folder(Path(path))

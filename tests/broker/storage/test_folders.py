@@ -12,7 +12,7 @@ import pytest
 from broker.folders import OURS, put_file, start, stop, tree, use
 from broker.harness import Bench
 from broker.large import pattern
-from broker.storage.storing import BIG, change, content, fill, message, put
+from broker.storage.storing import BIG, change, fill, message, put
 from broker.storage.test_salvage import run
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -456,15 +456,6 @@ def test_the_marker_is_not_needed_where_bodies_are_left(tmp_path):
         SqliteStore(data)
     assert tree(data) == before
     assert run("check", data)[0] == 1
-
-
-def test_a_killed_broker_that_never_wrote_its_log_back_starts(tmp_path):
-    """Its tables are in the log alone."""
-    data = tmp_path / "data"
-    left_by_a_kill(data, tmp_path)
-    assert (data / "messages.sqlite").read_bytes()[68:72] == bytes(4)
-    assert check(data).whole
-    assert len(content(data)[0]) == 10
 
 
 # ---- other versions ----

@@ -4,7 +4,7 @@ import gc
 
 import pytest
 from broker.harness import Bench, FaultyStore
-from broker.moves import commit, left, put_all, taker
+from broker.moves import commit, put_all, taker
 
 from stompcodec.broker.message import Message
 
@@ -22,18 +22,6 @@ def receive(peer, *sends, destination=QUEUE):
     peer.session.receive(b"".join(frames), 0.0)
 
 
-@pytest.mark.parametrize(("durable", "kept"), [("persistent", ["1"]), ("all", ["0", "1"]), ("none", [])])
-def test_what_is_stored(durable, kept):
-    bench = Bench(FaultyStore(), durable=durable)
-    peer = bench.peer()
-    peer.put(QUEUE, "0")
-    peer.put(QUEUE, "1", persistent="true")
-    peer.put(QUEUE, "2", persistent="false")
-    peer.put("/topic/a", "3", persistent="true")
-    assert bench.store.bodies == kept
-    assert [body.decode() for body in left(Bench(bench.store, durable=durable))] == kept
-
-
 def test_one_commit_a_turn_and_none_without_need(bench):
     peer, other = bench.peer(), bench.peer()
     for number in range(10):
@@ -44,39 +32,6 @@ def test_one_commit_a_turn_and_none_without_need(bench):
     peer.put("/queue/b", "x", receipt="r")
     assert bench.store.commits == 1
     assert len(peer.take()) == 11
-
-
-def test_receipts_follow_the_commit_and_keep_their_order(bench):
-    peer, quick = bench.peer(), bench.peer()
-    receive(peer, (b"receipt:1", b""), (b"receipt:2\npersistent:true", b""), (b"receipt:3", b""))
-    receive(quick, (b"receipt:1", b""))
-    assert b"receipt-id:2" not in b"".join(peer.session.connection.output)
-    order = []
-    for session in bench.broker.turn(0.0):
-        order.append((session, bench.store.commits))
-        bench.peers[session].flush()
-    assert (quick.session, 0) in order  # who stored nothing does not wait
-    assert order[-1] == (peer.session, 1)
-    assert [frame.headers["receipt-id"] for frame in peer.take()] == ["1", "2", "3"]
-
-
-def test_a_failed_commit_is_an_error_and_no_receipt(bench, caplog):
-    peer, other, quick = bench.peer(), bench.peer(), bench.peer()
-    bench.store.faulty = True
-    receive(peer, (b"receipt:0", b"t"), (b"receipt:1\npersistent:true", b"p"), (b"receipt:2", b"t"))
-    receive(other, (b"persistent:true", b"p"))
-    receive(quick, (b"receipt:1", b"q"))
-    bench.turn()
-    frames = peer.take()
-    assert [(frame.command, frame.get("receipt-id")) for frame in frames] == [("RECEIPT", "0"), ("ERROR", "1")]
-    assert frames[-1].headers["message"] == "the message could not be stored"
-    assert other.error().get("receipt-id") is None
-    quick.next("RECEIPT")
-    assert not quick.closed
-    assert "the disk is full" in caplog.text
-    bench.store.faulty = False
-    assert left(bench) == [b"t", b"t", b"q"]
-    assert (bench.store.bodies, bench.octets) == ([], 0)
 
 
 @pytest.mark.parametrize("receipt", [{}, {"receipt": "r"}])
@@ -150,13 +105,3 @@ def test_a_session_that_ended_keeps_no_messages_until_garbage_is_looked_for(lost
         assert sum(isinstance(found, Message) for found in gc.get_objects()) <= len(before)
     finally:
         gc.enable()
-
-
-@pytest.mark.parametrize("config", [{"durable": "none"}, {}])
-def test_a_receipt_comes_where_nothing_is_stored(config):
-    bench = Bench(**config)
-    peer = bench.peer()
-    for number in range(3):  # the first one looks for its queue, the others know it
-        peer.put(QUEUE, "x", persistent="true", receipt=str(number))
-    assert [frame.headers["receipt-id"] for frame in peer.take()] == ["0", "1", "2"]
-    assert left(bench) == [b"x"] * 3

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 
 import pytest
 from broker.large import QUEUE, Slow, assert_empty, bench_of, files, pattern, settle, stored_bench
-from broker.moves import left, messages, refusal, taker, transaction
+from broker.moves import left, messages, refusal, taker
 from broker.storage.storing import synced
 from patience import patience
 
@@ -439,12 +439,12 @@ def removals():
         _seen = None
 
 
-def put(bench, persistent, **headers):
-    assert store_large(bench, 100_000, persistent=persistent, **headers).next("RECEIPT")
+def put(bench, persistent):
+    assert store_large(bench, 100_000, persistent=persistent).next("RECEIPT")
 
 
-def consumer(bench, ack="client-individual"):
-    peer = taker(bench, ack=ack)
+def consumer(bench):
+    peer = taker(bench, ack="client-individual")
     settle(bench)
     return peer
 
@@ -459,16 +459,6 @@ def ack(bench, persistent):
     peer.ack(peer.next("MESSAGE"))
 
 
-def auto(bench, persistent):
-    put(bench, persistent)
-    assert consumer(bench, "auto").next("MESSAGE")
-
-
-def abort(bench, persistent):
-    with transaction(peer := bench.peer(), "ABORT"):
-        peer.put(QUEUE, pattern(100_000), persistent=persistent, transaction="t")
-
-
 def dead_letter(bench, persistent):
     """It has its file there; then it is taken."""
     put(bench, persistent)
@@ -478,21 +468,6 @@ def dead_letter(bench, persistent):
     other = taker(bench, "/queue/DLQ.a")
     settle(bench)
     assert [frame.command for frame in other.take()] == ["MESSAGE"]
-
-
-def expiry(bench, persistent):
-    put(bench, persistent, expiration="1000")
-    bench.date += 10
-    bench.wait(10)
-
-
-def purge(bench, persistent):
-    """The queue of a topic's subscription, which goes with it."""
-    peer = taker(bench, "/topic/t", ack="client")
-    nobody(bench, persistent)
-    settle(bench)
-    assert peer.next("MESSAGE")
-    peer.send("UNSUBSCRIBE", id="1")
 
 
 def nobody(bench, persistent):
@@ -508,14 +483,6 @@ def lost(bench, persistent):
         peer.lose()
 
 
-def refused(bench, persistent):
-    """There is no room for it."""
-    bench.broker.spool.limit = 70_000
-    peer = bench.peer()
-    peer.raw(octets_of(peer, persistent))
-    assert "no room" in refusal(peer)
-
-
 def broken(bench, persistent):
     """Its frame is wrong, behind most of the body."""
     peer = bench.peer()
@@ -525,7 +492,7 @@ def broken(bench, persistent):
 
 @pytest.mark.long
 @pytest.mark.parametrize("persistent", ["false", "true"])
-@pytest.mark.parametrize("way", [ack, auto, abort, dead_letter, expiry, purge, nobody, lost, refused, broken])
+@pytest.mark.parametrize("way", [ack, dead_letter, nobody, lost, broken])
 def test_the_loop_removes_nothing(way, persistent, tmp_path):
     bench = stored_bench(tmp_path)
     with removals() as seen:

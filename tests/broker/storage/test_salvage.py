@@ -152,15 +152,6 @@ def test_a_new_folder_that_exists_is_refused(tmp_path, data):
     assert list((tmp_path / "folder").iterdir()) == []
 
 
-def test_a_folder_that_a_broker_uses_is_refused(data, new):
-    store = fill(data, close=False)
-    for words in (("check", data), ("salvage", data, new)):
-        status, said = run(*words)
-        assert (status, "a broker uses" in said) == (2, True)
-    store.close()
-    assert not new.exists()
-
-
 @pytest.mark.parametrize("verb", ["check", "salvage"])
 def test_what_is_no_data_folder_is_refused(tmp_path, new, verb):
     (tmp_path / "empty").mkdir()

@@ -48,17 +48,6 @@ def test_persistent_messages_are_refused_and_taken_again():
     assert store.bodies == ["stored"]
 
 
-def test_what_is_not_stored_needs_no_disk():
-    """A topic that nobody keeps, also where all messages are stored; and a temporary queue."""
-    bench, store = bench_of(durable="all")
-    store.left = 0
-    bench.wait(1.5)
-    peer = bench.peer()
-    peer.subscribe("/topic/t")
-    peer.put("/topic/t", "hi", persistent="true", receipt="1")
-    assert {frame.command for frame in peer.take()} == {"MESSAGE", "RECEIPT"}
-
-
 def test_the_system_is_not_asked_for_each_message():
     bench, store = bench_of()
     sender = bench.peer()

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from broker.storage import storing
-from broker.storage.storing import BIG, ENVIRONMENT, commit_later, message, put, seqs
+from broker.storage.storing import BIG, ENVIRONMENT, commit_later, message, put
 from broker.unsure import Unsure
 
 from stompcodec.broker.storage import sqlite_writer
@@ -243,13 +243,3 @@ def test_a_file_that_cannot_be_written_leaves_nothing(store, data, monkeypatch):
     put(store, message(9, BIG))
     store.close()
     assert list(content(data)) == [9]
-
-
-def test_names_of_files_are_on_the_disk_before_the_commit(store, monkeypatch):
-    """A message whose file has no name yet must not be committed."""
-    monkeypatch.setattr(Bodies, "sync", lambda bodies: (_ for _ in ()).throw(OSError(5, "Input/output error")))
-    with pytest.raises(StoreError, match="Input/output error"):
-        put(store, message(1, BIG))
-    assert list(store.load()) == []
-    put(store, message(2))
-    assert seqs(store.load()) == [2]
