@@ -48,14 +48,6 @@ def test_a_count_ends_a_drain_of_many_queues(one, other, monkeypatch):
         assert running.bridge.source.epoch == 2  # two queues were enough
 
 
-def test_a_copy_is_complete_before_the_bridge_ends(one, other, monkeypatch):
-    """All messages are taken at once; the target takes its time."""
-    monkeypatch.setattr("stompcodec.bridge.bridge._GRACE", 0.0)
-    fill(one.url, A, 20)
-    other.faults.delay("RECEIPT", 0.3)
-    assert carry(one.url, other.url, A, mirror=True).carried == 20
-
-
 def test_destinations_that_come_later_and_names_from_elsewhere(one, other, monkeypatch):
     monkeypatch.setattr("stompcodec.bridge.bridge._LIST", 0.02)
     fill(one.url, "/queue/first", 1)
@@ -103,29 +95,6 @@ def test_cuts_at_both_ends(one, other, batch):
         assert near.cuts + far.cuts >= 3
     for queue in (A, "/queue/b"):
         assert (taken(other, queue), one.queued(queue)) == ([*range(1500)], 0)
-
-
-def test_two_bridges_share_a_queue(one, other):
-    fill(one.url, A, 500)
-    what = request(A, drain=True, shared=True)
-    with Running(one.url, other.url, what, prefetch=5) as a, Running(one.url, other.url, what, prefetch=5) as b:
-        assert a.result().carried + b.result().carried == 500
-    assert sorted(taken(other)) == [*range(500)]
-
-
-def test_one_bridge_stands_by_for_another(one, other):
-    """Only one consumer at a time keeps the order, also while the broker has not noticed that a connection is lost."""
-    with Running(one.url, other.url, request(A)) as first:
-        wait_for(lambda: first.bridge.is_ready)
-        with Running(one.url, other.url, request(A)) as second:
-            wait_for(lambda: second.bridge.is_ready)
-            fill(one.url, A, 10)
-            wait_for(lambda: first.tally.carried == 10)
-            first.bridge.stop()
-            first.result()
-            fill(one.url, A, 10, first=10)
-            wait_for(lambda: second.tally.carried == 10)
-    assert taken(other) == [*range(20)]
 
 
 def test_order_is_kept_beside_a_connection_that_is_not_known_to_be_lost(one, other, monkeypatch):
@@ -271,11 +240,6 @@ def test_what_ends_a_bridge_though_it_could_connect_again(one, other, faults, se
     assert one.queued(DEAD) <= 3
 
 
-def test_a_durable_subscription_with_the_client_id_that_the_broker_requires(one, other):
-    call_itself(one, "ActiveMQ/5.17.2")
-    assert carry(end(one.url, client_id="me"), other.url, "/topic/a", durable="x", way={"idle": 0.1}).carried == 0
-
-
 def test_more_subscriptions_than_a_session_may_have_are_refused_by_name(other):
     with StompBroker(max_subscriptions=2) as one:
         for number in range(3):
@@ -354,16 +318,6 @@ def test_what_a_drain_leaves_is_counted(one, other):
     assert carry(one.url, other.url, "/queue/other").left == 0
     fill(one.url, DEAD, 1)
     assert carry(one.url, other.url, "/queue/*", way={"idle": 0.1}).left == 2
-
-
-def test_stop_ends_in_good_order(one, other):
-    fill(one.url, A, 2000)
-    with Running(one.url, other.url, request(A)) as running:
-        wait_for(lambda: running.tally.carried > 10)
-        running.bridge.stop()
-        tally = running.result()
-    one.wait_queued(A, 2000 - tally.carried)
-    assert other.queued(A) == tally.carried  # nothing is at both
 
 
 # ---- a broker of other people, as which ours appears here; and one broker at both ends ----

@@ -8,7 +8,6 @@ import contextlib
 import random
 import socket
 import ssl
-import struct
 import threading
 
 import pytest
@@ -20,9 +19,8 @@ from transport.proxies import ScriptedProxy
 from transport.wires import KINDS, Peer, Place, Raw, Server, Sync, in_thread, on_loops, place, shaken
 
 from stompcodec.errors import ConfigError
-from stompcodec.transport import aio, sync, tls
+from stompcodec.transport import aio, tls
 from stompcodec.transport.layers import MAX_HEAD, ConnectLayer, Proxy, parse_proxy, proxy_of
-from stompcodec.transport.tls import TlsLayer
 
 layered = pytest.mark.parametrize("kind", ["tls", "ws", "wss"])
 
@@ -58,33 +56,6 @@ def test_a_server_that_speaks_something_else(kind, answer, shell, contexts_of):
     with answering(answer) as port, pytest.raises(OSError, match=words):
         shell.connect(place(kind, port), peer, ssl=contexts_of(kind).client, timeout=patience(30))
     assert peer.log == []
-
-
-def test_a_refusal_is_told_at_once(shell, monkeypatch):
-    """Even if the server does not close."""
-    for wire in (aio.Wire, sync.SyncWire):
-        monkeypatch.setattr(wire.close, "__defaults__", (60,))
-    answer = b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n"
-    with answering(answer, closes=False) as port, pytest.raises(ConnectionRefusedError, match="404"):
-        shell.connect(place("ws", port), Peer(), timeout=patience(30))
-
-
-def test_a_peer_that_is_gone_at_once(monkeypatch):
-    """It has accepted and reset the connection before we ask for its name: the socket is closed, not left behind."""
-    reached = []
-
-    def reach(host, port, deadline):
-        with socket.create_server(("127.0.0.1", 0)) as listener:
-            reached.append(socket.create_connection(listener.getsockname()))
-            there, _ = listener.accept()
-        there.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        there.close()
-        return reached[0]
-
-    monkeypatch.setattr(sync, "_reach", reach)
-    with Sync() as shell, pytest.raises(OSError, match=r"connected|argument"):  # as the system puts it
-        shell.connect(Place("127.0.0.1", 1), Peer())
-    assert reached[0].fileno() == -1
 
 
 # ---- listening ----
@@ -227,17 +198,6 @@ def test_the_end_is_signed(contexts):
     client.send([b"dropped"])
     client.close()
     assert client.receive(b"more") == []
-
-
-def test_a_server_says_why_it_refuses(contexts):
-    layer, hello = TlsLayer(contexts.server), TlsLayer(contexts.client, server_hostname="localhost")
-    layer.start()
-    hello.start()
-    broken = bytearray(joined(hello.take_output()))
-    broken[9:11] = b"\x02\0"  # SSL 2
-    layer.receive(broken)
-    assert isinstance(layer.error, ssl.SSLError)
-    assert joined(layer.take_output())[:1] == b"\x15"  # an alert
 
 
 # ---- HTTP CONNECT ----

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 
 import pytest
 from hypothesis import given
@@ -82,15 +81,6 @@ def test_a_session():
     assert session.say("h", 'a["CONNECTED\\n\\n\\u0000","\\u00fc"]', "h") == "CONNECTED\n\n\0ü".encode()
     assert session.send("SEND\n\nü\0".encode()) == [["SEND\n\nü\0"]]
     assert session.say('a["last"]c[3000,"x"]a["never"]') == b"last"
-
-
-def test_the_path_of_the_session():
-    layer, _ = asking("::1", 8080, "/stomp?token=1")
-    layer.receive(info())
-    request = joined(layer.take_output()).decode()
-    assert re.match(r"GET /stomp/\d{3}/[^/]{32}/websocket\?token=1 HTTP/1.1\r\n", request)
-    assert "Sec-WebSocket-Protocol" not in request
-    assert "Host: [::1]:8080" in request
 
 
 @given(st.lists(st.lists(st.text(max_size=20), max_size=4), max_size=6), st.data())

@@ -19,7 +19,7 @@ from transport.wires import KINDS, Peer, Place, Server, Sync, in_thread, on_loop
 
 from stompcodec.testing import FaultProxy, Rules
 from stompcodec.transport import aio, sync
-from stompcodec.transport.owner import BIG, Over, gather, name_of
+from stompcodec.transport.owner import BIG, gather, name_of
 
 kinds = pytest.mark.parametrize("kind", KINDS)
 
@@ -71,24 +71,6 @@ def pair(shell, buffer=None):
         other, _ = listener.accept()
         with other, ending(shell, peer):
             yield peer, other
-
-
-@contextlib.contextmanager
-def reading(other, pause):
-    """Read all that comes in a thread, until the end of the stream; the sizes of what came."""
-    got = []
-
-    def read():
-        while piece := other.recv(2048):
-            got.append(len(piece))
-            time.sleep(pause)
-        other.close()
-
-    reader = threading.Thread(target=read)
-    reader.start()
-    yield got
-    reader.join(patience(30))
-    assert not reader.is_alive()
 
 
 @kinds
@@ -171,26 +153,12 @@ def test_a_peer_that_never_reads_is_cut_off(shell, ends, monkeypatch):
         assert isinstance(shell.gone(peer), ConnectionAbortedError)
 
 
-def test_a_peer_that_reads_slowly_gets_everything(shell):
-    """A closed wire waits for as long as something moves."""
-    with pair(shell, buffer=8192) as (peer, other), reading(other, pause=0.002) as got:
-        shell.call(lambda: (peer.wire.write([b"z" * 600_000]), peer.wire.close(linger=0.3)))
-        assert shell.gone(peer) is None
-    assert sum(got) == 600_000
-
-
 @kinds
 def test_a_reset_is_an_error(kind, shell, contexts_of):
     with served(shell, kind, contexts_of) as (peer, _, server):
         server.do(reset)
         assert isinstance(shell.gone(peer), ConnectionError)
         shell.call(lambda: (peer.wire.write([b"nobody is there"]), peer.wire.close()))
-
-
-def test_abort_drops_what_waits(shell):
-    with pair(shell) as (peer, _):
-        shell.call(lambda: (peer.wire.write([b"z" * 20_000_000]), peer.wire.abort()))
-        assert (shell.gone(peer), peer.wire.buffered) == (None, 0)
 
 
 @pytest.mark.parametrize("way", ["close", "abort"])
@@ -403,65 +371,6 @@ def test_chunks_are_joined_unless_they_are_big(chunks):
 def test_names_of_peers():
     addresses = [("127.0.0.1", 80), ("::1", 80, 0, 0), "", None, "/run/stomp"]
     assert [name_of(each) for each in addresses] == ["127.0.0.1:80", "[::1]:80", "?", "?", "/run/stomp"]
-
-
-class Reversed:
-    """A layer whose handshake is one letter each, and that turns bytes around."""
-
-    def __init__(self, letter):
-        self.letter = letter
-        self.opened = self.ended = self.waiting = False
-        self.error = None
-        self.output = []
-
-    def start(self):
-        self.output.append(self.letter)
-
-    def receive(self, data):
-        data = bytes(data)
-        if not self.opened:
-            assert data[:1] == self.letter
-            self.opened, data = True, data[1:]
-        self.ended = data.endswith(b".")
-        return [data[::-1]] if data else []
-
-    def send(self, chunks):
-        self.output += [chunk[::-1] for chunk in chunks]
-
-    def take_output(self):
-        output, self.output = self.output, []
-        return output
-
-    def close(self):
-        self.output.append(b"bye")
-
-    def bound(self, octets):
-        self.most = octets
-
-    def discard(self):
-        self.output = [b"discarded"]
-
-
-def test_two_layers_are_one():
-    """The upper one starts when the lower one is opened, and all it says goes through the lower one."""
-    layer = Over(Reversed(b"l"), Reversed(b"u"))
-    layer.start()
-    assert layer.take_output() == [b"l"]
-    assert layer.receive(b"l") == []
-    assert (layer.opened, layer.take_output()) == (False, [b"u"])
-    assert layer.receive(b"ba" + b"u") == [b"ba"]
-    assert layer.opened
-    layer.send([b"abc"])
-    assert layer.take_output() == [b"abc"]
-    layer.bound(5)
-    assert layer.upper.most == 5
-    layer.discard()
-    assert layer.upper.output == layer.lower.output == [b"discarded"]
-    layer.upper.output, layer.lower.output = [], []
-    layer.close()
-    assert layer.take_output() == [b"eyb", b"bye"]
-    assert layer.receive(b".") == [b"."]
-    assert layer.ended
 
 
 # ---- the proxy of faults does what its rules say, exactly; tests of clients and brokers rest on it ----

@@ -77,22 +77,6 @@ def test_every_message_has_a_number(destination, version):
         assert int(name.removeprefix("STOMP")) > 0, "not that of the sender"
 
 
-def test_the_number_of_one_that_waits(tmp_path):
-    """What says until when is read after a restart, too."""
-    bench = Bench(SqliteStore(tmp_path), message_id_header=True)
-    bench.peer().put(QUEUE, "later", persistent="true", delay="5000")
-    settle(bench)
-    bench.store.close()
-    again = Bench(SqliteStore(tmp_path), message_id_header=True)
-    consumer = again.peer()
-    consumer.subscribe(QUEUE)
-    assert consumer.take() == []
-    again.date += 6
-    again.wait(6)
-    assert consumer.next("MESSAGE").headers["amqMessageId"].startswith("STOMP")
-    again.store.close()
-
-
 # ---- readdressed: a message of a topic becomes one of a queue ----
 
 VIRTUAL = "/queue/Consumer.a.VirtualTopic.b"

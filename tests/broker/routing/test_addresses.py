@@ -5,10 +5,10 @@ What ActiveMQ 5.17 did with the same frames is expected of virtual topics.
 
 import pytest
 from broker.harness import Bench, FaultyStore
-from broker.moves import client, finish, left, put_all, refusal, taker, transaction
+from broker.moves import finish, left, put_all, refusal, taker, transaction
 from broker.paged import queue_of
 
-from stompcodec.broker.auth import Rule, User, hash_passcode
+from stompcodec.broker.auth import Rule
 from stompcodec.broker.config import DIALECTS, Config, parse_config
 from stompcodec.broker.routing.addresses import Addresses, Naming
 from stompcodec.broker.settings import Kind, Preset, Setting
@@ -23,23 +23,6 @@ def kinds(destination, routing=None, **config):
     return tuple(addresses.find(destination, routing, subscribing).kind for subscribing in (False, True))
 
 
-@pytest.mark.req("ART-RTE-01", "ART-RTE-02", "ART-RTE-04", "ART-RTE-05", "ART-DST-01")
-def test_one_name_is_a_queue_and_a_topic():
-    bench = Bench()
-    sender, one, two = bench.peer(), *(taker(bench, "a", subscription_type="MULTICAST") for _ in range(2))
-    worker = taker(bench, "a", subscription_type="ANYCAST")
-    sender.put("a", "m", destination_type="MULTICAST")
-    sender.put("a", "q", destination_type="ANYCAST")
-    sender.put("a", "default")
-    assert (one.bodies(), two.bodies(), worker.bodies()) == ([b"m"], [b"m"], [b"q", b"default"])
-    for peer in (one, two, worker):
-        peer.send("UNSUBSCRIBE", id="1")
-    sender.put("a", "nobody", destination_type="MULTICAST")
-    sender.put("a", "kept", destination_type="ANYCAST")
-    assert queue_of(bench, "a").count == 1
-    assert left(bench, "a", subscription_type="MULTICAST") == []
-
-
 @pytest.mark.parametrize("value", ["anycast", "Multicast", "", "BOTH"])
 @pytest.mark.parametrize(("command", "name"), [("SEND", "destination-type"), ("SUBSCRIBE", "subscription-type")])
 @pytest.mark.req("ART-RTE-01", "ART-RTE-02")
@@ -49,7 +32,7 @@ def test_routing_types_are_case_sensitive(command, name, value):
     assert refusal(peer) == "unknown routing type"
 
 
-@pytest.mark.req("ART-RTE-03", "ART-ADR-01", "ART-ADR-02")
+@pytest.mark.req("ART-RTE-03", "ART-ADR-01", "ART-ADR-02", "ART-DST-01")
 def test_settings_by_pattern_and_delimiter():
     settings = (
         Setting("topic/special", "ANYCAST", "ANYCAST"),
@@ -188,18 +171,6 @@ def test_an_unknown_exchange_and_a_message_id_are_refused(command):
     put_all(other, "xx")
     other.put("/queue/a", "x", message_id="1")
     assert refusal(other) == "message-id must not be set"
-
-
-def test_rules_hold_for_the_topic_behind_a_named_queue():
-    rules = (Rule("ada", destination="/topic/private"), Rule(destination="/queue/*"))
-    users = {name: User(name, hash_passcode("guest", n=16)) for name in ("ada", "bob")}
-    bench = Bench(**DIALECTS["rabbitmq"], rules=rules, users=users)
-    ada, bob = client(bench, "", login="ada"), client(bench, "", login="bob")
-    ada.subscribe("/topic/private", x_queue_name="q", durable="true")
-    ada.subscribe("/amq/queue/q", "2", receipt="r")
-    assert ada.next().command == "RECEIPT"
-    bob.subscribe("/amq/queue/q")
-    assert refusal(bob) == NOT_ALLOWED
 
 
 def stored(bench):
@@ -379,30 +350,12 @@ def test_a_queue_made_while_a_transaction_waits_for_the_disk():
     assert (peer.bodies(), late.bodies(), stored(bench)) == ([b"1"], [], [])
 
 
-def test_an_automatic_queue_ends_with_its_last_consumer():
-    bench = activemq()
-    taker(bench, queue("A"), auto_delete="true").lose()
-    bench.peer().put(TOPIC, "nobody")
-    assert (list(bench.broker.queues), list(bench.store.subscriptions())) == ([], [])
-    bench.wait(60)
-    assert bench.peer().session.virtual_host.destinations.shares.count == 0
-    bench.audit()
-
-
 @pytest.mark.parametrize("name", ["VirtualTopic." + "a." * 64 + "*", "VirtualTopic." + "a" * 5000])
 def test_a_name_that_cannot_be_matched_is_refused(name):
     bench = activemq()
     assert taker(bench, queue("A", name)).error()
     assert list(bench.broker.queues) == []
     bench.audit()
-
-
-def test_rules_hold_for_the_topic_behind_the_queue():
-    bench = activemq(rules=(Rule(destination="/topic/VirtualTopic.private", allow=False), Rule()))
-    for name in ("VirtualTopic.private", "VirtualTopic.>"):
-        assert refusal(taker(bench, queue("A", name))) == NOT_ALLOWED
-    assert list(bench.broker.queues) == []
-    assert not taker(bench, queue("A")).closed
 
 
 def test_a_queue_that_could_not_be_stored_is_stored_later():

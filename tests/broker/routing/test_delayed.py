@@ -65,15 +65,6 @@ def test_a_message_waits_for_its_time(name, persistent, listening):
     assert (len(bench.broker.delayed), bench.broker.journal.batch.actions) == (0, [])
 
 
-def test_one_that_is_forged_is_not_late():
-    bench = Bench()
-    sender = bench.peer()
-    sender.put(QUEUE, "x", deliver_at="99999999999999", persistent="true")
-    sender.put(QUEUE, "y", delay="100", persistent="true", deliver_at="99999999999999")
-    pass_time(bench, 1)
-    assert taker(Bench(bench.store)).bodies() == [b"x", b"y"]
-
-
 def test_how_many_may_wait():
     bench = Bench(max_delayed=3)
     sender = bench.peer()
@@ -109,18 +100,6 @@ def test_their_bytes_are_bounded_too():
     peer = taker(bench)
     pass_time(bench, 41)
     assert numbers(peer) == list(range(40))
-
-
-def test_a_page_that_cannot_be_read_is_read_again():
-    bench, peer = filled(20, Pages())
-    bench.store.broken = True
-    pass_time(bench, 30)
-    first = numbers(peer)
-    assert first == list(range(len(first)))
-    assert len(first) < 10
-    bench.store.broken = False
-    pass_time(bench, 3)
-    assert numbers(peer) == list(range(len(first), 20))
 
 
 NAMES, DELAYS = st.sampled_from(["/queue/a", "/queue/b"]), st.lists(st.integers(1, 60), min_size=1, max_size=5)

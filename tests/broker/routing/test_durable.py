@@ -9,7 +9,7 @@ import signal
 
 import pytest
 from broker.harness import Bench, FaultyStore
-from broker.moves import client, commit, put_all, refusal, taker
+from broker.moves import client, commit, put_all, refusal
 from broker.sockets import Client, send
 from crash.process import BrokerProcess
 from patience import patience
@@ -17,7 +17,6 @@ from patience import patience
 from stompcodec import Limits, Parser
 from stompcodec.broker.auth import Rule, User, hash_passcode
 from stompcodec.broker.config import DIALECTS
-from stompcodec.broker.message import Message
 from stompcodec.broker.settings import Preset
 from stompcodec.broker.storage.sqlite import SqliteStore
 
@@ -53,7 +52,7 @@ def leave(peer):
     peer.lose()
 
 
-@pytest.mark.req("ART-DUR-01", "ART-DUR-04", "ART-DUR-05")
+@pytest.mark.req("S11-SUB-04", "ART-DUR-01", "ART-DUR-04", "ART-DUR-05")
 @pytest.mark.parametrize("ack", ["auto", "client", "client-individual"])
 @pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
 def test_it_keeps_what_comes_while_its_client_is_away(ack, version):
@@ -145,30 +144,7 @@ def test_a_full_queue(policy):
     assert len(list(bench.store.load())) == 1
 
 
-def test_a_message_of_a_transaction_goes_before_those_that_came_while_it_was_stored():
-    bench = Bench()
-    leave(attached(bench))
-    (durable,) = bench.broker.virtual_host("/").destinations.durables
-    late, early = (Message(b"%d" % seq, seq, TOPIC, b"\n\0") for seq in (8, 7))
-    durable.take([late])
-    durable.take([early], stored=True)
-    assert [message.seq for message in durable.queue.messages] == [7, 8]
-
-
 # ---- in the ways of RabbitMQ, and RECEIVE ----
-
-
-def test_by_the_name_of_its_queue():
-    bench = Bench(**DIALECTS["rabbitmq"])
-    one, two = (taker(bench, TOPIC, x_queue_name="shared") for _ in range(2))
-    reader = taker(bench, "/amq/queue/shared")
-    put_all(bench.peer(), range(3), TOPIC)
-    assert [len(peer.bodies()) for peer in (one, two, reader)] == [1, 1, 1]
-    assert list(bench.store.subscriptions()) == []
-    for peer in (one, two, reader):
-        assert names(bench) == ["shared"]
-        peer.lose()
-    assert names(bench) == []
 
 
 @pytest.mark.parametrize("header", ["x-queue-name:q", "durable:true", "durable-subscription-name:d"])
@@ -500,17 +476,6 @@ def test_one_without_an_owner_is_adopted_by_the_first_who_may(runs, caplog):
     caplog.clear()
     assert (runs.subscribed("eve").take(), runs.subscribed("ada").bodies()) == ([], [b"old"])
     assert "belongs to user" not in caplog.text
-
-
-def test_a_preset_is_adopted_and_stays_so(runs):
-    runs.options["presets"] = (Preset(TOPIC, "MULTICAST", ("c.n",)),)
-    runs.start()
-    ada = runs.user("ada")
-    ada.put(TOPIC, b"early", persistent="true")
-    subscribe(ada, ack="client", receipt="r")
-    assert {frame.command for frame in ada.take()} == {"RECEIPT", "MESSAGE"}
-    runs.start()
-    assert (runs.subscribed("eve").take(), runs.subscribed("ada").bodies()) == ([], [b"early"])
 
 
 def test_an_adoption_that_cannot_be_stored_is_told():

@@ -1,9 +1,7 @@
 """A message to many subscriptions goes out over several turns. Subscribers get the same messages in the same order."""
 
 import gc
-import runpy
 from itertools import count
-from pathlib import Path
 
 import pytest
 from broker.harness import Bench
@@ -11,10 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from profiles import examples
 
-from stompcodec import broker, serialize
+from stompcodec import serialize
 from stompcodec.broker.loop_quota import AT_ONCE, FEW
 from stompcodec.broker.message import Message
-from stompcodec.broker.queues import heads
 from stompcodec.broker.queues.consumer import Consumer
 from stompcodec.broker.routing import topic
 from stompcodec.codec import Frame
@@ -140,17 +137,6 @@ def test_what_is_on_its_way_keeps_no_subscription_that_has_ended(destination):
     assert sum(counts(bench)) > 0, "the others get theirs"
 
 
-@either
-def test_what_expires_on_its_way_is_given_to_nobody_else(destination):
-    bench, peers, sender = crowd(destination)
-    receive(sender, "SEND", b"1", destination=TOPIC, expiration="1000")
-    in_time = one_turn(bench)
-    assert 0 < in_time < MANY
-    bench.date += 2
-    counts(bench)
-    assert sum(len(peer.take()) for peer in peers) == in_time
-
-
 @pytest.mark.parametrize(("size", "kept"), [(100, True), (2**21, False)])
 @pytest.mark.parametrize("whole_frames", [False, True])
 def test_the_bytes_of_a_small_message_are_made_once_for_each_id(size, kept, whole_frames):
@@ -166,22 +152,6 @@ def test_the_bytes_of_a_small_message_are_made_once_for_each_id(size, kept, whol
     one, two = outbox.chunks
     assert one == two
     assert (one is two) is kept
-
-
-octets = st.binary(max_size=9)
-
-
-@given(octets, octets, octets, st.integers(0, 2**63 - 1), st.lists(st.tuples(octets, octets)))
-@settings(max_examples=examples(50))
-def test_heads_are_written_alike_in_c(start, ident, after, number, parts):
-    made = [Message(ident, seq, TOPIC, tail) for seq, (ident, tail) in enumerate(parts)]
-    calls = {"ident_of": (start, number), "head_of": (start, ident, after, number), "frame_of": (start, after)}
-    for name, arguments in {**calls, "joined": (start, made)}.items():
-        assert getattr(heads, name)(*arguments) == IN_PYTHON[name](*arguments)
-
-
-#: The functions of the Python file, which the compiled broker has from another one.
-IN_PYTHON = runpy.run_path(str(Path(broker.__file__).parent / "queues" / "heads.py"))
 
 
 # ---- the same to everybody, however many are served at a time ----

@@ -109,24 +109,6 @@ def test_nobody_suppresses_the_message_of_another(what):
         assert len(bench.broker.sent.scopes) == 2 + (what == "routing")
 
 
-@pytest.mark.parametrize("persistent", ["true", "false"])
-@pytest.mark.parametrize("how", ["abort", "lose", "open"])
-def test_a_send_that_was_not_committed_is_none(how, persistent):
-    bench = Bench()
-    sender, other = bench.peer(), bench.peer()
-    sender.send("BEGIN", transaction="t")
-    send(sender, "k", transaction="t", persistent=persistent)
-    if how == "abort":
-        sender.send("ABORT", transaction="t")
-    elif how == "lose":
-        sender.lose()
-    send(other, "k", "kept", persistent=persistent)
-    assert (receipts(other), held(bench)) == (1, ["kept"])
-    if how == "open":  # the other one has taken effect first
-        sender.send("COMMIT", transaction="t", receipt="c")
-        assert (receipts(sender), held(bench)) == (2, ["kept"])
-
-
 # ---- windows and memory ----
 
 
@@ -200,22 +182,6 @@ def test_the_user_with_most_keys_loses_the_oldest_when_memory_is_short():
 
 
 # ---- the disk, and restarts ----
-
-
-@pytest.mark.parametrize("destination", [QUEUE, "/topic/t"])
-@pytest.mark.parametrize("fails", [False, True])
-def test_nobody_gets_it_before_it_is_stored(fails, destination):
-    """After a crash in between it would come with another message-id, and unmarked."""
-    bench = Bench(FaultyStore(background=True))
-    sender, consumer = bench.peer(), taker(bench, destination, ack="client")
-    send(sender, "k", destination=destination, persistent="true")
-    send(sender, None, "behind", destination=destination)
-    assert consumer.take() == []
-    bench.store.faulty = fails
-    bench.store.finish()
-    bench.store.faulty = False
-    bench.turn()
-    assert consumer.bodies() == ([b"behind"] if fails else [b"x", b"behind"])
 
 
 def test_keys_outlive_a_restart_and_a_crash(tmp_path):

@@ -76,35 +76,7 @@ def test_unacknowledged_messages_of_a_topic_are_bounded_too(itself):
     assert refusal(peer) == "slow consumer"
 
 
-def test_a_session_that_is_too_slow_while_it_subscribes():
-    bench = Bench(topic_backlog=2, max_attempts=1)
-    peer, sender = taker(bench, TOPIC, ack="client", prefetch_count="1"), bench.peer()
-    sender.session.receive(b"SEND\ndestination:/topic/a\n\n\0" * 3, 0.0)
-    peer.session.receive(b"SUBSCRIBE\nid:2\ndestination:/topic/a\n\n\0", 0.0)
-    bench.turn()
-    assert refusal(peer) == "slow consumer"
-    assert (bench.broker.virtual_host("/").topics[TOPIC].consumers, bench.octets) == ((), 0)
-
-
 # ---- temporary destinations ----
-
-
-def test_request_and_reply():
-    bench = Bench()
-    client, worker = taker(bench, "/temp-queue/reply", "r"), taker(bench, "/queue/work")
-    client.put("/queue/work", "ask", reply_to="/temp-queue/reply")
-    (address,) = worker.next("MESSAGE").headers.getall("reply-to")
-    assert address.startswith("/temp-queue/")
-    assert address != "/temp-queue/reply"
-    worker.put(address, "answer", receipt="1")
-    worker.next("RECEIPT")
-    answer = client.next("MESSAGE")
-    assert (answer.body, answer.headers["subscription"]) == (b"answer", "r")
-    client.put("/temp-queue/reply", "to myself")
-    assert client.bodies() == [b"to myself"]
-    client.put("/queue/other", "forward", reply_to=address)
-    worker.subscribe("/queue/other", "2")
-    assert worker.next("MESSAGE").headers["reply-to"] == address
 
 
 def test_a_temporary_destination_is_its_owners():

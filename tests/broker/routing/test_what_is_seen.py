@@ -84,13 +84,6 @@ def test_a_denied_topic_is_read_in_no_way(name, command, way):
     assert refusal(peer) in (NOT_ALLOWED, "RECEIVE cannot browse")
 
 
-@pytest.mark.parametrize("name", [QUEUE, LETTERS])
-def test_who_may_subscribe_to_the_topic_reads_them(name):
-    bench = bench_of([Rule("eve", "subscribe", "/queue/*"), Rule("eve", "subscribe", TOPIC)])
-    assert may_subscribe(bench, "eve", name)
-    assert name in listed(login(bench, "eve"))[0]
-
-
 def test_dead_letters_of_a_durable_subscription_need_its_topic():
     """Without users, too, where a rule may deny a topic to everybody."""
     bench, letters = Bench(), "/queue/DLQ.desk.all"

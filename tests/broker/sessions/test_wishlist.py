@@ -32,18 +32,6 @@ def send(peer, command, **headers):
     peer.raw(f"{command}\n{pairs}\n\0".encode())
 
 
-@pytest.mark.req("WISH-PNG-01")
-@pytest.mark.parametrize("version", VERSIONS)
-def test_ping_is_answered_by_pong(version):
-    bench = Bench()
-    (peer,) = peers(bench, version)
-    send(peer, "PING")
-    pong = peer.next("PONG")
-    assert (list(pong.headers.pairs()), pong.body) == ([], b"")
-    send(peer, "PING", receipt="7")
-    assert [frame.command for frame in peer.take()] == ["PONG", "RECEIPT"]
-
-
 @pytest.mark.req("WISH-RCV-01", "WISH-RCV-02")
 @pytest.mark.parametrize("version", VERSIONS)
 def test_receive_takes_one_message_or_says_that_there_is_none(version):
