@@ -476,6 +476,22 @@ def test_an_ack_after_the_queue_was_closed_counts_nothing(road):
     assert (queue.count, queue.octets, bench.broker.account.used) == (0, 0, used)
 
 
+@pytest.mark.parametrize("past", [0, 1])
+@pytest.mark.parametrize("bound", ["messages", "octets"])
+@pytest.mark.parametrize("transient", ["stop", "spool"])
+def test_ready_messages_leave_the_window_only_to_be_spooled(past, bound, transient):
+    bench = Bench(FaultyStore(), transient=transient)
+    sender = bench.peer()
+    sender.put("/queue/a", "0")
+    queue, send = bench.queue(), frame(b"SEND", b"destination:/queue/a", body=b"1")
+    sender.raw(send)
+    if transient == "spool":
+        each = queue.octets // 2
+        setattr(queue.window, bound, 3 if bound == "messages" else 3 * each)
+    sender.raw(send * (1 + past))
+    assert (queue.count, queue.total) == (3 + past - (past if transient == "spool" else 0), 3 + past)
+
+
 def test_a_selector_is_asked_once_for_each_message(monkeypatch):
     bench, sender, consumer = bench_with_two()
     consumer.subscribe("/queue/a", selector="color = 'red'")
