@@ -39,27 +39,6 @@ def test_move_keeps_order_headers_and_bodies(one, other):
     assert take_all(one.url, A) == []
 
 
-def test_a_count_ends_a_drain_of_many_queues(one, other, monkeypatch):
-    monkeypatch.setattr("stompcodec.bridge.bridge._MOST_LANES", 1)
-    for number in range(4):
-        fill(one.url, f"/queue/{number}", 2)
-    with Running(one.url, other.url, request("/queue/*", drain=True), most=3) as running:
-        assert running.result().carried == 3
-        assert running.bridge.source.epoch == 2  # two queues were enough
-
-
-def test_destinations_that_come_later_and_names_from_elsewhere(one, other, monkeypatch):
-    monkeypatch.setattr("stompcodec.bridge.bridge._LIST", 0.02)
-    fill(one.url, "/queue/first", 1)
-    with Running(one.url, other.url, request("/queue/*")):
-        other.wait_queued("/queue/first", 1)
-        fill(one.url, "/queue/later", 1)
-        other.wait_queued("/queue/later", 1)
-    fill(one.url, A, 1)
-    fill(one.url, "/queue/b", 1)
-    assert carry(one.url, other.url, "/queue/*", names=(A, "/topic/x")).destinations == {A: 1}
-
-
 def test_it_is_acknowledged_only_after_the_receipt(one, other):
     fill(one.url, A, 5)
     other.faults.lose("RECEIPT", times=None)

@@ -9,10 +9,9 @@ from broker.moves import finish, left, put_all, refusal, taker, transaction
 from broker.paged import queue_of
 
 from stompcodec.broker.auth import Rule
-from stompcodec.broker.config import DIALECTS, Config, parse_config
+from stompcodec.broker.config import DIALECTS, Config
 from stompcodec.broker.routing.addresses import Addresses, Naming
 from stompcodec.broker.settings import Kind, Preset, Setting
-from stompcodec.errors import ConfigError
 
 NOT_ALLOWED = "not allowed to subscribe there"
 
@@ -74,26 +73,6 @@ def test_what_is_not_deleted_by_itself_stays():
     host = bench.broker.virtual_host("/")
     host.destinations.sweep()
     assert (set(host.queues), set(host.topics)) == ({"kept.a", "there"}, {"kept.b"})
-
-
-@pytest.mark.parametrize(
-    ("source", "line", "key", "says"),
-    [
-        ("[[addresses.settings]]\nmatch = 3", 2, "addresses.settings.0.match", "a text"),
-        ("[[addresses.settings]]\nmacht = 3", 2, "addresses.settings.0.macht", "allowed are match, default_address"),
-        ("[[addresses.settings]]\nauto_create_queues = true", 1, "addresses.settings.0", "match is missing"),
-        ('[[addresses.preset]]\nname = "a"\nrouting = "anycast"', 3, "addresses.preset.0.routing", '"ANYCAST"'),
-        ("[addresses]\npreset = 3", 2, "addresses.preset", "a list of tables"),
-        ('[addresses]\nexchanges = { a = "headers" }', 2, "addresses.exchanges", '"topic", "direct" or "fanout"'),
-        ('[addresses]\nwildcards = "ant"', 2, "addresses.wildcards", '"none", "activemq", "rabbitmq"'),
-        ('broker.dialect = "hornetq"', 1, "broker.dialect", '"stompcodec", "rabbitmq", "activemq"'),
-    ],
-)
-def test_errors_say_where_and_what_is_allowed(source, line, key, says):
-    with pytest.raises(ConfigError) as caught:
-        parse_config(source, "b.toml")
-    assert (caught.value.line, caught.value.key) == (line, key)
-    assert says in str(caught.value)
 
 
 @pytest.mark.parametrize("command", ["SEND", "SUBSCRIBE"])
@@ -279,14 +258,6 @@ def test_a_queue_that_is_in_use_cannot_be_named(reason):
     peer = taker(bench, "/topic/t", x_queue_name="Q", **({} if reason == "not durable" else {"durable": "true"}))
     assert refusal(peer) == "a queue of that name exists"
     assert queue_of(bench, "/queue/Q").count == {"a consumer": 0, "too many": 1001}.get(reason, 1)
-
-
-def test_without_exchanges_names_are_opaque():
-    bench = Bench()
-    peer = taker(bench, "/topic/t", x_queue_name="Q", durable="true")
-    for name in FORMS:
-        peer.put(name, "x")
-    assert (peer.take(), len(bench.broker.queues)) == ([], 3)
 
 
 # ---- ActiveMQ: virtual topics ----

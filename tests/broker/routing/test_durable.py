@@ -17,8 +17,6 @@ from patience import patience
 from stompcodec import Limits, Parser
 from stompcodec.broker.auth import Rule, User, hash_passcode
 from stompcodec.broker.config import DIALECTS
-from stompcodec.broker.settings import Preset
-from stompcodec.broker.storage.sqlite import SqliteStore
 
 TOPIC = "/topic/a"
 NAME = "durable-subscription-name"
@@ -400,87 +398,56 @@ def test_a_client_id_is_taken_within_one_user(policy):
 # ---- whose it is, over restarts ----
 
 
-class Runs:
-    """A data folder, and the brokers that have it one after the other."""
-
-    def __init__(self, folder, **options):
-        self.folder, self.options, self.bench = folder, {"users": USERS, **options}, None
-
-    def start(self, **options):
-        if self.bench is not None:
-            self.stop()
-        options = {name: value for name, value in {**self.options, **options}.items() if value is not None}
-        self.bench = Bench(SqliteStore(self.folder), **options)
-        self.bench.broker.journal._call_soon = None  # nothing is written in the background
-
-    def stop(self):
-        self.bench.broker.stop(self.bench.now)
-        self.bench.turn()
-        self.bench.store.close()
-
-    def user(self, login, client_id="c"):
-        return client(self.bench, client_id, login=login)
-
-    def subscribed(self, login, **headers):
-        peer = self.user(login)
-        subscribe(peer, **headers)
-        return peer
+def started(bench=None, **options):
+    """Return a broker that has what another one, which stops, has stored."""
+    if bench is not None:
+        bench.broker.stop(bench.now)
+        bench.turn()
+    return Bench(bench and bench.store, **options)
 
 
-@pytest.fixture
-def runs(tmp_path):
-    runs = Runs(tmp_path)
-    yield runs
-    runs.stop()
+def login(bench, name, **headers):
+    """Return a peer of a user that has subscribed."""
+    peer = client(bench, login=name)
+    subscribe(peer, **headers)
+    return peer
 
 
-def test_owners_outlive_the_broker(runs):
-    runs.start()
-    for login in ("ada", "eve"):
-        runs.subscribed(login, ack="client")
-    sender = runs.user("ada", "s")
-    sender.put(TOPIC, b"both", persistent="true", receipt="r")
-    assert sender.next().command == "RECEIPT"
+def test_owners_outlive_the_broker():
+    bench = started(users=USERS)
+    for name in ("ada", "eve"):
+        login(bench, name, ack="client")
+    client(bench, "s", login="ada").put(TOPIC, b"both", persistent="true")
     for _ in range(2):
-        runs.start()
-        assert runs.subscribed("ada", ack="client").bodies() == [b"both"]
-    runs.start()
-    ada = runs.user("ada")
-    unsubscribe(ada, receipt="r")
+        bench = started(bench, users=USERS)
+        assert login(bench, "ada", ack="client").bodies() == [b"both"]
+    bench = started(bench, users=USERS)
+    unsubscribe(ada := client(bench, login="ada"), receipt="r")
     assert ada.next().command == "RECEIPT"
-    runs.start()
-    assert names(runs.bench) == ["~eve~c.n"]
-    assert runs.subscribed("eve").bodies() == [b"both"]
+    bench = started(bench, users=USERS)
+    assert names(bench) == ["~eve~c.n"]
+    assert login(bench, "eve").bodies() == [b"both"]
 
 
-def test_one_without_an_owner_is_adopted_by_the_first_who_may(runs, caplog):
+def test_one_without_an_owner_is_adopted_by_the_first_who_may(caplog):
     """Made by a broker without users."""
     caplog.set_level(logging.INFO, "stompcodec.broker")
-    runs.start(users=None)
-    runs.subscribed("anybody", ack="client")
-    runs.user("anybody", "s").put(TOPIC, b"old", persistent="true")
-    runs.start(rules=(Rule("ada", "*", "*"), Rule("eve", "*", "/topic/b")))
+    bench = started()
+    login(bench, "anybody", ack="client")
+    client(bench, "s", login="anybody").put(TOPIC, b"old", persistent="true")
+    bench = started(bench, users=USERS, rules=(Rule("ada", "*", "*"), Rule("eve", "*", "/topic/b")))
     for destination in (TOPIC, "/topic/b"):
-        eve = runs.subscribed("eve", destination=destination)
+        eve = login(bench, "eve", destination=destination)
         assert eve.closed is (destination == TOPIC)
         if not eve.closed:
             unsubscribe(eve)
         eve.lose()
-    eve = runs.user("eve", "other")
-    unsubscribe(eve)
+    unsubscribe(eve := client(bench, "other", login="eve"))
     assert eve.closed
     assert "belongs to user" not in caplog.text
-    assert runs.subscribed("ada", ack="client").bodies() == [b"old"]
+    assert login(bench, "ada", ack="client").bodies() == [b"old"]
     assert caplog.text.count("'c.n', which had no owner, belongs to user 'ada' now") == 1
-    runs.start()  # without the rules
+    bench = started(bench, users=USERS)  # without the rules
     caplog.clear()
-    assert (runs.subscribed("eve").take(), runs.subscribed("ada").bodies()) == ([], [b"old"])
+    assert (login(bench, "eve").take(), login(bench, "ada").bodies()) == ([], [b"old"])
     assert "belongs to user" not in caplog.text
-
-
-def test_an_adoption_that_cannot_be_stored_is_told():
-    bench = Bench(FaultyStore(), users=USERS, presets=(Preset(TOPIC, "MULTICAST", ("c.n",)),))
-    bench.store.faulty = True
-    ada = client(bench, login="ada")
-    subscribe(ada, receipt="r")
-    assert refusal(ada) == "the message could not be stored"

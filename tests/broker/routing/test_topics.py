@@ -90,21 +90,6 @@ def test_a_temporary_destination_is_its_owners():
     assert refusal(other) == "a temporary destination of another session"
 
 
-@pytest.mark.parametrize(("kind", "copies"), [("queue", 1), ("topic", 2)])
-def test_it_ends_with_its_owner(kind, copies):
-    bench = Bench()
-    owner, other = taker(bench, f"/temp-{kind}/a", ack="client"), bench.peer()
-    owner.subscribe(f"/temp-{kind}/a", "2", ack="client")
-    (address,) = bench.broker.virtual_host("/").owners
-    other.put(address, "x", persistent="true")
-    assert owner.bodies() == [b"x"] * copies
-    owner.lose()
-    other.put(address, "y", receipt="r")
-    other.next("RECEIPT")
-    assert (other.closed, bool(bench.broker.virtual_host("/").owners)) == (False, False)
-    assert (bench.octets, bench.broker.queues, list(bench.store.load())) == (0, {}, [])
-
-
 # ---- wildcards ----
 
 WORDS = st.lists(st.sampled_from(["a", "b", "", "ab"]), min_size=1, max_size=6)
@@ -219,12 +204,6 @@ def test_the_latest_one_is_for_those_who_come_later():
     destinations = bench.broker.virtual_host("/").destinations
     destinations.sweep()
     assert (bench.octets, destinations.retained.part.used, destinations.retained.queues) == (0, 0, {})
-
-
-def test_an_unknown_value_is_refused():
-    _bench, sender = retaining()
-    sender.put(TOPIC, "1", retain="yes")
-    assert refusal(sender) == "unknown value of retain"
 
 
 @pytest.mark.parametrize("bounds", [{"max_destinations": 3}, {"max_retained_octets": 250}])

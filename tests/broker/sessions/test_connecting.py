@@ -232,16 +232,6 @@ def test_names_and_counts(version):
     ]
 
 
-def test_paged_messages_are_counted():
-    peer = Bench(window_messages=3).peer()
-    for number in range(10):
-        peer.put("/queue/a", str(number), persistent="true")
-    assert names(peer) == [("/queue/a", "queue", 10, 10)]
-    peer.subscribe("/queue/a", ack="client-individual", prefetch_count="4")
-    assert len(peer.bodies()) == 4
-    assert names(peer) == [("/queue/a", "queue", 6, 10)]
-
-
 # ---- the frame log: who sent what to whom, without secrets ----
 
 LOGGER = "stompcodec.broker.frames"

@@ -15,7 +15,6 @@ from profiles import examples
 
 from stompcodec import Frame, Limits
 from stompcodec.broker import hot, message
-from stompcodec.broker.memory import OPERATION
 from stompcodec.broker.selectors import Selector
 from stompcodec.broker.sessions import commands, commit
 from stompcodec.broker.sessions.session import EACH
@@ -348,6 +347,7 @@ TAKEN = {
     "receipt": frame(b"SEND", b"destination:/queue/a", b"receipt:1"),
     "odd receipt": frame(b"SEND", b"destination:/queue/a", b"receipt:a b"),
     "persistent": frame(b"SEND", b"destination:/queue/a", b"persistent:true", body=b"hi"),
+    "in a transaction": frame(b"SEND", b"destination:/queue/a", b"transaction:t", body=b"hi"),
     "to a topic": frame(b"SEND", b"destination:/topic/t", body=b"hi"),
     "non-ASCII": frame(b"SEND", b"destination:/queue/a", "x:ä".encode()),
     "escape": frame(b"SEND", b"destination:/queue/a", b"x:a\\cb"),
@@ -368,6 +368,7 @@ def test_what_it_takes(octets, subscription, whole_frames, monkeypatch):
     consumer.subscribe("/topic/t", id="2")
     sender.put("/queue/a")
     sender.put("/topic/t")
+    sender.send("BEGIN", transaction="t")
     count = counted(sender, monkeypatch)
     sender.raw(octets * 3)
     assert count.made == (0 if octets in TAKEN.values() else 1 if sender.closed else 3)
@@ -385,18 +386,6 @@ def test_headers_with_a_meaning_of_their_own_keep_a_send_off_the_short_roads(mon
     assert bench.queue().count == 2
     known = {"destination", "persistent", "receipt", "transaction", *session.virtual_host.destinations.routing_headers}
     assert spy.asked - known == {"reply-to", *commands._SPECIAL_HEADERS}
-
-
-@read_by_c
-@pytest.mark.parametrize("past", [0, 1])
-def test_a_transaction_may_hold_so_much(past, monkeypatch):
-    tail = len(b"destination:/queue/a\ncontent-length:2\n\nhi\0")
-    sender = Bench(max_transaction_octets=3 * (OPERATION + tail) - past).peer()
-    sender.put("/queue/a")
-    sender.raw(frame(b"BEGIN", b"transaction:t"))
-    count = counted(sender, monkeypatch)
-    sender.raw(frame(b"SEND", b"destination:/queue/a", b"transaction:t", body=b"hi") * 3)
-    assert (count.made, sender.session.ended) == (0, bool(past))
 
 
 #: What the head of a SEND may have: bytes, if there are lines to write anew, and header lines.

@@ -1,7 +1,5 @@
 """SENDs and ACKs that store something, on each of their roads: what is stored, and who waits for the disk."""
 
-import re
-
 import pytest
 from broker.harness import Bench, FaultyStore
 from broker.sessions.test_plain_road import ROADS, frame, take
@@ -61,21 +59,6 @@ def test_receipts_wait_for_their_own_commit(world):
         world.written()
         assert [each.headers["receipt-id"] for each in world.sender.take()] == [receipt]
     assert world.store.bodies == ["hi"] * 2
-
-
-def test_receipts_of_acks_wait_for_their_own_commit(world):
-    world.send(SENT * 4)
-    world.written()
-    ids = [each.headers["ack"].encode() for each in world.consumer.take()]
-    acks = [frame(b"ACK", b"id:" + ack, b"receipt:%d" % number) for number, ack in enumerate(ids, 1)]
-    for some in (acks[:2], acks[2:]):
-        world.consumer.session.receive(b"".join(some), world.bench.now)
-        world.bench.turn()
-    assert b"RECEIPT" not in world.consumer.octets
-    for receipts, left in (([b"1", b"2"], 2), ([b"1", b"2", b"3", b"4"], 0)):
-        world.written()
-        assert re.findall(rb"receipt-id:(.)", world.consumer.octets) == receipts
-        assert len(world.store.bodies) == left
 
 
 @pytest.mark.parametrize("pending", [3, 4])
