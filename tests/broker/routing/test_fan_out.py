@@ -1,5 +1,6 @@
 """A message to many subscriptions goes out over several turns. Subscribers get the same messages in the same order."""
 
+import gc
 from itertools import count
 
 import pytest
@@ -11,6 +12,7 @@ from profiles import examples
 from stompcodec import serialize
 from stompcodec.broker.loop_quota import AT_ONCE, FEW
 from stompcodec.broker.message import Message
+from stompcodec.broker.queues.consumer import Consumer
 from stompcodec.broker.routing import topic
 from stompcodec.codec import Frame
 
@@ -116,6 +118,23 @@ def test_a_subscription_that_ends_gets_what_was_on_its_way_once(destination):
         mine = [frame.command for frame in frames if frame.headers.get("subscription", "0") == "0"]
         assert mine == ["MESSAGE", "RECEIPT"], "before the receipt"
         assert sum(frame.command == "MESSAGE" for frame in frames) == EACH
+
+
+@pytest.mark.long
+@either
+def test_what_is_on_its_way_keeps_no_subscription_that_has_ended(destination):
+    bench, peers, _sender = crowd(destination)
+    for _ in range(3):
+        receive(bench.peer(), "SEND", b"x" * 1000, destination=TOPIC)
+        one_turn(bench)
+    for peer in peers[::2]:
+        peer.session.lost(bench.now)
+    while not all(peer.session.ended for peer in peers[::2]):
+        one_turn(bench)
+    gc.collect()
+    kept = [each for each in gc.get_objects() if isinstance(each, Consumer) and each.session.broker is bench.broker]
+    assert len(kept) == MANY / 2
+    assert sum(counts(bench)) > 0, "the others get theirs"
 
 
 @pytest.mark.parametrize(("size", "kept"), [(100, True), (2**21, False)])

@@ -181,6 +181,22 @@ def test_the_user_with_most_keys_loses_the_oldest_when_memory_is_short():
     bench.audit()
 
 
+@pytest.mark.parametrize("destination", [QUEUE, "/topic/t"])
+@pytest.mark.parametrize("fails", [False, True])
+def test_nobody_gets_it_before_it_is_stored(fails, destination):
+    """After a crash in between it would come with another message-id, and unmarked."""
+    bench = Bench(FaultyStore(background=True))
+    sender, consumer = bench.peer(), taker(bench, destination, ack="client")
+    send(sender, "k", destination=destination, persistent="true")
+    send(sender, None, "behind", destination=destination)
+    assert consumer.take() == []
+    bench.store.faulty = fails
+    bench.store.finish()
+    bench.store.faulty = False
+    bench.turn()
+    assert consumer.bodies() == ([b"behind"] if fails else [b"x", b"behind"])
+
+
 # ---- the disk, and restarts ----
 
 

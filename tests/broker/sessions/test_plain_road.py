@@ -247,19 +247,8 @@ class World:
         ]
         batches = [_changes(batch) for batch in (journal.batch, journal.busy) if batch is not None]
         stored = [(each.queue, each.seq, each.tail) for each in self.store.load()]
-        account = broker.account.used, broker.account.held
-        return (
-            sessions,
-            pending,
-            queues,
-            consumers,
-            transactions,
-            batches,
-            stored,
-            broker.seq,
-            account,
-            journal.failures,
-        )
+        counted = broker.seq, broker.account.used, broker.account.held, journal.failures
+        return sessions, pending, queues, consumers, transactions, batches, stored, counted
 
 
 FIELDS = (
