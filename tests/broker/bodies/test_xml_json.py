@@ -108,6 +108,18 @@ def test_what_is_hostile_or_cannot_be_said_is_refused_at_once(read, body, why):
     assert time.perf_counter() - began < patience(5)
 
 
+def test_an_order_that_json_cannot_say_is_refused():
+    for body in (b"<list><int>1</int><string>a</string><int>2</int></list>", b"<p><q><b/><a/><c/><a/></q></p>"):
+        with pytest.raises(ContentError, match="not adjacent"):
+            transformed(body, "jms-object-xml", "jms-object-json")
+    made = transformed(b'{"k":[1,"a",2]}', "jms-map-json", "jms-map-xml")
+    assert made == (
+        b"<map><entry><string>k</string><list><int>1</int><string>a</string><int>2</int></list></entry></map>"
+    )
+    with pytest.raises(ContentError, match="not adjacent"):
+        transformed(made, "jms-map-xml", "jms-map-json")
+
+
 @pytest.mark.parametrize(
     "body",
     [
@@ -138,6 +150,11 @@ def test_what_outgrows_its_bound_is_not_even_built():
         with pytest.raises(ContentError, match="too large"):
             write_xml(tree, 10_000)
         assert peak() < 10**6
+
+
+def test_white_space_in_an_empty_map_means_nothing():
+    assert transformed(b"<map>\n</map>", "jms-map-xml", "jms-map-json") == b'{"map":""}'
+    assert transformed(b'{"map":""}', "jms-map-json", "jms-map-xml") == b"<map/>"
 
 
 @pytest.mark.parametrize(
@@ -184,6 +201,23 @@ def test_maps_of_xml_and_json():
     assert (message.body, message.headers["transformation"]) == (MAP_XML.encode(), "jms-map-xml")
 
 
+@pytest.mark.req("WISH-TRF-01", "WISH-TYP-01")
+@pytest.mark.parametrize(
+    ("source", "wanted", "name", "body"),
+    [
+        ("jms-object-xml", "jms-object-json", "jms-object-json", b'{"pojo":{"name":"Dejan"}}'),
+        ("jms-object-xml", "jms-json", "jms-object-json", b'{"pojo":{"name":"Dejan"}}'),
+        ("jms-object-xml", "jms-xml", "jms-object-xml", b"<pojo><name>Dejan</name></pojo>"),
+        ("jms-object-xml", "jms-byte", "jms-byte", b"<pojo><name>Dejan</name></pojo>"),
+        ("jms-byte", "jms-byte", "jms-byte", b"<pojo><name>Dejan</name></pojo>"),
+    ],
+)
+def test_objects_and_octets(source, wanted, name, body):
+    message = get(Bench(), "<pojo><name>Dejan</name></pojo>", {"transformation": wanted}, transformation=source)
+    assert (message.headers["message-type"], message.body) == (name, body)
+    assert message.get("transformation-error") is None
+
+
 @pytest.mark.req("WISH-TRF-04")
 @pytest.mark.parametrize(
     ("headers", "body", "why"),
@@ -203,6 +237,13 @@ def test_what_cannot_be_transformed_comes_as_it_was_sent_and_says_why(headers, b
     assert message.body == body.encode()
     assert why in message.headers["transformation-error"]
     assert message.get("message-type") is None
+
+
+def test_a_large_message_is_never_transformed():
+    consumer = {"transformation": "jms-map-xml", "content_encoding": "gzip"}
+    message = get(Bench(large=10), '{"a":"0123456789"}', consumer, transformation="jms-map-json")
+    assert message.body == b'{"a":"0123456789"}'
+    assert message.headers["transformation-error"] == "the body is too large"
 
 
 @pytest.mark.req("WISH-ENC-01", "WISH-ENC-02")

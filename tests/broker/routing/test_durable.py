@@ -17,6 +17,7 @@ from patience import patience
 from stompcodec import Limits, Parser
 from stompcodec.broker.auth import Rule, User, hash_passcode
 from stompcodec.broker.config import DIALECTS
+from stompcodec.broker.settings import Preset
 
 TOPIC = "/topic/a"
 NAME = "durable-subscription-name"
@@ -451,3 +452,9 @@ def test_one_without_an_owner_is_adopted_by_the_first_who_may(caplog):
     caplog.clear()
     assert (login(bench, "eve").take(), login(bench, "ada").bodies()) == ([], [b"old"])
     assert "belongs to user" not in caplog.text
+
+
+def test_an_adoption_that_cannot_be_stored_is_told():
+    bench = Bench(FaultyStore(), users=USERS, presets=(Preset(TOPIC, "MULTICAST", ("c.n",)),))
+    bench.store.faulty = True
+    assert refusal(login(bench, "ada", receipt="r")) == "the message could not be stored"

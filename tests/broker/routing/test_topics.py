@@ -206,6 +206,12 @@ def test_the_latest_one_is_for_those_who_come_later():
     assert (bench.octets, destinations.retained.part.used, destinations.retained.queues) == (0, 0, {})
 
 
+def test_an_unknown_value_is_refused():
+    _bench, sender = retaining()
+    sender.put(TOPIC, "1", retain="yes")
+    assert refusal(sender) == "unknown value of retain"
+
+
 @pytest.mark.parametrize("bounds", [{"max_destinations": 3}, {"max_retained_octets": 250}])
 def test_retained_messages_are_bounded(bounds):
     _bench, sender = retaining(**bounds)

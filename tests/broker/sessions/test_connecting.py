@@ -219,13 +219,15 @@ def names(peer):
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_names_and_counts(version):
-    peer = Bench().peer(version)
-    for name in ("/queue/b", "/queue/a", "/queue/a", "plain"):
-        peer.put(name, "x")
+    bench = Bench(window_messages=3)
+    peer, consumer = bench.peer(version), bench.peer()
+    for name in ("/queue/b", *["/queue/a"] * 10, "plain"):
+        peer.put(name, "x", persistent="true")
+    consumer.subscribe("/queue/a", ack="client-individual", prefetch_count="4")
     for name in ("/topic/t", "/temp-queue/t"):  # the second one is nobody else's business
         peer.subscribe(name, name)
     assert names(peer) == [
-        ("/queue/a", "queue", 2, 2),
+        ("/queue/a", "queue", 6, 10),
         ("/queue/b", "queue", 1, 1),
         ("/topic/t", "topic", 0, 0),
         ("plain", "queue", 1, 1),

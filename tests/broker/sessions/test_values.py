@@ -76,6 +76,13 @@ def test_each_header_is_understood_or_refused_or_its_loss_is_logged(command):
             check(dialect, command, name, odd)
 
 
+def test_an_ignored_header_leaves_the_place_to_another_of_its_meaning():
+    peer = Bench(dialect="activemq").peer()
+    peer.send("SUBSCRIBE", **{"destination": "/queue/a", "id": "1", "exclusive": "maybe", "activemq.exclusive": "True"})
+    (consumer,) = peer.session.consumers.values()
+    assert consumer.request.exclusive is True
+
+
 @pytest.mark.parametrize("name", ["x-message-ttl", "x-expires", "x-max-length", "x-max-length-bytes"])
 @pytest.mark.parametrize("dialect", ["stompcodec", "rabbitmq"])
 def test_a_bad_argument_of_a_new_queue_names_header_and_value(name, dialect):
