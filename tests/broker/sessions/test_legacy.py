@@ -56,12 +56,9 @@ def worker(bench=None, connect=CONNECT, **options):
         (b"CONNECT\nlogin:fred\n\n\0", False),
         (b"CONNECT\n\n\0", False),
         (b"CONNECT\0", False),
-        (b"CONNECT\na\0", False),
         (b"STOMP\naccept-version:1.2\n\n\0", False),
-        (b"SEND\n", False),
         (b"GET / HTTP/1.1\r\n", False),
         (b"CONNECT\n" + b"x" * 9000, False),
-        (b"conn\n", False),
         *((octets, None) for octets in (b"", b"\n\n", b"CON", b"connect", b"CONNECT\nusername: fred\n")),
     ],
 )
