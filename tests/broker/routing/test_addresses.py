@@ -5,7 +5,7 @@ What ActiveMQ 5.17 did with the same frames is expected of virtual topics.
 
 import pytest
 from broker.harness import Bench, FaultyStore
-from broker.moves import finish, left, put_all, refusal, taker, transaction
+from broker.moves import left, put_all, refusal, taker
 from broker.paged import queue_of
 
 from stompcodec.broker.auth import Rule
@@ -86,31 +86,6 @@ def test_rules_speak_of_the_name_without_its_prefix(command):
 # ---- composite destinations ----
 
 
-def test_a_composite_send_goes_everywhere_once():
-    bench = Bench(composite=True)
-    sender, listener = bench.peer(), taker(bench, "/topic/t")
-    put_all(sender, "xx", "/queue/a,/topic/t, /queue/b,/queue/a", receipt="r")
-    assert len(sender.take()) == 2
-    frames = listener.take()
-    assert [(frame.body, frame.headers["destination"]) for frame in frames] == [(b"x", "/topic/t")] * 2
-    assert {name: queue.count for (_, name), queue in bench.broker.queues.items()} == {"/queue/a": 2, "/queue/b": 2}
-    listener.subscribe("/queue/b", "2")
-    assert {frame.headers["destination"] for frame in listener.take()} == {"/queue/b"}
-
-
-def test_a_composite_send_is_one_or_none_and_bounded():
-    """If one part refuses a message, no other part gets it."""
-    bench = Bench(composite=True, rules=(Rule(destination="/queue/b", allow=False), Rule()))
-    for name, says in (
-        ("/queue/a,/queue/b", "not allowed to send there"),
-        (",".join(f"/queue/c{number}" for number in range(17)), "too many destinations"),
-    ):
-        peer = bench.peer()
-        peer.put(name, "x")
-        assert refusal(peer) == says
-        assert all(queue.count == 0 for queue in bench.broker.queues.values())
-
-
 # ---- RabbitMQ: exchanges, queues made elsewhere, and queues of a session ----
 
 
@@ -188,19 +163,6 @@ def test_an_auto_delete_queue_ends_with_its_last_consumer_if_that_made_it(before
         assert queue_of(bench).count == 5
     else:
         assert (bench.broker.queues, stored(bench), bench.octets) == ({}, [], 0)
-
-
-@pytest.mark.parametrize("end", ["COMMIT", "ABORT"])
-def test_a_transaction_that_outlives_its_queue(end):
-    """It holds a delivery of a queue that is gone."""
-    bench, sender, peer = rabbitmq()
-    peer.subscribe("/queue/a", auto_delete="true", ack="client-individual")
-    sender.put("/queue/a", "1", persistent="true")
-    with transaction(peer, end):
-        peer.ack(peer.next("MESSAGE"), transaction="t")
-        peer.send("UNSUBSCRIBE", id="1")
-    bench.peer().put("/queue/x", "x", persistent="true")
-    assert (stored(bench), list(bench.broker.queues)) == (["/queue/x"], [("/", "/queue/x")])
 
 
 # ---- queues that SUBSCRIBE names ----
@@ -307,18 +269,6 @@ def test_wildcards_of_virtual_topics(name, topics):
     sender.put("/topic/Orders", "another")
     sender.put("/queue/VirtualTopic.Orders", "a queue is no topic")
     assert peer.bodies() == [topic.encode() for topic in topics]
-
-
-def test_a_queue_made_while_a_transaction_waits_for_the_disk():
-    bench = activemq(FaultyStore(background=True))
-    peer, sender = taker(bench, queue("A")), bench.peer()
-    finish(bench)
-    with transaction(sender):
-        sender.put(TOPIC, "1", transaction="t", persistent="true")
-    late = taker(bench, queue("B"))
-    finish(bench)
-    # The late queue was not there, and the store does not have the message for it.
-    assert (peer.bodies(), late.bodies(), stored(bench)) == ([b"1"], [], [])
 
 
 @pytest.mark.parametrize("name", ["VirtualTopic." + "a." * 64 + "*", "VirtualTopic." + "a" * 5000])

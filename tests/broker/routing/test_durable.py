@@ -9,7 +9,7 @@ import signal
 
 import pytest
 from broker.harness import Bench, FaultyStore
-from broker.moves import client, commit, put_all, refusal
+from broker.moves import client, put_all, refusal
 from broker.sockets import Client, send
 from crash.process import BrokerProcess
 from patience import patience
@@ -158,31 +158,6 @@ def test_receive_makes_no_durable_subscription(header):
 
 
 # ---- the store ----
-
-
-def test_the_receipt_waits_for_the_store():
-    bench = Bench(FaultyStore(background=True))
-    sender, peer = bench.peer(), client(bench)
-    for number, frame in enumerate((subscribe, sender.put)):
-        if number:
-            frame(TOPIC, "1", persistent="true", receipt="r")
-        else:
-            frame(peer, receipt="s", ack="client-individual")
-        assert [got.command for got in (*peer.take(), *sender.take())] in ([], ["MESSAGE"])
-        commit(bench)
-        assert "RECEIPT" in [got.command for got in (*peer.take(), *sender.take())]
-
-
-def test_one_that_could_not_be_stored_is_not_there():
-    bench = Bench(FaultyStore())
-    peer = client(bench)
-    bench.store.faulty = True
-    subscribe(peer, receipt="s")
-    assert "stored" in refusal(peer)
-    assert names(bench) == []
-    bench.store.faulty = False
-    bench.peer().put("/queue/x", "1", persistent="true")
-    assert list(bench.store.subscriptions()) == []
 
 
 def test_an_end_that_could_not_be_stored_is_stored_later():

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from stompcodec.broker import settings
 from stompcodec.broker.auth import Auth, Rule, User
 from stompcodec.broker.settings import SYNTAXES, Patterns, Wildcards
-from stompcodec.broker.storage.store import MemoryStore
 from stompcodec.broker.values import Refused
 
 TOPIC = "/topic/a"
@@ -62,32 +61,7 @@ def test_a_slow_subscriber_makes_senders_wait():
     assert not sender.session.paused
 
 
-@pytest.mark.parametrize("itself", [False, True])
-def test_unacknowledged_messages_of_a_topic_are_bounded_too(itself):
-    """Also those that the subscriber sends itself."""
-    bench = Bench(topic_backlog=5)
-    peer = taker(bench, TOPIC, ack="client-individual")
-    sender = peer if itself else bench.peer()
-    put_all(sender, range(5), TOPIC)
-    peer.ack(peer.take()[0])
-    sender.put(TOPIC, "5")
-    assert not peer.closed
-    sender.put(TOPIC, "6")
-    assert refusal(peer) == "slow consumer"
-
-
 # ---- temporary destinations ----
-
-
-def test_a_temporary_destination_is_its_owners():
-    bench = Bench()
-    owner, other = taker(bench, "/temp-queue/a"), taker(bench, "/temp-queue/a")
-    owner.put("/temp-queue/a", "1")
-    other.put("/temp-queue/a", "2")
-    assert (owner.bodies(), other.bodies()) == ([b"1"], [b"2"])
-    address, _ = bench.broker.virtual_host("/").owners
-    other.subscribe(address, "2")
-    assert refusal(other) == "a temporary destination of another session"
 
 
 # ---- wildcards ----
@@ -222,22 +196,6 @@ def test_retained_messages_are_bounded(bounds):
     assert refusal(sender) == "too many retained messages"
 
 
-def test_one_that_was_stored_half_is_the_latest():
-    """A crash between two commits: the new one is stored, the old one is not removed yet."""
-    store = MemoryStore()
-    _bench, sender = retaining(store)
-    sender.put(TOPIC, "1", retain="set", persistent="true")
-    (old,) = store.load()
-    sender.put(TOPIC, "2", retain="set", persistent="true")
-    store.append(old.queue, old)
-    store.commit()
-    again, sender = retaining(store)
-    assert left(again, TOPIC) == [b"2"]
-    again.turn()
-    sender.put("/topic/b", "x", persistent="true")
-    assert len(list(store.load())) == 1
-
-
 @pytest.mark.parametrize("together", [False, True])
 def test_a_receipt_behind_a_transaction_follows_its_own_commit(together):
     """While the transaction is being written, later messages take effect after it."""
@@ -262,16 +220,3 @@ def test_a_receipt_behind_a_transaction_follows_its_own_commit(together):
         receipts += [frame.headers["receipt-id"] for frame in sender.take()]
         assert gone or "s" not in receipts
     assert (receipts, store.bodies) == (["r", "s"], ["2"])
-
-
-def test_a_later_one_wins_over_what_came_back():
-    store = FaultyStore(background=True)
-    bench, sender = retaining(store)
-    sender.put(TOPIC, "1", retain="set", persistent="true", receipt="r")
-    store.finish(at_once=True)
-    sender.put(TOPIC, "2", retain="set", persistent="true", receipt="s")
-    bench.peer().put(TOPIC, "3", retain="set", persistent="true", receipt="t")
-    store.faulty = True
-    store.finish(at_once=True)
-    store.faulty = False
-    assert left(bench, TOPIC) == [b"3"]

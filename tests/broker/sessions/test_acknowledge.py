@@ -92,21 +92,6 @@ def test_each_refused_frame_is_an_attempt_of_the_oldest_delivery_alone(kind):
     assert counts(bench) == {"m0": 3, "m1": 1, "m2": 1}  # 1 for redelivered:true, however often
 
 
-@pytest.mark.parametrize(
-    ("version", "command"),
-    [("1.0", "SEND"), ("1.2", "BEGIN"), ("1.2", "COMMIT"), ("1.2", "ABORT")],
-)
-def test_a_frame_can_name_the_message(version, command):
-    bench = three(max_attempts=6)
-    headers = {"destination": "/management/x"} if command == "SEND" else {"transaction": "t"}
-    for _ in range(2):
-        peer, got = deliveries(bench, version=version)
-        if command == "BEGIN":
-            peer.send("BEGIN", transaction="t")
-        refused(peer, command, headers, ack=got["m1"].headers["message-id"], subscription="/queue/a")
-    assert counts(bench) == {"m0": 1, "m1": 2, "m2": 1}
-
-
 def test_a_subscription_whose_refusals_are_named_has_no_other_attempts():
     bench = three(max_attempts=2)
     for name in ({"ack": "none"}, {}, {"ack": "m-77"}, {}):

@@ -172,22 +172,6 @@ def test_every_message_can_be_read_by_a_worker(headers, body):
     assert peer.bodies() == [body]
 
 
-@pytest.mark.req("LEG-CMD-04", "LEG-SND-01")
-def test_acks_and_transactions_follow_1_0():
-    peer = worker(connect=CONNECT + b"subscribe\ndestination:/queue/a\nack:client\n\n\0")
-    peer.raw(
-        b"begin\ntransaction: t\n\n\0send\ndestination:/queue/a\ntransaction: t\n\nhi\0commit\nTransaction: t\n\n\0"
-    )
-    message = peer.take()[-1]
-    assert message.get("ack") is None
-    assert peer.session.consumers
-    peer.raw(b"Ack\nMessage-Id: %b\nreceipt: a\n\n\0" % message.headers["message-id"].encode())
-    assert peer.next("RECEIPT").headers["receipt-id"] == "a"
-    assert peer.bench.queue().count == 0
-    peer.raw(b"nack\nmessage-id:1\n\n\0")
-    assert "unknown-command" in peer.error().headers["message"]
-
-
 @pytest.mark.req("LEG-RCP-02", "LEG-DIS-01", "LEG-RCP-01")
 def test_every_frame_but_connect_can_have_a_receipt():
     peer = worker(connect=b"connect\nusername:a\npasscode:b\nreceipt:c\n\n\0")
@@ -319,16 +303,6 @@ def test_other_versions_are_left_alone():
     subscribe(peer)
     send(peer, "amq_scheduled_delay:5000")
     assert peer.bodies() == [b"x", b"x"]
-
-
-def test_behind_connect_in_one_read_and_in_a_transaction():
-    bench = Bench()
-    inside = b"send\ndestination:/queue/a\ntransaction:t\n_AMQ_DUPL_ID:k\n\nx\0"
-    once = b"send\ndestination:/queue/a\n_AMQ_DUPL_ID:l\n\nx\0"
-    peer = worker(bench, CONNECT + once * 2 + b"begin\ntransaction:t\n\n\0" + inside * 2, listener="legacy")
-    assert bench.queue().count == 1
-    peer.raw(b"commit\ntransaction:t\n\n\0")
-    assert bench.queue().count == 2
 
 
 def test_a_large_message():

@@ -440,20 +440,6 @@ def test_an_ack_is_for_the_first_id_and_its_own_subscription(road):
     assert counts == [1, *[2] * 9, 1, 1]
 
 
-@pytest.mark.parametrize("road", ROADS)
-def test_an_ack_after_the_queue_was_closed_counts_nothing(road):
-    bench = Bench()
-    take(road, bench)
-    sender, consumer = bench.peer(), bench.peer()
-    consumer.subscribe("/queue/a", ack="client-individual")
-    sender.put("/queue/a")
-    queue = bench.queue()
-    queue.close()
-    used = bench.broker.account.used
-    consumer.ack(consumer.take()[-1])
-    assert (queue.count, queue.octets, bench.broker.account.used) == (0, 0, used)
-
-
 @pytest.mark.parametrize("past", [0, 1])
 @pytest.mark.parametrize("bound", ["messages", "octets"])
 @pytest.mark.parametrize("transient", ["stop", "spool"])

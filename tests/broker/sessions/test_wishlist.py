@@ -32,29 +32,6 @@ def send(peer, command, **headers):
     peer.raw(f"{command}\n{pairs}\n\0".encode())
 
 
-@pytest.mark.req("WISH-RCV-01", "WISH-RCV-02")
-@pytest.mark.parametrize("version", VERSIONS)
-def test_receive_takes_one_message_or_says_that_there_is_none(version):
-    bench = Bench()
-    peer, sender = peers(bench, version, "1.2")
-    empty = receive(peer)
-    assert (empty.command, dict(empty.headers)) == ("EMPTY", {"destination": "/queue/a", "subscription": "1"})
-    sender.put("/queue/a", b"1")
-    sender.put("/queue/a", b"2")
-    message = receive(peer)
-    assert (message.command, message.body, message.headers["subscription"]) == ("MESSAGE", b"1", "1")
-    assert message.get("ack") is None
-    assert peer.take() == []
-    assert (receive(peer).body, receive(peer).command) == (b"2", "EMPTY")
-    assert bench.queue().count == 0
-    assert not peer.session.consumers
-    sender.put("/queue/a", b"1")
-    expected = None if version == "1.0" else "/queue/a"  # every version is answered without an id
-    for command in ("MESSAGE", "EMPTY"):
-        answer = receive(peer, id=None)
-        assert (answer.command, answer.get("subscription")) == (command, expected)
-
-
 @pytest.mark.req("S12-TX-03", "S11-TX-03", "S10-TX-03", "S10-TX-05", "WISH-RCV-01")
 @pytest.mark.parametrize(("mode", "persistent"), [("client", "true"), ("client-individual", "false")])
 @pytest.mark.parametrize(("version", "command"), [("1.0", "ACK"), ("1.1", "NACK"), ("1.2", "ACK"), ("1.2", "NACK")])
