@@ -62,14 +62,6 @@ def test_a_server_that_speaks_something_else(kind, answer, shell, contexts_of):
 
 
 @on_loops
-async def test_all_addresses_of_a_host_share_one_port_which_is_taken_then():
-    async with Server(host=None) as server:
-        assert {sock.getsockname()[1] for sock in server.listener._server.sockets} == {server.port}
-        with pytest.raises(OSError, match="in use"):
-            await aio.listen("127.0.0.1", server.port, Peer)
-
-
-@on_loops
 @layered
 @pytest.mark.parametrize("timeout", [60.0, 0.1])
 async def test_a_handshake_ends_with_the_listener_or_in_time(kind, timeout, contexts_of):

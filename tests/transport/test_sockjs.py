@@ -15,7 +15,6 @@ from transport.endpoints import Endpoint
 from transport.wires import Peer, Place, on_loops
 
 from stompcodec.transport import aio
-from stompcodec.transport.owner import Part
 from stompcodec.transport.websocket import Frames, SockJsLayer, server_layer
 
 INFO = b'{"websocket":true,"cookie_needed":false,"origins":["*:*"],"entropy":7}'
@@ -91,16 +90,6 @@ def test_frames_may_be_cut_anywhere(arrays, data):
         found += frames.feed(piece)
     assert [value for kind, value in found if kind == "a"] == arrays
     assert frames.buffered == 0
-
-
-@given(st.lists(st.text(min_size=1, max_size=30), min_size=1, max_size=5), st.data())
-def test_parts_of_a_frame_may_split_characters(texts, data):
-    session, got = Session(), []
-    for text in texts:
-        octets = text.replace("][", "").encode()
-        cut = data.draw(st.integers(0, len(octets)))
-        got += session.send(Part(octets[:cut]), octets[cut:])
-    assert "".join(text for message in got for text in message) == "".join(text.replace("][", "") for text in texts)
 
 
 @pytest.mark.parametrize(

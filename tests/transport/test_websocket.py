@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import logging
 import socket
@@ -188,14 +187,6 @@ def test_messages_are_octets_however_they_are_cut(conversation, sizes):
 
 
 # ---- the end ----
-
-
-def test_our_close_says_1000_once():
-    for layer in (opened_server(), opened_client()):
-        layer.close()
-        layer.close()
-        layer.send([b"dropped"])
-        assert [(read.opcode, read.payload) for read in frames(joined(layer.take_output()))] == [(CLOSE, b"\x03\xe8")]
 
 
 @pytest.mark.parametrize(
@@ -421,27 +412,6 @@ async def test_what_was_read_is_received_though_the_peer_is_gone(end):
         raw.sock.close()
         await peer.gone()
         assert bytes(peer.data) == b"x" * 3000
-
-
-@on_loops
-@pytest.mark.parametrize("way", ["close", "abort"])
-@pytest.mark.parametrize("lost", [False, True])
-async def test_an_owner_may_end_it_while_more_waits(way, lost):
-    """`close` and `abort` drop what waits, also when the transport is lost already."""
-    async with opened() as (raw, peer):
-        await raw.send(fragments(10_000))
-        await peer.has(1)
-        assert peer.wire._held
-        if lost:
-            peer.wire._transport.abort()
-            await asyncio.sleep(0)
-            await asyncio.sleep(0)
-            assert not peer.is_lost
-        getattr(peer.wire, way)()
-        raw.sock.close()
-        seen = len(peer.data)
-        await peer.gone()
-        assert len(peer.data) == seen < 10_000
 
 
 @on_loops

@@ -6,7 +6,6 @@ import select
 import selectors
 import socket
 import struct
-import threading
 import time
 
 import pytest
@@ -15,9 +14,8 @@ from hypothesis import strategies as st
 from patience import patience
 from transport.endpoints import Endpoint
 from transport.messages import PING, frame
-from transport.wires import KINDS, Peer, Place, Server, Sync, in_thread, on_loops
+from transport.wires import KINDS, Peer, Place, Sync, in_thread
 
-from stompcodec.testing import FaultProxy, Rules
 from stompcodec.transport import aio, sync
 from stompcodec.transport.owner import BIG, gather, name_of
 
@@ -153,30 +151,6 @@ def test_a_peer_that_never_reads_is_cut_off(shell, ends, monkeypatch):
         assert isinstance(shell.gone(peer), ConnectionAbortedError)
 
 
-@kinds
-def test_a_reset_is_an_error(kind, shell, contexts_of):
-    with served(shell, kind, contexts_of) as (peer, _, server):
-        server.do(reset)
-        assert isinstance(shell.gone(peer), ConnectionError)
-        shell.call(lambda: (peer.wire.write([b"nobody is there"]), peer.wire.close()))
-
-
-@pytest.mark.parametrize("way", ["close", "abort"])
-def test_an_owner_may_end_it_while_it_receives(shell, contexts_of, monkeypatch, way):
-    """Nothing more is received, even if it was read already."""
-    monkeypatch.setattr("stompcodec.transport.websocket._QUICK", False)  # each message is received by itself
-
-    class Once(Peer):
-        def received(self, data):
-            super().received(data)
-            getattr(self.wire, way)()
-
-    with served(shell, "ws", contexts_of, Once()) as (peer, _, server):
-        server.do(lambda wire: wire.write([b"1", b"2", b"3"]))
-        assert shell.gone(peer) is None
-        assert peer.data == b"1"
-
-
 def test_a_peer_that_asks_for_pongs_and_reads_none_is_cut_off(shell, contexts_of):
     """What a peer can make us hold is bounded."""
     with served(shell, "ws", contexts_of) as (peer, _, server):
@@ -225,15 +199,6 @@ def test_what_is_read_after_a_failed_write_is_bounded_by_the_receive_buffer(bloc
             other.sendall(bytes(1000))
         assert most <= len(peer.data) < most + 1000
         assert str(peer.error) == "a write failed"
-
-
-def test_a_wire_is_woken_from_another_thread(blocking):
-    with pair(blocking) as (peer, _):
-        thread, start = threading.Timer(0.05, blocking.waker.wake), time.monotonic()
-        thread.start()
-        assert peer.wire.poll(patience(30))
-        assert time.monotonic() - start < patience(30)
-        thread.join()
 
 
 class Racing:
@@ -374,23 +339,3 @@ def test_names_of_peers():
 
 
 # ---- the proxy of faults does what its rules say, exactly; tests of clients and brokers rest on it ----
-
-
-@on_loops
-@pytest.mark.parametrize("octets", [0, 1, 1000, 70_000, 200_000])
-@pytest.mark.parametrize("name", ["up", "down"])
-@pytest.mark.parametrize("reset", [True, False])
-async def test_a_cut_comes_after_exactly_so_many_octets(name, octets, reset):
-    sent = random.Random(2).randbytes(1_000_000)
-    async with Server() as server, FaultProxy(("127.0.0.1", server.port)) as proxy:
-        proxy.rules = Rules(reset=reset)
-        getattr(proxy.rules, name).cut_after = octets
-        client = Peer()
-        await aio.connect(Place("127.0.0.1", proxy.port), client)
-        there = await server.first()
-        sender, other = (client, there) if name == "up" else (there, client)
-        sender.wire.write([sent])
-        await client.gone()
-        await there.gone()
-        assert (bytes(other.data) == sent[:octets], proxy.cuts) == (True, 1)
-        assert not reset or isinstance(other.error, ConnectionError)

@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from broker.harness import Bench, FaultyStore
+from broker.harness import Bench
 from broker.moves import left, put_all, refusal, taker
 from hypothesis import given
 from hypothesis import strategies as st
@@ -194,29 +194,3 @@ def test_retained_messages_are_bounded(bounds):
     assert sender.take() == []
     sender.put("/topic/new", "x", retain="set")
     assert refusal(sender) == "too many retained messages"
-
-
-@pytest.mark.parametrize("together", [False, True])
-def test_a_receipt_behind_a_transaction_follows_its_own_commit(together):
-    """While the transaction is being written, later messages take effect after it."""
-    store = FaultyStore(background=True)
-    bench, sender = retaining(store)
-    sender.put(TOPIC, "1", retain="set", persistent="true")
-    store.finish(at_once=True)
-    sender.send("BEGIN", transaction="t")
-    sender.put("/queue/q", "2", transaction="t", persistent="true")
-    frames = [
-        sender.octets_of("COMMIT", transaction="t", receipt="r"),
-        sender.octets_of("SEND", b"3", destination=TOPIC, retain="remove", receipt="s"),
-    ]
-    for octets in [b"".join(frames)] if together else frames:
-        sender.raw(octets)
-    receipts = []
-    while store.job is not None:
-        assert "s" not in receipts
-        store.finish(at_once=True)
-        gone = "1" not in store.bodies
-        bench.turn()
-        receipts += [frame.headers["receipt-id"] for frame in sender.take()]
-        assert gone or "s" not in receipts
-    assert (receipts, store.bodies) == (["r", "s"], ["2"])

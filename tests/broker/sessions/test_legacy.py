@@ -305,6 +305,16 @@ def test_other_versions_are_left_alone():
     assert peer.bodies() == [b"x", b"x"]
 
 
+def test_behind_connect_in_one_read_and_in_a_transaction():
+    bench = Bench()
+    inside = b"send\ndestination:/queue/a\ntransaction:t\n_AMQ_DUPL_ID:k\n\nx\0"
+    once = b"send\ndestination:/queue/a\n_AMQ_DUPL_ID:l\n\nx\0"
+    peer = worker(bench, CONNECT + once * 2 + b"begin\ntransaction:t\n\n\0" + inside * 2, listener="legacy")
+    assert bench.queue().count == 1
+    peer.raw(b"commit\ntransaction:t\n\n\0")
+    assert bench.queue().count == 2
+
+
 def test_a_large_message():
     """Its SEND comes ahead of its body."""
     bench = Bench(large=10)

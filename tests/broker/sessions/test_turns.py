@@ -68,6 +68,20 @@ def test_others_have_their_turns(bench):
         assert [body for body in bodies if body // 100 == n] == list(range(100 * n, 100 * n + 20))
 
 
+@pytest.mark.parametrize(("lost", "sent"), [(True, 50), (False, 8)])
+def test_one_that_is_lost_has_sent_it_all_and_one_that_is_shut_out_waits_no_more(bench, lost, sent):
+    sender = bench.peer()
+    sender.session.receive(many(50), bench.now)
+    if lost:
+        sender.lose()
+    else:
+        bench.broker.stop(bench.now)
+    assert not bench.broker.quota.blocked
+    assert len(bench.ready()) == sent
+    bench.turn()
+    assert [frame.command for frame in sender.take()] == ([] if lost else ["ERROR"])
+
+
 class Counting:
     """A clock that goes on by 1 ms with every frame, and sessions that count frames by it."""
 

@@ -32,6 +32,15 @@ def send(peer, command, **headers):
     peer.raw(f"{command}\n{pairs}\n\0".encode())
 
 
+@pytest.mark.parametrize("version", VERSIONS)
+def test_receive_without_an_id_is_answered_in_every_version(version):
+    (peer,) = peers(Bench(), version)
+    peer.put("/queue/a", b"1")
+    for command in ("MESSAGE", "EMPTY"):
+        answer = receive(peer, id=None)
+        assert (answer.command, answer.get("subscription")) == (command, None if version == "1.0" else "/queue/a")
+
+
 @pytest.mark.req("S12-TX-03", "S11-TX-03", "S10-TX-03", "S10-TX-05", "WISH-RCV-01")
 @pytest.mark.parametrize(("mode", "persistent"), [("client", "true"), ("client-individual", "false")])
 @pytest.mark.parametrize(("version", "command"), [("1.0", "ACK"), ("1.1", "NACK"), ("1.2", "ACK"), ("1.2", "NACK")])
