@@ -8,6 +8,7 @@ import contextlib
 import random
 import socket
 import ssl
+import struct
 import threading
 
 import pytest
@@ -19,14 +20,14 @@ from transport.proxies import ScriptedProxy
 from transport.wires import KINDS, Peer, Place, Raw, Server, Sync, in_thread, on_loops, place, shaken
 
 from stompcodec.errors import ConfigError
-from stompcodec.transport import aio, tls
+from stompcodec.transport import aio, sync, tls
 from stompcodec.transport.layers import MAX_HEAD, ConnectLayer, Proxy, parse_proxy, proxy_of
 
 layered = pytest.mark.parametrize("kind", ["tls", "ws", "wss"])
 
 
 @contextlib.contextmanager
-def answering(answer, *, closes=True):
+def answering(answer):
     """A server that answers the first bytes with these, and closes; its port."""
 
     def serve():
@@ -34,8 +35,6 @@ def answering(answer, *, closes=True):
         with other, contextlib.suppress(ConnectionError):
             other.recv(4096)
             other.sendall(answer)
-            while not closes and other.recv(4096):
-                pass
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
         thread = threading.Thread(target=serve)
@@ -56,6 +55,24 @@ def test_a_server_that_speaks_something_else(kind, answer, shell, contexts_of):
     with answering(answer) as port, pytest.raises(OSError, match=words):
         shell.connect(place(kind, port), peer, ssl=contexts_of(kind).client, timeout=patience(30))
     assert peer.log == []
+
+
+def test_a_peer_that_is_gone_at_once(monkeypatch):
+    """It has accepted and reset the connection before we ask for its name: the socket is closed, not left behind."""
+    reached = []
+
+    def reach(host, port, deadline):
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            reached.append(socket.create_connection(listener.getsockname()))
+            there, _ = listener.accept()
+        there.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        there.close()
+        return reached[0]
+
+    monkeypatch.setattr(sync, "_reach", reach)
+    with Sync() as shell, pytest.raises(OSError, match=r"connected|argument"):  # as the system puts it
+        shell.connect(Place("127.0.0.1", 1), Peer())
+    assert reached[0].fileno() == -1
 
 
 # ---- listening ----

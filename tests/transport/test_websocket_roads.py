@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import tracemalloc
 
 import pytest
@@ -87,6 +88,17 @@ def test_both_roads_write_the_same(chunks, server):
     assert written[0] == written[1]
 
 
+def test_masks_are_random(monkeypatch):
+    """Each frame of a client has a mask of its own, from the operating system."""
+    octets = secrets.token_bytes(12)
+    layer = opened_client()
+    layer.take_output()
+    monkeypatch.setattr("os.urandom", lambda count: octets[:count])
+    layer.send([b"\0\0\0\0"] * 3)
+    wire = b"".join(layer.take_output())
+    assert [wire[at + 2 : at + 6] for at in (0, 10, 20)] == [octets[:4], octets[4:8], octets[8:]]
+
+
 @pytest.mark.no_asan
 @pytest.mark.parametrize("length", [2**40, 2**63 - 1, 2**63, 2**64 - 1])
 @pytest.mark.parametrize("first", [0x81, 0x82, 0x01])
@@ -101,3 +113,20 @@ def test_an_announced_length_allocates_nothing(first, length):
     finally:
         tracemalloc.stop()
     assert (layer.error is None) is (length < 2**50)
+
+
+def test_a_large_frame_in_small_reads_is_read_once(monkeypatch):
+    """The bytes of a frame that is not whole are not looked at again with each read."""
+    looks = []
+    read = websocket.read_websocket
+
+    def counted(data, at, **options):
+        looks.append(len(data) - at)
+        return read(data, at, **options)
+
+    monkeypatch.setattr(websocket, "read_websocket", counted)
+    layer = opened_server()
+    wire = frame(BINARY, b"x" * 1_000_000)
+    received = b"".join(joined(layer.receive(wire[at : at + 100])) for at in range(0, len(wire), 100))
+    assert received == b"x" * 1_000_000
+    assert sum(looks) < 1_000_000 + 1000

@@ -1,7 +1,6 @@
 """A message to many subscriptions goes out over several turns. Subscribers get the same messages in the same order."""
 
 import gc
-from itertools import count
 
 import pytest
 from broker.harness import Bench
@@ -10,7 +9,7 @@ from hypothesis import strategies as st
 from profiles import examples
 
 from stompcodec import serialize
-from stompcodec.broker.loop_quota import AT_ONCE, FEW
+from stompcodec.broker.loop_quota import AT_ONCE
 from stompcodec.broker.message import Message
 from stompcodec.broker.queues.consumer import Consumer
 from stompcodec.broker.routing import topic
@@ -77,32 +76,6 @@ def test_a_turn_gives_a_message_to_a_share_of_many_subscriptions(destination, se
     assert sum(found) == MANY
     assert all([frame.body for frame in peer.take()] == [b"1"] * EACH for peer in peers)
     assert bench.broker.account.used == used
-
-
-@pytest.mark.parametrize("group", [{}, {"JMSXGroupID": "g"}], ids=["plain", "groups"])
-@either
-def test_a_slow_subscription_has_nothing_overtaken_while_it_catches_up(destination, group):
-    """What waited for room goes out a step at a time beside active sessions; what comes meanwhile goes behind it."""
-    bench, ticks = Bench(wildcards="rabbitmq"), count()
-    sender, taker = bench.peer(), bench.peer()
-    taker.subscribe(destination)
-    if group:
-        sender.put(TOPIC, "first", **group)
-        taker.take()
-    taker.reading = False
-    taker.session.writable(False, bench.now)
-    last = 2 * AT_ONCE if group else 5 * FEW
-    for number in range(last):
-        receive(sender, "SEND", b"%d" % number, destination=TOPIC)
-    bench.turn()
-    taker.reading = True
-    bench.broker.quota.heard, bench.broker.quota.clock = 0.05, lambda: 0.05 + 0.001 * min(next(ticks), 40)
-    taker.session.writable(True, bench.now)
-    for number in range(last, last + 3):
-        one_turn(bench)
-        receive(sender, "SEND", b"%d" % number, destination=TOPIC)
-    bench.turn()
-    assert taker.bodies() == [b"%d" % number for number in range(last + 3)]
 
 
 @pytest.mark.long

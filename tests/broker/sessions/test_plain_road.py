@@ -377,6 +377,24 @@ def test_headers_with_a_meaning_of_their_own_keep_a_send_off_the_short_roads(mon
     assert spy.asked - known == {"reply-to", *commands._SPECIAL_HEADERS}
 
 
+def test_a_transaction_that_is_stored_later_gets_its_place():
+    """It takes effect after its commit, and comes before what was sent meanwhile."""
+    bench = Bench(FaultyStore(background=True))
+    sender, other = bench.peer(), bench.peer()
+    sender.put("/queue/a")
+    send = frame(b"SEND", b"destination:/queue/a", b"transaction:t", b"persistent:true", body=b"hi")
+    sender.raw(frame(b"BEGIN", b"transaction:t") + send * 2 + frame(b"COMMIT", b"transaction:t"))
+    other.put("/queue/a")
+    queue = bench.queue()
+    assert len(queue.messages) == 2
+    bench.store.finish()
+    bench.turn()
+    found = [(message.seq, bool(message.persistent)) for message in queue.messages]
+    first = found[0][0]
+    assert found == [(first, False), (first + 1, True), (first + 2, True), (first + 3, False)]
+    assert queue.newest == first + 2
+
+
 #: What the head of a SEND may have: bytes, if there are lines to write anew, and header lines.
 MOST = {
     "bytes": lambda past: [b"x:" + b":" * (2018 + past)],
