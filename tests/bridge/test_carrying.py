@@ -38,14 +38,6 @@ def test_move_keeps_order_headers_and_bodies(one, other):
     assert take_all(one.url, A) == []
 
 
-def test_a_copy_is_complete_before_the_bridge_ends(one, other, monkeypatch):
-    """All messages are taken at once; the target takes its time."""
-    monkeypatch.setattr("stompcodec.bridge.bridge._GRACE", 0.0)
-    fill(one.url, A, 20)
-    other.faults.delay("RECEIPT", 0.3)
-    assert carry(one.url, other.url, A, mirror=True).carried == 20
-
-
 def test_it_is_acknowledged_only_after_the_receipt(one, other):
     fill(one.url, A, 5)
     other.faults.lose("RECEIPT", times=None)
@@ -81,14 +73,6 @@ def test_cuts_at_both_ends(one, other, batch):
         assert near.cuts + far.cuts >= 3
     for queue in (A, "/queue/b"):
         assert (taken(other, queue), one.queued(queue)) == ([*range(1500)], 0)
-
-
-def test_two_bridges_share_a_queue(one, other):
-    fill(one.url, A, 500)
-    what = request(A, drain=True, shared=True)
-    with Running(one.url, other.url, what, prefetch=5) as a, Running(one.url, other.url, what, prefetch=5) as b:
-        assert a.result().carried + b.result().carried == 500
-    assert sorted(taken(other)) == [*range(500)]
 
 
 def test_order_is_kept_beside_a_connection_that_is_not_known_to_be_lost(one, other, monkeypatch):

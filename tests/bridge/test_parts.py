@@ -64,16 +64,6 @@ def test_it_takes_no_more_than_it_may(carrier, limit, most, monkeypatch):
     assert asyncio.run(main()) == (5, 5)
 
 
-def test_messages_are_sent_together_again_once_the_suspects_have_their_outcomes(carrier):
-    entries, seen = [entry(SimpleNamespace(ended=False)) for _ in range(4)], []
-    asyncio.run(take(carrier, *entries))
-    carrier._careful = 2
-    for each in entries:
-        carrier._deliver(each)
-        seen.append(carrier._careful)
-    assert seen == [1, 0, 0, 0]
-
-
 # ---- the ends ----
 
 
