@@ -83,6 +83,19 @@ def test_rules_speak_of_the_name_without_its_prefix(command):
     assert refusal(peer).startswith("not allowed")
 
 
+def test_a_composite_send_is_one_or_none_and_bounded():
+    """If one part refuses a message, no other part gets it."""
+    bench = Bench(composite=True, rules=(Rule(destination="/queue/b", allow=False), Rule()))
+    for name, says in (
+        ("/queue/a,/queue/b", "not allowed to send there"),
+        (",".join(f"/queue/c{number}" for number in range(17)), "too many destinations"),
+    ):
+        peer = bench.peer()
+        peer.put(name, "x")
+        assert refusal(peer) == says
+        assert all(queue.count == 0 for queue in bench.broker.queues.values())
+
+
 # ---- composite destinations ----
 
 

@@ -157,6 +157,18 @@ def test_receive_makes_no_durable_subscription(header):
     assert (names(bench), list(bench.store.subscriptions())) == ([], [])
 
 
+def test_one_that_could_not_be_stored_is_not_there():
+    bench = Bench(FaultyStore())
+    peer = client(bench)
+    bench.store.faulty = True
+    subscribe(peer, receipt="s")
+    assert "stored" in refusal(peer)
+    assert names(bench) == []
+    bench.store.faulty = False
+    bench.peer().put("/queue/x", "1", persistent="true")
+    assert list(bench.store.subscriptions()) == []
+
+
 # ---- the store ----
 
 

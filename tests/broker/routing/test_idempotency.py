@@ -75,6 +75,16 @@ def test_another_body_is_confirmed_counted_and_logged_once_per_second(caplog):
     assert "secret" not in caplog.text
 
 
+def test_a_composite_destination_gets_what_it_lacks():
+    bench = Bench(composite=True)
+    sender = bench.peer()
+    send(sender, "k", destination="/queue/a")
+    for _ in range(2):
+        send(sender, "k", destination="/queue/a,/queue/b")
+    assert receipts(sender) == 3
+    assert (held(bench, "/queue/a"), held(bench, "/queue/b")) == (["x"], ["x"])
+
+
 #: Who sends the second message, and where.
 OTHERS = {
     "user": ({"login": "eve"}, {}),

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from stompcodec.broker import settings
 from stompcodec.broker.auth import Auth, Rule, User
 from stompcodec.broker.settings import SYNTAXES, Patterns, Wildcards
+from stompcodec.broker.storage.store import MemoryStore
 from stompcodec.broker.values import Refused
 
 TOPIC = "/topic/a"
@@ -59,6 +60,35 @@ def test_a_slow_subscriber_makes_senders_wait():
     assert sender.session.paused
     stuck.lose()
     assert not sender.session.paused
+
+
+@pytest.mark.parametrize("itself", [False, True])
+def test_unacknowledged_messages_of_a_topic_are_bounded_too(itself):
+    """Also those that the subscriber sends itself."""
+    bench = Bench(topic_backlog=5)
+    peer = taker(bench, TOPIC, ack="client-individual")
+    sender = peer if itself else bench.peer()
+    put_all(sender, range(5), TOPIC)
+    peer.ack(peer.take()[0])
+    sender.put(TOPIC, "5")
+    assert not peer.closed
+    sender.put(TOPIC, "6")
+    assert refusal(peer) == "slow consumer"
+
+
+@pytest.mark.parametrize(("kind", "copies"), [("queue", 1), ("topic", 2)])
+def test_it_ends_with_its_owner(kind, copies):
+    bench = Bench()
+    owner, other = taker(bench, f"/temp-{kind}/a", ack="client"), bench.peer()
+    owner.subscribe(f"/temp-{kind}/a", "2", ack="client")
+    (address,) = bench.broker.virtual_host("/").owners
+    other.put(address, "x", persistent="true")
+    assert owner.bodies() == [b"x"] * copies
+    owner.lose()
+    other.put(address, "y", receipt="r")
+    other.next("RECEIPT")
+    assert (other.closed, bool(bench.broker.virtual_host("/").owners)) == (False, False)
+    assert (bench.octets, bench.broker.queues, list(bench.store.load())) == (0, {}, [])
 
 
 # ---- temporary destinations ----
@@ -194,3 +224,19 @@ def test_retained_messages_are_bounded(bounds):
     assert sender.take() == []
     sender.put("/topic/new", "x", retain="set")
     assert refusal(sender) == "too many retained messages"
+
+
+def test_one_that_was_stored_half_is_the_latest():
+    """A crash between two commits: the new one is stored, the old one is not removed yet."""
+    store = MemoryStore()
+    _bench, sender = retaining(store)
+    sender.put(TOPIC, "1", retain="set", persistent="true")
+    (old,) = store.load()
+    sender.put(TOPIC, "2", retain="set", persistent="true")
+    store.append(old.queue, old)
+    store.commit()
+    again, sender = retaining(store)
+    assert left(again, TOPIC) == [b"2"]
+    again.turn()
+    sender.put("/topic/b", "x", persistent="true")
+    assert len(list(store.load())) == 1
