@@ -78,6 +78,21 @@ def test_a_turn_gives_a_message_to_a_share_of_many_subscriptions(destination, se
     assert bench.broker.account.used == used
 
 
+@either
+def test_a_subscription_that_ends_gets_what_was_on_its_way_once(destination):
+    bench, peers, sender = crowd(destination)
+    receive(sender, "SEND", b"1", destination=TOPIC)
+    one_turn(bench)
+    for peer in (peers[0], peers[-1]):
+        receive(peer, "UNSUBSCRIBE", id="0", receipt="r")
+    counts(bench)
+    for peer in (peers[0], peers[-1]):
+        frames = peer.take()
+        mine = [frame.command for frame in frames if frame.headers.get("subscription", "0") == "0"]
+        assert mine == ["MESSAGE", "RECEIPT"], "before the receipt"
+        assert sum(frame.command == "MESSAGE" for frame in frames) == EACH
+
+
 @pytest.mark.long
 @either
 def test_what_is_on_its_way_keeps_no_subscription_that_has_ended(destination):

@@ -57,6 +57,26 @@ def small(monkeypatch):
     monkeypatch.setattr(module, "AT_ONCE", SHARE)
 
 
+@pytest.mark.usefixtures("small")
+def test_commits_of_others_do_not_take_half_of_it():
+    bench, sender, other = committed()
+    for turn in range(40):
+        give(other, "SEND", b"other", destination="/queue/b", persistent="true", receipt=str(turn))
+        turns_with_disk(bench, 1)
+        stored = [body for body in bench.store.bodies if body != "other"]
+        assert len(stored) in (0, COUNT)
+        assert receipts(sender) == [] or len(stored) == COUNT
+        if receipts(sender):
+            break
+    bench.turn()
+    assert receipts(sender) == ["c"]
+    assert bench.ready() == NUMBERS
+    while bench.store.job is not None:
+        bench.store.finish()
+        bench.turn()
+    assert receipts(other) == [str(number) for number in range(turn + 1)]
+
+
 @pytest.mark.parametrize("turns", range(0, 36, 3))
 @pytest.mark.usefixtures("small")
 def test_its_session_is_lost_in_the_middle(turns):
