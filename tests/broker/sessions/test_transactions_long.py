@@ -77,6 +77,23 @@ def test_commits_of_others_do_not_take_half_of_it():
     assert receipts(other) == [str(number) for number in range(turn + 1)]
 
 
+@pytest.mark.usefixtures("small")
+def test_who_waits_for_the_disk_alone_has_its_receipt_first():
+    bench, sender, other = committed()
+    while not bench.broker.journal.staging:
+        bench.step()
+    give(other, "SEND", b"x", destination="/queue/b", persistent="true", receipt="r")
+    bench.turn()
+    bench.store.finish()
+    bench.step()
+    bench.audit()
+    assert (receipts(other), receipts(sender)) == (["r"], [])
+    assert 0 < len(bench.ready()) < COUNT
+    assert bench.broker.journal.busy is not None
+    bench.turn()
+    assert receipts(sender) == ["c"]
+
+
 @pytest.mark.parametrize("turns", range(0, 36, 3))
 @pytest.mark.usefixtures("small")
 def test_its_session_is_lost_in_the_middle(turns):
