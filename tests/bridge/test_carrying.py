@@ -6,7 +6,6 @@ import random
 import pytest
 from bridge.running import Running, call_itself, carry, end, fill, request, take_all
 from client.feeding import wait_for
-from patience import patience
 
 import stompcodec.client as stomp
 from stompcodec import Frame
@@ -37,35 +36,6 @@ def test_move_keeps_order_headers_and_bodies(one, other):
     assert first.get("original-destination") == A
     assert first.get("bridge-path").endswith(f":{one.port}")
     assert take_all(one.url, A) == []
-
-
-def test_a_count_ends_a_drain_of_many_queues(one, other, monkeypatch):
-    monkeypatch.setattr("stompcodec.bridge.bridge._MOST_LANES", 1)
-    for number in range(4):
-        fill(one.url, f"/queue/{number}", 2)
-    with Running(one.url, other.url, request("/queue/*", drain=True), most=3) as running:
-        assert running.result().carried == 3
-        assert running.bridge.source.epoch == 2  # two queues were enough
-
-
-def test_a_copy_is_complete_before_the_bridge_ends(one, other, monkeypatch):
-    """All messages are taken at once; the target takes its time."""
-    monkeypatch.setattr("stompcodec.bridge.bridge._GRACE", 0.0)
-    fill(one.url, A, 20)
-    other.faults.delay("RECEIPT", 0.3)
-    assert carry(one.url, other.url, A, mirror=True).carried == 20
-
-
-def test_destinations_that_come_later_and_names_from_elsewhere(one, other, monkeypatch):
-    monkeypatch.setattr("stompcodec.bridge.bridge._LIST", 0.02)
-    fill(one.url, "/queue/first", 1)
-    with Running(one.url, other.url, request("/queue/*")):
-        other.wait_queued("/queue/first", 1)
-        fill(one.url, "/queue/later", 1)
-        other.wait_queued("/queue/later", 1)
-    fill(one.url, A, 1)
-    fill(one.url, "/queue/b", 1)
-    assert carry(one.url, other.url, "/queue/*", names=(A, "/topic/x")).destinations == {A: 1}
 
 
 def test_it_is_acknowledged_only_after_the_receipt(one, other):
@@ -105,29 +75,6 @@ def test_cuts_at_both_ends(one, other, batch):
         assert (taken(other, queue), one.queued(queue)) == ([*range(1500)], 0)
 
 
-def test_two_bridges_share_a_queue(one, other):
-    fill(one.url, A, 500)
-    what = request(A, drain=True, shared=True)
-    with Running(one.url, other.url, what, prefetch=5) as a, Running(one.url, other.url, what, prefetch=5) as b:
-        assert a.result().carried + b.result().carried == 500
-    assert sorted(taken(other)) == [*range(500)]
-
-
-def test_one_bridge_stands_by_for_another(one, other):
-    """Only one consumer at a time keeps the order, also while the broker has not noticed that a connection is lost."""
-    with Running(one.url, other.url, request(A)) as first:
-        wait_for(lambda: first.bridge.is_ready)
-        with Running(one.url, other.url, request(A)) as second:
-            wait_for(lambda: second.bridge.is_ready)
-            fill(one.url, A, 10)
-            wait_for(lambda: first.tally.carried == 10)
-            first.bridge.stop()
-            first.result()
-            fill(one.url, A, 10, first=10)
-            wait_for(lambda: second.tally.carried == 10)
-    assert taken(other) == [*range(20)]
-
-
 def test_order_is_kept_beside_a_connection_that_is_not_known_to_be_lost(one, other, monkeypatch):
     """Messages that a silent connection holds come before later ones."""
     monkeypatch.setattr("stompcodec.bridge.bridge._GRACE", 0.1)
@@ -146,21 +93,6 @@ def test_order_is_kept_beside_a_connection_that_is_not_known_to_be_lost(one, oth
                 wait_for(lambda: running.tally.carried == 50)
             silent.bridge.stop()
     assert taken(other) == [*range(50)]
-
-
-def test_back_pressure(one):
-    """A target that is full is waited for, and the bridge holds no more than it may."""
-    fill(one.url, A, 3000)
-    full = StompBroker(max_queue_messages=20)
-    with full, Running(one.url, full.url, request(A, drain=True), prefetch=5000) as running:
-        wait_for(lambda: full.queued(A) >= 20 and running.bridge.waiting == 1000)
-        assert one.queued(A) >= 1900
-        with stomp.connect(full.url) as client, client.subscribe(A, ack="client") as subscription:
-            for number in range(3000):
-                message = subscription.get(patience(20))
-                assert int(message.body) == number
-                message.ack()
-        assert running.result().refused == 0
 
 
 # ---- refusals ----
@@ -271,11 +203,6 @@ def test_what_ends_a_bridge_though_it_could_connect_again(one, other, faults, se
     assert one.queued(DEAD) <= 3
 
 
-def test_a_durable_subscription_with_the_client_id_that_the_broker_requires(one, other):
-    call_itself(one, "ActiveMQ/5.17.2")
-    assert carry(end(one.url, client_id="me"), other.url, "/topic/a", durable="x", way={"idle": 0.1}).carried == 0
-
-
 def test_more_subscriptions_than_a_session_may_have_are_refused_by_name(other):
     with StompBroker(max_subscriptions=2) as one:
         for number in range(3):
@@ -316,20 +243,6 @@ def test_a_loop_is_refused(one, other):
     assert (tally.carried, tally.refused) == (0, 1)
 
 
-def test_topics_in_both_directions_come_to_rest(one, other):
-    with Running(one.url, other.url, request("/topic/t", mirror=True)) as there:
-        one.wait_subscribed("/topic/t")
-        with Running(other.url, one.url, request("/topic/t", mirror=True)) as back:
-            other.wait_subscribed("/topic/t")
-            with stomp.connect(other.url) as client, client.subscribe("/topic/t") as subscription:
-                other.wait_subscribed("/topic/t", count=2)
-                fill(one.url, "/topic/t", 5)
-                assert [int(subscription.get(patience(10)).body) for _ in range(5)] == [0, 1, 2, 3, 4]
-                wait_for(lambda: back.tally.looped == 5)
-                assert subscription.get(0.05) is None
-            assert (there.tally.carried, back.tally.carried) == (5, 0)
-
-
 def test_mirror_leaves_the_messages(one, other):
     fill(one.url, A, 10)
     with Running(one.url, other.url, request(A, mirror=True)) as running:
@@ -354,16 +267,6 @@ def test_what_a_drain_leaves_is_counted(one, other):
     assert carry(one.url, other.url, "/queue/other").left == 0
     fill(one.url, DEAD, 1)
     assert carry(one.url, other.url, "/queue/*", way={"idle": 0.1}).left == 2
-
-
-def test_stop_ends_in_good_order(one, other):
-    fill(one.url, A, 2000)
-    with Running(one.url, other.url, request(A)) as running:
-        wait_for(lambda: running.tally.carried > 10)
-        running.bridge.stop()
-        tally = running.result()
-    one.wait_queued(A, 2000 - tally.carried)
-    assert other.queued(A) == tally.carried  # nothing is at both
 
 
 # ---- a broker of other people, as which ours appears here; and one broker at both ends ----

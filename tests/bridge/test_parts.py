@@ -12,7 +12,6 @@ from stompcodec.bridge import sources as ends_module
 from stompcodec.bridge.carrier import Carrier, Entry, Tally
 from stompcodec.client import Backoff
 from stompcodec.client.messages import BaseMessage, Subscription
-from stompcodec.errors import ConnectionLostError
 
 
 def entry(session, body=b"", ack="client-individual"):
@@ -65,16 +64,6 @@ def test_it_takes_no_more_than_it_may(carrier, limit, most, monkeypatch):
     assert asyncio.run(main()) == (5, 5)
 
 
-def test_messages_are_sent_together_again_once_the_suspects_have_their_outcomes(carrier):
-    entries, seen = [entry(SimpleNamespace(ended=False)) for _ in range(4)], []
-    asyncio.run(take(carrier, *entries))
-    carrier._careful = 2
-    for each in entries:
-        carrier._deliver(each)
-        seen.append(carrier._careful)
-    assert seen == [1, 0, 0, 0]
-
-
 # ---- the ends ----
 
 
@@ -95,14 +84,6 @@ def away(monkeypatch):
     monkeypatch.setattr(ends_module.asyncio, "sleep", sleep)
     monkeypatch.setattr(end, "open", open)
     return end, failures, slept
-
-
-def test_attempts_come_after_growing_delays(away):
-    (end, failures, slept), seen = away, []
-    failures += [ConnectionLostError("away", sent=False)] * 3
-    assert asyncio.run(end.reopen(lambda which, error: seen.append((which, str(error))))) == "a client"
-    assert (slept, seen) == ([1.0, 2.0, 4.0, 4.0], [(end, "away")] * 3)
-    assert str(end.error) == "away"  # until `open` itself succeeds
 
 
 @pytest.mark.parametrize(("succeeded", "since", "delay"), [(True, 0.0, 1.0), (False, -60.0, 1.0), (False, 0.0, 2.0)])

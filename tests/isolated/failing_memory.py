@@ -304,9 +304,22 @@ class Text(str):
     """A str that is not exact."""
 
 
+def tries(perform, make):
+    """Perform with what `make` returns, again and again. Yields what fails, the argument, and what was raised."""
+    for n in itertools.count():
+        for stop in (0, n + 1):
+            argument = make()
+            raised, left = failing(perform, argument, n, stop)
+            yield (n, stop), argument, raised
+            if stop == 0:
+                enough = left
+        if enough:
+            return
+
+
 def check_value(name, make, call):
     """`call` with what `make` returns, again and again."""
-    results = []
+    results = [None]
 
     def perform(subject):
         results[0] = call(subject)
@@ -319,24 +332,17 @@ def check_value(name, make, call):
 
     wanted = plain(usual(make()))
     failures = 0
-    for n in itertools.count():
-        for stop in (0, n + 1):
-            subject = make()
-            results[:] = [None]
-            raised, left = failing(perform, subject, n, stop)
-            found, results[0] = results[0], None
-            if raised is None:
-                assert plain(found) == wanted, (name, n, stop, found)
-            elif isinstance(raised, FrameError):
-                assert (type(raised), str(raised)) == wanted, (name, n, stop, raised)
-            else:
-                failures += 1
-            del found, raised
-            assert plain(usual(subject)) == wanted, (name, n, stop)
-            if stop == 0:
-                enough = left
-        if enough:
-            return failures
+    for where, subject, raised in tries(perform, make):
+        found, results[0] = results[0], None
+        if raised is None:
+            assert plain(found) == wanted, (name, where, found)
+        elif isinstance(raised, FrameError):
+            assert (type(raised), str(raised)) == wanted, (name, where, raised)
+        else:
+            failures += 1
+        del found, raised
+        assert plain(usual(subject)) == wanted, (name, where)
+    return failures
 
 
 def plain(value):
@@ -455,9 +461,6 @@ def check_columns():
         batch.validate(full=True)
         return columns.rows, columns.consumed, columns.error, batch.to_pylist()
 
-    def whole(data, **options):
-        return lambda: C.parse_columns(data, **options)
-
     long = SMALL * 400
     streams = {
         "small": {"data": SMALL},
@@ -472,39 +475,30 @@ def check_columns():
     for name, options in streams.items():
         options = {"version": "1.2", **options}
         data = options.pop("data")
-        wanted = table(C.parse_columns(data, **options))
-        for n in itertools.count():
-            for stop in (0, n + 1):
-                found = []
-                raised, left = failing(
-                    lambda _, o=options, d=data, f=found: f.append(C.parse_columns(d, **o)), None, n, stop
-                )
-                assert raised is not None or table(found[0]) == wanted, (name, n, stop)
-                yield raised is not None
-                if stop == 0:
-                    enough = left
-            if enough:
-                break
+        wanted, taken = table(C.parse_columns(data, **options)), [None]
+
+        def columns(data=data, options=options):
+            return C.parse_columns(data, **options)
+
+        def parse(_, columns=columns, taken=taken):
+            taken[0] = columns()
+
+        for where, _, raised in tries(parse, lambda: None):
+            assert raised is not None or table(taken[0]) == wanted, (name, where)
+            yield raised is not None
         for export in ("__arrow_c_schema__", "__arrow_c_array__"):
-            for n in itertools.count():
-                for stop in (0, n + 1):
-                    columns, taken = C.parse_columns(data, **options), [None]
 
-                    def perform(columns, export=export, taken=taken):
-                        taken[0] = getattr(columns, export)()
+            def perform(columns, export=export, taken=taken):
+                taken[0] = getattr(columns, export)()
 
-                    raised, left = failing(perform, columns, n, stop)
-                    if raised is None and export == "__arrow_c_array__":
-                        batch = pyarrow.record_batch(Exported(taken[0]))
-                        batch.validate(full=True)
-                        assert batch.to_pylist() == wanted[3], (name, n, stop)
-                    else:
-                        assert table(columns) == wanted, (name, export, n, stop)
-                    yield raised is not None
-                    if stop == 0:
-                        enough = left
-                if enough:
-                    break
+            for where, made, raised in tries(perform, columns):
+                if raised is None and export == "__arrow_c_array__":
+                    batch = pyarrow.record_batch(Exported(taken[0]))
+                    batch.validate(full=True)
+                    assert batch.to_pylist() == wanted[3], (name, where)
+                else:
+                    assert table(made) == wanted, (name, export, where)
+                yield raised is not None
 
 
 VALUES = {

@@ -103,25 +103,3 @@ def test_an_idle_connection_is_small(loop):
     octets, objects = map(int, run("-c", IDLE, loop).split())
     assert octets < 6 * 1024
     assert objects < 60
-
-
-@pytest.mark.skipif(not find_spec("trustme"), reason="certificates for TLS are made by trustme")
-def test_nothing_is_left_open(tmp_path):
-    """A program that connects, closes and ends at once, over all transports, has nothing to warn of."""
-    code = """
-import asyncio, sys, trustme
-from transport.wires import KINDS, Server
-from stompcodec.transport import tls
-trustme.CA().issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(sys.argv[1])
-client = tls.client_context(verify=False)
-async def main(kind):
-    async with Server(kind, context=tls.server_context(sys.argv[1]), echo=True) as server:
-        peer = await server.connect(client)
-        peer.wire.write([b"hello"])
-        await peer.has(5)
-        peer.wire.close()
-        await peer.gone()
-for kind in KINDS:
-    asyncio.run(main(kind))
-"""
-    assert run("-X", "dev", "-W", "error", "-c", code, tmp_path / "server.pem") == ""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 
 import pytest
 from hypothesis import given
@@ -16,7 +15,6 @@ from transport.endpoints import Endpoint
 from transport.wires import Peer, Place, on_loops
 
 from stompcodec.transport import aio
-from stompcodec.transport.owner import Part
 from stompcodec.transport.websocket import Frames, SockJsLayer, server_layer
 
 INFO = b'{"websocket":true,"cookie_needed":false,"origins":["*:*"],"entropy":7}'
@@ -84,15 +82,6 @@ def test_a_session():
     assert session.say('a["last"]c[3000,"x"]a["never"]') == b"last"
 
 
-def test_the_path_of_the_session():
-    layer, _ = asking("::1", 8080, "/stomp?token=1")
-    layer.receive(info())
-    request = joined(layer.take_output()).decode()
-    assert re.match(r"GET /stomp/\d{3}/[^/]{32}/websocket\?token=1 HTTP/1.1\r\n", request)
-    assert "Sec-WebSocket-Protocol" not in request
-    assert "Host: [::1]:8080" in request
-
-
 @given(st.lists(st.lists(st.text(max_size=20), max_size=4), max_size=6), st.data())
 def test_frames_may_be_cut_anywhere(arrays, data):
     octets = b"o" + b"h".join(b"a" + json.dumps(each, ensure_ascii=False).encode() for each in arrays)
@@ -103,25 +92,13 @@ def test_frames_may_be_cut_anywhere(arrays, data):
     assert frames.buffered == 0
 
 
-@given(st.lists(st.text(min_size=1, max_size=30), min_size=1, max_size=5), st.data())
-def test_parts_of_a_frame_may_split_characters(texts, data):
-    session, got = Session(), []
-    for text in texts:
-        octets = text.replace("][", "").encode()
-        cut = data.draw(st.integers(0, len(octets)))
-        got += session.send(Part(octets[:cut]), octets[cut:])
-    assert "".join(text for message in got for text in message) == "".join(text.replace("][", "") for text in texts)
-
-
 @pytest.mark.parametrize(
     ("frame", "opened", "error", "words"),
     [
         ('c[3000,"Go away!"]', True, ConnectionAbortedError, "3000 Go away!"),
         ('c[2010,"Another connection still open"]', False, ConnectionRefusedError, "2010 Another"),
         ('c["x"]', True, ConnectionAbortedError, r"\?$"),
-        ("c[]", True, ConnectionAbortedError, r"\?$"),
         ('c[1,"a\\nb\\u001b"]', True, ConnectionAbortedError, "1 ab$"),
-        ("x", True, ConnectionAbortedError, "begins with o, h, a or c"),
         ("a{}", True, ConnectionAbortedError, "no array"),
         ('a["a"}]', True, ConnectionAbortedError, "not JSON"),
         ("a[1]", True, ConnectionAbortedError, "something else than texts"),
@@ -153,12 +130,9 @@ def test_a_frame_of_the_limit_and_one_past_it():
     [
         (info(status=b"302 Found", more=b"Location: https://user:s3cret@other/\r\n"), "302 Found: redirects are not"),
         (info(status=b"404 Not Found"), "404 Not Found: there is no SockJS endpoint"),
-        (info(status=b"401 Unauthorized"), "401 Unauthorized: it wants an HTTP login"),
-        (info(status=b"403 Forbidden"), "403 Forbidden: it does not allow"),
         (info(status=b"500 Oops"), "500 Oops$"),
         (info(b'{"websocket":false}'), "no WebSocket transport"),
         (info(b"[]"), "not a JSON object"),
-        (info(b"<html>"), "not a JSON object"),
         (info(b"[" * 10_000), "not a JSON object"),
         (b"HTTP/1.1 200 OK\r\n\r\n{}", "content-length"),
         (b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n{}", "content-length"),

@@ -6,7 +6,6 @@ import select
 import selectors
 import socket
 import struct
-import threading
 import time
 
 import pytest
@@ -15,11 +14,10 @@ from hypothesis import strategies as st
 from patience import patience
 from transport.endpoints import Endpoint
 from transport.messages import PING, frame
-from transport.wires import KINDS, Peer, Place, Server, Sync, in_thread, on_loops
+from transport.wires import KINDS, Peer, Place, Sync, in_thread
 
-from stompcodec.testing import FaultProxy, Rules
 from stompcodec.transport import aio, sync
-from stompcodec.transport.owner import BIG, Over, gather, name_of
+from stompcodec.transport.owner import BIG, gather, name_of
 
 kinds = pytest.mark.parametrize("kind", KINDS)
 
@@ -71,24 +69,6 @@ def pair(shell, buffer=None):
         other, _ = listener.accept()
         with other, ending(shell, peer):
             yield peer, other
-
-
-@contextlib.contextmanager
-def reading(other, pause):
-    """Read all that comes in a thread, until the end of the stream; the sizes of what came."""
-    got = []
-
-    def read():
-        while piece := other.recv(2048):
-            got.append(len(piece))
-            time.sleep(pause)
-        other.close()
-
-    reader = threading.Thread(target=read)
-    reader.start()
-    yield got
-    reader.join(patience(30))
-    assert not reader.is_alive()
 
 
 @kinds
@@ -171,44 +151,6 @@ def test_a_peer_that_never_reads_is_cut_off(shell, ends, monkeypatch):
         assert isinstance(shell.gone(peer), ConnectionAbortedError)
 
 
-def test_a_peer_that_reads_slowly_gets_everything(shell):
-    """A closed wire waits for as long as something moves."""
-    with pair(shell, buffer=8192) as (peer, other), reading(other, pause=0.002) as got:
-        shell.call(lambda: (peer.wire.write([b"z" * 600_000]), peer.wire.close(linger=0.3)))
-        assert shell.gone(peer) is None
-    assert sum(got) == 600_000
-
-
-@kinds
-def test_a_reset_is_an_error(kind, shell, contexts_of):
-    with served(shell, kind, contexts_of) as (peer, _, server):
-        server.do(reset)
-        assert isinstance(shell.gone(peer), ConnectionError)
-        shell.call(lambda: (peer.wire.write([b"nobody is there"]), peer.wire.close()))
-
-
-def test_abort_drops_what_waits(shell):
-    with pair(shell) as (peer, _):
-        shell.call(lambda: (peer.wire.write([b"z" * 20_000_000]), peer.wire.abort()))
-        assert (shell.gone(peer), peer.wire.buffered) == (None, 0)
-
-
-@pytest.mark.parametrize("way", ["close", "abort"])
-def test_an_owner_may_end_it_while_it_receives(shell, contexts_of, monkeypatch, way):
-    """Nothing more is received, even if it was read already."""
-    monkeypatch.setattr("stompcodec.transport.websocket._QUICK", False)  # each message is received by itself
-
-    class Once(Peer):
-        def received(self, data):
-            super().received(data)
-            getattr(self.wire, way)()
-
-    with served(shell, "ws", contexts_of, Once()) as (peer, _, server):
-        server.do(lambda wire: wire.write([b"1", b"2", b"3"]))
-        assert shell.gone(peer) is None
-        assert peer.data == b"1"
-
-
 def test_a_peer_that_asks_for_pongs_and_reads_none_is_cut_off(shell, contexts_of):
     """What a peer can make us hold is bounded."""
     with served(shell, "ws", contexts_of) as (peer, _, server):
@@ -257,15 +199,6 @@ def test_what_is_read_after_a_failed_write_is_bounded_by_the_receive_buffer(bloc
             other.sendall(bytes(1000))
         assert most <= len(peer.data) < most + 1000
         assert str(peer.error) == "a write failed"
-
-
-def test_a_wire_is_woken_from_another_thread(blocking):
-    with pair(blocking) as (peer, _):
-        thread, start = threading.Timer(0.05, blocking.waker.wake), time.monotonic()
-        thread.start()
-        assert peer.wire.poll(patience(30))
-        assert time.monotonic() - start < patience(30)
-        thread.join()
 
 
 class Racing:
@@ -405,83 +338,4 @@ def test_names_of_peers():
     assert [name_of(each) for each in addresses] == ["127.0.0.1:80", "[::1]:80", "?", "?", "/run/stomp"]
 
 
-class Reversed:
-    """A layer whose handshake is one letter each, and that turns bytes around."""
-
-    def __init__(self, letter):
-        self.letter = letter
-        self.opened = self.ended = self.waiting = False
-        self.error = None
-        self.output = []
-
-    def start(self):
-        self.output.append(self.letter)
-
-    def receive(self, data):
-        data = bytes(data)
-        if not self.opened:
-            assert data[:1] == self.letter
-            self.opened, data = True, data[1:]
-        self.ended = data.endswith(b".")
-        return [data[::-1]] if data else []
-
-    def send(self, chunks):
-        self.output += [chunk[::-1] for chunk in chunks]
-
-    def take_output(self):
-        output, self.output = self.output, []
-        return output
-
-    def close(self):
-        self.output.append(b"bye")
-
-    def bound(self, octets):
-        self.most = octets
-
-    def discard(self):
-        self.output = [b"discarded"]
-
-
-def test_two_layers_are_one():
-    """The upper one starts when the lower one is opened, and all it says goes through the lower one."""
-    layer = Over(Reversed(b"l"), Reversed(b"u"))
-    layer.start()
-    assert layer.take_output() == [b"l"]
-    assert layer.receive(b"l") == []
-    assert (layer.opened, layer.take_output()) == (False, [b"u"])
-    assert layer.receive(b"ba" + b"u") == [b"ba"]
-    assert layer.opened
-    layer.send([b"abc"])
-    assert layer.take_output() == [b"abc"]
-    layer.bound(5)
-    assert layer.upper.most == 5
-    layer.discard()
-    assert layer.upper.output == layer.lower.output == [b"discarded"]
-    layer.upper.output, layer.lower.output = [], []
-    layer.close()
-    assert layer.take_output() == [b"eyb", b"bye"]
-    assert layer.receive(b".") == [b"."]
-    assert layer.ended
-
-
 # ---- the proxy of faults does what its rules say, exactly; tests of clients and brokers rest on it ----
-
-
-@on_loops
-@pytest.mark.parametrize("octets", [0, 1, 1000, 70_000, 200_000])
-@pytest.mark.parametrize("name", ["up", "down"])
-@pytest.mark.parametrize("reset", [True, False])
-async def test_a_cut_comes_after_exactly_so_many_octets(name, octets, reset):
-    sent = random.Random(2).randbytes(1_000_000)
-    async with Server() as server, FaultProxy(("127.0.0.1", server.port)) as proxy:
-        proxy.rules = Rules(reset=reset)
-        getattr(proxy.rules, name).cut_after = octets
-        client = Peer()
-        await aio.connect(Place("127.0.0.1", proxy.port), client)
-        there = await server.first()
-        sender, other = (client, there) if name == "up" else (there, client)
-        sender.wire.write([sent])
-        await client.gone()
-        await there.gone()
-        assert (bytes(other.data) == sent[:octets], proxy.cuts) == (True, 1)
-        assert not reset or isinstance(other.error, ConnectionError)

@@ -2,11 +2,9 @@
 
 import pytest
 from broker.harness import Bench
-from broker.large import settle
 
 from stompcodec.broker.bodies import Readdressed
 from stompcodec.broker.message import Message
-from stompcodec.broker.storage.sqlite import SqliteStore
 
 QUEUE = "/queue/a"
 TEXT = b"SEND\ndestination:/queue/a\n\ntext\0"
@@ -29,25 +27,6 @@ def test_content_length_tells_text_from_bytes(destination, sender_version, consu
         found = [(frame.body, frame.get("content-length")) for frame in consumer.take()]
         assert found[:2] == [(b"text", None if jms else "4"), (b"by\0es", "5")]
         assert not jms or found[2:] == [(b"", None), (b"", "0")]
-
-
-@pytest.mark.req("ART-JMS-01", "ART-JMS-03")
-def test_text_stays_text_on_the_disk_in_a_transaction_with_escapes_and_through_redelivery(tmp_path):
-    bench = Bench(SqliteStore(tmp_path), jms=True)
-    bench.peer("1.2").raw(
-        b"BEGIN\ntransaction:t\n\n\0SEND\ndestination:/queue/a\nodd:a\\cb\npersistent:true\ntransaction:t\n\ntext\0"
-        b"COMMIT\ntransaction:t\n\n\0"
-    )
-    settle(bench)
-    bench.store.close()
-    again = Bench(SqliteStore(tmp_path), jms=True)
-    for _ in range(3):
-        consumer = again.peer("1.0")
-        consumer.subscribe(QUEUE, ack="client")
-        message = consumer.next("MESSAGE")
-        assert (message.headers["odd"], message.body, message.get("content-length")) == ("a:b", b"text", None)
-        consumer.lose()
-    again.store.close()
 
 
 # ---- amqMessageId ----
@@ -75,22 +54,6 @@ def test_every_message_has_a_number(destination, version):
     for name in ids:
         assert name.startswith("STOMP")
         assert int(name.removeprefix("STOMP")) > 0, "not that of the sender"
-
-
-def test_the_number_of_one_that_waits(tmp_path):
-    """What says until when is read after a restart, too."""
-    bench = Bench(SqliteStore(tmp_path), message_id_header=True)
-    bench.peer().put(QUEUE, "later", persistent="true", delay="5000")
-    settle(bench)
-    bench.store.close()
-    again = Bench(SqliteStore(tmp_path), message_id_header=True)
-    consumer = again.peer()
-    consumer.subscribe(QUEUE)
-    assert consumer.take() == []
-    again.date += 6
-    again.wait(6)
-    assert consumer.next("MESSAGE").headers["amqMessageId"].startswith("STOMP")
-    again.store.close()
 
 
 # ---- readdressed: a message of a topic becomes one of a queue ----

@@ -5,14 +5,13 @@ What ActiveMQ 5.17 did with the same frames is expected of virtual topics.
 
 import pytest
 from broker.harness import Bench, FaultyStore
-from broker.moves import client, finish, left, put_all, refusal, taker, transaction
+from broker.moves import left, put_all, refusal, taker
 from broker.paged import queue_of
 
-from stompcodec.broker.auth import Rule, User, hash_passcode
-from stompcodec.broker.config import DIALECTS, Config, parse_config
+from stompcodec.broker.auth import Rule
+from stompcodec.broker.config import DIALECTS, Config
 from stompcodec.broker.routing.addresses import Addresses, Naming
 from stompcodec.broker.settings import Kind, Preset, Setting
-from stompcodec.errors import ConfigError
 
 NOT_ALLOWED = "not allowed to subscribe there"
 
@@ -21,23 +20,6 @@ def kinds(destination, routing=None, **config):
     """Return its address for SEND, and for SUBSCRIBE."""
     addresses = Addresses(Config(**config), Naming())
     return tuple(addresses.find(destination, routing, subscribing).kind for subscribing in (False, True))
-
-
-@pytest.mark.req("ART-RTE-01", "ART-RTE-02", "ART-RTE-04", "ART-RTE-05", "ART-DST-01")
-def test_one_name_is_a_queue_and_a_topic():
-    bench = Bench()
-    sender, one, two = bench.peer(), *(taker(bench, "a", subscription_type="MULTICAST") for _ in range(2))
-    worker = taker(bench, "a", subscription_type="ANYCAST")
-    sender.put("a", "m", destination_type="MULTICAST")
-    sender.put("a", "q", destination_type="ANYCAST")
-    sender.put("a", "default")
-    assert (one.bodies(), two.bodies(), worker.bodies()) == ([b"m"], [b"m"], [b"q", b"default"])
-    for peer in (one, two, worker):
-        peer.send("UNSUBSCRIBE", id="1")
-    sender.put("a", "nobody", destination_type="MULTICAST")
-    sender.put("a", "kept", destination_type="ANYCAST")
-    assert queue_of(bench, "a").count == 1
-    assert left(bench, "a", subscription_type="MULTICAST") == []
 
 
 @pytest.mark.parametrize("value", ["anycast", "Multicast", "", "BOTH"])
@@ -49,7 +31,7 @@ def test_routing_types_are_case_sensitive(command, name, value):
     assert refusal(peer) == "unknown routing type"
 
 
-@pytest.mark.req("ART-RTE-03", "ART-ADR-01", "ART-ADR-02")
+@pytest.mark.req("ART-RTE-03", "ART-ADR-01", "ART-ADR-02", "ART-DST-01")
 def test_settings_by_pattern_and_delimiter():
     settings = (
         Setting("topic/special", "ANYCAST", "ANYCAST"),
@@ -93,47 +75,12 @@ def test_what_is_not_deleted_by_itself_stays():
     assert (set(host.queues), set(host.topics)) == ({"kept.a", "there"}, {"kept.b"})
 
 
-@pytest.mark.parametrize(
-    ("source", "line", "key", "says"),
-    [
-        ("[[addresses.settings]]\nmatch = 3", 2, "addresses.settings.0.match", "a text"),
-        ("[[addresses.settings]]\nmacht = 3", 2, "addresses.settings.0.macht", "allowed are match, default_address"),
-        ("[[addresses.settings]]\nauto_create_queues = true", 1, "addresses.settings.0", "match is missing"),
-        ('[[addresses.preset]]\nname = "a"\nrouting = "anycast"', 3, "addresses.preset.0.routing", '"ANYCAST"'),
-        ("[addresses]\npreset = 3", 2, "addresses.preset", "a list of tables"),
-        ('[addresses]\nexchanges = { a = "headers" }', 2, "addresses.exchanges", '"topic", "direct" or "fanout"'),
-        ('[addresses]\nwildcards = "ant"', 2, "addresses.wildcards", '"none", "activemq", "rabbitmq"'),
-        ('broker.dialect = "hornetq"', 1, "broker.dialect", '"stompcodec", "rabbitmq", "activemq"'),
-    ],
-)
-def test_errors_say_where_and_what_is_allowed(source, line, key, says):
-    with pytest.raises(ConfigError) as caught:
-        parse_config(source, "b.toml")
-    assert (caught.value.line, caught.value.key) == (line, key)
-    assert says in str(caught.value)
-
-
 @pytest.mark.parametrize("command", ["SEND", "SUBSCRIBE"])
 def test_rules_speak_of_the_name_without_its_prefix(command):
     rules = (Rule(destination="private", allow=False), Rule())
     peer = Bench(anycast_prefix="queue/", rules=rules).peer()
     peer.send(command, destination="queue/private", id="1")
     assert refusal(peer).startswith("not allowed")
-
-
-# ---- composite destinations ----
-
-
-def test_a_composite_send_goes_everywhere_once():
-    bench = Bench(composite=True)
-    sender, listener = bench.peer(), taker(bench, "/topic/t")
-    put_all(sender, "xx", "/queue/a,/topic/t, /queue/b,/queue/a", receipt="r")
-    assert len(sender.take()) == 2
-    frames = listener.take()
-    assert [(frame.body, frame.headers["destination"]) for frame in frames] == [(b"x", "/topic/t")] * 2
-    assert {name: queue.count for (_, name), queue in bench.broker.queues.items()} == {"/queue/a": 2, "/queue/b": 2}
-    listener.subscribe("/queue/b", "2")
-    assert {frame.headers["destination"] for frame in listener.take()} == {"/queue/b"}
 
 
 def test_a_composite_send_is_one_or_none_and_bounded():
@@ -147,6 +94,9 @@ def test_a_composite_send_is_one_or_none_and_bounded():
         peer.put(name, "x")
         assert refusal(peer) == says
         assert all(queue.count == 0 for queue in bench.broker.queues.values())
+
+
+# ---- composite destinations ----
 
 
 # ---- RabbitMQ: exchanges, queues made elsewhere, and queues of a session ----
@@ -190,18 +140,6 @@ def test_an_unknown_exchange_and_a_message_id_are_refused(command):
     assert refusal(other) == "message-id must not be set"
 
 
-def test_rules_hold_for_the_topic_behind_a_named_queue():
-    rules = (Rule("ada", destination="/topic/private"), Rule(destination="/queue/*"))
-    users = {name: User(name, hash_passcode("guest", n=16)) for name in ("ada", "bob")}
-    bench = Bench(**DIALECTS["rabbitmq"], rules=rules, users=users)
-    ada, bob = client(bench, "", login="ada"), client(bench, "", login="bob")
-    ada.subscribe("/topic/private", x_queue_name="q", durable="true")
-    ada.subscribe("/amq/queue/q", "2", receipt="r")
-    assert ada.next().command == "RECEIPT"
-    bob.subscribe("/amq/queue/q")
-    assert refusal(bob) == NOT_ALLOWED
-
-
 def stored(bench):
     return [found.destination for found in bench.store.load()]
 
@@ -238,19 +176,6 @@ def test_an_auto_delete_queue_ends_with_its_last_consumer_if_that_made_it(before
         assert queue_of(bench).count == 5
     else:
         assert (bench.broker.queues, stored(bench), bench.octets) == ({}, [], 0)
-
-
-@pytest.mark.parametrize("end", ["COMMIT", "ABORT"])
-def test_a_transaction_that_outlives_its_queue(end):
-    """It holds a delivery of a queue that is gone."""
-    bench, sender, peer = rabbitmq()
-    peer.subscribe("/queue/a", auto_delete="true", ack="client-individual")
-    sender.put("/queue/a", "1", persistent="true")
-    with transaction(peer, end):
-        peer.ack(peer.next("MESSAGE"), transaction="t")
-        peer.send("UNSUBSCRIBE", id="1")
-    bench.peer().put("/queue/x", "x", persistent="true")
-    assert (stored(bench), list(bench.broker.queues)) == (["/queue/x"], [("/", "/queue/x")])
 
 
 # ---- queues that SUBSCRIBE names ----
@@ -310,14 +235,6 @@ def test_a_queue_that_is_in_use_cannot_be_named(reason):
     assert queue_of(bench, "/queue/Q").count == {"a consumer": 0, "too many": 1001}.get(reason, 1)
 
 
-def test_without_exchanges_names_are_opaque():
-    bench = Bench()
-    peer = taker(bench, "/topic/t", x_queue_name="Q", durable="true")
-    for name in FORMS:
-        peer.put(name, "x")
-    assert (peer.take(), len(bench.broker.queues)) == ([], 3)
-
-
 # ---- ActiveMQ: virtual topics ----
 
 TOPIC = "/topic/VirtualTopic.Orders"
@@ -367,42 +284,12 @@ def test_wildcards_of_virtual_topics(name, topics):
     assert peer.bodies() == [topic.encode() for topic in topics]
 
 
-def test_a_queue_made_while_a_transaction_waits_for_the_disk():
-    bench = activemq(FaultyStore(background=True))
-    peer, sender = taker(bench, queue("A")), bench.peer()
-    finish(bench)
-    with transaction(sender):
-        sender.put(TOPIC, "1", transaction="t", persistent="true")
-    late = taker(bench, queue("B"))
-    finish(bench)
-    # The late queue was not there, and the store does not have the message for it.
-    assert (peer.bodies(), late.bodies(), stored(bench)) == ([b"1"], [], [])
-
-
-def test_an_automatic_queue_ends_with_its_last_consumer():
-    bench = activemq()
-    taker(bench, queue("A"), auto_delete="true").lose()
-    bench.peer().put(TOPIC, "nobody")
-    assert (list(bench.broker.queues), list(bench.store.subscriptions())) == ([], [])
-    bench.wait(60)
-    assert bench.peer().session.virtual_host.destinations.shares.count == 0
-    bench.audit()
-
-
 @pytest.mark.parametrize("name", ["VirtualTopic." + "a." * 64 + "*", "VirtualTopic." + "a" * 5000])
 def test_a_name_that_cannot_be_matched_is_refused(name):
     bench = activemq()
     assert taker(bench, queue("A", name)).error()
     assert list(bench.broker.queues) == []
     bench.audit()
-
-
-def test_rules_hold_for_the_topic_behind_the_queue():
-    bench = activemq(rules=(Rule(destination="/topic/VirtualTopic.private", allow=False), Rule()))
-    for name in ("VirtualTopic.private", "VirtualTopic.>"):
-        assert refusal(taker(bench, queue("A", name))) == NOT_ALLOWED
-    assert list(bench.broker.queues) == []
-    assert not taker(bench, queue("A")).closed
 
 
 def test_a_queue_that_could_not_be_stored_is_stored_later():

@@ -5,13 +5,11 @@ from contextlib import closing
 
 import pytest
 from broker.harness import Bench, FaultyStore
-from broker.moves import finish, refusal, taker, transaction
-from broker.paged import QUEUE, Pages, numbers, queue_of
+from broker.moves import refusal, taker, transaction
+from broker.paged import QUEUE, numbers, queue_of
 from broker.storage.storing import KEY, inline
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from stompcodec.broker.sessions import commit
 
 
 def pass_time(bench, seconds, step=0.1):
@@ -65,15 +63,6 @@ def test_a_message_waits_for_its_time(name, persistent, listening):
     assert (len(bench.broker.delayed), bench.broker.journal.batch.actions) == (0, [])
 
 
-def test_one_that_is_forged_is_not_late():
-    bench = Bench()
-    sender = bench.peer()
-    sender.put(QUEUE, "x", deliver_at="99999999999999", persistent="true")
-    sender.put(QUEUE, "y", delay="100", persistent="true", deliver_at="99999999999999")
-    pass_time(bench, 1)
-    assert taker(Bench(bench.store)).bodies() == [b"x", b"y"]
-
-
 def test_how_many_may_wait():
     bench = Bench(max_delayed=3)
     sender = bench.peer()
@@ -109,18 +98,6 @@ def test_their_bytes_are_bounded_too():
     peer = taker(bench)
     pass_time(bench, 41)
     assert numbers(peer) == list(range(40))
-
-
-def test_a_page_that_cannot_be_read_is_read_again():
-    bench, peer = filled(20, Pages())
-    bench.store.broken = True
-    pass_time(bench, 30)
-    first = numbers(peer)
-    assert first == list(range(len(first)))
-    assert len(first) < 10
-    bench.store.broken = False
-    pass_time(bench, 3)
-    assert numbers(peer) == list(range(len(first), 20))
 
 
 NAMES, DELAYS = st.sampled_from(["/queue/a", "/queue/b"]), st.lists(st.integers(1, 60), min_size=1, max_size=5)
@@ -256,65 +233,3 @@ def test_missing_and_damaged_ones_are_told_apart(tmp_path, kind, restarted, capl
     if not missing:
         assert bench.store.damage.messages == damaged
     bench.store.close()
-
-
-def one_turn(bench):
-    while bench.soon:
-        bench.soon.pop(0)()
-    for session in bench.broker.turn(bench.now):
-        if session in bench.peers:
-            bench.peers[session].flush()
-
-
-def test_a_page_leaves_out_a_transaction_that_takes_effect_later(monkeypatch):
-    monkeypatch.setattr(commit, "AT_ONCE", 5)
-    store = Pages()
-    bench = Bench(store, window_messages=2)
-    early, sender, late = bench.peer(), bench.peer(), bench.peer()
-    for number in range(8):
-        send(early, number, 1000 * (number + 1) if number < 2 else 100_000)
-    store.slow = True
-    pass_time(bench, 5)
-    assert store.asked
-    headers = {"destination": QUEUE, "persistent": "true"}
-    begin, end = (sender.octets_of(name, transaction="t") for name in ("BEGIN", "COMMIT"))
-    inside = {"transaction": "t", "delay": "10000", **headers}
-    sends = [sender.octets_of("SEND", b"%d" % number, **inside) for number in range(8, 30)]
-    sender.session.receive(b"".join([begin, *sends, end]), bench.now)
-    journal = bench.broker.journal
-    store.background = True
-    while journal.busy is None:
-        one_turn(bench)
-    late.session.receive(late.octets_of("SEND", b"30", delay="110000", **headers), bench.now)
-    one_turn(bench)
-    store.answer()
-    one_turn(bench)
-    assert journal.busy is not None
-    store.background = False
-    store.finish()
-    bench.turn()
-    peer = taker(bench)
-    pass_time(bench, 130, 1.0)
-    assert numbers(peer) == [0, 1, *range(8, 30), *range(2, 8), 30]
-    assert (queue_of(bench).total, queue_of(bench).count, list(bench.store.load())) == (0, 0, [])
-
-
-def test_those_of_a_queue_that_is_being_removed_do_not_come_into_a_new_one_of_that_name():
-    store = FaultyStore(background=False)
-    bench = Bench(store, window_messages=3)
-    sender = bench.peer()
-    send_each_second(sender, range(30), 11_000, **{"x-expires": "5000"})
-    queue = queue_of(bench)
-    pass_time(bench, 4.5)
-    store.background = True
-    while not queue.closed:
-        pass_time(bench, 0.1)
-    send_each_second(sender, range(100, 110), 61_000)
-    pass_time(bench, 10)  # those of the old queue that were in memory would be due
-    assert queue_of(bench).total == 10
-    finish(bench)
-    assert queue_of(bench).total == 10
-    store.background = False
-    peer = taker(bench)
-    pass_time(bench, 90, 0.5)
-    assert (numbers(peer), list(store.load())) == (list(range(100, 110)), [])

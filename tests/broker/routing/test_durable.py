@@ -9,7 +9,7 @@ import signal
 
 import pytest
 from broker.harness import Bench, FaultyStore
-from broker.moves import client, commit, put_all, refusal, taker
+from broker.moves import client, put_all, refusal
 from broker.sockets import Client, send
 from crash.process import BrokerProcess
 from patience import patience
@@ -17,9 +17,7 @@ from patience import patience
 from stompcodec import Limits, Parser
 from stompcodec.broker.auth import Rule, User, hash_passcode
 from stompcodec.broker.config import DIALECTS
-from stompcodec.broker.message import Message
 from stompcodec.broker.settings import Preset
-from stompcodec.broker.storage.sqlite import SqliteStore
 
 TOPIC = "/topic/a"
 NAME = "durable-subscription-name"
@@ -53,7 +51,7 @@ def leave(peer):
     peer.lose()
 
 
-@pytest.mark.req("ART-DUR-01", "ART-DUR-04", "ART-DUR-05")
+@pytest.mark.req("S11-SUB-04", "ART-DUR-01", "ART-DUR-04", "ART-DUR-05")
 @pytest.mark.parametrize("ack", ["auto", "client", "client-individual"])
 @pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
 def test_it_keeps_what_comes_while_its_client_is_away(ack, version):
@@ -145,30 +143,7 @@ def test_a_full_queue(policy):
     assert len(list(bench.store.load())) == 1
 
 
-def test_a_message_of_a_transaction_goes_before_those_that_came_while_it_was_stored():
-    bench = Bench()
-    leave(attached(bench))
-    (durable,) = bench.broker.virtual_host("/").destinations.durables
-    late, early = (Message(b"%d" % seq, seq, TOPIC, b"\n\0") for seq in (8, 7))
-    durable.take([late])
-    durable.take([early], stored=True)
-    assert [message.seq for message in durable.queue.messages] == [7, 8]
-
-
 # ---- in the ways of RabbitMQ, and RECEIVE ----
-
-
-def test_by_the_name_of_its_queue():
-    bench = Bench(**DIALECTS["rabbitmq"])
-    one, two = (taker(bench, TOPIC, x_queue_name="shared") for _ in range(2))
-    reader = taker(bench, "/amq/queue/shared")
-    put_all(bench.peer(), range(3), TOPIC)
-    assert [len(peer.bodies()) for peer in (one, two, reader)] == [1, 1, 1]
-    assert list(bench.store.subscriptions()) == []
-    for peer in (one, two, reader):
-        assert names(bench) == ["shared"]
-        peer.lose()
-    assert names(bench) == []
 
 
 @pytest.mark.parametrize("header", ["x-queue-name:q", "durable:true", "durable-subscription-name:d"])
@@ -182,22 +157,6 @@ def test_receive_makes_no_durable_subscription(header):
     assert (names(bench), list(bench.store.subscriptions())) == ([], [])
 
 
-# ---- the store ----
-
-
-def test_the_receipt_waits_for_the_store():
-    bench = Bench(FaultyStore(background=True))
-    sender, peer = bench.peer(), client(bench)
-    for number, frame in enumerate((subscribe, sender.put)):
-        if number:
-            frame(TOPIC, "1", persistent="true", receipt="r")
-        else:
-            frame(peer, receipt="s", ack="client-individual")
-        assert [got.command for got in (*peer.take(), *sender.take())] in ([], ["MESSAGE"])
-        commit(bench)
-        assert "RECEIPT" in [got.command for got in (*peer.take(), *sender.take())]
-
-
 def test_one_that_could_not_be_stored_is_not_there():
     bench = Bench(FaultyStore())
     peer = client(bench)
@@ -208,6 +167,9 @@ def test_one_that_could_not_be_stored_is_not_there():
     bench.store.faulty = False
     bench.peer().put("/queue/x", "1", persistent="true")
     assert list(bench.store.subscriptions()) == []
+
+
+# ---- the store ----
 
 
 def test_an_end_that_could_not_be_stored_is_stored_later():
@@ -424,98 +386,62 @@ def test_a_client_id_is_taken_within_one_user(policy):
 # ---- whose it is, over restarts ----
 
 
-class Runs:
-    """A data folder, and the brokers that have it one after the other."""
-
-    def __init__(self, folder, **options):
-        self.folder, self.options, self.bench = folder, {"users": USERS, **options}, None
-
-    def start(self, **options):
-        if self.bench is not None:
-            self.stop()
-        options = {name: value for name, value in {**self.options, **options}.items() if value is not None}
-        self.bench = Bench(SqliteStore(self.folder), **options)
-        self.bench.broker.journal._call_soon = None  # nothing is written in the background
-
-    def stop(self):
-        self.bench.broker.stop(self.bench.now)
-        self.bench.turn()
-        self.bench.store.close()
-
-    def user(self, login, client_id="c"):
-        return client(self.bench, client_id, login=login)
-
-    def subscribed(self, login, **headers):
-        peer = self.user(login)
-        subscribe(peer, **headers)
-        return peer
+def started(bench=None, **options):
+    """Return a broker that has what another one, which stops, has stored."""
+    if bench is not None:
+        bench.broker.stop(bench.now)
+        bench.turn()
+    return Bench(bench and bench.store, **options)
 
 
-@pytest.fixture
-def runs(tmp_path):
-    runs = Runs(tmp_path)
-    yield runs
-    runs.stop()
+def login(bench, name, **headers):
+    """Return a peer of a user that has subscribed."""
+    peer = client(bench, login=name)
+    subscribe(peer, **headers)
+    return peer
 
 
-def test_owners_outlive_the_broker(runs):
-    runs.start()
-    for login in ("ada", "eve"):
-        runs.subscribed(login, ack="client")
-    sender = runs.user("ada", "s")
-    sender.put(TOPIC, b"both", persistent="true", receipt="r")
-    assert sender.next().command == "RECEIPT"
+def test_owners_outlive_the_broker():
+    bench = started(users=USERS)
+    for name in ("ada", "eve"):
+        login(bench, name, ack="client")
+    client(bench, "s", login="ada").put(TOPIC, b"both", persistent="true")
     for _ in range(2):
-        runs.start()
-        assert runs.subscribed("ada", ack="client").bodies() == [b"both"]
-    runs.start()
-    ada = runs.user("ada")
-    unsubscribe(ada, receipt="r")
+        bench = started(bench, users=USERS)
+        assert login(bench, "ada", ack="client").bodies() == [b"both"]
+    bench = started(bench, users=USERS)
+    unsubscribe(ada := client(bench, login="ada"), receipt="r")
     assert ada.next().command == "RECEIPT"
-    runs.start()
-    assert names(runs.bench) == ["~eve~c.n"]
-    assert runs.subscribed("eve").bodies() == [b"both"]
+    bench = started(bench, users=USERS)
+    assert names(bench) == ["~eve~c.n"]
+    assert login(bench, "eve").bodies() == [b"both"]
 
 
-def test_one_without_an_owner_is_adopted_by_the_first_who_may(runs, caplog):
+def test_one_without_an_owner_is_adopted_by_the_first_who_may(caplog):
     """Made by a broker without users."""
     caplog.set_level(logging.INFO, "stompcodec.broker")
-    runs.start(users=None)
-    runs.subscribed("anybody", ack="client")
-    runs.user("anybody", "s").put(TOPIC, b"old", persistent="true")
-    runs.start(rules=(Rule("ada", "*", "*"), Rule("eve", "*", "/topic/b")))
+    bench = started()
+    login(bench, "anybody", ack="client")
+    client(bench, "s", login="anybody").put(TOPIC, b"old", persistent="true")
+    bench = started(bench, users=USERS, rules=(Rule("ada", "*", "*"), Rule("eve", "*", "/topic/b")))
     for destination in (TOPIC, "/topic/b"):
-        eve = runs.subscribed("eve", destination=destination)
+        eve = login(bench, "eve", destination=destination)
         assert eve.closed is (destination == TOPIC)
         if not eve.closed:
             unsubscribe(eve)
         eve.lose()
-    eve = runs.user("eve", "other")
-    unsubscribe(eve)
+    unsubscribe(eve := client(bench, "other", login="eve"))
     assert eve.closed
     assert "belongs to user" not in caplog.text
-    assert runs.subscribed("ada", ack="client").bodies() == [b"old"]
+    assert login(bench, "ada", ack="client").bodies() == [b"old"]
     assert caplog.text.count("'c.n', which had no owner, belongs to user 'ada' now") == 1
-    runs.start()  # without the rules
+    bench = started(bench, users=USERS)  # without the rules
     caplog.clear()
-    assert (runs.subscribed("eve").take(), runs.subscribed("ada").bodies()) == ([], [b"old"])
+    assert (login(bench, "eve").take(), login(bench, "ada").bodies()) == ([], [b"old"])
     assert "belongs to user" not in caplog.text
-
-
-def test_a_preset_is_adopted_and_stays_so(runs):
-    runs.options["presets"] = (Preset(TOPIC, "MULTICAST", ("c.n",)),)
-    runs.start()
-    ada = runs.user("ada")
-    ada.put(TOPIC, b"early", persistent="true")
-    subscribe(ada, ack="client", receipt="r")
-    assert {frame.command for frame in ada.take()} == {"RECEIPT", "MESSAGE"}
-    runs.start()
-    assert (runs.subscribed("eve").take(), runs.subscribed("ada").bodies()) == ([], [b"early"])
 
 
 def test_an_adoption_that_cannot_be_stored_is_told():
     bench = Bench(FaultyStore(), users=USERS, presets=(Preset(TOPIC, "MULTICAST", ("c.n",)),))
     bench.store.faulty = True
-    ada = client(bench, login="ada")
-    subscribe(ada, receipt="r")
-    assert refusal(ada) == "the message could not be stored"
+    assert refusal(login(bench, "ada", receipt="r")) == "the message could not be stored"

@@ -1,9 +1,6 @@
 """A message to many subscriptions goes out over several turns. Subscribers get the same messages in the same order."""
 
 import gc
-import runpy
-from itertools import count
-from pathlib import Path
 
 import pytest
 from broker.harness import Bench
@@ -11,10 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from profiles import examples
 
-from stompcodec import broker, serialize
-from stompcodec.broker.loop_quota import AT_ONCE, FEW
+from stompcodec import serialize
+from stompcodec.broker.loop_quota import AT_ONCE
 from stompcodec.broker.message import Message
-from stompcodec.broker.queues import heads
 from stompcodec.broker.queues.consumer import Consumer
 from stompcodec.broker.routing import topic
 from stompcodec.codec import Frame
@@ -82,32 +78,6 @@ def test_a_turn_gives_a_message_to_a_share_of_many_subscriptions(destination, se
     assert bench.broker.account.used == used
 
 
-@pytest.mark.parametrize("group", [{}, {"JMSXGroupID": "g"}], ids=["plain", "groups"])
-@either
-def test_a_slow_subscription_has_nothing_overtaken_while_it_catches_up(destination, group):
-    """What waited for room goes out a step at a time beside active sessions; what comes meanwhile goes behind it."""
-    bench, ticks = Bench(wildcards="rabbitmq"), count()
-    sender, taker = bench.peer(), bench.peer()
-    taker.subscribe(destination)
-    if group:
-        sender.put(TOPIC, "first", **group)
-        taker.take()
-    taker.reading = False
-    taker.session.writable(False, bench.now)
-    last = 2 * AT_ONCE if group else 5 * FEW
-    for number in range(last):
-        receive(sender, "SEND", b"%d" % number, destination=TOPIC)
-    bench.turn()
-    taker.reading = True
-    bench.broker.quota.heard, bench.broker.quota.clock = 0.05, lambda: 0.05 + 0.001 * min(next(ticks), 40)
-    taker.session.writable(True, bench.now)
-    for number in range(last, last + 3):
-        one_turn(bench)
-        receive(sender, "SEND", b"%d" % number, destination=TOPIC)
-    bench.turn()
-    assert taker.bodies() == [b"%d" % number for number in range(last + 3)]
-
-
 @either
 def test_a_subscription_that_ends_gets_what_was_on_its_way_once(destination):
     bench, peers, sender = crowd(destination)
@@ -140,17 +110,6 @@ def test_what_is_on_its_way_keeps_no_subscription_that_has_ended(destination):
     assert sum(counts(bench)) > 0, "the others get theirs"
 
 
-@either
-def test_what_expires_on_its_way_is_given_to_nobody_else(destination):
-    bench, peers, sender = crowd(destination)
-    receive(sender, "SEND", b"1", destination=TOPIC, expiration="1000")
-    in_time = one_turn(bench)
-    assert 0 < in_time < MANY
-    bench.date += 2
-    counts(bench)
-    assert sum(len(peer.take()) for peer in peers) == in_time
-
-
 @pytest.mark.parametrize(("size", "kept"), [(100, True), (2**21, False)])
 @pytest.mark.parametrize("whole_frames", [False, True])
 def test_the_bytes_of_a_small_message_are_made_once_for_each_id(size, kept, whole_frames):
@@ -166,22 +125,6 @@ def test_the_bytes_of_a_small_message_are_made_once_for_each_id(size, kept, whol
     one, two = outbox.chunks
     assert one == two
     assert (one is two) is kept
-
-
-octets = st.binary(max_size=9)
-
-
-@given(octets, octets, octets, st.integers(0, 2**63 - 1), st.lists(st.tuples(octets, octets)))
-@settings(max_examples=examples(50))
-def test_heads_are_written_alike_in_c(start, ident, after, number, parts):
-    made = [Message(ident, seq, TOPIC, tail) for seq, (ident, tail) in enumerate(parts)]
-    calls = {"ident_of": (start, number), "head_of": (start, ident, after, number), "frame_of": (start, after)}
-    for name, arguments in {**calls, "joined": (start, made)}.items():
-        assert getattr(heads, name)(*arguments) == IN_PYTHON[name](*arguments)
-
-
-#: The functions of the Python file, which the compiled broker has from another one.
-IN_PYTHON = runpy.run_path(str(Path(broker.__file__).parent / "queues" / "heads.py"))
 
 
 # ---- the same to everybody, however many are served at a time ----

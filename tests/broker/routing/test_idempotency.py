@@ -109,24 +109,6 @@ def test_nobody_suppresses_the_message_of_another(what):
         assert len(bench.broker.sent.scopes) == 2 + (what == "routing")
 
 
-@pytest.mark.parametrize("persistent", ["true", "false"])
-@pytest.mark.parametrize("how", ["abort", "lose", "open"])
-def test_a_send_that_was_not_committed_is_none(how, persistent):
-    bench = Bench()
-    sender, other = bench.peer(), bench.peer()
-    sender.send("BEGIN", transaction="t")
-    send(sender, "k", transaction="t", persistent=persistent)
-    if how == "abort":
-        sender.send("ABORT", transaction="t")
-    elif how == "lose":
-        sender.lose()
-    send(other, "k", "kept", persistent=persistent)
-    assert (receipts(other), held(bench)) == (1, ["kept"])
-    if how == "open":  # the other one has taken effect first
-        sender.send("COMMIT", transaction="t", receipt="c")
-        assert (receipts(sender), held(bench)) == (2, ["kept"])
-
-
 # ---- windows and memory ----
 
 
@@ -199,9 +181,6 @@ def test_the_user_with_most_keys_loses_the_oldest_when_memory_is_short():
     bench.audit()
 
 
-# ---- the disk, and restarts ----
-
-
 @pytest.mark.parametrize("destination", [QUEUE, "/topic/t"])
 @pytest.mark.parametrize("fails", [False, True])
 def test_nobody_gets_it_before_it_is_stored(fails, destination):
@@ -216,6 +195,9 @@ def test_nobody_gets_it_before_it_is_stored(fails, destination):
     bench.store.faulty = False
     bench.turn()
     assert consumer.bodies() == ([b"behind"] if fails else [b"x", b"behind"])
+
+
+# ---- the disk, and restarts ----
 
 
 def test_keys_outlive_a_restart_and_a_crash(tmp_path):

@@ -50,13 +50,6 @@ def test_the_share(kind, whose):
     assert make(login(bench, "bob" if whose == "user" else ""), kind, "b")
 
 
-def test_all_together_keep_to_their_bound():
-    bench = Bench(max_destinations=10, session_destinations=10, user_destinations=20)
-    peer, other = login(bench), login(bench)
-    assert [make(peer, "queue", number) for number in range(10)] == [True] * 10
-    assert not make(other, "queue", "b")
-
-
 def test_a_durable_subscription_counts_to_its_user_over_a_restart():
     config = {"max_destinations": 100, "user_destinations": 4, **USERS}
     bench = Bench(**config)

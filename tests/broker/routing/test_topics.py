@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from broker.harness import Bench, FaultyStore
+from broker.harness import Bench
 from broker.moves import left, put_all, refusal, taker
 from hypothesis import given
 from hypothesis import strategies as st
@@ -76,48 +76,6 @@ def test_unacknowledged_messages_of_a_topic_are_bounded_too(itself):
     assert refusal(peer) == "slow consumer"
 
 
-def test_a_session_that_is_too_slow_while_it_subscribes():
-    bench = Bench(topic_backlog=2, max_attempts=1)
-    peer, sender = taker(bench, TOPIC, ack="client", prefetch_count="1"), bench.peer()
-    sender.session.receive(b"SEND\ndestination:/topic/a\n\n\0" * 3, 0.0)
-    peer.session.receive(b"SUBSCRIBE\nid:2\ndestination:/topic/a\n\n\0", 0.0)
-    bench.turn()
-    assert refusal(peer) == "slow consumer"
-    assert (bench.broker.virtual_host("/").topics[TOPIC].consumers, bench.octets) == ((), 0)
-
-
-# ---- temporary destinations ----
-
-
-def test_request_and_reply():
-    bench = Bench()
-    client, worker = taker(bench, "/temp-queue/reply", "r"), taker(bench, "/queue/work")
-    client.put("/queue/work", "ask", reply_to="/temp-queue/reply")
-    (address,) = worker.next("MESSAGE").headers.getall("reply-to")
-    assert address.startswith("/temp-queue/")
-    assert address != "/temp-queue/reply"
-    worker.put(address, "answer", receipt="1")
-    worker.next("RECEIPT")
-    answer = client.next("MESSAGE")
-    assert (answer.body, answer.headers["subscription"]) == (b"answer", "r")
-    client.put("/temp-queue/reply", "to myself")
-    assert client.bodies() == [b"to myself"]
-    client.put("/queue/other", "forward", reply_to=address)
-    worker.subscribe("/queue/other", "2")
-    assert worker.next("MESSAGE").headers["reply-to"] == address
-
-
-def test_a_temporary_destination_is_its_owners():
-    bench = Bench()
-    owner, other = taker(bench, "/temp-queue/a"), taker(bench, "/temp-queue/a")
-    owner.put("/temp-queue/a", "1")
-    other.put("/temp-queue/a", "2")
-    assert (owner.bodies(), other.bodies()) == ([b"1"], [b"2"])
-    address, _ = bench.broker.virtual_host("/").owners
-    other.subscribe(address, "2")
-    assert refusal(other) == "a temporary destination of another session"
-
-
 @pytest.mark.parametrize(("kind", "copies"), [("queue", 1), ("topic", 2)])
 def test_it_ends_with_its_owner(kind, copies):
     bench = Bench()
@@ -131,6 +89,9 @@ def test_it_ends_with_its_owner(kind, copies):
     other.next("RECEIPT")
     assert (other.closed, bool(bench.broker.virtual_host("/").owners)) == (False, False)
     assert (bench.octets, bench.broker.queues, list(bench.store.load())) == (0, {}, [])
+
+
+# ---- temporary destinations ----
 
 
 # ---- wildcards ----
@@ -279,42 +240,3 @@ def test_one_that_was_stored_half_is_the_latest():
     again.turn()
     sender.put("/topic/b", "x", persistent="true")
     assert len(list(store.load())) == 1
-
-
-@pytest.mark.parametrize("together", [False, True])
-def test_a_receipt_behind_a_transaction_follows_its_own_commit(together):
-    """While the transaction is being written, later messages take effect after it."""
-    store = FaultyStore(background=True)
-    bench, sender = retaining(store)
-    sender.put(TOPIC, "1", retain="set", persistent="true")
-    store.finish(at_once=True)
-    sender.send("BEGIN", transaction="t")
-    sender.put("/queue/q", "2", transaction="t", persistent="true")
-    frames = [
-        sender.octets_of("COMMIT", transaction="t", receipt="r"),
-        sender.octets_of("SEND", b"3", destination=TOPIC, retain="remove", receipt="s"),
-    ]
-    for octets in [b"".join(frames)] if together else frames:
-        sender.raw(octets)
-    receipts = []
-    while store.job is not None:
-        assert "s" not in receipts
-        store.finish(at_once=True)
-        gone = "1" not in store.bodies
-        bench.turn()
-        receipts += [frame.headers["receipt-id"] for frame in sender.take()]
-        assert gone or "s" not in receipts
-    assert (receipts, store.bodies) == (["r", "s"], ["2"])
-
-
-def test_a_later_one_wins_over_what_came_back():
-    store = FaultyStore(background=True)
-    bench, sender = retaining(store)
-    sender.put(TOPIC, "1", retain="set", persistent="true", receipt="r")
-    store.finish(at_once=True)
-    sender.put(TOPIC, "2", retain="set", persistent="true", receipt="s")
-    bench.peer().put(TOPIC, "3", retain="set", persistent="true", receipt="t")
-    store.faulty = True
-    store.finish(at_once=True)
-    store.faulty = False
-    assert left(bench, TOPIC) == [b"3"]

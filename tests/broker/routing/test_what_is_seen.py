@@ -5,7 +5,7 @@ import random
 
 import pytest
 from broker.harness import Bench
-from broker.moves import client, put_all, refusal, taker
+from broker.moves import client, put_all, refusal
 
 from stompcodec.broker.auth import Rule, User, hash_passcode
 from stompcodec.broker.config import DIALECTS
@@ -82,25 +82,6 @@ def test_a_denied_topic_is_read_in_no_way(name, command, way):
     peer = login(bench, "eve")
     order(peer, command, destination=name, id="1", **way)
     assert refusal(peer) in (NOT_ALLOWED, "RECEIVE cannot browse")
-
-
-@pytest.mark.parametrize("name", [QUEUE, LETTERS])
-def test_who_may_subscribe_to_the_topic_reads_them(name):
-    bench = bench_of([Rule("eve", "subscribe", "/queue/*"), Rule("eve", "subscribe", TOPIC)])
-    assert may_subscribe(bench, "eve", name)
-    assert name in listed(login(bench, "eve"))[0]
-
-
-def test_dead_letters_of_a_durable_subscription_need_its_topic():
-    """Without users, too, where a rule may deny a topic to everybody."""
-    bench, letters = Bench(), "/queue/DLQ.desk.all"
-    peer = client(bench, "desk")
-    peer.subscribe("/topic/t", durable_subscription_name="all")
-    peer.put(letters, "x")
-    assert letters in listed(bench.peer())[0]
-    bench.broker.auth._rules = (Rule("*", "*", "/topic/t", allow=False), Rule("*", "*", "*"))
-    assert letters not in listed(bench.peer())[0]
-    assert refusal(taker(bench, letters)) == NOT_ALLOWED
 
 
 def test_the_name_to_go_on_from_is_one_that_may_be_seen(monkeypatch):

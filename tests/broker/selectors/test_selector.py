@@ -81,33 +81,12 @@ MEANINGS = [
     # booleans
     *(("flag", True), ("off", False), ("color", False), ("missing", None), ("flag = TRUE", True)),
     *(("flag <> FALSE", True), ("flag = 'true'", True), ("(n = 10) = flag", True), ("TRUE", True), ("false", False)),
-    # three-valued logic
-    *(("missing = 1 OR n = 10", True), ("missing = 1 OR n = 9", None), ("missing = 1 AND n = 10", None)),
-    *(("missing = 1 AND n = 9", False), ("NOT missing = 1", None), ("NOT NOT n = 10", True)),
-    *(("n = 9 OR n = 10 AND color = 'blue'", False), ("(n = 10 OR n = 9) AND color = 'red'", True)),
-    ("NOT n = 9 AND n = 10", True),
-    # IS NULL
-    *(("missing IS NULL", True), ("nothing IS NULL", True), ("color IS NULL", False), ("color IS NOT NULL", True)),
-    *(("empty IS NULL", False), ("n / 0 IS NULL", True)),
-    # BETWEEN and IN
-    *(("n BETWEEN 10 AND 11", True), ("n NOT BETWEEN 10 AND 11", False), ("n BETWEEN 11 AND 9", False)),
-    *(("n BETWEEN missing AND 9", False), ("n BETWEEN missing AND 11", None), ("color BETWEEN 'a' AND 'z'", True)),
-    *(("n BETWEEN 9 AND 10 AND color = 'red'", True), ("n BETWEEN n - 1 AND n * 2", True)),
-    *(("n IN ('1', '10')", True), ("n IN (1, 10.0)", True), ("n NOT IN (1, -10)", True), ("color IN ('red')", True)),
-    *(("color NOT IN ('red', 'blue')", False), ("missing IN ('red')", None), ("missing NOT IN ('red')", None)),
-    *(("flag IN (TRUE)", True), ("flag IN (1)", False), ("JMSPriority IN (4)", True)),
-    # LIKE
-    *(("color LIKE 'r%'", True), ("color LIKE 'R%'", False), ("color LIKE 'r_d'", True), ("color LIKE 'r_'", False)),
-    *(("color LIKE '%e%'", True), ("color LIKE '%'", True), ("color LIKE '_%_%_'", True)),
-    *(("color LIKE '_%_%_%_'", False), ("color NOT LIKE '%x%'", True), ("missing LIKE '%'", None)),
-    *(("n LIKE '1_'", True), ("n + 1 LIKE '11'", "a number"), ("empty LIKE ''", True), ("empty LIKE '_'", False)),
+    # IS NULL, BETWEEN, IN, LIKE and arithmetic, where test_selector_sqlite.py does not compare them
+    *(("nothing IS NULL", True), ("empty IS NULL", False), ("n BETWEEN missing AND 9", False)),
+    *(("n IN ('1', '10')", True), ("flag IN (TRUE)", True), ("flag IN (1)", False), ("JMSPriority IN (4)", True)),
+    *(("n LIKE '1_'", True), ("n + 1 LIKE '11'", "a number"), ("JMSPriority LIKE '4'", False)),
     *(("colon LIKE 'a_b%d'", True), ("colon LIKE '%!\\c%' ESCAPE '!'", True), ("list LIKE '[%]'", True)),
-    ("JMSPriority LIKE '4'", False),
-    # arithmetic
-    *(("n + 2 * 3 = 16", True), ("(n + 2) * 3 = 36", True), ("n - 2 - 3 = 5", True), ("-n = -10", True)),
-    *(("- - n = +10", True), ("n / 4 = 2", True), ("-n / 4 = -2", True), ("n / 4.0 = x", True)),
-    *(("color + 1 = 1", None), ("flag + 1 = 2", None), ("quoted + 1 = 11", None)),
-    *(("big + 1 = 9223372036854775808", True), ("big + 1 > big", True), ("big * big > 8e37", True)),
+    *(("- - n = +10", True), ("color + 1 = 1", None), ("flag + 1 = 2", None), ("quoted + 1 = 11", None)),
     # literals
     ("n = 0xA AND n = 012 AND n = 10L AND n = 1e1 AND n = 10. AND n = 10d AND n = 100E-1", True),
     *(("x = 2.5f AND x > .5", True), ("0 = 00", True), ("'it''s' = 'it''s'", True), ("'a' < 'b'", True)),
@@ -258,15 +237,9 @@ WRONG = [
     ("(n = 1", 7, "expected )"),
     ("n = 1)", 6, "expected the end, not )"),
     ("a b", 3, "expected a comparison, IS, IN, LIKE, BETWEEN, NOT, AND, OR or the end, not b"),
-    ("a = b = c", 7, "expected AND, OR or the end, not ="),
-    ("a LIKE b", 8, "expected a text in '...', not b"),
     ("a LIKE 'x' ESCAPE 'ab'", 19, "ESCAPE takes one character"),
     ("a LIKE 'x!' ESCAPE '!'", 8, "the pattern ends with its ESCAPE character"),
-    ("a IN ()", 7, "expected a number or a text in '...', not )"),
     ("a IN ('x', b)", 12, "expected a number or a text in '...', not b"),
-    ("a IS 5", 6, "expected NULL or NOT, not 5"),
-    ("a BETWEEN 1 OR 2", 13, "expected AND, not OR"),
-    ("'x' AND a", 1, "expected a condition here, not a text"),
     ("a AND 5", 7, "expected a condition here, not a number"),
     ("a + 'x' = 5", 5, "expected a number here, not a text"),
     ("(a = 1) + 2 = 3", 2, "expected a number here, not a boolean"),
@@ -277,12 +250,10 @@ WRONG = [
     ("a = 09", 5, "a number that begins with 0 is octal, as in Java, and has no 8 and no 9"),
     ("a = 12ab", 5, "this is not a valid number"),
     ("a = 1e999", 5, "this number is too large"),
-    ("a = " + "9" * 400, 5, "this number is too large"),
     ("a = 0x" + "f" * 400, 5, "this number is too large"),
     ("a = 0" + "7" * 400, 5, "this number is too large"),
     ("a != 5", 3, "this is not an operator: 'not equal' is <>"),
     ("a = 5; b", 6, "this character is unexpected"),
-    ("a = NULL", 5, "expected a name, a number, a text in '...' or (, not NULL"),
     ("convert_string_expressions:a !", 30, "this is not an operator"),
 ]
 

@@ -4,7 +4,6 @@ On each road, and switched at random, clients, books and store are the same, byt
 """
 
 import gc
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -16,8 +15,6 @@ from profiles import examples
 
 from stompcodec import Frame, Limits
 from stompcodec.broker import hot, message
-from stompcodec.broker.auth import Rule, User, hash_passcode
-from stompcodec.broker.memory import MESSAGE, OPERATION
 from stompcodec.broker.selectors import Selector
 from stompcodec.broker.sessions import commands, commit
 from stompcodec.broker.sessions.session import EACH
@@ -250,19 +247,8 @@ class World:
         ]
         batches = [_changes(batch) for batch in (journal.batch, journal.busy) if batch is not None]
         stored = [(each.queue, each.seq, each.tail) for each in self.store.load()]
-        account = broker.account.used, broker.account.held
-        return (
-            sessions,
-            pending,
-            queues,
-            consumers,
-            transactions,
-            batches,
-            stored,
-            broker.seq,
-            account,
-            journal.failures,
-        )
+        counted = broker.seq, broker.account.used, broker.account.held, journal.failures
+        return sessions, pending, queues, consumers, transactions, batches, stored, counted
 
 
 FIELDS = (
@@ -350,6 +336,7 @@ TAKEN = {
     "receipt": frame(b"SEND", b"destination:/queue/a", b"receipt:1"),
     "odd receipt": frame(b"SEND", b"destination:/queue/a", b"receipt:a b"),
     "persistent": frame(b"SEND", b"destination:/queue/a", b"persistent:true", body=b"hi"),
+    "in a transaction": frame(b"SEND", b"destination:/queue/a", b"transaction:t", body=b"hi"),
     "to a topic": frame(b"SEND", b"destination:/topic/t", body=b"hi"),
     "non-ASCII": frame(b"SEND", b"destination:/queue/a", "x:ä".encode()),
     "escape": frame(b"SEND", b"destination:/queue/a", b"x:a\\cb"),
@@ -370,6 +357,7 @@ def test_what_it_takes(octets, subscription, whole_frames, monkeypatch):
     consumer.subscribe("/topic/t", id="2")
     sender.put("/queue/a")
     sender.put("/topic/t")
+    sender.send("BEGIN", transaction="t")
     count = counted(sender, monkeypatch)
     sender.raw(octets * 3)
     assert count.made == (0 if octets in TAKEN.values() else 1 if sender.closed else 3)
@@ -387,32 +375,6 @@ def test_headers_with_a_meaning_of_their_own_keep_a_send_off_the_short_roads(mon
     assert bench.queue().count == 2
     known = {"destination", "persistent", "receipt", "transaction", *session.virtual_host.destinations.routing_headers}
     assert spy.asked - known == {"reply-to", *commands._SPECIAL_HEADERS}
-
-
-@read_by_c
-@pytest.mark.parametrize("short", [False, True])
-def test_it_takes_nothing_while_memory_is_short(short, monkeypatch):
-    bench = Bench()
-    sender, account = bench.peer(), bench.broker.account
-    sender.put("/queue/a")
-    count = counted(sender, monkeypatch)
-    account.first = account.used - short
-    sender.raw(SEND)
-    assert count.made == short
-
-
-@read_by_c
-@pytest.mark.parametrize("past", [0, 1])
-def test_a_transaction_may_hold_so_much(past, monkeypatch):
-    tail = len(b"destination:/queue/a\ncontent-length:2\n\nhi\0")
-    bench = Bench(max_transaction_octets=3 * (OPERATION + tail) - past)
-    sender = bench.peer()
-    sender.put("/queue/a")
-    sender.raw(frame(b"BEGIN", b"transaction:t"))
-    count = counted(sender, monkeypatch)
-    sender.raw(frame(b"SEND", b"destination:/queue/a", b"transaction:t", body=b"hi") * 3)
-    assert count.made == 0
-    assert sender.session.ended is bool(past)
 
 
 def test_a_transaction_that_is_stored_later_gets_its_place():
@@ -433,50 +395,26 @@ def test_a_transaction_that_is_stored_later_gets_its_place():
     assert queue.newest == first + 2
 
 
-@pytest.mark.parametrize("road", ROADS)
-def test_header_lines_are_written_anew(road):
-    """In MESSAGE, a raw colon or CR is an escape."""
-    bench = Bench()
-    take(road, bench)
-    sender, consumer = bench.peer(), bench.peer()
-    consumer.subscribe("/queue/a", ack="auto")
-    sender.put("/queue/a")
-    start = len(consumer.octets)
-    sender.raw(
-        frame(b"SEND", b"destination:/queue/a", b"time:12:30\r:\\c", b"a\\nb:c", b"receipt:1:2", body=b"x", end=b"\r\n")
-    )
-    head, _, rest = consumer.octets[start:].partition(b"time")
-    assert b"time" + rest == b"time:12\\c30\\r\\c\\c\na\\nb:c\ncontent-length:1\n\nx\0\n"
-    assert head.endswith(b"destination:/queue/a\n")
-    assert sender.octets.endswith(b"RECEIPT\nreceipt-id:1\\c2\n\n\0\n")
+#: What the head of a SEND may have: bytes, if there are lines to write anew, and header lines.
+MOST = {
+    "bytes": lambda past: [b"x:" + b":" * (2018 + past)],
+    "lines": lambda past: [b"%d:" % n for n in range(63 + past)],
+}
 
 
 @read_by_c
 @pytest.mark.parametrize("past", [0, 1])
-def test_a_head_with_lines_to_write_anew_may_be_so_long(past, monkeypatch):
+@pytest.mark.parametrize("of", MOST)
+def test_so_large_a_head_is_taken(of, past, monkeypatch):
     _bench, sender, consumer = bench_with_two()
     consumer.subscribe("/queue/a")
     sender.put("/queue/a")
-    count = counted(sender, monkeypatch)
-    whole = 2048 + past
-    colons = whole - len(frame(b"SEND", b"destination:/queue/a", b"x:")) + 1  # the head is all but the NUL
-    octets = frame(b"SEND", b"destination:/queue/a", b"x:" + b":" * colons)
-    assert len(octets) - 1 == whole
-    sender.raw(octets)
+    count, lines = counted(sender, monkeypatch), MOST[of](past)
+    sender.raw(octets := frame(b"SEND", b"destination:/queue/a", *lines))
+    assert of == "lines" or len(octets) - 1 == 2048 + past  # the head is all but the NUL
     assert count.made == past
-    assert consumer.take()[-1].headers["x"] == ":" * colons
-
-
-@read_by_c
-@pytest.mark.parametrize("lines", [64, 65])
-def test_it_takes_so_many_header_lines(lines, monkeypatch):
-    _bench, sender, consumer = bench_with_two()
-    consumer.subscribe("/queue/a")
-    sender.put("/queue/a")
-    count = counted(sender, monkeypatch)
-    sender.raw(frame(b"SEND", b"destination:/queue/a", *(b"x%d:%d" % (n, n) for n in range(lines - 1))))
-    assert count.made == (lines > 64)
-    assert len(consumer.take()[-1].headers.pairs()) == lines + 2  # with subscription and message-id
+    found = consumer.take()[-1].headers
+    assert all(found[name] == value for name, _, value in (line.decode().partition(":") for line in lines))
 
 
 ACKS = dict.fromkeys(["", "receipt:1", "receipt:a b", "x:a\\cb", "x:12:30", "receipt:1:2\r"], True)
@@ -518,60 +456,6 @@ def test_an_ack_is_for_the_first_id_and_its_own_subscription(road):
     consumer.raw(frame(b"ACK", b"id:12-1", b"id:11-1") + frame(b"ACK", b"id:1-2") + frame(b"ACK", b"id:11-2"))
     counts = [bench.broker.queues["/", f"/queue/{number}"].count for number in range(1, 13)]
     assert counts == [1, *[2] * 9, 1, 1]
-
-
-@pytest.mark.parametrize("road", ROADS)
-def test_an_ack_after_the_queue_was_closed_counts_nothing(road):
-    bench = Bench()
-    take(road, bench)
-    sender, consumer = bench.peer(), bench.peer()
-    consumer.subscribe("/queue/a", ack="client-individual")
-    sender.put("/queue/a")
-    queue = bench.queue()
-    queue.close()
-    used = bench.broker.account.used
-    consumer.ack(consumer.take()[-1])
-    assert (queue.count, queue.octets, bench.broker.account.used) == (0, 0, used)
-
-
-@pytest.mark.parametrize("mode", ["client", "client-individual"])
-def test_a_sender_that_waits_goes_on_after_acks(mode):
-    _bench, sender, consumer = bench_with_two(max_queue_messages=4)
-    consumer.subscribe("/queue/a", ack=mode, prefetch_count="100")
-    sender.raw(SEND * 5)
-    assert sender.session.paused
-    waits = []
-    for each in consumer.take():
-        consumer.ack(each)
-        waits.append(sender.session.paused)
-    assert waits == [True, False, False, False, False]
-
-
-def test_rules_hold():
-    """A destination that is not allowed is not cached, so no short road takes a SEND to it."""
-    bench = Bench(users={"u": User("u", hash_passcode("p", n=16))}, rules=(Rule("u", "send", "/queue/a"),))
-    peer = bench.client(login="u", passcode="p")
-    peer.raw(SEND * 2 + SEND.replace(b"/queue/a", b"/queue/b") + SEND)
-    assert peer.error().headers["message"] == "not allowed to send there"
-    assert set(bench.broker.queues) == {("/", "/queue/a")}
-    assert bench.queue().count == 2
-
-
-@pytest.mark.parametrize("past", [0, 1])
-@pytest.mark.parametrize(
-    "subscription",
-    [None, {"ack": "client-individual", "prefetch_count": "100"}, {"ack": "auto", "selector": "color = 'red'"}],
-)
-def test_the_bound_of_a_queue(past, subscription):
-    """Also one without consumers, and one whose messages match nothing."""
-    bench, sender, consumer = bench_with_two(max_queue_messages=5)
-    if subscription is not None:
-        consumer.subscribe("/queue/a", **subscription)
-    sender.put("/queue/a")
-    sender.raw(SEND * (4 + past))
-    assert len(consumer.take()) == (5 + past if subscription and "prefetch_count" in subscription else 0)
-    assert sender.session.paused is bool(past)
-    assert bench.queue().cost == MESSAGE * (5 + past) + bench.octets
 
 
 @pytest.mark.parametrize("past", [0, 1])
@@ -656,6 +540,3 @@ def test_a_taker_is_offered_by_its_owner_alone():
     gc.collect()
     with pytest.raises(ValueError, match="incorrect name"):
         Parser("1.2")._offer(keeper)
-
-
-ISOLATED = Path(__file__).parents[2] / "isolated"

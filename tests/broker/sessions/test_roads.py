@@ -1,99 +1,12 @@
 """SENDs and ACKs that store something, on each of their roads: what is stored, and who waits for the disk."""
 
-import re
-
 import pytest
 from broker.harness import Bench, FaultyStore
 from broker.sessions.test_plain_road import ROADS, frame, take
 
 from stompcodec.broker.config import DIALECTS, Config
-from stompcodec.broker.storage import journal
 
 SENT = frame(b"SEND", b"destination:/queue/a", b"persistent:true", b"receipt:7", body=b"hi")
-
-
-def test_a_message_of_another_rank_is_recorded_once():
-    bench = Bench(FaultyStore(background=True), window_messages=2)
-    sender = bench.peer()
-    sender.put("/queue/a", "first")
-    for _ in range(4):
-        sender.put("/queue/a", "hi", persistent="true", priority="9")
-    queue = bench.queue()
-    assert (queue.count, queue.total) == (3, 5)
-    sender.raw(SENT)
-    assert (queue.count, queue.total) == (4, 6)
-    recorded = [message.seq for _queue, message in bench.broker.journal.batch.put]
-    assert sorted(set(recorded)) == recorded
-
-
-class World:
-    """A broker that stores in the background, a sender, and a consumer that acknowledges."""
-
-    def __init__(self, road):
-        self.store = FaultyStore(background=True)
-        self.bench = Bench(self.store)
-        take(road, self.bench)
-        self.sender, self.consumer = self.bench.peer(), self.bench.peer()
-        self.sender.put("/queue/a", "its target is cached now")
-        self.consumer.subscribe("/queue/a", ack="client-individual")
-        self.consumer.take()
-
-    def send(self, *octets):
-        self.sender.session.receive(b"".join(octets), self.bench.now)
-        self.bench.turn()
-
-    def written(self):
-        self.store.finish()
-        self.bench.turn()
-
-
-@pytest.fixture(params=ROADS)
-def world(request):
-    return World(request.param)
-
-
-def test_receipts_wait_for_their_own_commit(world):
-    """Also those of frames that come while an earlier batch, for which the session waits, is being written."""
-    world.send(SENT)
-    world.send(SENT.replace(b"receipt:7", b"receipt:8"))
-    assert world.sender.take() == []
-    for receipt in "78":
-        world.written()
-        assert [each.headers["receipt-id"] for each in world.sender.take()] == [receipt]
-    assert world.store.bodies == ["hi"] * 2
-
-
-def test_receipts_of_acks_wait_for_their_own_commit(world):
-    world.send(SENT * 4)
-    world.written()
-    ids = [each.headers["ack"].encode() for each in world.consumer.take()]
-    acks = [frame(b"ACK", b"id:" + ack, b"receipt:%d" % number) for number, ack in enumerate(ids, 1)]
-    for some in (acks[:2], acks[2:]):
-        world.consumer.session.receive(b"".join(some), world.bench.now)
-        world.bench.turn()
-    assert b"RECEIPT" not in world.consumer.octets
-    for receipts, left in (([b"1", b"2"], 2), ([b"1", b"2", b"3", b"4"], 0)):
-        world.written()
-        assert re.findall(rb"receipt-id:(.)", world.consumer.octets) == receipts
-        assert len(world.store.bodies) == left
-
-
-@pytest.mark.parametrize("pending", [3, 4])
-@pytest.mark.parametrize("who", ["sender", "consumer"])
-def test_whoever_stores_waits_while_the_disk_is_slower(world, pending, who, monkeypatch):
-    world.send(SENT * 4)
-    world.written()
-    ids = [each.headers["ack"].encode() for each in world.consumer.take()]
-    monkeypatch.setattr(journal, "_MOST_PENDING", 2)
-    world.send(SENT)  # it is being written
-    acks = [frame(b"ACK", b"id:" + ack) for ack in ids]
-    peer, some = (world.sender, [SENT] * pending) if who == "sender" else (world.consumer, acks[:pending])
-    peer.session.receive(b"".join(some), world.bench.now)
-    assert peer.session.paused is (pending > 3)
-    world.bench.turn()
-    world.written()
-    world.written()
-    assert not world.sender.session.paused
 
 
 # ---- which messages are stored: those to queues unless they say persistent:false, on each road and in each way ----

@@ -134,24 +134,3 @@ def test_nothing_is_copied_that_grows_with_the_others(kind):
     finally:
         tracemalloc.stop()
     assert sorted(peaks)[len(peaks) * 9 // 10] < 8 * COPIED  # one pointer for each
-
-
-def test_a_slow_consumer_goes_in_the_middle_of_a_flush():
-    """Those behind it, and durable subscriptions, get the message all the same; and those that pick, too."""
-    bench = Bench(topic_backlog=2, wildcards="activemq", write_high=100)
-    others = [bench.client(client_id=str(number)) for number in range(4)]
-    others[0].subscribe("/topic/a.b")
-    slow = bench.peer()
-    for number in range(3):
-        slow.subscribe("/topic/a.b", id=str(number), ack="client", prefetch_count="1")
-    others[1].subscribe("/topic/a.b")
-    others[2].subscribe("/topic/a.*")
-    others[3].subscribe("/topic/a.b", **{NAMED: "n"})
-    slow.reading = False
-    sender = bench.peer()
-    bodies = [b"%d" % number for number in range(20)]
-    for body in bodies:
-        sender.put("/topic/a.b", body)
-    assert slow.session.ended
-    for peer in others:
-        assert peer.bodies() == bodies

@@ -94,28 +94,6 @@ def test_who_waits_for_the_disk_alone_has_its_receipt_first():
     assert receipts(sender) == ["c"]
 
 
-@pytest.mark.usefixtures("small")
-def test_two_of_them_go_one_after_the_other():
-    bench = Bench(FaultyStore(background=True))
-    peers = [bench.peer() for _ in range(3)]
-    for number, peer in enumerate(peers):
-        begin(peer, COUNT, f"/queue/{number}")
-    for peer in peers:
-        give(peer, "COMMIT", transaction="t", receipt="c")
-    commits = 0
-    while not all(map(receipts, peers)):
-        bench.step()
-        bench.audit()
-        if bench.store.job is not None:
-            assert len(bench.store.job[0]._puts) == COUNT
-            commits += 1
-            bench.store.finish()
-        assert commits < 10
-    bench.turn()
-    assert commits == 3
-    assert all(bench.ready(f"/queue/{number}") == NUMBERS for number in range(3))
-
-
 @pytest.mark.parametrize("turns", range(0, 36, 3))
 @pytest.mark.usefixtures("small")
 def test_its_session_is_lost_in_the_middle(turns):
@@ -141,33 +119,6 @@ def test_its_session_is_lost_in_the_middle(turns):
     assert sorted(bench.store.bodies, key=int) == sorted(map(str, range(COUNT)), key=int)
     assert all(queue.suspensions == 0 for queue in bench.broker.queues.values())
     assert bench.broker.journal.kept == 0
-
-
-@pytest.mark.usefixtures("small")
-def test_a_commit_that_fails_undoes_all_of_it():
-    bench = Bench(FaultyStore(background=True))
-    used = bench.broker.account.used
-    sender, again = bench.peer(), bench.peer()
-    begin(sender, COUNT, idempotency_key="k")
-    give(sender, "SEND", b"z", destination=QUEUE, persistent="true", transaction="t", idempotency_key="k")
-    give(sender, "COMMIT", transaction="t", receipt="c")
-    bench.turn()
-    bench.store.faulty = True
-    bench.store.finish()
-    bench.turn()
-    bench.store.faulty = False
-    assert sender.error().headers["message"] == "the message could not be stored"
-    assert (bench.ready(), bench.store.bodies, len(bench.broker.sent)) == ([], [], 0)
-    assert bench.queue().suspensions == 0
-    sender.lose()
-    begin(again, COUNT)
-    give(again, "COMMIT", transaction="t", receipt="c")
-    bench.turn()
-    bench.store.finish()
-    bench.turn()
-    assert receipts(again) == ["c"]
-    assert bench.ready() == NUMBERS
-    assert used < bench.broker.account.used
 
 
 @pytest.mark.parametrize("turns", range(0, 12, 2))

@@ -76,15 +76,6 @@ def test_each_header_is_understood_or_refused_or_its_loss_is_logged(command):
             check(dialect, command, name, odd)
 
 
-@pytest.mark.parametrize("line", ["delay: 30000 ", "AMQ_SCHEDULED_DELAY:   30000", f"x-delay:{LONG}"])
-def test_a_delay_that_is_understood_is_so_after_a_restart(line):
-    bench = Bench()
-    bench.peer("1.0").raw(f"SEND\ndestination:/queue/a\npersistent: TRUE \n{line}\n\nx\0".encode())
-    again = Bench(bench.store)
-    again.date = bench.date
-    assert len(again.broker.delayed) == 1
-
-
 def test_an_ignored_header_leaves_the_place_to_another_of_its_meaning():
     peer = Bench(dialect="activemq").peer()
     peer.send("SUBSCRIBE", **{"destination": "/queue/a", "id": "1", "exclusive": "maybe", "activemq.exclusive": "True"})
