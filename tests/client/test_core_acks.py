@@ -12,7 +12,7 @@ from stompcodec.broker.config import DIALECTS
 from stompcodec.client import dialects, handlers
 from stompcodec.client.dialects import BROKERS, row_of
 from stompcodec.client.messages import Subscription
-from stompcodec.errors import LocalProtocolError, StaleAckError
+from stompcodec.errors import LocalProtocolError
 
 
 @pytest.fixture
@@ -40,21 +40,6 @@ def test_each_version_names_the_message_in_its_way(version, command, headers):
     client.ack(client.deliver(subscription), command)
     (frame,) = client.frames()
     assert (frame.command, dict(frame.headers)) == (command, headers)
-
-
-def test_a_stale_ack_is_refused_and_never_sent(client):
-    subscription = client.subscribed("client-individual")
-    old = client.deliver(subscription)
-    client.lose()
-    with pytest.raises(StaleAckError):
-        client.ack(old)
-    client.connect()
-    new = client.deliver(subscription, "m1")  # the very same message, again
-    for command in ("ACK", "NACK"):
-        with pytest.raises(StaleAckError):
-            client.ack(old, command)
-    client.ack(new)
-    assert client.commands() == ["ACK"]
 
 
 def test_an_ack_that_waits_when_the_connection_goes_is_stale(client):

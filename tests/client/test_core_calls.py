@@ -1,15 +1,13 @@
 """Calls and their outcomes, the outbox, transactions, what comes back after a loss, requests, time and limits."""
 
-import contextlib
 import logging
 
 import pytest
 from client.scripted import Scripted, outcome
 
 from stompcodec import Frame
-from stompcodec.client.messages import BaseTransaction, Subscription
-from stompcodec.client.outbox import OutboxFullError
-from stompcodec.errors import FrameError, LocalProtocolError, RejectedError, StaleAckError
+from stompcodec.client.messages import Subscription
+from stompcodec.errors import LocalProtocolError, RejectedError, StaleAckError
 
 LOST, LATE = "ConnectionLostError", "ReceiptTimeoutError"
 
@@ -71,33 +69,6 @@ def test_time_runs_out_for_each_call_on_its_own(client):
     assert quick.error.sent
 
 
-def test_a_loss_makes_the_outcome_unknown_and_what_never_left_says_so(client):
-    sent = client.send(receipt=True)
-    client.frames()
-    client.lose(OSError("reset"))
-    unsent = client.send(receipt=True, timeout=5.0)
-    client.wait(6)
-    assert outcomes(sent, unsent) == [LOST, LATE]
-    assert (sent.error.sent, unsent.error.sent, "reset" in str(sent.error)) == (True, False, True)
-    client.connect()
-    assert client.commands() == []
-
-
-def test_with_resend_it_is_sent_again_in_order():
-    client = Scripted(resend=True).connect()
-    calls = [client.send(b"%d" % number, receipt=True, resend=True) for number in range(3)]
-    first, _, third = client.frames()
-    client.receipt(first)
-    client.lose()
-    client.send(b"new")
-    assert outcomes(*calls) == ["accepted", "waits", "waits"]
-    client.connect(confirm=False)
-    frames = client.confirm_all()
-    assert [frame.body for frame in frames] == [b"1", b"2", b"new"]
-    assert frames[1] == third
-    assert outcomes(*calls) == ["accepted"] * 3
-
-
 # ---- the outbox ----
 
 
@@ -118,31 +89,6 @@ def test_the_outbox_is_bounded_and_acknowledgements_find_room_always():
     client.core.link.writable(True)
     assert client.commands() == ["SEND"] * 3 + ["ACK"] * 5
     assert outcome(room) == "accepted"
-
-
-@pytest.mark.parametrize("full", ["block", "raise"])
-def test_the_outbox_is_bounded_in_octets(full):
-    client = Scripted(outbox_octets=10_000, outbox_full=full).connect()
-    client.send(b"x" * 15_000)  # a frame that is larger than the outbox may come alone
-    assert client.commands() == ["SEND"]
-    client.lose()
-    client.send(b"x" * 6000)
-    with pytest.raises(OutboxFullError) if full == "raise" else contextlib.nullcontext():
-        assert not client.core.send(Frame("SEND", {"destination": "a"}, b"x" * 6000), client.now)
-    client.send(b"x" * 10)
-    assert client.core.link.outbox.octets < 10_000
-
-
-@pytest.mark.parametrize("connected", [True, False])
-def test_a_frame_that_cannot_be_written_is_refused_at_once(client, connected):
-    if not connected:
-        client.lose()
-    call = client.call()
-    with pytest.raises(FrameError):
-        client.core.send(Frame("SEND", {"destination": "\ud800"}), client.now, call)
-    client.wait(60)
-    assert client.core.link.calls.finished.count(call) == 0
-    assert client.core.link.outbox.frames == 0
 
 
 def test_a_frame_that_the_next_version_cannot_carry_fails_alone(client):
@@ -171,16 +117,6 @@ def test_a_transaction_commits(client):
     assert (outcome(call), transaction.state) == ("accepted", "committed")
     with pytest.raises(LocalProtocolError, match="committed"):
         client.core.send(Frame("SEND", {"destination": "/queue/b"}), client.now, transaction=transaction)
-
-
-def test_begin_waits_for_a_connection(client):
-    client.lose()
-    assert not client.core.begin(BaseTransaction("t9"), client.now)
-    waits = client.call("connection")
-    client.core.when_connected(client.now, waits)
-    client.connect()
-    assert outcome(waits) == "accepted"
-    client.begin("t9")
 
 
 # ---- the end ----
@@ -222,20 +158,6 @@ def test_the_end_gives_every_call_an_outcome_and_tells_what_was_lost(client, cap
 
 
 # ---- coming back ----
-
-
-def test_subscriptions_come_back_before_anything_else(client):
-    client.subscribed("client")
-    client.subscribed("auto")
-    client.lose()
-    client.send(b"waits")
-    client.connect(confirm=False)
-    first, second = client.frames()
-    assert {first.command, second.command} == {"SUBSCRIBE"}
-    client.receipt(first)
-    assert (client.frames(), client.core.link.state) == ([], "reconnecting")
-    client.receipt(second)
-    assert (client.commands(), client.core.link.state) == (["SEND"], "connected")
 
 
 @pytest.mark.parametrize("when", ["at once", "on return", "unsubscribed"])
@@ -371,14 +293,6 @@ def test_a_stall_or_a_pause_of_ours_is_not_held_against_the_server(how):
     assert client.core.link.connection is None
 
 
-def test_no_connected_in_time():
-    client = Scripted(connect_timeout=5.0)
-    client.open()
-    client.wait(5.1)
-    assert client.core.link.connection is None
-    assert "no CONNECTED" in str(client.core.link.error)
-
-
 _REFUSED = "login or passcode is wrong, or the virtual host is not open to this user."
 _VHOST = "write the virtual host into the URL: stomp://host/%2F"
 
@@ -403,16 +317,6 @@ def test_a_refused_login_says_how_a_virtual_host_is_written(caplog, message, bod
     assert said in str(error)
     assert (_VHOST in str(error)) == (said == _VHOST)
     assert "s3cret" not in caplog.text + str(error)
-
-
-def test_rubbish_ends_the_connection_only(client):
-    subscription = client.subscribed()
-    good = b"MESSAGE\nsubscription:s1\nmessage-id:m\ndestination:d\n\nok\0"
-    client.core.inbound.receive(good + b"HTTP/1.1 200\n\n\0", client.now)
-    assert client.core.link.connection is None
-    assert [message.body for message in client.take(subscription)] == [b"ok"]
-    client.connect()
-    assert client.core.link.state == "connected"
 
 
 # ---- too much ----

@@ -164,20 +164,6 @@ def test_undo_gives_stomp_py_back(quirks):
 
 
 @needs_stomppy
-def test_an_unknown_version_of_stomp_py_and_a_seam_that_is_gone(monkeypatch):
-    before = names()
-    with monkeypatch.context() as patch:
-        patch.delattr(stomp.transport.BaseTransport, "transmit")
-        with pytest.raises(PeerError, match=r"missing names: .*transmit"):
-            stomppy.install()
-    for version in ("7.0.0", "10.0"):
-        monkeypatch.setattr(importlib.metadata, "version", lambda name, version=version: version)
-        with pytest.raises(PeerError, match=r"is not supported.*stomp.py>=8.1,<10"):
-            stomppy.install()
-    assert names() == before
-
-
-@needs_stomppy
 @pytest.mark.parametrize("wrong", [5, 0, True, (1,), (1, 2, 3), (-1, 1), (1.5, 1), (True, 1), ("1", "1"), "ab"])
 def test_other_heart_beats_are_refused(wrong):
     for use in (stomppy.install, lambda **options: stomppy.Connection12([("127.0.0.1", 1)], **options)):

@@ -1,12 +1,10 @@
 """stompman on our connections, parser and writer: against our broker, a scripted server, and what it does by itself."""
 
 import asyncio
-import dataclasses
 import enum
 import functools
 import itertools
 import logging
-import pickle
 import re
 import ssl
 import typing
@@ -174,18 +172,6 @@ async def take(connection, count):
 MESSAGES = b"".join(b"MESSAGE\nmessage-id:%d\n\n%d\0" % (number, number) for number in range(200))
 
 
-@pytest.mark.parametrize("kind", [ours.Connection, Strict], ids=["quirks", "strict"])
-@in_a_loop
-async def test_what_follows_connected_in_the_same_read_is_not_lost(kind):
-    pieces = b"CONNECTED\nversion:1.2\n\n\0" + MESSAGES[:3000], MESSAGES[3000:]
-    async with connected(kind, *pieces) as connection:
-        [first] = await take(connection, 1)
-        assert isinstance(first, stompman.ConnectedFrame)
-        got = await take(connection, 2) + await take(connection, 198)
-        assert connection.last_read_time > 0
-    assert [frame.body for frame in got] == [b"%d" % number for number in range(200)]
-
-
 @in_a_loop
 async def test_handlers_have_their_turn_while_frames_are_there():
     """stompman lets a hundred run at once; then it has to wait for room."""
@@ -267,14 +253,6 @@ async def test_install_and_undo(place, quirks):
             assert type(connection_of(client)._parser) is parser
             await round_trip(client, f"/queue/installed-{quirks}")
     assert [dict(vars(owner)) for owner in owners] == before
-
-
-def test_a_name_that_is_missing_changes_nothing(monkeypatch):
-    parser = stompman.FrameParser
-    monkeypatch.delattr(stompman.connection, "dump_frame")
-    with pytest.raises(PeerError, match=r"stompman\.connection\.dump_frame"):
-        ours.install()
-    assert stompman.FrameParser is parser
 
 
 @pytest.mark.parametrize("installed", [False, True])
@@ -410,20 +388,6 @@ def test_our_parser_reads_again_behind_an_odd_frame():
         assert (parser._theirs is not None) is who
 
 
-def test_frames_are_as_stompman_makes_them():
-    for parser in (ours.FrameParser(), ours.StrictFrameParser()):
-        [found] = parser.parse_frames_from_chunk(MESSAGE)
-        [wanted] = theirs.FrameParser().parse_frames_from_chunk(MESSAGE)
-        assert found == wanted
-        assert repr(found) == repr(wanted)
-        assert type(found) is stompman.MessageFrame
-        assert type(found.headers) is dict
-        found.headers["own"] = "1"  # a program may
-        with pytest.raises(dataclasses.FrozenInstanceError):
-            found.body = b""
-        assert pickle.loads(pickle.dumps(found)) == found
-
-
 @pytest.mark.req("S12-LIM-01", "S12-LIM-02", "S12-LIM-03")
 @pytest.mark.parametrize(
     ("data", "limit"),
@@ -519,17 +483,12 @@ def test_every_field_takes_and_refuses_the_values_that_stompman_does(kind):
             raised += wanted is TypeError
             strict = outcome(ours.strict_dump_frame, frame)
             assert strict is TypeError or isinstance(value, str), (name, value, strict)
-    assert bool(raised) == (kind is not stompman.ConnectFrame)
-
-
-@pytest.mark.parametrize("kind", theirs.FRAMES_TO_COMMANDS, ids=lambda kind: kind.__name__)
-def test_names_and_bodies_that_are_no_text_are_as_in_stompman(kind):
-    names = [name for name in ODD_VALUES if outcome(hash, name) is not TypeError]
-    frames = [make(kind, {name: "value"}) for name in names]
+    frames = [make(kind, {name: "value"}) for name in ODD_VALUES if outcome(hash, name) is not TypeError]
     if kind in theirs.FRAMES_WITH_BODY:
         frames += [make(kind, {"destination": "a"}, body) for body in ODD_VALUES]
     for frame in frames:
         assert outcome(ours.dump_frame, frame) == outcome(theirs.dump_frame, frame), frame
+    assert bool(raised) == (kind is not stompman.ConnectFrame)
 
 
 @given(texts, texts, st.lists(words | st.binary(max_size=3), max_size=8).map(b"".join))

@@ -70,34 +70,3 @@ def test_what_differs_is_run_again(script, monkeypatch, runs, differ):
     assert script.differences(*outcome) == differ
     assert left == []
     assert script.shown("stomp.py", *outcome)[0].endswith(f" {len(differ)} differ")
-
-
-@pytest.mark.parametrize(
-    ("differ", "is_there", "crashes", "status"),
-    [(True, True, False, 1), (False, True, False, 0), (False, False, False, 1), (False, True, True, 2)],
-)
-def test_exit_status(script, monkeypatch, capsys, tmp_path, differ, is_there, crashes, status):
-    """Of a difference, of none, of nothing to run, and of a crash, behind which the others run."""
-    runs = []
-
-    def run(python, name, _checkout, mode, *_):
-        runs.append(name)
-        if crashes and name == "stomp.py" and mode:
-            raise script.DidNotRun("signal 11", tmp_path / "log")
-        return {"t": "failed" if mode and differ else "passed"}
-
-    for name in ("stomp.py", "django-stomp") if is_there else ():
-        (tmp_path / name).mkdir()
-    (tmp_path / "log").write_text("the reason\n")
-    monkeypatch.setattr(sys, "argv", ["compat.py", str(tmp_path)])
-    monkeypatch.setattr(script, "run", run)
-    monkeypatch.setattr(script, "python_of", lambda *_: "python")
-    monkeypatch.setattr(script.signal, "signal", lambda *_: None)
-    assert script.main() == status
-    shown = capsys.readouterr()
-    assert "skipped: the suite of stompman is not in" in shown.err
-    assert ("git clone https://github.com/juntossomosmais/django-stomp" in shown.err) is not is_there
-    assert ("CRASHED: did not run to its end: signal 11" in shown.out) is crashes
-    assert ("| the reason" in shown.out) is crashes
-    assert ("passed -> failed" in shown.out) is differ
-    assert runs.count("django-stomp") == is_there * 2 * (6 if differ else 2)  # in two dialects
