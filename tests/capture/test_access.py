@@ -88,14 +88,6 @@ def test_what_is_put_right_keeps_its_rights(single, harm, tmp_path, path):
     assert len(list(Capture(path).frames())) == 2
 
 
-def test_the_folder_of_somebody_else_stays_as_it_is(tmp_path, path):
-    path.mkdir()
-    path.chmod(0o755)
-    with CaptureWriter(path) as capture:
-        capture.append(FRAME, 1)
-    assert [mode for mode, _ in modes(tmp_path)] == [0o755, 0o600, 0o600, 0o600]
-
-
 def test_groups_that_python_does_not_have(monkeypatch):
     """Python in a browser has no module for them: captures work, a group needs its number."""
     monkeypatch.setitem(sys.modules, "grp", None)

@@ -6,7 +6,6 @@ import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pytest
 from capture.capturing import DEEDS, ONE, TIME, TWO, batches, octets, read, segment, without_length
@@ -100,15 +99,6 @@ def test_a_cursor_follows(path, single):
     writer.close()
     assert list(cursor.pieces()) == []
     assert [piece.offset for piece in Capture(path).pieces(start=4 * len(ONE))] == [n * len(ONE) for n in range(4, 10)]
-
-
-def test_a_cursor_that_was_left_goes_on_where_it_was(path):
-    with CaptureWriter(path) as writer:
-        for number in range(5):
-            writer.append(ONE, TIME + number)
-    cursor = Capture(path).cursor()
-    assert [next(cursor.pieces()).time - TIME for _ in range(2)] == [0, 1]
-    assert [piece.time - TIME for piece in cursor.pieces()] == [2, 3, 4]
 
 
 def test_large_frames_come_in_pieces(path):
@@ -259,48 +249,3 @@ def test_a_capture_that_is_not_at_its_path_any_more_is_told(path, deed):
         capture.sync()
     assert capture.end() == end or deed == "lock removed"
     capture.close()
-
-
-@not_windows
-@given(
-    deed=st.sampled_from(sorted(set(DEEDS) - {"lock removed"})),
-    before=st.integers(0, 3),
-    after=st.integers(1, 6),
-    unsynced=st.integers(0, 3),
-    octets=st.sampled_from([1, 100, 200, 10_000]),
-)
-def test_what_a_sync_vouches_for_after_a_removal_is_at_the_path(deed, before, after, unsynced, octets):
-    """Whatever was removed, and wherever a segment ends: appending seals segments, too."""
-    with TemporaryDirectory() as folder:
-        path = Path(folder, "a.stompcap")
-        capture = CaptureWriter(path, segment_octets=octets)
-
-        def write(count):
-            for number in range(count):
-                capture.append(numbered(number), TIME)
-
-        write(before + 1)
-        capture.sync()
-        write(unsynced)
-        sealed = capture.end()
-        DEEDS[deed](path)
-        with suppress(StoreError):
-            write(after)
-            capture.sync()
-            capture.check()
-        assert capture.end() == sealed, "no frame since then counts as synced"
-        assert capture.failed
-        capture.close()
-
-
-@not_windows
-def test_a_segment_that_is_deleted_for_its_age_is_no_removal(path):
-    with CaptureWriter(path, segment_octets=100) as capture:
-        for number in range(10):
-            capture.append(numbered(number), TIME)
-            capture.sync()
-            capture.check()
-            capture.retain(TIME, octets=0)
-        capture.check()
-    bodies = [int(frame.body) for frame in read(path)]
-    assert (bodies[-1], bodies[0] > 5) == (9, True)

@@ -7,6 +7,7 @@ import logging
 import pytest
 from client.broker import BrokerThread
 from client.peer import Peer
+from client.scripted import Scripted
 from client.shells import Shell
 
 
@@ -28,6 +29,12 @@ def broker():
     """Our own broker, for all tests of a module: each has a `queue`."""
     with BrokerThread() as broker:
         yield broker
+
+
+@pytest.fixture
+def client():
+    """A core with a session, on a clock of its own."""
+    return Scripted().connect()
 
 
 @pytest.fixture

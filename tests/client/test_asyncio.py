@@ -277,23 +277,6 @@ async def talk(client):
 
 
 @lends
-def test_a_lost_connection_is_followed_by_another(kept):
-    """The next socket often has the number of the last one."""
-
-    async def work(client, peer):
-        for number in range(1, 4):
-            await talk(client)
-            peer.cut()
-            await wait_for(lambda number=number: client.epoch > number)
-            await client.wait_connected()
-        await talk(client)
-        with busy_hub():
-            await client.send("/queue/a", b"last", receipt=True)
-
-    run(work)
-
-
-@lends
 @pytest.mark.parametrize("how", ["closed", "cancelled", "given up"])
 def test_nothing_is_left_in_the_loop(kept, how):
     async def work(client, peer):

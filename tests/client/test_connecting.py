@@ -1,6 +1,5 @@
 """Both shells: getting a connection, credentials and secrets, hooks."""
 
-import asyncio
 import contextlib
 import itertools
 import logging
@@ -90,18 +89,6 @@ def test_versions_are_negotiated(shell):
 # ---- credentials and secrets ----
 
 
-def test_credentials_by_coroutine(peer):
-    async def fetch():
-        await asyncio.sleep(0.01)
-        return "token"
-
-    async def main():
-        async with stomp.connect_async(peer.url, login="ann", passcode=fetch):
-            assert peer.got("CONNECT")[0].headers["passcode"] == "token"
-
-    asyncio.run(main())
-
-
 def test_credentials_that_cannot_be_had(shell, peer):
     def fail():
         raise RuntimeError("the secret is s3cret")
@@ -130,26 +117,6 @@ def test_passcodes_are_asked_for_each_attempt_and_never_logged(shell, peer, capl
 
 
 # ---- hooks ----
-
-
-def test_hooks_see_frames_and_states(shell, peer):
-    frames, states = [], []
-    client = shell.connect(
-        peer.url,
-        reconnect=QUICK,
-        on_frame=lambda way, frame: frames.append((way, frame.command)),
-        on_state=lambda state, error: states.append((state, type(error).__name__)),
-    )
-    client.send("/queue/a", b"x", receipt=True)
-    peer.cut()
-    peer.wait(lambda peer: len(peer.got("CONNECT")) == 2)
-    client.wait_connected()
-    client.close()
-    assert frames[:4] == [("out", "CONNECT"), ("in", "CONNECTED"), ("out", "SEND"), ("in", "RECEIPT")]
-    assert ("out", "DISCONNECT") in frames
-    errors = {"reconnecting": "ConnectionLostError"}
-    expected = ["connected", "reconnecting", "connected", "closing", "closed"]
-    assert states == [(state, errors.get(state, "NoneType")) for state in expected]
 
 
 def test_a_hook_that_blocks_or_fails_holds_up_nothing(peer, caplog):

@@ -14,12 +14,6 @@ from stompcodec.client.dialects import BROKERS, row_of
 from stompcodec.client.messages import Subscription
 from stompcodec.errors import LocalProtocolError
 
-
-@pytest.fixture
-def client():
-    return Scripted().connect()
-
-
 # ---- acknowledgements ----
 
 

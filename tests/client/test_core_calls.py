@@ -12,11 +12,6 @@ from stompcodec.errors import LocalProtocolError, RejectedError, StaleAckError
 LOST, LATE = "ConnectionLostError", "ReceiptTimeoutError"
 
 
-@pytest.fixture
-def client():
-    return Scripted().connect()
-
-
 def outcomes(*calls):
     return [outcome(call) for call in calls]
 

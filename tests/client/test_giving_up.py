@@ -80,18 +80,6 @@ def test_one_that_is_away_for_ten_minutes_makes_a_handful_and_holds_no_window(mo
     assert max(Counter(number for number, _ in desk.calls).values()) == ATTEMPTS
 
 
-def test_the_order_is_kept_when_the_window_grows_again(monkeypatch):
-    desk = down(monkeypatch, until=100.0, behind=True, server="ActiveMQ/5.18.6", prefetch=10).put(60).run()
-    assert [number for number, _ in desk.fates] == [f"m{number:04}" for number in range(1, 61)]
-    assert desk.windows == [10, 1, 10]
-
-
-def test_automatic_messages_are_handled_again_too(monkeypatch):
-    desk = down(monkeypatch, until=2.0, ack="auto").put(2).run()
-    assert [number for number, _ in desk.calls] == ["m0001"] * 6 + ["m0002"]
-    assert desk.fates == []
-
-
 def test_a_message_whose_connection_has_ended_comes_again_with_the_calls_that_are_left(monkeypatch):
     desk = down(monkeypatch, bad={"m0001"}).put(2)
     desk.at_pause = lambda: desk.lose() if len(desk.pauses) == 2 else None

@@ -5,6 +5,7 @@ import contextlib
 import socket
 import threading
 import time
+from functools import partial
 
 import pytest
 from client.broker import BrokerThread
@@ -135,22 +136,6 @@ def test_what_blocks_in_the_program_holds_up_nobody(other, peer, monkeypatch, wh
         finally:
             go_on.set()
     assert done.is_set()
-
-
-def test_a_thread_that_keeps_the_server_waiting_holds_up_nobody(other):
-    """A server that does not read: the outbox of its client fills up."""
-    stop = threading.Event()
-    with Peer() as peer, stomp.connect(peer.url, outbox_frames=100, close_timeout=0.1) as client:
-        peer._todo.append(lambda: stop.wait(patience(_LONG)))
-        peer._wake()
-        try:
-            with pytest.raises(stomp.OutboxFullError):  # noqa: PT012 - one of many raises it
-                while True:
-                    client.send("/queue/a", bytes(200_000), timeout=0.05)
-            for _ in range(10):
-                other.ping(patience(_LONG))
-        finally:
-            stop.set()
 
 
 _HEAD = {"subscription": "s", "message-id": "m", "destination": "/queue/a"}
@@ -304,17 +289,10 @@ def test_callers_let_the_io_thread_pass(peer):
 
     with stomp.connect(peer.url, heart_beat=(0, 0)) as client:
         subscription = client.subscribe("/queue/b", id="s", ack="client-individual")
-        peer.deliver("s", b"x", count=2)
-        first, second = subscription.get(patience(_LONG)), subscription.get(patience(_LONG))
-        engine = client._link.engine
+        peer.deliver("s", b"x")
+        message, engine = subscription.get(patience(_LONG)), client._link.engine
         turns, engine._turns = engine._turns, Waiting(engine.lock)
-        for call in (
-            lambda: client.send("/queue/a", b"x"),
-            lambda: client.send("/queue/a", b"x", {"a": "b"}),
-            first.ack,
-            second.ack,
-        ):
-            asked.clear()
+        for count, call in enumerate((partial(client.send, "/queue/a"), message.ack), 1):
             call()
-            assert asked
+            assert len(asked) >= count
         engine._turns = turns

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -63,23 +62,6 @@ def test_another_form_has_no_identity_on_artemis(id: str | None, time: str | Non
 # ---- who uses it ----
 
 
-def as_artemis(broker: StompBroker, time: int = int(AT)) -> None:
-    """Have our broker name itself and its messages as Artemis does. A new journal counts from the beginning again."""
-    numbers: dict[str, int] = {}
-    consumers, journal = itertools.count(2**31), itertools.count(28, 2)
-
-    def named(frame: Frame) -> Frame:
-        number = numbers.setdefault(frame.headers["message-id"], next(journal))
-        own = {"message-id": f"{next(consumers)},{number}", "timestamp": str(time + number)}
-        return Frame("MESSAGE", {**frame.headers, **own}, frame.body)
-
-    broker.faults.clear()
-    broker.faults.change(
-        "CONNECTED", lambda frame: Frame("CONNECTED", {**frame.headers, "server": ARTEMIS}, frame.body), times=None
-    )
-    broker.faults.change("MESSAGE", named, times=None)
-
-
 def record(url: str, path: Path, queue: str, until: Callable[[Recorder], bool], **options) -> None:
     """Record a queue until something is true of the recorder."""
     with CaptureWriter(path) as capture, stomp.connect(url) as client:
@@ -96,28 +78,6 @@ def record(url: str, path: Path, queue: str, until: Callable[[Recorder], bool], 
 
 def recorded(path: Path) -> list[bytes]:
     return [frame.body.strip() for _, _, frame in Capture(path).frames()]
-
-
-def test_the_recorder_knows_what_artemis_delivers_again(tmp_path: Path) -> None:
-    """The first one ends without a single ACK; the second one finds it all in the capture."""
-    path = tmp_path / "a.stompcap"
-    with StompBroker() as broker:
-        as_artemis(broker)
-        publish(broker.url, "/queue/a", 20)
-        record(broker.url, path, "/queue/a", lambda it: it.held == 20, acknowledge="released")
-        record(broker.url, path, "/queue/a", lambda it: it.duplicates == 20, dedupe=Dedupe())
-    assert recorded(path) == [b"%d" % number for number in range(20)]
-
-
-def test_the_recorder_loses_nothing_of_a_new_journal(tmp_path: Path) -> None:
-    """The journal was deleted between two runs: the same numbers, ids and bodies again, of other messages."""
-    path = tmp_path / "a.stompcap"
-    with StompBroker() as broker:
-        for later in (0, 60_000):
-            as_artemis(broker, int(AT) + later)
-            publish(broker.url, "/queue/a", 20)
-            record(broker.url, path, "/queue/a", lambda it: it.messages + it.duplicates == 20, dedupe=Dedupe())
-    assert recorded(path) == [b"%d" % number for number in range(20)] * 2
 
 
 def test_an_unknown_broker_is_recorded_whole_and_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -185,11 +185,6 @@ def test_an_end_of_a_bridge_gives_up_too(peer, monkeypatch):
 # ---- what ends each connection ----
 
 
-@pytest.fixture
-def client():
-    return Scripted().connect()
-
-
 def sent(client):
     """What the client sends now, without waiting: (command, id or body)."""
     return [(frame.command, frame.get("id") or frame.body) for frame in client.frames()]

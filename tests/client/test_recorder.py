@@ -30,12 +30,6 @@ removing = pytest.mark.skipif(sys.platform == "win32", reason="Windows removes n
 modes = pytest.mark.parametrize("mode", ["synced", "released"])
 
 
-@pytest.fixture(scope="module")
-def broker():
-    with BrokerThread() as broker:
-        yield broker
-
-
 @pytest.fixture
 def path(tmp_path):
     return tmp_path / "a.stompcap"

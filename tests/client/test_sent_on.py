@@ -17,12 +17,6 @@ from stompcodec.client.outbox import Block
 from stompcodec.errors import ConfigError
 
 
-@pytest.fixture(scope="module")
-def broker():
-    with BrokerThread() as broker:
-        yield broker
-
-
 @pytest.fixture
 def client(shell, broker):
     return shell.connect(broker.url)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from patience import patience
 
 import stompcodec.client as stomp
-from stompcodec.errors import ConnectionLostError, LocalProtocolError, ReceiptTimeoutError, StaleAckError
+from stompcodec.errors import LocalProtocolError, ReceiptTimeoutError, StaleAckError
 from stompcodec.testing import StompBroker
 
 ARTEMIS = "ActiveMQ-Artemis/2.40.0"
@@ -95,11 +95,6 @@ def test_what_the_client_says_is_what_the_broker_does(broker, mode):
 # ---- a COMMIT without answer ----
 
 
-@pytest.fixture
-def client():
-    return Scripted().connect()
-
-
 def held(client, mode="client-individual", commit=True, count=1):
     """Messages that a transaction has acknowledged, the transaction, and the COMMIT that was sent."""
     subscription = client.subscribed(mode)
@@ -166,16 +161,6 @@ def test_a_refused_commit_settles_nothing(late):
     assert (transaction.state, message.settled) == ("aborted", "")
     client.ack(message)
     assert client.commands() == ["ACK"]
-
-
-def test_a_connection_that_is_lost_before_the_commit_undoes_it(client):
-    (message,), transaction, _, _ = held(client, commit=False)
-    client.lose()
-    assert (transaction.state, message.settled) == ("lost", "")
-    client.connect()
-    raises(client, message, StaleAckError, "delivers the message again")
-    with pytest.raises(ConnectionLostError, match="took no effect"):
-        client.finish(transaction)
 
 
 @pytest.mark.parametrize("command", ["COMMIT", "ABORT"])

@@ -8,32 +8,26 @@ import errno
 import gc
 import io
 import os
-import runpy
 import subprocess
 import sys
 import tempfile
-import threading
 import warnings
 import weakref
-from pathlib import Path
 
 import pytest
 from client.broker import BrokerThread
-from client.feeding import wait_for
 from client.peer import Peer
 from client.scripted import Scripted
 from client.shells import QUICK
 from crash.process import BrokerProcess
-from patience import interval, patience
+from patience import patience
 
 import stompcodec.client as stomp
 from stompcodec.client import bodies as received
-from stompcodec.client import options
 from stompcodec.client.bodies import BodySourceError, Spool
 from stompcodec.client.outbox import Upload
 from stompcodec.errors import ConnectionLostError, FrameError, LocalProtocolError, ReceiptTimeoutError
 from stompcodec.spec import Limits
-from stompcodec.transport import sync
 
 BODY = bytes(range(256)) * 4000  # over 1 MB: several pieces
 
@@ -48,11 +42,6 @@ def broker():
 def streaming(shell, broker):
     """A client that streams what it receives."""
     return shell.connect(broker.url, stream_over=4096)
-
-
-@pytest.fixture
-def queue(request):
-    return f"/queue/{request.node.name}"
 
 
 def read(message):
@@ -171,25 +160,6 @@ def test_a_broken_source_ends_the_connection_and_no_half_message_counts(shell, b
         assert client.epoch == epoch
 
 
-@pytest.mark.parametrize(
-    ("body", "options", "error"),
-    [
-        (io.StringIO("text"), {}, TypeError),
-        (7, {}, TypeError),
-        ([b"a"], {"headers": {"content-length": "1"}}, stomp.StompError),
-        ([b"a"], {"length": -1}, ValueError),
-        (Path("none"), {}, FileNotFoundError),
-        ([b"a"], {"content_encoding": "gzip"}, ValueError),
-    ],
-)
-def test_what_cannot_be_sent_is_refused_before_anything_is_sent(shell, peer, body, options, error):
-    client = shell.connect(peer.url)
-    with pytest.raises(error):
-        client.send("/queue/a", body, **options)
-    client.send("/queue/a", b"next", receipt=True)
-    assert [frame.body for frame in peer.got("SEND")] == [b"next"]
-
-
 @pytest.mark.parametrize("receipt", [False, True])
 def test_a_body_over_the_brokers_limit_fails_with_the_name_of_the_limit(shell, broker, queue, path, receipt):
     os.truncate(path, 64 * 2**20)
@@ -200,42 +170,6 @@ def test_a_body_over_the_brokers_limit_fails_with_the_name_of_the_limit(shell, b
 
 
 # ---- others meanwhile, and losses ----
-
-
-def test_others_wait_and_heart_beats_go_on(shell, peer):
-    beat = peer.heart_beat = (interval(200), interval(200))
-    client = shell.connect(peer.url, heart_beat=beat)
-    gate, begun = threading.Event(), threading.Event()
-
-    def hold():
-        begun.set()
-        gate.wait(patience(30))
-
-    def slow():
-        yield b"a" * 300
-        hold()
-        yield b"b" * 300
-
-    async def awaiting():
-        yield b"a" * 300
-        await asyncio.to_thread(hold)  # the loop must not block
-        yield b"b" * 300
-
-    source = slow() if shell.name == "sync" else awaiting()
-    sender = threading.Thread(target=client.send, args=("/queue/slow", source), kwargs={"length": 600})
-    sender.start()
-    assert begun.wait(patience(10))
-    client.send("/queue/other", b"other")
-    connection = peer.side().connection
-    for _ in range(3):  # the peer hears bytes of the body, and drops no one
-        last = connection._heard
-        wait_for(lambda last=last: connection._heard > last)
-    assert peer.got("SEND") == []
-    gate.set()
-    sender.join(patience(10))
-    peer.wait(lambda peer: len(peer.got("SEND")) == 2)
-    assert [frame.body for frame in peer.got("SEND")] == [b"a" * 300 + b"b" * 300, b"other"]
-    assert peer.dead == []
 
 
 @pytest.mark.parametrize("kind", ["path", "memory", "many", None])
@@ -289,12 +223,6 @@ def test_the_threshold(streaming, queue):
     del message, subscription
     with reader:
         assert reader.read() == b"x" * 4097
-
-
-def test_no_threshold_is_below_what_a_waiting_thread_reads_at_once(monkeypatch):
-    """It hands over bodies in memory only."""
-    monkeypatch.setattr(sync, "AHEAD", 2**16)
-    assert runpy.run_path(options.__file__)["SHORT"] >= 2**16
 
 
 @pytest.mark.parametrize("value", [4095, -1, 5000.0, "5000", True])
@@ -400,16 +328,6 @@ def test_a_body_in_garbage_is_closed_without_a_warning(make, monkeypatch, tmp_pa
     assert not seen, [str(each.message) for each in seen]
 
 
-def test_a_body_that_is_cut_is_not_delivered(shell, peer):
-    client = shell.connect(peer.url, stream_over=4096, reconnect=QUICK)
-    subscription = client.subscribe("/queue/a")
-    head = b"MESSAGE\nsubscription:s1\nmessage-id:1\ndestination:/queue/a\ncontent-length:9000\n\n"
-    peer.do(lambda: (peer.side().sock.sendall(head + b"x" * 5000), peer.side().close()))
-    peer.wait(lambda peer: len(peer.got("SUBSCRIBE")) == 2)
-    peer.deliver("s1", b"whole")
-    assert subscription.get(patience(10)).body == b"whole"
-
-
 _CLIENT = """
 import hashlib, pathlib, resource, sys
 import stompcodec.client as stomp
@@ -499,11 +417,6 @@ class Body:
         return found
 
 
-@pytest.fixture
-def client():
-    return Scripted().connect()
-
-
 def begun(client, *args, **options):
     body = Body(client, *args, **options)
     assert body.was_put
@@ -513,17 +426,6 @@ def begun(client, *args, **options):
 
 def beating(**options):
     return Scripted(heart_beat=(1000, 0), server_beat=(0, 1000), **options).connect()
-
-
-def test_a_body_goes_out_piece_by_piece_and_is_one_frame(client):
-    body = begun(client, b"0123456789" * 100)
-    for size in (1, 10, 500, 489):
-        assert body.feed(size) == []
-    (frame,) = body.feed()
-    assert (frame.command, frame.body, frame.get("content-length")) == ("SEND", body.body, "1000")
-    assert body.upload.state == "over"
-    assert error_of(body.ask()) is None
-    assert [frame.body for frame in begun(client, b"").feed()] == [b""]
 
 
 def test_everything_else_waits_for_the_end_of_the_body_in_order(client):

@@ -70,20 +70,6 @@ def test_order_is_kept_whoever_writes(shell, peer, gather):
     assert [int(frame.body.partition(b" ")[0]) for frame in peer.got("SEND")] == list(range(60))
 
 
-def test_many_threads_write_whole_frames(peer, client, gather):
-    def send(name):
-        for number in range(100):
-            client.send("/queue/a", b"%d %d" % (name, number) + bytes(number * 20))
-
-    for thread in started([partial(send, name) for name in range(4)]):
-        thread.join()
-    client.ping()
-    bodies = [frame.body.rstrip(b"\0") for frame in peer.got("SEND")]
-    for name in range(4):
-        mine = [body for body in bodies if body.startswith(b"%d " % name)]
-        assert mine == [b"%d %d" % (name, number) for number in range(100)]
-
-
 def test_a_caller_needs_no_other_thread(peer, monkeypatch):
     """To send, and for an ACK that the consumer waits behind; an ACK before others of its batch goes with the last.
 

@@ -136,14 +136,6 @@ def test_refuse(broker):
         assert (wire.frame().command, fault.happened) == ("CONNECTED", 3)
 
 
-def test_cut_after_a_stored_message_loses_its_receipt_only(tmp_path):
-    with StompBroker(data=str(tmp_path), durable="all") as broker, Wire(broker) as wire:
-        broker.faults.cut("SEND", after=True)
-        wire.say(send(1))
-        assert [frame.command for frame in wire.rest()] == ["CONNECTED"]
-        assert broker.queued("/queue/a") == 1
-
-
 def test_a_cut_lets_go_of_what_was_not_acknowledged(broker, wire):
     """The session gets no more messages, though its socket is still open."""
     wire.say(send(1), SUBSCRIBE)
@@ -331,15 +323,3 @@ def test_a_change_into_what_cannot_be_is_told_at_the_end(command, change, error,
 def test_what_makes_no_sense_is_refused(call):
     with pytest.raises(ValueError, match=r"frames|count from 1"):
         call(FrameFaults())
-
-
-def test_counting():
-    faults = FrameFaults()
-    fault = faults.lose("SEND", nth=2, times=2, destination="/queue/a")
-    mine, other = (Frame("SEND", {"destination": f"/queue/{name}"}) for name in "ab")
-    hits = [bool(faults.due(frame)) for frame in (mine, other, mine, other, mine, mine)]
-    assert hits == [False, False, True, False, True, False]
-    assert (fault.matched, fault.happened) == (4, 2)
-    always = faults.lose("ACK", times=None)
-    assert all(faults.due(Frame("ACK", {"id": "1"})) for _ in range(50))
-    assert always.happened == 50
