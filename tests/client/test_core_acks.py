@@ -175,20 +175,15 @@ def test_each_subscription_and_connection_has_a_durable_queue_of_its_own():
 
 
 @pytest.mark.parametrize(
-    ("server", "headers", "attempt"),
-    [
-        ("stompcodec/1", {}, 1),
-        ("stompcodec/1", {"redelivered": "true", "redelivery-count": "3"}, 4),
-        ("ActiveMQ/5", {"redelivered": "true"}, 2),
-        ("ActiveMQ/5", {"redelivered": "true", "redelivery-count": "7"}, 2),
-        *((f"stompcodec/1 as {name}", {"redelivered": "true", "redelivery-count": "3"}, 4) for name in DIALECTS),
-        ("stompcodec/1", {"redelivered": "true", "redelivery-count": "9" * 5000}, 2),
-    ],
+    ("server", "count", "attempt"),
+    [("stompcodec/1 as artemis", "3", 4), ("stompcodec/1", "9" * 5000, 2), ("ActiveMQ/5", "7", 2)],
+    ids=["ours", "odd", "others"],
 )
-def test_which_attempt_it_is(server, headers, attempt):
+def test_which_attempt_it_is(server, count, attempt):
     client = Scripted(server=server).connect()
-    message = client.deliver(client.subscribed(), **headers)
-    assert (message.attempt, message.redelivered) == (attempt, "redelivered" in headers)
+    first = client.deliver(client.subscribed())
+    message = client.deliver(client.subscribed(), redelivered="true", **{"redelivery-count": count})
+    assert (first.attempt, message.attempt) == (1, attempt)
     message.count_calls(2)
     assert message.attempt == attempt + 2
 
@@ -199,12 +194,9 @@ def test_which_attempt_it_is(server, headers, attempt):
 @pytest.mark.parametrize(
     ("server", "name"),
     [
-        *((f"stompcodec/{version} as {name}", name) for name in DIALECTS for version in ("0.1.0", "12.3.dev4+g1")),
-        ("stompcodec/0.1.0", "stompcodec"),
+        *((f"stompcodec/12.3.dev4+g1 as {name}", name) for name in DIALECTS),
         ("stompcodec/0.1.0 as something-new", "stompcodec"),
         *((f"{name}/2.31.0", "artemis") for name in ("ActiveMQ-Artemis", "Apache-Artemis", "Artemis")),
-        ("ActiveMQ/6.1.7", "activemq"),
-        ("RabbitMQ/4.3.0", "rabbitmq"),
         *((name, "unknown") for name in ("a broker as artemis", "notrabbitmq/1", "", None)),
     ],
 )
@@ -220,39 +212,36 @@ def test_the_option_wins_and_our_own_broker_keeps_its_nack():
 # ---- which queue stands behind a topic ----
 
 _EXCLUSIVE = {"exclusive": "true"}
-_DURABLE = {"durable": "true", "auto-delete": "true", "x-queue-name": "key1"}
+_OWN = ("durable", "persistent", "auto-delete", "exclusive", "x-queue-type")
+_NAMED, _DURABLE = {"x-queue-name": "mine"}, {"durable": "true", "auto-delete": "true", "x-queue-name": "key1"}
 
 
 @pytest.mark.parametrize(
     ("server", "choice", "given", "expected"),
     [
-        *((f"RabbitMQ{version}", "auto", {}, {}) for version in ("", "/3.10.8", "/4.2.9", "/" + "9" * 5000 + ".1")),
-        *((f"RabbitMQ/{version}", "auto", {}, _EXCLUSIVE) for version in ("4.3.0", "4.3.0-rc.1", "4.12", "10.0.0")),
+        *((f"RabbitMQ{version}", "auto", {}, {}) for version in ("", "/4.2.9", "/" + "9" * 5000 + ".1")),
+        *((f"RabbitMQ/{version}", "auto", {}, _EXCLUSIVE) for version in ("4.3.0-rc.1", "4.12", "10.0.0")),
         ("RabbitMQ/4.3.0", "transient", {}, {}),
         ("RabbitMQ/3.10.8", "exclusive", {}, _EXCLUSIVE),
         ("RabbitMQ/3.10.8", "durable", {}, _DURABLE),
-        ("RabbitMQ/4.3.0", "durable", {"x-queue-name": "mine"}, {**_DURABLE, "x-queue-name": "mine"}),
-        ("RabbitMQ/4.3.0", "auto", {"x-queue-name": "mine"}, {**_DURABLE, "x-queue-name": "mine"}),
+        *(("RabbitMQ/4.3.0", choice, _NAMED, {**_DURABLE, **_NAMED}) for choice in ("durable", "auto")),
         *(
             ("RabbitMQ/4.3.0", choice, {name: "true"}, {name: "true"})
-            for choice in ("auto", "exclusive", "durable")
-            for name in ("durable", "persistent", "auto-delete", "exclusive", "x-queue-type")
+            for choice, name in zip(("auto", "exclusive", "durable") * 2, _OWN)
         ),
         ("stompcodec/4.3 as rabbitmq", "auto", {}, {}),
         ("stompcodec/0.1 as rabbitmq", "exclusive", {}, _EXCLUSIVE),
         ("ActiveMQ/6.1", "exclusive", {}, {}),
-        ("stompcodec/0.1", "durable", {}, {}),
     ],
     ids=lambda value: value[:30] if isinstance(value, str) else None,
 )
 def test_the_queue_behind_a_topic(server, choice, given, expected):
     client = Scripted(server=server, topic_queues=choice).connect()
-    names = {"durable", "persistent", "auto-delete", "exclusive", "x-queue-type", "x-queue-name"}
     for destination in ("/topic/a", "/queue/a", "/temp-queue/a", "/exchange/a/b"):
         subscription = Subscription(destination, id=destination, headers=given)
         client.core.inbound.subscribe(subscription, client.now, client.call())
         (frame,) = client.frames()
-        asked = {name: value for name, value in frame.headers.items() if name in names}
+        asked = {name: value for name, value in frame.headers.items() if name in (*_OWN, "x-queue-name")}
         assert asked == (expected if destination == "/topic/a" else given)
 
 
@@ -303,32 +292,18 @@ def unnamed(monkeypatch):
 @pytest.mark.parametrize(
     ("server", "version", "warns"),
     [
-        ("ActiveMQ/6.1", "1.0", True),
         ("unheard of", "1.0", True),  # Artemis says nothing in 1.0
-        ("RabbitMQ/4.3", "1.0", False),
         ("stompcodec/1 as activemq", "1.0", False),
         ("ActiveMQ/6.1", "1.1", False),
-        ("ActiveMQ/6.1", "1.2", False),
     ],
 )
 def test_a_session_of_1_0_warns_once_where_senders_can_forge_headers(caplog, server, version, warns):
     for _ in range(2):
-        here = Scripted(version=version, server=server, versions=(version,), reconnect=None)
-        here.connect()
-    forge = [
-        (each.levelname, "1.1 or 1.2" in each.getMessage()) for each in caplog.records if "forge" in each.getMessage()
-    ]
-    assert forge == [("WARNING", True)] * warns
+        Scripted(version=version, server=server, versions=(version,), reconnect=None).connect()
+    assert caplog.text.count("1.1 or 1.2") == warns
 
 
-@pytest.mark.parametrize(
-    ("server", "says"),
-    [
-        ("ActiveMQ/6.1", "activemq drops what waits"),
-        ("ActiveMQ-Artemis/2.40", "artemis keeps the old ones"),
-        *[(server, None) for server in ("stompcodec/1", "stompcodec/1 as activemq", "RabbitMQ/4.3")],
-    ],
-)
+@pytest.mark.parametrize(("server", "says"), [("ActiveMQ/6.1", "activemq drops what waits"), ("stompcodec/1", None)])
 def test_a_durable_name_with_a_selector_says_that_it_must_be_deleted_first(caplog, server, says):
     """Where a changed selector is neither refused nor unknown."""
     caplog.set_level(logging.INFO, "stompcodec.client")

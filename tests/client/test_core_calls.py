@@ -55,15 +55,6 @@ def test_an_error_that_names_nobody_is_raised_from_iterators_and_logged(caplog, 
     assert goes_on or isinstance(call.error.__cause__, RejectedError)
 
 
-def test_time_runs_out_for_each_call_on_its_own(client):
-    slow, quick = client.send(receipt=True, timeout=30.0), client.send(receipt=True, timeout=2.0)
-    client.frames()
-    for seconds, expected in ((1.9, ["waits", "waits"]), (0.2, ["waits", LATE]), (30, [LATE, LATE])):
-        client.wait(seconds)
-        assert outcomes(slow, quick) == expected
-    assert quick.error.sent
-
-
 # ---- the outbox ----
 
 
@@ -202,21 +193,6 @@ def ask(client, timeout=30.0):
     call = client.call("request", timeout)
     assert client.core.request([("destination", "/queue/service")], b"?", client.now, call)
     return call
-
-
-def test_a_reply_finds_its_request(client):
-    calls = ask(client), ask(client)
-    subscribe, *asked = client.frames()
-    assert (subscribe.command, subscribe.headers["destination"]) == ("SUBSCRIBE", "/temp-queue/replies")
-    for frame in (subscribe, *asked):
-        client.receipt(frame)
-    assert outcomes(*calls) == ["waits", "waits"]
-    for frame in reversed(asked):
-        assert frame.headers["reply-to"] == "/temp-queue/replies"
-        pairs = {"subscription": subscribe.headers["id"], "message-id": "m", "destination": "d"}
-        key = frame.headers["correlation-id"]
-        client.answer("MESSAGE", {**pairs, "correlation-id": key}, key.encode())
-    assert [call.result.body.decode() for call in calls] == [frame.headers["correlation-id"] for frame in asked]
 
 
 @pytest.mark.parametrize(("server", "correlated"), [("test/1", False), ("RabbitMQ/3.10.8", True)])

@@ -19,9 +19,8 @@ import stompcodec.client as stomp
 from stompcodec import Frame
 from stompcodec.client.aio.waiting import AsyncPauses
 from stompcodec.client.dialects import BROKERS, row_of
-from stompcodec.client.handlers import ATTEMPTS, Handling, Retries, copy_of, text_of, way_of
+from stompcodec.client.handlers import ATTEMPTS, Handling, Retries, copy_of, way_of
 from stompcodec.client.messages import BaseMessage, Subscription
-from stompcodec.client.outbox import KEPT
 from stompcodec.client.sync.waiting import Pauses
 from stompcodec.errors import LocalProtocolError, ReceiptTimeoutError
 
@@ -78,14 +77,6 @@ def test_one_that_is_away_for_ten_minutes_makes_a_handful_and_holds_no_window(mo
     assert max(desk.pauses) == 30.0
     assert desk.windows == [50, 1, 50]  # again its own after the first success
     assert max(Counter(number for number, _ in desk.calls).values()) == ATTEMPTS
-
-
-def test_a_message_whose_connection_has_ended_comes_again_with_the_calls_that_are_left(monkeypatch):
-    desk = down(monkeypatch, bad={"m0001"}).put(2)
-    desk.at_pause = lambda: desk.lose() if len(desk.pauses) == 2 else None
-    desk.run()
-    assert desk.fates == [("m0001", "NACK false"), ("m0002", "ACK")]
-    assert desk.calls == [*(("m0001", attempt) for attempt in (1, 2, 2, 3, 4, 5)), ("m0002", 2)]
 
 
 def test_a_message_that_may_be_committed_is_left_alone(monkeypatch):
@@ -266,14 +257,6 @@ def test_a_copy_says_where_it_comes_from_and_takes_no_effect_twice():
     renamed = {"original-expires": "9", "original-delay": "5", "original-idempotency-key": "k"}
     own = {"destination": "DLQ", "destination-type": "ANYCAST", "dead-letter-reason": "ValueError('no\\nsuch')"}
     assert copy == {**own, **origin, **kept, **renamed}
-
-
-@pytest.mark.parametrize(
-    ("body", "more", "text"),
-    [("ü".encode(), [], KEPT), (b"\xc3", [], False), (b"a\0b", [], False), (b"x", [("content-length", "1")], False)],
-)
-def test_a_copy_is_text_as_its_message(body, more, text):
-    assert text_of(message_of(body=body, more=more), BROKERS["activemq"]) == text
 
 
 def test_the_key_of_a_copy_is_that_of_the_message_and_its_consumers():

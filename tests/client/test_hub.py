@@ -232,25 +232,6 @@ def test_no_wake_is_lost():
     finish(task, stop)
 
 
-def test_a_task_goes_on_when_it_is_due_and_not_before():
-    """Also when it waits for a later time in between, and for ever."""
-    seen, stop = [], []
-
-    def steps():
-        for pause in (0.02, 0.0, 0.05, 0.01):
-            due = time.monotonic() + pause
-            yield due
-            seen.append(time.monotonic() >= due)
-        while not stop:
-            seen.append(None)
-            yield None
-
-    task = hub.run(steps())
-    wait_for(lambda: len(seen) == 5)
-    assert seen == [True] * 4 + [None]
-    finish(task, stop)
-
-
 @given(st.lists(st.tuples(st.integers(0, 5), st.none() | st.floats(0, 1e9)), max_size=400))
 def test_timers_are_those_of_a_model_and_few(steps):
     """Each task is due at the time that it yielded last, however often that changed, and outdated entries are few."""

@@ -2,21 +2,11 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable
-from pathlib import Path
-
 import pytest
-from client.feeding import publish, wait_for
-from patience import patience
 
-import stompcodec.client as stomp
 from stompcodec import Frame
-from stompcodec.capture import Capture, CaptureWriter
 from stompcodec.client.dialects import BROKERS, lasting_identity, row_of
 from stompcodec.client.messages import Comings
-from stompcodec.client.recorder import Dedupe, Recorder
-from stompcodec.testing import StompBroker
 
 ARTEMIS = "ActiveMQ-Artemis/2.40.0 ActiveMQ Artemis Messaging Engine"
 AT = "1795935891986"
@@ -60,38 +50,6 @@ def test_another_form_has_no_identity_on_artemis(id: str | None, time: str | Non
 
 
 # ---- who uses it ----
-
-
-def record(url: str, path: Path, queue: str, until: Callable[[Recorder], bool], **options) -> None:
-    """Record a queue until something is true of the recorder."""
-    with CaptureWriter(path) as capture, stomp.connect(url) as client:
-        recorder = Recorder(client, capture, **options)
-        recorder.subscribe(queue)
-        thread = threading.Thread(target=recorder.run)
-        thread.start()
-        try:
-            wait_for(lambda: until(recorder))
-        finally:
-            recorder.stop()
-            thread.join(patience(60))
-
-
-def recorded(path: Path) -> list[bytes]:
-    return [frame.body.strip() for _, _, frame in Capture(path).frames()]
-
-
-def test_an_unknown_broker_is_recorded_whole_and_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Its ids may be a counter that begins again: two messages with one id and one body are both recorded."""
-    path = tmp_path / "a.stompcap"
-    with StompBroker() as broker:
-        broker.faults.change("CONNECTED", lambda frame: Frame("CONNECTED", {"version": "1.2"}), times=None)
-        broker.faults.change(
-            "MESSAGE", lambda it: Frame("MESSAGE", {**it.headers, "message-id": "1"}, b"x"), times=None
-        )
-        publish(broker.url, "/queue/a", 2)
-        record(broker.url, path, "/queue/a", lambda it: it.messages + it.duplicates == 2, dedupe=Dedupe())
-    assert recorded(path) == [b"x", b"x"]
-    assert "use header:NAME" in caplog.text
 
 
 def test_what_cannot_be_read_is_counted_by_it() -> None:

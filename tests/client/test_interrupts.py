@@ -164,14 +164,6 @@ def test_send(client: Any, peer: Any, gather: float, headers: Any, monkeypatch: 
     assert client.epoch == 1
 
 
-@pytest.mark.parametrize("is_there", [True, False])
-def test_a_receipt_may_be_waited_for_again(client: Any, is_there: bool) -> None:
-    receipt = client.send_for_receipt("/queue/a", b"x")
-    wait_for(lambda: receipt.done or not is_there)
-    every_place(client, receipt.wait, least=1)
-    receipt.wait()
-
-
 @pytest.mark.parametrize("middleware", [(), (Middleware(),)], ids=["plain", "through middleware"])
 def test_reading_goes_on(peer: Any, middleware: Any) -> None:
     """An interrupt while `get` makes room, where reading is paused, does not leave it paused for ever."""

@@ -10,8 +10,6 @@ import itertools
 import random
 import socket
 import ssl
-import threading
-import time
 from types import SimpleNamespace
 
 import pytest
@@ -34,7 +32,6 @@ from stompcodec.client.backoff import MOST_SHORT, STEP
 from stompcodec.client.dialects import BROKERS, row_of
 from stompcodec.client.outbox import Block, Group, Upload
 from stompcodec.errors import ConnectionLostError, RejectedError
-from stompcodec.testing.faults import FaultProxy
 from stompcodec.transport.owner import CloseCodeError
 
 
@@ -429,64 +426,3 @@ def test_a_round_of_everything(shell, place):
     with pytest.raises(RejectedError, match="selector"):
         client.receive(name, selector="((")
     client.wait_connected()
-
-
-class Consumer:
-    """Takes messages and acknowledges them with a receipt; checks order and redeliveries."""
-
-    def __init__(self, client, name):
-        self.seen, self.settled, self.failures, self.stop = [], set(), [], False
-        self.subscription = client.subscribe(name, ack="client-individual", prefetch=10)
-        self.thread = threading.Thread(target=self.run)
-        self.thread.start()
-
-    def run(self):
-        try:
-            while not self.stop:
-                message = self.subscription.get(0.5)
-                if message is not None:
-                    self.take(message)
-        except Exception as error:  # the test tells it
-            self.failures.append(error)
-
-    def take(self, message):
-        number = int(message.body)
-        if number in self.settled:
-            self.failures.append(f"{number} came again after its ACK had a receipt")
-        if number in self.seen and not message.redelivered:
-            self.failures.append(f"{number} came twice without redelivered")
-        if not message.redelivered and self.seen and number < max(self.seen):
-            self.failures.append(f"{number} came behind {max(self.seen)}")
-        self.seen.append(number)
-        try:
-            message.ack(receipt=True, timeout=patience(10))
-            self.settled.add(number)
-        except (stomp.StaleAckError, ConnectionLostError):
-            pass  # it comes again, or nobody knows
-
-
-@pytest.mark.long
-def test_cuts_lose_nothing(shell):
-    """At any octet, both ways. The program sends again what has an unknown outcome: it may come twice, never not."""
-    with BrokerThread() as broker, FaultProxy(("127.0.0.1", broker.port), seed=1) as proxy:
-        clients = [shell.connect(f"stomp://127.0.0.1:{proxy.port}", reconnect=QUICK) for _ in range(2)]
-        consumer, producer = Consumer(clients[0], "/queue/cuts"), clients[1]
-        proxy.rules.up.cut_after = proxy.rules.down.cut_after = (10, 3000)
-        proxy.rules.up.piece = 50
-        accepted, unknown, number = set(), set(), 0
-        while number < 150 or producer.epoch < 10:
-            number += 1
-            try:
-                producer.send("/queue/cuts", b"%d" % number, receipt=True, timeout=patience(10))
-                accepted.add(number)
-            except ConnectionLostError as error:
-                if error.sent:
-                    unknown.add(number)
-        proxy.rules.up.cut_after = proxy.rules.down.cut_after = None
-        until = time.monotonic() + patience(20)
-        while not accepted <= set(consumer.seen) and time.monotonic() < until and not consumer.failures:
-            time.sleep(0.02)
-        consumer.stop = True
-        consumer.thread.join(patience(10))
-        assert consumer.failures == []
-        assert accepted <= set(consumer.seen) <= accepted | unknown

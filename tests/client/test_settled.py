@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import itertools
 import logging
 from contextvars import Context
 
 import pytest
-from client.broker import BrokerThread
 from client.scripted import Scripted, outcome
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
-from patience import patience
 
 import stompcodec.client as stomp
 from stompcodec.errors import LocalProtocolError, ReceiptTimeoutError, StaleAckError
@@ -300,22 +297,6 @@ def test_a_receive_that_waits_for_its_own_transaction_is_an_error(mode):
     client.finish(transaction)
     client.confirm_all()
     client.core.waits(subscription, client.now, polls=False)
-
-
-def test_a_task_that_waits_for_its_own_transaction_gets_an_error():
-    async def main(url):
-        async with stomp.connect_async(url) as client:
-            await client.send_many([("/queue/a", b"1"), ("/queue/a", b"2")])
-            subscription = client.subscribe("/queue/a", ack="client-individual", prefetch=1)
-            async with client.transaction() as transaction:
-                await transaction.ack(await subscription.get(patience(10)))
-                assert await subscription.get(0) is None
-                with pytest.raises(LocalProtocolError, match="prefetch of 1"):
-                    await subscription.get(patience(10))
-            return (await subscription.get(patience(10))).body
-
-    with BrokerThread(dialect="artemis") as broker:
-        assert asyncio.run(main(broker.url)) == b"2"
 
 
 @pytest.mark.parametrize("waits", [True, False])

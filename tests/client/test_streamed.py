@@ -498,19 +498,6 @@ def test_a_caller_who_gives_up_in_the_body_ends_the_connection_and_before_it_doe
     assert error_of(first.ask()).sent is False
 
 
-@pytest.mark.parametrize("fed", [0, 3, 5])
-def test_a_loss_in_the_body_says_that_nothing_was_sent(client, fed):
-    body = begun(client, receipt=True)
-    if fed:
-        body.feed(fed)
-    client.lose()
-    for error in (error_of(body.ask()), error_of(body.call)):
-        assert isinstance(error, ConnectionLostError)
-        assert error.sent is False
-    client.connect()
-    assert client.commands() == []
-
-
 def test_with_resend_a_body_begins_anew_before_all_others(client):
     body = begun(client, b"x" * 200, receipt=True, resend=True)
     body.feed(100)

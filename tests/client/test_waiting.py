@@ -5,8 +5,6 @@ A thread that waits for a receipt or a message reads it itself; the I/O thread r
 
 from __future__ import annotations
 
-import contextlib
-import socket
 import threading
 import time
 from functools import partial
@@ -214,66 +212,6 @@ def is_lent(client):
 def talk(client):
     """Have a conversation until waiting threads read."""
     wait_for(lambda: is_lent(client) or client.send("/queue/a", b"x", receipt=True))
-
-
-@contextlib.contextmanager
-def polling(client):
-    """At the end, the thread that was started inside polls the socket, for a call made inside or for messages."""
-    engine, delivery, calls = client._link.engine, client._link.delivery, client._link.core.link.calls
-    before, poll = (delivery.read, calls.read), delivery.selector.poll
-
-    def patient_poll(timeout):
-        while True:
-            with contextlib.suppress(RuntimeError):  # this function's thread has the poll below
-                return poll(timeout)
-
-    delivery.read, calls.read = partial(engine.read_messages, patient_poll), partial(engine.read_for, patient_poll)
-    yield
-    until = time.monotonic() + patience(LONG)
-    with contextlib.suppress(RuntimeError):  # that thread polls
-        while True:
-            poll(0)
-            time.sleep(0.001)  # else it hardly gets a chance
-            assert time.monotonic() < until
-    delivery.read, calls.read = before
-
-
-def has_ended(side):
-    """Return whether the client has ended this connection."""
-    try:
-        while not side.closed and side.sock.recv(65536, socket.MSG_DONTWAIT):
-            pass
-    except BlockingIOError:
-        return False
-    except OSError:
-        pass
-    return True
-
-
-def test_a_connection_has_ended_before_the_next_one_begins(kept, client, peer):
-    """Also while a thread waits in the system for its bytes: else the broker may send messages there."""
-    lost, ended = [], []
-    talk(client)
-    peer.rules["SEND"] = lambda side, frame: None
-
-    def wait():
-        try:
-            client.send("/queue/a", b"x", receipt=True)
-        except stomp.ConnectionLostError as error:
-            lost.append(error)
-
-    def on_connect(side, frame):
-        ended.extend(has_ended(each) for each in peer.sides if each is not side)
-        peer.on_connect(side, frame)
-
-    with polling(client):
-        (thread,) = started([wait])
-    peer.rules["CONNECT"] = on_connect
-    with pytest.raises(stomp.BodySourceError):  # an upload that breaks off
-        client.send("/queue/b", iter([b"x"]), length=2)
-    peer.wait(lambda _: ended)
-    thread.join(patience(LONG))
-    assert (ended, len(lost), client.epoch) == ([True], 1, 2)
 
 
 def test_an_interrupt_at_each_place_loses_nothing(lends, client, peer):

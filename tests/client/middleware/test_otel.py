@@ -211,17 +211,6 @@ def test_traces_that_are_not_continued_are_linked(shell, broker, queue):
     assert all("messaging.message.body.size" not in span.attributes for span in telemetry.spans())
 
 
-def test_metrics_name_a_bounded_number_of_destinations(broker):
-    telemetry = Telemetry(destinations=2)
-    with stomp.connect(broker.url, middleware=[telemetry.layer]) as client:
-        for number in range(5):
-            client.send(f"/queue/bounded-{number}", b"body")
-    points = telemetry.metrics()[SENT].data.data_points
-    named = {point.attributes.get("messaging.destination.name"): point.value for point in points}
-    assert named == {"/queue/bounded-0": 1, "/queue/bounded-1": 1, None: 3}
-    assert len({span.name for span in telemetry.spans()}) == 5
-
-
 def test_a_hostile_context_is_no_context(shell, broker, queue, telemetry):
     hostile = {"traceparent": "00-" + "f" * 5000, "baggage": "=" * 9000}
     shell.connect(broker.url).send(queue, b"body", hostile, receipt=True)
