@@ -5,8 +5,11 @@ import enum
 import functools
 import itertools
 import logging
+import os
 import re
 import ssl
+import subprocess
+import sys
 import typing
 from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
@@ -297,6 +300,26 @@ def test_the_examples_of_the_docs_run(place, capsys):
     finally:
         names["installed"].undo()
     assert capsys.readouterr().out.splitlines() == ["b'hello'", "b'hello'"]
+
+
+PATCHED = """
+from stompman.connection import FrameParser
+
+def test_which(): assert FrameParser.__module__ + "." + FrameParser.__name__ == {!r}
+"""
+
+
+@pytest.mark.parametrize(("mode", "name"), [("stompman", "FrameParser"), ("stompman:strict", "StrictFrameParser")])
+def test_the_plug_in_comes_before_a_suite(tmp_path, mode, name):
+    (tmp_path / "test_suite.py").write_text(PATCHED.format(f"stompcodec.compat.stompman.{name}"))
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    paths = os.pathsep.join([str(Path(ours.__file__).parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])])
+    environment = {**os.environ, "PYTHONPATH": paths, "STOMPCODEC_COMPAT": mode}
+    command = [sys.executable, "-m", "pytest", "-p", "stompcodec.compat.suite", "-p", "no:cacheprovider"]
+    how = {"capture_output": True, "text": True, "timeout": patience(60)}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, check=False, **how)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "stompcodec.compat: stompman" in done.stdout
 
 
 # ---- any octets in any pieces ----
