@@ -45,7 +45,7 @@ BROKER = {
 CORES = [
     *("tests/codec", "tests/protocol", "tests/capture"),
     *(f"tests/broker/{folder}test_{name}.py" for folder, names in BROKER.items() for name in names.split()),
-    *(f"tests/client/test_{name}.py" for name in ("core_acks", "core_calls", "sending", "receiving")),
+    *(f"tests/client/test_{name}.py" for name in ("core", "sending", "receiving")),
     *(f"tests/cli/verbs/test_{name}.py" for name in ("convert", "decode", "inspect", "lint")),
     "tests/cli/test_reader.py",
 ]

@@ -25,7 +25,6 @@ def umask(request):
 
 
 def modes(folder):
-    """The mode of each path below a folder, and whether it is one."""
     return [(stat.S_IMODE(path.lstat().st_mode), path.is_dir()) for path in sorted(folder.rglob("*"))]
 
 
@@ -53,7 +52,6 @@ def test_a_folder(access, tmp_path):
 
 @each_access
 def test_a_single_file(access, tmp_path, path):
-    """Also its index beside it, while it is written again."""
     for number in range(2):
         with CaptureWriter(path, single=True, access=access) as capture:
             capture.append(FRAME, number + 1)

@@ -16,7 +16,6 @@ LONG = 60.0
 
 @contextlib.contextmanager
 def busy_hub():
-    """The I/O thread does nothing else meanwhile."""
     begun, go_on = threading.Event(), threading.Event()
 
     def steps():

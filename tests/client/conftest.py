@@ -39,7 +39,6 @@ def client():
 
 @pytest.fixture
 def quiet():
-    """Nothing is logged of the client."""
     logging.getLogger("stompcodec.client").setLevel(logging.CRITICAL)
     yield
     logging.getLogger("stompcodec.client").setLevel(logging.NOTSET)

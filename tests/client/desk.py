@@ -63,7 +63,6 @@ class Desk:
             raise receipt._call.error
 
     def run(self, until=float("inf")):
-        """Handle messages while there are some, or until a time."""
         self.serve()
         while self.subscription.inbox and self.clock < until and not self.work.stopped:
             message = self.link.engine.take_one(self.subscription)
@@ -75,7 +74,6 @@ class Desk:
         return self._client.transaction()
 
     def left(self):
-        """The messages that the broker still has."""
         return [*sorted(self._unacked), *(number for number, _ in (*self._back, *self._queue))]
 
     # ---- the broker ----
@@ -93,7 +91,6 @@ class Desk:
         self.core.inbound.receive(b"".join(self._server.take_output(0.0)), 0.0)
 
     def lose(self):
-        """The connection is lost, and made again."""
         self.serve()
         self._return()
         self.core.link.lost(None, time.monotonic())

@@ -94,8 +94,6 @@ class Shell:
 
 
 class Proxy:
-    """One object of asyncio's client."""
-
     def __init__(self, shell, target):
         object.__setattr__(self, "shell", shell)
         object.__setattr__(self, "target", target)

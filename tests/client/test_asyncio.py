@@ -168,7 +168,6 @@ def test_a_subscription_that_is_never_confirmed_is_raised(take):
 
 
 def test_a_client_may_be_entered_after_it_was_awaited(peer):
-    """Or be closed before it was ever opened; and it may be made before its loop."""
     client, unopened = stomp.connect_async(peer.url), stomp.connect_async(peer.url)
 
     async def main():

@@ -485,7 +485,6 @@ def test_what_failed_is_not_settled_by_a_later_ack_in_mode_client(shell, server,
 
 @pytest.fixture
 def pauses(monkeypatch):
-    """The pauses, which take no time."""
     made = Seen()
 
     async def rest(_pauses, seconds, is_over):

@@ -84,8 +84,6 @@ def ping_while(other, is_so):
 
 @contextlib.contextmanager
 def background(work, *args, **options):
-    """A thread that does some work meanwhile, whatever comes of it."""
-
     def run():
         with contextlib.suppress(stomp.StompError, OSError):
             work(*args, **options)
@@ -254,7 +252,6 @@ def test_timers_are_those_of_a_model_and_few(steps):
 
 
 def test_callers_let_the_io_thread_pass(peer):
-    """Whatever they do with each message."""
     asked = []
 
     class Waiting(hub.Turns):

@@ -94,7 +94,6 @@ def client(peer: Any) -> Any:
 
 
 def is_sound(client: Any) -> None:
-    """Its lock is free, and it answers."""
     assert client._link.engine.lock.acquire(timeout=patience(30)), "the lock is held for ever"
     client._link.engine.lock.release()
 

@@ -69,7 +69,6 @@ class Driven(Scripted):
         assert self.core.link.upload is upload
 
     def account(self):
-        """All that the core keeps account of."""
         News(self.core)  # what the I/O thread would tell those who wait
         link, inbound = self.core.link, self.core.inbound
         waiting = [call for queue in link.calls.deadlines._queues.values() for call in queue if not call.done]
@@ -211,8 +210,6 @@ class Accepted(Exception):
 
 @pytest.fixture
 def impatient(monkeypatch):
-    """No call waits: there is no I/O thread."""
-
     def wait(self):
         raise Accepted(repr(self))
 

@@ -262,7 +262,6 @@ class Offering(Scripted):
         return call
 
     def give(self, call, number, id="f"):
-        """A message, and the receipt of the call."""
         pairs = {"subscription": id, "message-id": f"m{number}", "destination": "/queue/a", "ack": f"a{number}"}
         self.server.send(Frame("MESSAGE", pairs, b"%d" % number))
         self.server.send(Frame("RECEIPT", {"receipt-id": call.id}))

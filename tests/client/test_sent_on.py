@@ -4,7 +4,6 @@ import io
 import logging
 
 import pytest
-from client.broker import BrokerThread
 from client.peer import Peer
 from client.scripted import Scripted
 from patience import patience

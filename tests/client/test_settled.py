@@ -52,7 +52,6 @@ def walk(client, messages, steps):
 
 
 def is_settled(message):
-    """Whether the client takes it for settled."""
     subscription = message.subscription
     covered = subscription.cumulative and not subscription.covered(message.seq)
     return message.seq not in subscription.claims and (bool(message.settled) or covered)

@@ -40,7 +40,6 @@ def broker():
 
 @pytest.fixture
 def streaming(shell, broker):
-    """A client that streams what it receives."""
     return shell.connect(broker.url, stream_over=4096)
 
 
@@ -378,7 +377,6 @@ def test_a_large_body_is_never_in_memory_as_a_whole(tmp_path):
 
 
 def error_of(call):
-    """The error of a call that is done, or None."""
     assert call.done, call
     return call.error
 
@@ -394,7 +392,6 @@ class Body:
         self.was_put = client.core.upload(self.upload, client.now, transaction)
 
     def ask(self):
-        """The call by which the next piece is asked for."""
         asked = self.client.call("piece", 30.0)
         self.client.core.ask(self.upload, self.client.now, asked)
         return asked
@@ -410,7 +407,6 @@ class Body:
         self.client.core.feed(self.upload, at, piece, self.client.now)
 
     def finish(self):
-        """Give all that is left, and the end."""
         found = []
         while self.upload.state == "open":
             found += self.feed()

@@ -101,7 +101,6 @@ def test_a_caller_needs_no_other_thread(peer, monkeypatch):
 
 
 def opened(core=None, version="1.2", beat="0,0", **options):
-    """A core with a session."""
     core = core or ClientCore(stomp.Options(**{"heart_beat": (0, 0), **options}), lambda: "id")
     core.link.opened(0.0, host="h", login="a", passcode="b", whole_frames=False)
     core.link.take_output(0.0)
@@ -324,7 +323,6 @@ def converse(client, subscription, peer):
 
 
 def sends(peer, octets):
-    """Have the server send these bytes at once."""
     peer.do(lambda: peer.side().sock.sendall(octets))
 
 
@@ -389,7 +387,6 @@ def test_who_is_left_with_a_message_is_woken(kept, client, subscription, peer):
 
 
 def test_an_interrupt_at_each_place_loses_no_message(kept, client, subscription, peer):
-    """Neither the connection nor a message, and none comes twice."""
     place, fired, lent = 1, True, 0
     while fired:
         converse(client, subscription, peer)

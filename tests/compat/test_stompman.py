@@ -208,7 +208,6 @@ async def test_what_is_no_stomp_ends_a_strict_connection():
 
 @in_a_loop
 async def test_the_end_of_the_stream_is_told():
-    """A write to a closed connection tells it, too."""
     async with connected(ours.Connection, b"\nMESSAGE\nmessage-id:1\n\nhal", keep_open=False) as connection:
         with pytest.raises(stompman.ConnectionLostError, match="eof"):
             await take(connection, 2)
@@ -367,18 +366,6 @@ def test_any_octets_in_any_pieces_give_the_frames_of_stompman(data, places):
         assert ordered(parser.parse_frames_from_chunk(piece)) == expected
 
 
-@given(streams, st.lists(st.integers(0, 400), max_size=6), st.lists(st.integers(0, 3), min_size=7, max_size=7))
-@example(ODD_MESSAGE + b"X\n" + MESSAGE * 2, [5], [0, 1, 0, 0, 0, 0, 0])
-def test_what_a_reader_leaves_is_there_for_the_next_one(data, places, takes):
-    """stompman itself loses what stood behind CONNECTED in one read."""
-    parser = ours.FrameParser()
-    found = []
-    for piece, most in zip(cut(data, places), takes):
-        found += itertools.islice(parser.parse_frames_from_chunk(piece), most)
-    found += parser.parse_frames_from_chunk(b"")
-    assert found == list(theirs.FrameParser().parse_frames_from_chunk(data))
-
-
 @given(streams, st.lists(st.integers(0, 400), max_size=12))
 @example(MESSAGE + ODD_MESSAGE.replace(b"\\r", b"") + b"X\n\n\0", [])
 def test_strict_is_our_codec_as_it_is(data, places):
@@ -401,14 +388,6 @@ def test_strict_is_our_codec_as_it_is(data, places):
     assert [(frame.headers, getattr(frame, "body", b"")) for frame in found if hasattr(frame, "headers")] == [
         (dict(frame.headers), frame.body) for frame in wanted if frame is not HEARTBEAT
     ]
-
-
-def test_our_parser_reads_again_behind_an_odd_frame():
-    """stompman's hands over at the next border between frames, not only at the end of a chunk."""
-    parser = ours.FrameParser()
-    for chunk, who in ((ODD_MESSAGE + b"X\n" + MESSAGE[:20], True), (MESSAGE[20:] + MESSAGE[:20], False)):
-        assert len(list(parser.parse_frames_from_chunk(chunk))) == 1
-        assert (parser._theirs is not None) is who
 
 
 @pytest.mark.req("S12-LIM-01", "S12-LIM-02", "S12-LIM-03")
@@ -454,7 +433,6 @@ headers = st.dictionaries(texts, texts, max_size=4)
 
 
 def make(kind, headers, body=b""):
-    """A frame; its body where the class has one."""
     return kind(headers=headers, body=body) if kind in theirs.FRAMES_WITH_BODY else kind(headers=headers)
 
 
@@ -471,8 +449,6 @@ class Colour(str, enum.Enum):  # noqa: UP042 as programs have it; StrEnum's str(
 
 
 class Text(str):
-    """Text of a class of its own."""
-
     def __str__(self):
         return "another"
 

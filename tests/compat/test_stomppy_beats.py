@@ -35,7 +35,6 @@ def wait_until(condition):
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
-    """Certificate and authority."""
     trustme = pytest.importorskip("trustme")
     folder, authority = tmp_path_factory.mktemp("tls"), trustme.CA()
     authority.cert_pem.write_to_path(folder / "ca.pem")
@@ -115,7 +114,6 @@ PAGES = [page for page in ("README.md", "docs/coming-from-stomp-py.md") if (TOP 
 
 
 def install_as_told(page):
-    """Do what the page's first lines about stomp.py do."""
     blocks = re.findall(r"^```python\n(.*?)^```", (TOP / page).read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
     exec(compile(next(block for block in blocks if "compat.install(" in block), page, "exec"), {})
 
@@ -267,14 +265,6 @@ def test_only_connections_that_ask_for_beats_are_taken_over(road, heart_beats, o
         assert (NAME in connection.transport.listeners) is ours
 
 
-def test_what_is_agreed_is_in_the_connection():
-    with compat.install(heart_beats=(7000, 9000)), Server(b"9500,9600") as server:
-        connection, _ = server.dial(heartbeats=(1000, 2000))
-        assert wait_until(lambda: connection.heartbeats == (9600, 9500))  # agreed in a thread of its own
-        server.dial("Connection10")
-        assert server.last_offer() is None
-
-
 def test_a_connection_made_before_is_taken_over_and_given_back():
     with Server(b"0,30") as server:
         connection = stomp.Connection12([server.address], heartbeats=(30, 0))
@@ -296,33 +286,6 @@ def test_a_connection_made_before_is_taken_over_and_given_back():
         assert wait_until(lambda: connection.heartbeat_thread is not None)
 
 
-@pytest.mark.parametrize(
-    ("heart_beats", "own", "given"), [((7000, 9000), (0, 0), "7000,9000"), (None, (1000, 2000), "1000,2000")]
-)
-def test_a_second_connection_offers_the_same(heart_beats, own, given):
-    """stomp.py by itself offers what was agreed the first time: with 0,0 nothing any more."""
-    with compat.install(heart_beats=heart_beats), Server() as server:
-        connection, offers = None, []
-        for change in (None, None, (3, 4)):
-            if change is not None:
-                connection.heartbeats = change  # the program changes its mind
-            connection, listener = server.dial(connection=connection, heartbeats=own)
-            offers.append(server.last_offer())
-            server.end(listener, len(offers))
-    assert offers == [given, given, "3,4"]
-
-
-def test_what_asks_for_no_beats_any_more_has_none():
-    with compat.install(), Server(b"0,30") as server:
-        connection, listener = server.dial(heartbeats=(30, 0))
-        assert wait_until(lambda: connection.heartbeats == (30, 0))
-        server.end(listener)
-        connection.heartbeats = (0, 0)
-        server.dial(connection=connection)
-        assert server.last_offer() is None
-        assert NAME not in connection.transport.listeners
-
-
 @pytest.mark.parametrize("own", [(0, 0), (30, 0)])
 def test_stomp_py_goes_on_with_the_beats_of_an_open_connection_after_undo(own):
     with Server(b"0,30") as server, Server() as second:
@@ -340,36 +303,6 @@ def test_stomp_py_goes_on_with_the_beats_of_an_open_connection_after_undo(own):
     connection.heartbeat_terminate_event.set()
 
 
-def test_who_connects_again_in_on_disconnected_has_beats():
-    """stomp.py's own thread of the first connection is still there then, and none begins."""
-    with compat.install(heart_beats=(30, 0)), Server(b"0,30") as server:
-        connection, listener = server.dial()
-        again, told = threading.Event(), listener.on_disconnected
-
-        def reconnect():
-            told()
-            if not again.is_set():
-                again.set()
-                server.dial(connection=connection)
-
-        listener.on_disconnected = reconnect
-        first = server.peer
-        assert first.recv(1) == b"\n"
-        first.close()
-        assert again.wait(WAIT)
-        assert wait_until(lambda: server.peer is not first)
-        assert [server.peer.recv(1) for _ in range(3)] == [b"\n"] * 3
-
-
-@pytest.mark.parametrize("text", ["0,999999999999999999", "999999999999999999,0", "-1,-1", "٣,٤"])
-def test_odd_answers_of_a_server_do_no_harm(text):
-    with compat.install(heart_beats=(1000, 1000)), Server(text.encode()) as server:
-        connection, listener = server.dial()
-        server.peer.sendall(ONE)
-        listener.wait("done")
-        assert connection.is_connected()
-
-
 # ---- the thread for listeners ----
 
 
@@ -385,38 +318,6 @@ def test_a_pool_without_a_thread_left_is_used_as_by_stomp_py(monkeypatch, caplog
         server.end(listener)
     assert listener.bodies() == ["one", "two"]
     assert "override_threading gave no thread for listeners" in caplog.text
-
-
-def test_an_override_of_threads_holds_for_ours():
-    made = []
-
-    def create(callback):
-        made.append(threading.Thread(target=callback, daemon=True))
-        made[-1].start()
-        return made[-1]
-
-    with compat.install(heart_beats=(1000, 1000)), Server(b"1000,1000") as server:
-        connection = stomp.Connection12([server.address])
-        connection.transport.override_threading(create)
-        server.end(server.dial(connection=connection)[1])
-        assert len(made) == 2  # the one that reads, and the one for listeners; stomp.py's heart-beats have their own
-        for thread in made:
-            thread.join(WAIT)
-            assert not thread.is_alive()
-
-
-def test_every_frame_comes_once_in_order_and_before_the_end():
-    with compat.install(heart_beats=(0, 0)), Server() as server:
-        connection, listener = server.dial(blocks=True)
-        server.peer.sendall(b"".join(b"MESSAGE\n\n%d\0" % number for number in range(500)))
-        listener.wait("message")
-        connection.remove_listener(NAME)  # a program may clear them; the order stays
-        server.peer.close()
-        listener.release.set()
-        listener.wait("disconnected")
-    assert listener.bodies() == [str(number) for number in range(500)]
-    assert listener.told[-1][0] == "disconnected"
-    assert len(listener.threads("message")) == 1
 
 
 def test_what_waits_is_bounded_and_a_server_that_waits_is_alive(monkeypatch):

@@ -248,7 +248,6 @@ def test_heart_beats_are_no_frames(broker):
 
 
 def test_states_that_a_loop_has_not_told_are_told_without_one(broker):
-    """The loop ends before it has told that the connection is lost."""
     states = []
     options = {"heart_beat": NO_BEATS, "on_state": lambda state, _error: states.append(state)}
     client = OpenedClient(broker.url, reconnect=None, **options)

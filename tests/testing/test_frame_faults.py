@@ -123,7 +123,6 @@ def test_what_comes_of_a_fault(broker, wire, fault, said, came, queued):
 
 
 def test_refuse(broker):
-    """Also the command STOMP."""
     fault = broker.faults.refuse("not today", times=3)
     for command in ("CONNECT", "STOMP"):
         with Wire(broker, connect=False) as wire:
@@ -150,7 +149,6 @@ def test_a_cut_lets_go_of_what_was_not_acknowledged(broker, wire):
 
 
 def test_change_a_clients_frame(broker, wire):
-    """Also into nothing."""
     broker.faults.change(
         "SEND", lambda frame: Frame("SEND", {**frame.headers, "destination": "/queue/b"}, frame.body[::-1])
     )

@@ -84,7 +84,6 @@ def telemetry():
 
 
 def exchange(shell, url, queue, telemetry):
-    """A message sent, handled and acknowledged: its three spans."""
     client = shell.connect(url, middleware=[telemetry.layer])
     client.send(queue, b"body", receipt=True)
     client.subscribe(queue, ack="client-individual", handler=shell.handler(lambda message: None))
@@ -184,7 +183,6 @@ def test_a_context_that_a_message_has_stays(shell, broker, queue, telemetry):
 
 @pytest.mark.parametrize("versions", [("1.0",), ("1.1",), ("1.2",)])
 def test_context_and_baggage_pass_in_each_version(broker, queue, telemetry, versions):
-    """Also values that headers have to escape."""
     strange = "a:b\\c\nd=e,é"
     seen = Seen()
     with stomp.connect(broker.url, middleware=[telemetry.layer], versions=versions) as client:

@@ -54,7 +54,6 @@ def change(event):
 
 
 def subscribed(client, peer, *bodies, **options):
-    """A subscription, for which these bodies come."""
     subscription = client.subscribe("/queue/a", ack="client-individual", id="1", **options)
     for body in bodies:
         peer.deliver("1", body)
@@ -353,8 +352,6 @@ def test_what_is_settled_passes_once(shell, peer, way):
 
 
 class Calm(stomp.Middleware):
-    """Suppresses each error."""
-
     @contextlib.contextmanager
     def _around(self, event):
         with contextlib.suppress(Exception):
@@ -403,7 +400,6 @@ def test_connect_adds_headers_and_sees_connected(shell, peer):
 
 
 def test_connect_raises_it_with_the_first_attempt(shell, peer):
-    """It sees a refused login, too."""
     with pytest.raises(stomp.ConnectionLostError, match="no") as info:
         shell.connect(peer.url, middleware=[layer_for(shell, before_connect=refuse)])
     assert isinstance(info.value.__cause__, Refused)
