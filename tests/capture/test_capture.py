@@ -227,10 +227,6 @@ def test_a_sealed_file_is_known_by_its_end(path):
 not_windows = pytest.mark.skipif(sys.platform == "win32", reason="Windows removes no open files")
 
 
-def numbered(number):
-    return octets_of(Frame("MESSAGE", {"destination": "/queue/a"}, b"%d" % number))
-
-
 @not_windows
 @pytest.mark.parametrize("deed", DEEDS)
 def test_a_capture_that_is_not_at_its_path_any_more_is_told(path, deed):
@@ -249,3 +245,16 @@ def test_a_capture_that_is_not_at_its_path_any_more_is_told(path, deed):
         capture.sync()
     assert capture.end() == end or deed == "lock removed"
     capture.close()
+
+
+@not_windows
+def test_a_segment_that_is_deleted_for_its_age_is_no_removal(path):
+    with CaptureWriter(path, segment_octets=100) as capture:
+        for number in range(10):
+            capture.append(octets([Frame("MESSAGE", {}, b"%d" % number)]), TIME)
+            capture.sync()
+            capture.check()
+            capture.retain(TIME, octets=0)
+        capture.check()
+    bodies = [int(frame.body) for frame in read(path)]
+    assert (bodies[-1], bodies[0] > 5) == (9, True)

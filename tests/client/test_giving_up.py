@@ -79,6 +79,12 @@ def test_one_that_is_away_for_ten_minutes_makes_a_handful_and_holds_no_window(mo
     assert max(Counter(number for number, _ in desk.calls).values()) == ATTEMPTS
 
 
+def test_the_order_is_kept_when_the_window_grows_again(monkeypatch):
+    desk = down(monkeypatch, until=100.0, behind=True, server="ActiveMQ/5.18.6", prefetch=10).put(60).run()
+    assert [number for number, _ in desk.fates] == [f"m{number:04}" for number in range(1, 61)]
+    assert desk.windows == [10, 1, 10]
+
+
 def test_a_message_that_may_be_committed_is_left_alone(monkeypatch):
     def handle(message):
         transaction = desk.transaction().begin()
