@@ -134,22 +134,6 @@ def test_close_says_goodbye_behind_all_that_waits_and_copes_without_the_last_rec
     assert (outcome(close), client.core.link.state) == ("accepted", "closed")
 
 
-def test_the_end_gives_every_call_an_outcome_and_tells_what_was_lost(client, caplog):
-    sent = client.send(receipt=True)
-    client.frames()
-    client.lose()
-    waiting = client.send(receipt=True)
-    client.send(b"nobody waits for this one")
-    subscribing, connected = client.subscribe().call, client.call("connected", command="")
-    client.core.when_connected(client.now, connected)
-    error = RejectedError("login", Frame("ERROR"))
-    with caplog.at_level(logging.ERROR, "stompcodec.client"):
-        client.core.link.end(error)
-    assert (outcomes(sent, waiting), waiting.error.sent) == ([LOST, LOST], False)
-    assert subscribing.error is connected.error is error
-    assert "1 frames were never sent" in caplog.text
-
-
 # ---- coming back ----
 
 
@@ -174,16 +158,6 @@ def test_what_is_refused_or_unsubscribed_does_not_come_back(client, when):
     asked = [f.headers["id"] for number, f in client.seen if number == client.connections and f.command == "SUBSCRIBE"]
     assert asked == list(client.core.inbound.subscriptions) == [good.id]
     assert client.core.link.state == "connected"
-
-
-def test_one_that_is_never_confirmed_is_given_up(client):
-    subscription = client.subscribe(timeout=3.0)
-    with pytest.raises(LocalProtocolError, match="id"):  # two with one id
-        client.core.inbound.subscribe(Subscription("/queue/x", id=subscription.id), client.now, client.call())
-    client.frames()
-    client.wait(4)
-    assert (outcome(subscription.call), client.commands()) == (LATE, ["UNSUBSCRIBE"])
-    assert not client.core.inbound.subscriptions
 
 
 def test_1_0_may_leave_the_subscription_out():

@@ -287,26 +287,6 @@ def test_what_keeps_an_order_stops_there(client):
     assert outcome(other) == "accepted"
 
 
-@pytest.mark.parametrize("end", [by_error, by_close_code, Scripted.lose])
-@pytest.mark.parametrize("count", [0, 3])
-def test_a_server_that_ends_each_session_whatever_is_sent_convicts_nothing(client, end, count):
-    """As one that has not started yet does, or one to whom the session of this user has expired."""
-    subscriptions = [client.subscribed(confirm=False) for _ in range(count)]
-    calls = [client.send(b"%d" % number, receipt=True, resend=True, timeout=1e6) for number in range(3)]
-    client.frames()
-    for _ in range(30):
-        end(client)
-        client.connect(confirm=False)
-        client.frames()
-        client.wait(STEP / 5)
-    while client.core.link.phase != "up":
-        client.confirm_all()
-        client.wait(STEP)
-    client.confirm_all()
-    assert not any(each.closed for each in subscriptions)
-    assert {outcome(call) for call in calls} == {"accepted"}
-
-
 def test_a_body_that_is_sent_again_is_under_way_alone_too(client):
     call = client.call("SEND", 1e6, resend=True)
     upload = Upload("SEND to /queue/a", [("receipt", call.id), ("destination", "/queue/a")], 1000, 30.0, call)

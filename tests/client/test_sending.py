@@ -42,16 +42,6 @@ def test_content_encoding(shell, peer):
         message.content(9_999)
 
 
-def test_a_transaction_that_raises_is_aborted(shell, peer):
-    client = shell.connect(peer.url)
-    with pytest.raises(ZeroDivisionError), client.transaction() as transaction:
-        transaction.send("/queue/b", b"%d" % (1 / 0))
-    peer.wait(lambda peer: peer.got("ABORT"))
-    with client.transaction() as transaction:
-        transaction.abort()
-    assert not peer.got("COMMIT")
-
-
 # ---- the end ----
 
 
@@ -246,17 +236,6 @@ def cut_at(number):
             side.receipt(frame)
 
     return on_send
-
-
-def test_a_loss_leaves_no_doubt_about_what_is_in_doubt(shell, peer):
-    peer.rules["SEND"] = cut_at(25)
-    client = shell.connect(peer.url, reconnect=QUICK)
-    error = failed(client, numbered(100), receipt_every=10)
-    assert isinstance(error.reason, stomp.ConnectionLostError)
-    assert (error.outcomes[0], error.outcome(25)) == ((range(20), "accepted"), "unknown")
-    client.wait_connected()
-    client.send("/queue/a", b"100", receipt=True)
-    assert numbers(peer.got("SEND")) == [*range(26), 100]  # what had not left did not leave later
 
 
 def test_resend_after_a_loss(shell, peer):

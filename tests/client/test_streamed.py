@@ -5,14 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
-import gc
 import io
 import os
 import subprocess
 import sys
-import tempfile
-import warnings
-import weakref
 
 import pytest
 from client.broker import BrokerThread
@@ -24,7 +20,7 @@ from patience import patience
 
 import stompcodec.client as stomp
 from stompcodec.client import bodies as received
-from stompcodec.client.bodies import BodySourceError, Spool
+from stompcodec.client.bodies import BodySourceError
 from stompcodec.client.outbox import Upload
 from stompcodec.errors import ConnectionLostError, FrameError, LocalProtocolError, ReceiptTimeoutError
 from stompcodec.spec import Limits
@@ -301,32 +297,6 @@ def test_the_spool_folder_is_used_and_nothing_is_left_in_it(shell, broker, queue
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("make", [received.ReceivedBody, Spool])
-def test_a_body_in_garbage_is_closed_without_a_warning(make, monkeypatch, tmp_path):
-    """Python may finalize garbage in any order: here first the file, which a collection has parted from its owner."""
-
-    def parted(**options):
-        gc.collect(0)
-        return make_file(**options)
-
-    make_file = tempfile.TemporaryFile
-    monkeypatch.setattr(tempfile, "TemporaryFile", parted)
-    gc.collect()
-    gc.disable()
-    try:
-        cycle = [make(tmp_path)]
-        cycle.append(cycle)
-        file = weakref.ref(cycle[0]._file)
-        del cycle
-        with warnings.catch_warnings(record=True) as seen:
-            warnings.simplefilter("always")
-            gc.collect()
-    finally:
-        gc.enable()
-    assert file() is None
-    assert not seen, [str(each.message) for each in seen]
-
-
 _CLIENT = """
 import hashlib, pathlib, resource, sys
 import stompcodec.client as stomp
@@ -513,28 +483,6 @@ def test_with_resend_a_body_begins_anew_before_all_others(client):
     assert [frame.body for frame in sends] == [body.body, b"later"]
     client.receipt(sends[0])
     assert error_of(body.call) is error_of(body.ask()) is None
-
-
-@pytest.mark.parametrize("is_gone", [False, True])
-def test_with_resend_a_body_without_its_receipt_begins_anew(client, is_gone):
-    """But if its caller is gone, there is no body to send again."""
-    body = begun(client, receipt=True, resend=True)
-    body.finish()
-    waiting = body.ask()
-    assert not waiting.done
-    if is_gone:
-        client.core.give_up(body.upload, "cancelled", client.now)
-    client.lose()
-    if is_gone:
-        assert error_of(body.call).sent is True
-        client.connect()
-        assert client.commands() == []
-        return
-    assert waiting.result == -1
-    client.connect()
-    client.frames()
-    client.receipt(body.finish()[-1])
-    assert error_of(body.call) is None
 
 
 def test_the_timeout_of_the_receipt_begins_with_the_end_of_the_body(client):

@@ -10,17 +10,14 @@ import threading
 import time
 
 import pytest
-from client.broker import BrokerThread
 from client.scripted import Scripted
 from client.shells import QUICK
 from patience import interval, patience
 
 import stompcodec.client as stomp
 from stompcodec import Frame, serialize
-from stompcodec.client import hub
 from stompcodec.client.link import health_of
 from stompcodec.testing import StompBroker
-from stompcodec.testing.faults import FaultProxy
 
 TIMEOUTS = ("startup_timeout", "connect_timeout", "receipt_timeout", "close_timeout")
 
@@ -114,32 +111,6 @@ def test_a_handler_that_blocks_keeps_its_connection(name, peer):
             client.ping()
             epoch = client.epoch
     assert (epoch, peer.dead, len(peer.sides)) == (1, [], 1)
-
-
-@pytest.mark.parametrize("scheme", ["ws", "stomp"])
-def test_no_deadline_of_the_hub_lies_before_the_client(monkeypatch, scheme):
-    """Each time for which the client waits is one of the clock, also in the middle of a burst."""
-    began, times, go_on = time.monotonic(), [], hub.Task.go_on
-
-    def watched(task):
-        going_on = go_on(task)
-        times.append(task.due)
-        return going_on
-
-    monkeypatch.setattr(hub.Task, "go_on", watched)
-    with BrokerThread(ws_port=0) as broker, FaultProxy(("127.0.0.1", 0)) as proxy:
-        proxy.upstream = ("127.0.0.1", broker.ws_port if scheme == "ws" else broker.port)
-        with stomp.connect(broker.url) as producer:
-            producer.send_many([("/queue/a", b"x")] * 3000)
-        url = f"{scheme}://127.0.0.1:{proxy.port}"
-        with stomp.connect(url, heart_beat=(20_000, 20_000), inbox_messages=500, startup_timeout=10) as client:
-            subscription = client.subscribe("/queue/a")
-            for _ in range(3000):
-                assert subscription.get(patience(10)) is not None
-            proxy.cut()
-            client.send("/queue/b", b"x", receipt=True, resend=True)
-            assert client._link.core.link.connection._heard <= time.monotonic()
-    assert all(due is None or began <= due < math.inf for due in times)
 
 
 # ---- too much ----

@@ -326,21 +326,6 @@ def sends(peer, octets):
     peer.do(lambda: peer.side().sock.sendall(octets))
 
 
-def test_a_conversation_of_messages_needs_no_other_thread(kept, client, subscription, peer):
-    converse(client, subscription, peer)
-    open_before, seq = subscription.open, subscription.seq
-    with busy_hub():
-        sends(peer, b"".join(message(b"%d" % number) for number in range(3)))
-        assert [take(subscription) for _ in range(3)] == [b"0", b"1", b"2"]
-        peer.deliver("s", b"with headers", headers={"a": "b\n:c"})
-        last = subscription.get(patience(LONG))
-        assert last.headers["a"] == "b\n:c"
-    assert (subscription.open, subscription.seq) == (open_before + 4, seq + 4)
-    last.ack(receipt=True)
-    (settled,) = peer.got("ACK")
-    assert (settled.get("id"), client.epoch) == (last.headers["ack"], 1)
-
-
 @pytest.mark.parametrize(
     "octets",
     [

@@ -22,7 +22,6 @@ from client.test_sent_on import ROADS
 from patience import patience
 
 import stompcodec.client as stomp
-from stompcodec.client.headers import REQUEST
 from stompcodec.client.middleware import FIXED, PLACES, AsyncMiddleware, EditableHeaders
 from stompcodec.errors import MissingExtraError
 
@@ -374,15 +373,6 @@ def test_only_process_may_suppress_an_error_and_the_message_is_acknowledged(shel
         client.send("/queue/a", b"body")
 
 
-def test_behind_a_handler_it_is_logged(shell, peer, caplog):
-    client, seen = shell.connect(peer.url, middleware=[layer_for(shell, before_settle=refuse)]), Seen()
-    with caplog.at_level(logging.WARNING, "stompcodec.client"):
-        subscribed(client, peer, b"1", b"2", handler=seen.handler(shell))
-        assert seen.wait(2) == [b"1", b"2"]  # the worker goes on
-    assert "not settled: no" in caplog.text
-    assert peer.got("ACK") == []
-
-
 # ---- connect ----
 
 
@@ -494,16 +484,6 @@ def test_a_forbidden_header_is_refused_with_its_name(command):
             with pytest.raises(stomp.LocalProtocolError, match=rf"the header {name} of {command}: "):
                 edit(headers, name)
         assert (headers.pairs(), headers.changed) == ([(name, "1")], False)
-
-
-def test_a_request_keeps_its_own_headers(shell, broker, queue):
-    for name in REQUEST:
-        layer = layer_for(shell, before_send=lambda event, name=name: event.headers.__setitem__(name, "1"))
-        client = shell.connect(broker.url, middleware=[layer])
-        with pytest.raises(stomp.LocalProtocolError, match=name):
-            client.request(queue, b"?", 1)
-        client.send(queue, b"1")
-        assert client.receive(queue, timeout=patience(10)).headers[name] == "1"
 
 
 def test_headers_are_a_mapping_of_text_and_bodies_are_bytes(broker, queue):
