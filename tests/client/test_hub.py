@@ -201,35 +201,6 @@ def test_an_error_of_one_client_is_its_own_and_one_of_the_hub_ends_its_clients(o
 # ---- tasks ----
 
 
-def finish(task, stop):
-    stop.append(True)
-    task.wake()
-    task.join(patience(_LONG))
-    assert task.ended.is_set()
-
-
-def test_no_wake_is_lost():
-    """Each thread puts work down and wakes; the task looks for work whenever it goes on."""
-    work, found, stop = [], [], []
-
-    def steps():
-        while not stop:
-            while work:
-                found.append(work.pop())
-            yield None
-
-    def give():
-        for number in range(2000):
-            work.append(number)
-            task.wake()
-
-    task = hub.run(steps())
-    with background(give), background(give), background(give):
-        pass
-    wait_for(lambda: len(found) == 6000)
-    finish(task, stop)
-
-
 @given(st.lists(st.tuples(st.integers(0, 5), st.none() | st.floats(0, 1e9)), max_size=400))
 def test_timers_are_those_of_a_model_and_few(steps):
     """Each task is due at the time that it yielded last, however often that changed, and outdated entries are few."""

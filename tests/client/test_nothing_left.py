@@ -6,6 +6,7 @@ keeps account of can be compared before and after.
 
 import asyncio
 import inspect
+import io
 import itertools
 import time
 from operator import attrgetter
@@ -130,7 +131,7 @@ NUMBER = ["a", True, 10**30, 0, -1, 1.5, [], b"1"]
 SECONDS = ["a", "5", float("nan"), 10**400, [], b"1", 1j, {}]
 FUNCTION = [5, "x", []]
 POLICY = ["no", 5, [], {}, b"nack"]
-BODY = [5, 1.5, True]
+BODY = [5, 1.5, True, io.StringIO("text")]
 ENCODING = [5, "zip", b"gzip", ["gzip"]]
 OBJECT = [None, 5, "m", []]
 SENDS = ("send", "send_for_receipt", "request")
@@ -180,6 +181,7 @@ CALLS = [
     ),
     ([*BODY, None], [lambda d, v: d.client.send_many([("/queue/a", v)])]),
     (ENCODING, [call(f"client.{name}", "/queue/a", b"x", odd="content_encoding") for name in SENDS]),
+    (["gzip"], [call("client.send", "/queue/a", [b"x"], odd="content_encoding")]),
     ([True], [call("client.send", "/queue/a", b"x", odd="resend")]),
     (["x", -1, 1.5, True], [call("client.send", "/queue/a", [b"x"], odd="length")]),
     ([5, [5], [("a",)], [("a", b"x", {}, 1)]], [call("client.send_many", odd="messages")]),

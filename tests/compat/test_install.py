@@ -10,7 +10,7 @@ from compat.stomppy_peer import needs_stomppy, stomp
 
 from stompcodec import compat
 from stompcodec.compat import seams
-from stompcodec.compat.seams import Installed, Peer, PeerError, Seam
+from stompcodec.compat.seams import Peer, PeerError, Seam
 from stompcodec.errors import StompError
 
 PEER = Peer("a.lib", (1, 2), (3,))

@@ -6,7 +6,6 @@ import logging
 import pickle
 import re
 import ssl
-import threading
 import time
 from pathlib import Path
 
@@ -14,7 +13,6 @@ import pytest
 from client.broker import BrokerThread
 from client.peer import Peer
 from compat.stomppy_peer import Listener, Server, compat, needs_stomppy, stomp
-from patience import patience
 
 import stompcodec.client
 from stompcodec import FrameError
@@ -34,12 +32,6 @@ def broker():
 def installed(request):
     with compat.install(quirks=request.param) as handle:
         yield handle
-
-
-@pytest.fixture
-def server():
-    with Server() as server:
-        yield server
 
 
 def connected(connection):

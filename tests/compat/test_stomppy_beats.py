@@ -286,6 +286,33 @@ def test_a_connection_made_before_is_taken_over_and_given_back():
         assert wait_until(lambda: connection.heartbeat_thread is not None)
 
 
+@pytest.mark.parametrize(
+    ("heart_beats", "own", "given"), [((7000, 9000), (0, 0), "7000,9000"), (None, (1000, 2000), "1000,2000")]
+)
+def test_a_second_connection_offers_the_same(heart_beats, own, given):
+    """stomp.py by itself offers what was agreed the first time: with 0,0 nothing any more."""
+    with compat.install(heart_beats=heart_beats), Server() as server:
+        connection, offers = None, []
+        for change in (None, None, (3, 4)):
+            if change is not None:
+                connection.heartbeats = change  # the program changes its mind
+            connection, listener = server.dial(connection=connection, heartbeats=own)
+            offers.append(server.last_offer())
+            server.end(listener, len(offers))
+    assert offers == [given, given, "3,4"]
+
+
+def test_what_asks_for_no_beats_any_more_has_none():
+    with compat.install(), Server(b"0,30") as server:
+        connection, listener = server.dial(heartbeats=(30, 0))
+        assert wait_until(lambda: connection.heartbeats == (30, 0))
+        server.end(listener)
+        connection.heartbeats = (0, 0)
+        server.dial(connection=connection)
+        assert server.last_offer() is None
+        assert NAME not in connection.transport.listeners
+
+
 @pytest.mark.parametrize("own", [(0, 0), (30, 0)])
 def test_stomp_py_goes_on_with_the_beats_of_an_open_connection_after_undo(own):
     with Server(b"0,30") as server, Server() as second:

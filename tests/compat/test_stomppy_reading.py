@@ -7,9 +7,6 @@ import pytest
 from compat.stomppy_peer import compat, needs_stomppy, stomp
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
-from traced import peak, tracing
-
-from stompcodec import FrameError
 
 pytestmark = needs_stomppy
 

@@ -51,7 +51,6 @@ def test_both_directions_are_on_record(broker, client):
 @pytest.mark.parametrize(
     ("headers", "right"),
     [
-        ({}, True),
         ({"content_type": "a/b"}, True),
         ({"content_type": "a"}, False),
         ({"content_type": re.compile("b$")}, True),
@@ -60,7 +59,6 @@ def test_both_directions_are_on_record(broker, client):
         ({"receipt": None}, True),
         ({"receipt": "1"}, False),
         ({"number": 7, "x_y": "z"}, True),
-        ({"number": 7, "x_y": "no"}, False),
     ],
 )
 def test_matches(headers, right):
@@ -218,10 +216,11 @@ def test_all_listeners_and_what_is_stored_are_there_after_a_restart(tmp_path):
 
 def test_behind_a_proxy(broker):
     with broker.proxy() as proxy:
-        with stomp.connect(f"stomp://127.0.0.1:{proxy.port}", heart_beat=NO_BEATS) as client:
-            proxy.rules.up.piece = 3
-            client.send("/queue/a", b"in small pieces" * 10, receipt=True)
+        client = stomp.connect(f"stomp://127.0.0.1:{proxy.port}", heart_beat=NO_BEATS, reconnect=None)
+        proxy.rules.up.piece = 3
+        client.send("/queue/a", b"in small pieces" * 10, receipt=True)
         assert broker.expect("SEND").body == b"in small pieces" * 10
+    client.close()
 
 
 def test_save(broker, client, tmp_path):

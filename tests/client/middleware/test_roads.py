@@ -315,6 +315,19 @@ def test_headers_of_a_body_in_a_file_can_be_changed(shell, broker, queue, header
 # ---- process and settle ----
 
 
+def test_a_handler_is_inside_of_process_and_its_ack_behind(shell, broker, queue):
+    layer, seen = layer_for(shell, after_receive=change), Seen()
+    client = shell.connect(broker.url, middleware=[layer])
+    client.send(queue, b"a", receipt=True)
+    layer.notes.clear()
+    client.subscribe(queue, ack="client-individual", handler=seen.handler(shell))
+    assert seen.wait(1) == [b"A!"]
+    wait_for(lambda: layer.of("settle"))
+    assert layer.steps[:5] == ["a>receive", "a<receive", "a>process", "a<process", "a>settle"]
+    assert [layer.of(place)[0].by for place in ("receive", "process")] == ["handler"] * 2
+    assert layer.of("settle")[0].command == "ACK"
+
+
 def in_block(client, message):
     with message.processing():
         pass
