@@ -6,7 +6,6 @@ keeps account of can be compared before and after.
 
 import asyncio
 import inspect
-import io
 import itertools
 import time
 from operator import attrgetter
@@ -131,7 +130,7 @@ NUMBER = ["a", True, 10**30, 0, -1, 1.5, [], b"1"]
 SECONDS = ["a", "5", float("nan"), 10**400, [], b"1", 1j, {}]
 FUNCTION = [5, "x", []]
 POLICY = ["no", 5, [], {}, b"nack"]
-BODY = [5, 1.5, True, io.StringIO("text")]
+BODY = [5, 1.5, True]
 ENCODING = [5, "zip", b"gzip", ["gzip"]]
 OBJECT = [None, 5, "m", []]
 SENDS = ("send", "send_for_receipt", "request")

@@ -194,6 +194,8 @@ def test_send_for_receipt_returns_when_the_body_is_sent(shell, peer, path):
     receipt.wait()
     with pytest.raises(LocalProtocolError, match="resend"):
         client.send_for_receipt("/queue/a", path, resend=True)
+    with pytest.raises(TypeError, match="text mode"):
+        client.send("/queue/a", io.StringIO("text"))
 
 
 # ---- receiving ----
