@@ -90,31 +90,6 @@ def test_the_order_of_all_kinds_is_that_of_the_calls(middleware, tmp_path):
     assert run(work, *middleware) == [b"%d" % number for number in range(1, 8)]
 
 
-@pytest.mark.parametrize("refuses", [False, True])
-def test_errors_come_when_it_is_awaited(refuses):
-    def refuse(event):
-        if event.body == b"bad":
-            raise PermissionError("no")
-
-    async def work(client, peer):
-        found = await asyncio.gather(
-            client.send("/queue/a", 5),
-            client.send("/queue/a", b"bad"),
-            client.send("/queue/a", b"x", timeout=float("nan")),
-            client.send("/queue/a", b"x", resend=True),
-            client.send("/queue/a", b"good", receipt=True),
-            return_exceptions=True,
-        )
-        refused = PermissionError if refuses else type(None)
-        assert [type(each) for each in found] == [TypeError, refused, ValueError, LocalProtocolError, type(None)]
-        await client.close()
-        late = client.send("/queue/a", b"x")
-        with pytest.raises(LocalProtocolError):
-            await late
-
-    assert run(work, *[Notes(before_send=refuse)] * refuses) == [b"bad", b"good"][refuses:]
-
-
 def test_a_cancelled_send_leaves_the_middleware():
     notes = Notes()
 

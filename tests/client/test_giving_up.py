@@ -496,17 +496,6 @@ def long_pauses(monkeypatch):
     return begun
 
 
-def test_our_broker_makes_a_dead_letter_of_it_after_six_calls_in_all(shell, broker, pauses):
-    client, seen = shell.connect(broker.url), Seen()
-    queue = f"/queue/six-{shell.name}"
-    client.send_many([(queue, b"1"), (queue, b"bad"), (queue, b"2")])
-    client.subscribe(queue, handler=seen.handler(shell, b"bad".__eq__))
-    assert seen.wait(8) == [b"1", *[b"bad"] * 6, b"2"]
-    letter = client.subscribe(f"/queue/DLQ.six-{shell.name}").get(patience(10))
-    assert (letter.body, letter.headers["dead-letter-reason"]) == (b"bad", "rejected")
-    assert pauses.bodies == LONE
-
-
 @pytest.mark.parametrize(("server", "windows"), [("rabbitmq", ["100", "100"]), ("hidden", ["100"])])
 def test_a_window_stays_where_its_messages_would_not_come_again(shell, pauses, server, windows, monkeypatch):
     """RabbitMQ keeps them for the connection. Behind the outage it gets the window that a new connection lacks."""

@@ -167,6 +167,7 @@ CALLS = [
     (HEADERS, [call(f"client.{name}", "/queue/a", body, odd="headers") for name in SENDS for body in (b"x", "x")]),
     (HEADERS, [call("transaction.send", "/queue/a", b"x", odd="headers"), call("message.reply", b"x", odd="headers")]),
     (HEADERS, [call("client.send", "/queue/a", [b"x"], length=1, odd="headers")]),
+    ([{"correlation-id": "c"}, {"reply-to": "/queue/a"}], [call("client.request", "/queue/a", odd="headers")]),
     ([{"content-length": "1"}], [call("client.send", "/queue/a", [b"x"], length=1, odd="headers")]),
     ([v for v in HEADERS if v], [lambda d, v: d.client.send_many([("/queue/a", b"x", v)])]),
     ([*HEADERS, {"id": "x"}], [call("message.ack", odd="headers")]),

@@ -4,7 +4,6 @@ import threading
 import time
 
 import pytest
-from client.scripted import Scripted, outcome
 from client.shells import QUICK
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,7 +12,7 @@ from profiles import examples
 
 import stompcodec.client as stomp
 from stompcodec import Frame, FrameError, parse, serialize, serialize_many
-from stompcodec.client.outbox import Block, Group
+from stompcodec.client.outbox import Block
 from stompcodec.client.shell import BLOCK
 
 # ---- one message ----
@@ -312,20 +311,3 @@ def test_a_block_is_its_frames_for_any_connection(frames):
     assert serialize_many(same) == octets[: block.last]
     assert serialize(Frame("SEND", last.headers.pairs()[1:], last.body)) == octets[block.last :]
     assert last.headers.pairs()[0] == ("receipt", "r7")
-
-
-def test_resend_keeps_the_order_of_blocks():
-    scripted, group, calls = Scripted().connect(), Group(), []
-    for number in range(6):
-        if number == 3:
-            scripted.frames()
-            scripted.core.link.writable(False)
-        call = scripted.call(f"block {number}", resend=True)
-        call.group = group
-        block = Block(serialize(Frame("SEND", {"destination": "/queue/a"}, b"%d" % number)), 1, "1.2", 0)
-        assert scripted.core.send_block(block.with_receipt(call.id), scripted.now, call)
-        calls.append(call)
-    scripted.lose()
-    scripted.connect()
-    sent = [frame for number, frame in scripted.seen if (number, frame.command) == (2, "SEND")]
-    assert (numbers(sent), {outcome(call) for call in calls}) == ([*range(6)], {"accepted"})

@@ -250,8 +250,6 @@ def test_a_value_by_which_the_broker_loses_the_message_is_refused(server):
 # ---- headers= that belong to the client: none is overwritten, in any call ----
 
 SEND = {"destination", "message-id", "receipt", "subscription", "transaction"}
-REQUEST = SEND | {"correlation-id", "reply-to"}
-SUBSCRIBE = SEND | {"ack", "id"}
 
 
 def shapes(name):
@@ -263,17 +261,6 @@ def refused(call, name, *args, **options):
     for headers in shapes(name):
         with pytest.raises(ValueError, match=f"'{name}', which belongs to the client: "):
             call(*args, headers=headers, **options)
-
-
-def test_a_request_and_a_subscription(client):
-    def on_message(destination, **options):
-        client.on_message(destination, **options)(print)
-
-    for name in REQUEST:
-        refused(client.request, name, "/queue/a", b"x", 5)
-    for name in SUBSCRIBE:
-        for call in (client.subscribe, client.receive, on_message):
-            refused(call, name, "/queue/a")
 
 
 def test_a_reply(client):

@@ -415,15 +415,6 @@ def test_everything_else_waits_for_the_end_of_the_body_in_order(client):
     assert late.subscribed
 
 
-def test_a_piece_is_asked_for_only_while_the_transport_takes_more(client):
-    body = begun(client, b"x" * 1000)
-    client.core.link.writable(False)
-    asked = body.ask()
-    assert not asked.done
-    client.core.link.writable(True)
-    assert (asked.done, asked.result) == (True, 0)
-
-
 def test_a_heart_beat_in_a_body_is_a_byte_of_the_body():
     client, heard = beating(receipt_timeout=1000.0), []
     body = begun(client, bytes(range(200)), timeout=1000.0)

@@ -243,14 +243,6 @@ def test_crlf(broker, wire):
     assert b"\r\n\r\none\n\ntwo\n\0" in wire.octets
 
 
-def test_repeat_headers(broker, wire):
-    broker.faults.repeat_headers()
-    wire.say(SUBSCRIBE, "SEND\ndestination:/queue/a\n\nbody")
-    headers = wire.frame().headers
-    assert headers.getall("destination") == ["/queue/a", "the second entry"]
-    assert headers.getall("content-length") == ["4"]
-
-
 def test_several_faults_of_one_frame(broker, wire):
     """In the order of the table: changed, then its lines, then twice, then the cut."""
     broker.faults.cut("MESSAGE", octets=11)
