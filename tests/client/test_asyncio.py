@@ -8,11 +8,10 @@ import time
 from unittest import mock
 
 import pytest
-from client.busy import busy_hub
 from client.calls import CALLS, objects_async
 from client.middleware.layers import Notes
 from client.peer import Peer
-from client.shells import QUICK
+from client.shells import QUICK, busy_hub
 from client.test_forks import child
 from patience import patience
 

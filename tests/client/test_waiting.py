@@ -10,8 +10,8 @@ import time
 from functools import partial
 
 import pytest
-from client.busy import busy_hub
 from client.feeding import wait_for
+from client.shells import busy_hub
 from client.test_interrupts import interrupted, is_sound
 from hypothesis import given
 from hypothesis import strategies as st
