@@ -16,8 +16,6 @@ from stompcodec.errors import ConfigError
 
 SLOW = stomp.Backoff(first=60, most=60, jitter=0)
 
-# ---- connecting ----
-
 
 def test_what_is_no_stomp_names_its_address(shell):
     page = b"HTTP/1.1 400 Bad Request\r\n\r\n\0"
@@ -86,9 +84,6 @@ def test_versions_are_negotiated(shell):
             shell.connect(peer.url, versions=["1.2"])
 
 
-# ---- credentials and secrets ----
-
-
 def test_credentials_that_cannot_be_had(shell, peer):
     def fail():
         raise RuntimeError("the secret is s3cret")
@@ -114,9 +109,6 @@ def test_passcodes_are_asked_for_each_attempt_and_never_logged(shell, peer, capl
     assert [frame.headers["passcode"] for frame in peer.got("CONNECT")] == ["s3cret0", "s3cret1"]
     assert "s3cret" not in caplog.text + repr(client.options) + repr(seen)
     assert [frame.headers["passcode"] for frame in seen if frame.command == "CONNECT"] == ["***", "***"]
-
-
-# ---- hooks ----
 
 
 def test_a_hook_that_blocks_or_fails_holds_up_nothing(peer, caplog):

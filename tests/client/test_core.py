@@ -35,9 +35,6 @@ def test_connect_says_what_the_client_can_and_the_trace_masks_secrets():
     assert frame.headers.pairs() == [*said.items(), ("passcode", "s3cret"), ("client-id", "me"), ("x", "y")]
 
 
-# ---- outcomes ----
-
-
 @pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
 def test_an_error_goes_to_the_call_that_it_names(version):
     client = Scripted(version=version).connect()
@@ -60,9 +57,6 @@ def test_an_error_that_names_nobody_is_raised_from_iterators_and_logged(caplog, 
     assert isinstance(subscription.news if goes_on else subscription.error, RejectedError)
     assert (client.core.link.state, outcome(call)) == (("connected", "waits") if goes_on else ("closed", LOST))
     assert goes_on or isinstance(call.error.__cause__, RejectedError)
-
-
-# ---- the outbox ----
 
 
 def test_the_outbox_is_bounded_and_acknowledgements_find_room_always():
@@ -95,9 +89,6 @@ def test_a_frame_that_the_next_version_cannot_carry_fails_alone(client):
     assert outcomes(*calls) == ["FrameError", "accepted"]
 
 
-# ---- transactions ----
-
-
 @pytest.mark.req("S12-TX-01", "S12-TX-02", "S12-TX-06", "S12-TX-07", "S12-SND-02", "S12-ACK-02")
 def test_a_transaction_commits(client):
     message, transaction = client.deliver(client.subscribed("client-individual")), client.begin()
@@ -110,9 +101,6 @@ def test_a_transaction_commits(client):
     assert (outcome(call), transaction.state) == ("accepted", "committed")
     with pytest.raises(LocalProtocolError, match="committed"):
         client.core.send(Frame("SEND", {"destination": "/queue/b"}), client.now, transaction=transaction)
-
-
-# ---- the end ----
 
 
 @pytest.mark.req("S12-DIS-01", "S12-DIS-02", "S12-DIS-04", "S12-LNG-03", "S11-DIS-01", "S11-DIS-02", "S10-DIS-01")
@@ -132,9 +120,6 @@ def test_close_says_goodbye_behind_all_that_waits_and_copes_without_the_last_rec
     assert (send.body, disconnect.command, outcome(close)) == (b"last", "DISCONNECT", "waits")
     {"confirmed": lambda: client.receipt(disconnect), "lost": client.lose, "silent": lambda: client.wait(5.1)}[last]()
     assert (outcome(close), client.core.link.state) == ("accepted", "closed")
-
-
-# ---- coming back ----
 
 
 @pytest.mark.parametrize("when", ["at once", "on return", "unsubscribed"])
@@ -165,9 +150,6 @@ def test_1_0_may_leave_the_subscription_out():
     subscription = client.subscribed()
     client.answer("MESSAGE", {"message-id": "m", "destination": subscription.destination}, b"hi")
     assert [message.body for message in client.take(subscription)] == [b"hi"]
-
-
-# ---- requests ----
 
 
 def ask(client, timeout=30.0):
@@ -494,9 +476,6 @@ def test_which_attempt_it_is(server, count, attempt):
     assert message.attempt == attempt + 2
 
 
-# ---- which row it is ----
-
-
 @pytest.mark.parametrize(
     ("server", "name"),
     [
@@ -514,8 +493,6 @@ def test_the_option_wins_and_our_own_broker_keeps_its_nack():
     row = Scripted(server="stompcodec/1", dialect="activemq", client_id="me").connect().core.link.dialect
     assert (row.durable, row.discard) == (BROKERS["activemq"].durable, (("requeue", "false"),))
 
-
-# ---- which queue stands behind a topic ----
 
 _EXCLUSIVE = {"exclusive": "true"}
 _OWN = ("durable", "persistent", "auto-delete", "exclusive", "x-queue-type")
@@ -549,9 +526,6 @@ def test_the_queue_behind_a_topic(server, choice, given, expected):
         (frame,) = client.frames()
         asked = {name: value for name, value in frame.headers.items() if name in (*_OWN, "x-queue-name")}
         assert asked == (expected if destination == "/topic/a" else given)
-
-
-# ---- ending a durable subscription for good ----
 
 
 def deleting(client, subscription):

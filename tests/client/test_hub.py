@@ -31,9 +31,6 @@ def threads():
     return lambda: [each for each in threading.enumerate() if each.name == "stompcodec-client" and each not in old]
 
 
-# ---- one thread ----
-
-
 def test_one_thread_serves_all_clients_and_ends_with_the_last(threads, peer):
     async def main():
         clients = await asyncio.gather(*[stomp.connect_async(peer.url).open() for _ in range(20)])
@@ -64,9 +61,6 @@ def test_a_selector_that_takes_few_sockets_has_few_clients(threads, peer, monkey
             stack.enter_context(stomp.connect(peer.url))
         assert len(threads()) == 3
     wait_for(lambda: not threads())
-
-
-# ---- clients that cannot hold up others ----
 
 
 @pytest.fixture
@@ -198,9 +192,6 @@ def test_an_error_of_one_client_is_its_own_and_one_of_the_hub_ends_its_clients(o
     assert f"the I/O {'of the client' if whose == 'client' else 'thread'} failed" in caplog.text
 
 
-# ---- tasks ----
-
-
 @given(st.lists(st.tuples(st.integers(0, 5), st.none() | st.floats(0, 1e9)), max_size=400))
 def test_timers_are_those_of_a_model_and_few(steps):
     """Each task is due at the time that it yielded last, however often that changed, and outdated entries are few."""
@@ -217,9 +208,6 @@ def test_timers_are_those_of_a_model_and_few(steps):
             assert task.due is None or live[0] <= task.due
     finally:
         test.close()
-
-
-# ---- turns ----
 
 
 def test_callers_let_the_io_thread_pass(peer):

@@ -18,8 +18,6 @@ from stompcodec import Frame
 from stompcodec.client.engine import News
 from stompcodec.client.outbox import Upload
 
-# ---- the states ----
-
 
 class Driven(Scripted):
     """A client of one of the shells, whose I/O a test does itself. It has something of everything to lose."""
@@ -116,8 +114,6 @@ STATES = {
     "reconnecting": (Driven.lose, "reconnecting", "down"),
     "closing": (lambda driven: driven.core.close(driven.now, driven.call("close")), "closing", "up"),
 }
-
-# ---- the calls ----
 
 TEXT = [1, b"x", [], 3.5, True, {}]
 NAME = [None, *TEXT]

@@ -47,9 +47,6 @@ def test_failover_list(shell):
         assert subscription.get(patience(5)).body == b"over there"
 
 
-# ---- delays between attempts ----
-
-
 def delays(until, seed):
     """Each delay before a point of time, with the seconds since the loss."""
     at, found = 0.0, []
@@ -341,7 +338,7 @@ def test_kills_of_the_broker_end_nothing(shell, tmp_path):
         assert [each.error for each in subscriptions] == [None] * 3
 
 
-# ---- our own broker: over TCP, WebSocket and TLS, and through a proxy that cuts connections ----
+# ---- our own broker: over TCP, WebSocket and TLS ----
 
 
 @pytest.fixture(scope="module", params=["tcp", "ws", "tls"])

@@ -308,9 +308,6 @@ def test_held_against_a_model(steps):
         assert all(told.acks == all(released[c] >= e for c, e in there.items()) for told, there in again)
 
 
-# ---- several connections ----
-
-
 @pytest.mark.long
 @modes
 def test_exactly_once_over_cut_connections(broker, queue, path, mode):
@@ -399,9 +396,6 @@ def test_wrong_arguments(broker, path):
         Recorder(client, capture, acknowledge="never")
     with pytest.raises(ValueError, match="window is 0"):
         Dedupe(window=0)
-
-
-# ---- a capture that goes away below its recorder ----
 
 
 @removing

@@ -158,7 +158,7 @@ def test_a_reply_goes_as_the_requester_has_subscribed_to_its_temporary_queue(she
         assert typed(artemis.got("SEND", destination=name)) == {expected}, name
 
 
-# ---- headers of a received message ----
+# ---- headers of a received message, and values ----
 
 
 def test_a_frame_of_its_headers_keeps_the_destination(shell, peer):
@@ -185,8 +185,6 @@ def test_a_message_that_was_sent_again_is_no_duplicate_where_it_is_sent_on(clien
     client.send(queue, b"4", receipt=True)
     assert [subscription.get(patience(10)).body for _ in range(2)] == [b"3", b"4"]
 
-
-# ---- values ----
 
 #: Header -> values that the broker does not take, and some that it takes.
 ARTEMIS = {

@@ -110,9 +110,6 @@ def test_an_asynchronous_iterable(broker, queue):
         client.send(queue, halves())
 
 
-# ---- sources that break their word ----
-
-
 def failing():
     yield b"some"
     raise RuntimeError("no more")
@@ -162,9 +159,6 @@ def test_a_body_over_the_brokers_limit_fails_with_the_name_of_the_limit(shell, b
     with pytest.raises(stomp.RejectedError, match="max_body"):
         client.send(queue, path, receipt=receipt)
     client.send(queue, b"next", receipt=True)
-
-
-# ---- others meanwhile, and losses ----
 
 
 @pytest.mark.parametrize("kind", ["path", "memory", "many", None])

@@ -75,9 +75,6 @@ def test_an_option_that_is_no_time_is_refused_by_name(name, values):
             stomp.Options(**{name: value})
 
 
-# ---- heart-beats ----
-
-
 @pytest.mark.long
 @pytest.mark.req("S12-HB-09", "S12-HB-10")
 @pytest.mark.parametrize("name", ["sync", "async"])

@@ -46,9 +46,6 @@ def started(works):
     return threads
 
 
-# ---- who writes ----
-
-
 @pytest.fixture(params=[-1.0, 50e-6, 1e9], ids=["callers write", "both write", "the I/O thread writes"])
 def gather(request, monkeypatch):
     monkeypatch.setattr(engine, "_GATHER", request.param)

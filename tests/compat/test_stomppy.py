@@ -141,9 +141,6 @@ def test_listeners_are_called_in_the_order_of_their_names(broker, installed, lev
     assert called == [("before", "a"), ("before", "b"), ("before", "zz"), ("zz", "a"), ("zz", "b"), ("zz", "zz")]
 
 
-# ---- a scripted server ----
-
-
 def test_tls(installed, tmp_path):
     trustme = pytest.importorskip("trustme")
     authority = trustme.CA()
@@ -257,9 +254,6 @@ def test_parse_functions():
         for line, kind in (("a:\\t", "bad-escape"), ("a", "bad-header-line")):
             with pytest.raises(FrameError, match=kind):
                 stomp.utils.parse_headers([line])
-
-
-# ---- docs/coming-from-stomp-py.md ----
 
 
 @pytest.mark.skipif(not PAGE.is_file(), reason="without the docs")

@@ -74,7 +74,7 @@ def test_a_wait_ends_though_there_is_always_something_new():
         record.expect("SEND", {}, timeout=0.05)
 
 
-# ---- waiting ----
+# ---- waiting, and time that is set forward ----
 
 
 def test_expect_returns_each_frame_once_and_waits_for_the_next(broker, client):
@@ -138,9 +138,6 @@ def test_waiting_does_not_stop_an_event_loop():
             return (await seen).body
 
     assert asyncio.run(main()) == b"x"
-
-
-# ---- time ----
 
 
 def test_messages_expire_when_time_is_set_forward(broker, client):
@@ -241,9 +238,6 @@ def test_heart_beats_are_no_frames(broker):
     with stomp.connect(broker.url, heart_beat=(500, 500)):
         time.sleep(0.7)
         assert [frame.command for frame in broker.frames] == ["CONNECT", "CONNECTED"]
-
-
-# ---- the client of the fixture, which is opened and closed without a loop ----
 
 
 def test_states_that_a_loop_has_not_told_are_told_without_one(broker):
