@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import math
 import os
@@ -77,37 +76,24 @@ def test_an_option_that_is_no_time_is_refused_by_name(name, values):
 
 @pytest.mark.long
 @pytest.mark.req("S12-HB-09", "S12-HB-10")
-@pytest.mark.parametrize("name", ["sync", "async"])
-def test_a_handler_that_blocks_keeps_its_connection(name, peer):
+def test_a_handler_that_blocks_keeps_its_connection(shell, peer):
     """Its thread, or the whole event loop; and so does an idle connection."""
     beat = interval(100)
-    options = {"heart_beat": (beat, beat)}
-    peer.heart_beat = (beat, beat)
+    peer.heart_beat = beat, beat
+    client = shell.connect(peer.url, heart_beat=peer.heart_beat)
 
-    async def blocking_loop(message):
+    def block(message):
         time.sleep(6 * beat / 1000)
 
-    def deliver_and_idle():
-        peer.deliver("s1", b"x")
-        peer.wait(lambda peer: peer.got("ACK"), 20)
-        time.sleep(3 * beat / 1000)
+    async def block_the_loop(message):
+        block(message)
 
-    async def asynchronous():
-        async with stomp.connect_async(peer.url, **options) as client:
-            await client.subscribe("/queue/a", ack="client-individual", handler=blocking_loop)
-            await asyncio.to_thread(deliver_and_idle)
-            await client.ping()
-            return client.epoch
-
-    if name == "async":
-        epoch = asyncio.run(asynchronous())
-    else:
-        with stomp.connect(peer.url, **options) as client:
-            client.subscribe("/queue/a", ack="client-individual", handler=lambda _: time.sleep(6 * beat / 1000))
-            deliver_and_idle()
-            client.ping()
-            epoch = client.epoch
-    assert (epoch, peer.dead, len(peer.sides)) == (1, [], 1)
+    client.subscribe("/queue/a", ack="client-individual", handler=block if shell.name == "sync" else block_the_loop)
+    peer.deliver("s1", b"x")
+    peer.wait(lambda peer: peer.got("ACK"), 20)
+    time.sleep(3 * beat / 1000)
+    client.ping()
+    assert (client.epoch, peer.dead, len(peer.sides)) == (1, [], 1)
 
 
 # ---- too much ----
