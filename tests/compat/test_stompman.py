@@ -366,6 +366,18 @@ def test_any_octets_in_any_pieces_give_the_frames_of_stompman(data, places):
         assert ordered(parser.parse_frames_from_chunk(piece)) == expected
 
 
+@given(streams, st.lists(st.integers(0, 400), max_size=6), st.lists(st.integers(0, 3), min_size=7, max_size=7))
+@example(ODD_MESSAGE + b"X\n" + MESSAGE * 2, [5], [0, 1, 0, 0, 0, 0, 0])
+def test_what_a_reader_leaves_is_there_for_the_next_one(data, places, takes):
+    """stompman itself loses what stood behind CONNECTED in one read."""
+    parser = ours.FrameParser()
+    found = []
+    for piece, most in zip(cut(data, places), takes):
+        found += itertools.islice(parser.parse_frames_from_chunk(piece), most)
+    found += parser.parse_frames_from_chunk(b"")
+    assert found == list(theirs.FrameParser().parse_frames_from_chunk(data))
+
+
 @given(streams, st.lists(st.integers(0, 400), max_size=12))
 @example(MESSAGE + ODD_MESSAGE.replace(b"\\r", b"") + b"X\n\n\0", [])
 def test_strict_is_our_codec_as_it_is(data, places):

@@ -299,7 +299,9 @@ def test_a_second_connection_offers_the_same(heart_beats, own, given):
             connection, listener = server.dial(connection=connection, heartbeats=own)
             offers.append(server.last_offer())
             server.end(listener, len(offers))
-    assert offers == [given, given, "3,4"]
+        server.dial("Connection10")
+        offers.append(server.last_offer())
+    assert offers == [given, given, "3,4", None]
 
 
 def test_what_asks_for_no_beats_any_more_has_none():
@@ -333,6 +335,27 @@ def test_stomp_py_goes_on_with_the_beats_of_an_open_connection_after_undo(own):
 # ---- the thread for listeners ----
 
 
+def test_who_connects_again_in_on_disconnected_has_beats():
+    """stomp.py's own thread of the first connection is still there then, and none begins."""
+    with compat.install(heart_beats=(30, 0)), Server(b"0,30") as server:
+        connection, listener = server.dial()
+        again, told = threading.Event(), listener.on_disconnected
+
+        def reconnect():
+            told()
+            if not again.is_set():
+                again.set()
+                server.dial(connection=connection)
+
+        listener.on_disconnected = reconnect
+        first = server.peer
+        assert first.recv(1) == b"\n"
+        first.close()
+        assert again.wait(WAIT)
+        assert wait_until(lambda: server.peer is not first)
+        assert [server.peer.recv(1) for _ in range(3)] == [b"\n"] * 3
+
+
 def test_a_pool_without_a_thread_left_is_used_as_by_stomp_py(monkeypatch, caplog):
     monkeypatch.setattr(compat, "_BEGINS", 0.05)
     with ThreadPoolExecutor(1) as pool, compat.install(), Server(b"0,30") as server:
@@ -345,6 +368,27 @@ def test_a_pool_without_a_thread_left_is_used_as_by_stomp_py(monkeypatch, caplog
         server.end(listener)
     assert listener.bodies() == ["one", "two"]
     assert "override_threading gave no thread for listeners" in caplog.text
+
+
+def test_an_override_of_threads_holds_for_ours():
+    made = []
+
+    def create(callback):
+        made.append(threading.Thread(target=callback, daemon=True))
+        made[-1].start()
+        return made[-1]
+
+    with compat.install(heart_beats=(1000, 1000)), Server(b"1000,1000") as server:
+        connection = stomp.Connection12([server.address])
+        connection.transport.override_threading(create)
+        _, listener = server.dial(connection=connection)
+        server.peer.sendall(b"".join(b"MESSAGE\n\n%d\0" % number for number in range(500)))
+        server.end(listener)
+        assert listener.bodies() == [str(number) for number in range(500)]
+        assert len(made) == 2  # the one that reads, and the one for listeners; stomp.py's heart-beats have their own
+        for thread in made:
+            thread.join(WAIT)
+            assert not thread.is_alive()
 
 
 def test_what_waits_is_bounded_and_a_server_that_waits_is_alive(monkeypatch):

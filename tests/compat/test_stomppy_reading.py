@@ -102,6 +102,13 @@ def test_no_message_is_lost_behind_eols(quirks, gap):
     assert [body for _, command, _, body in got if command == "MESSAGE"] == ["hello", "hello"]
 
 
+def test_a_blank_line_may_end_otherwise_than_the_others():
+    read = ours()
+    (row,) = read.take([b"MESSAGE\na:1\n\r\nhello\0"])
+    assert row[2:] == ({"a": "1"}, "hello")
+    assert isinstance(read.got[0][1], stomp.utils.Frame)
+
+
 def beats(transport, *pieces):
     return sum(kind == "heartbeat" for kind, *_ in transport.take(pieces))
 
@@ -140,6 +147,11 @@ def test_without_quirks_the_version_decides_about_escapes():
         assert [row[2] for row in ours(quirks=False).take([head % version])][1:] == wanted
 
 
+def test_the_encoding_is_used_without_quirks():
+    data = b"MESSAGE\n\n\xe9\0"
+    assert [ours(quirks, encoding="latin-1").take([data])[0][3] for quirks in (True, False)] == ["�", "é"]
+
+
 @pytest.mark.req("S12-LIM-05")
 def test_limits():
     """Theirs has none; without quirks a body may have 100 MiB, which is refused before it comes."""
@@ -161,6 +173,15 @@ def test_only_broken_octets_are_read_by_their_rules(monkeypatch):
     got = ours().take([broken[:12], broken[12:] + MESSAGE[:9], MESSAGE[9:], MESSAGE, broken, MESSAGE])
     assert [row[3] for row in got] == ["", "hello", "hello", "", "hello"]
     assert calls == [broken[:-1]] * 2
+
+
+@pytest.mark.parametrize("quirks", [True, False])
+def test_a_process_frame_of_their_own_gets_the_octets(quirks):
+    got = []
+    read = ours(quirks)
+    read.process_frame = lambda frame, raw: got.append((frame.cmd, raw))
+    read.take([MESSAGE, b"\n"])
+    assert got == [("MESSAGE", MESSAGE[:-1]), ("heartbeat", b"\n")]
 
 
 def test_broken_frames_in_many_pieces_are_joined_once(monkeypatch):
