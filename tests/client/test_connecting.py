@@ -111,6 +111,19 @@ def test_passcodes_are_asked_for_each_attempt_and_never_logged(shell, peer, capl
     assert [frame.headers["passcode"] for frame in seen if frame.command == "CONNECT"] == ["***", "***"]
 
 
+def test_hooks_see_frames_and_states(shell, peer):
+    frames, states = [], []
+    hooks = {"on_frame": lambda way, frame: frames.append((way, frame.command))}
+    hooks["on_state"] = lambda state, error: states.append(state if error is None else type(error).__name__)
+    client = shell.connect(peer.url, reconnect=QUICK, **hooks)
+    peer.cut()
+    peer.wait(lambda peer: len(peer.got("CONNECT")) == 2)
+    client.wait_connected()
+    client.close()
+    assert frames == [("out", "CONNECT"), ("in", "CONNECTED")] * 2 + [("out", "DISCONNECT"), ("in", "RECEIPT")]
+    assert states == ["connected", "ConnectionLostError", "connected", "closing", "closed"]
+
+
 def test_a_hook_that_blocks_or_fails_holds_up_nothing(peer, caplog):
     go_on = threading.Event()
 

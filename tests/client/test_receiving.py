@@ -159,6 +159,25 @@ def test_concurrency_and_keys(shell, client, peer):
         client.subscribe("/queue/c", ack="client", handler=handler, concurrency=2)
 
 
+def test_messages_that_wait_for_their_key_return_to_the_broker(shell, client):
+    dealt, begun, go = Seen(), Seen(), threading.Event()
+
+    def work(message):
+        begun.add(message.body)
+        go.wait(patience(10))
+
+    for _ in range(5):
+        client.send("/queue/a", b"x")
+    options = {"handler": shell.handler(work), "concurrency": 2, "key": lambda _: dealt.add(1)}
+    subscription = client.subscribe("/queue/a", ack="client-individual", **options)
+    begun.wait(1)
+    dealt.wait(5)
+    subscription.unsubscribe()
+    go.set()
+    subscription.join(patience(10))
+    assert begun.wait(1) == [b"x"]
+
+
 def test_a_handler_may_use_the_client(shell, peer):
     client, done = shell.connect(peer.url, close_timeout=0.5), Seen()
 

@@ -326,6 +326,16 @@ print(most() - before)
 """
 
 
+def test_a_body_that_is_cut_is_not_delivered(shell, peer):
+    client = shell.connect(peer.url, stream_over=4096, reconnect=QUICK)
+    subscription = client.subscribe("/queue/a")
+    head = b"MESSAGE\nsubscription:s1\nmessage-id:1\ndestination:/queue/a\ncontent-length:9000\n\n"
+    peer.do(lambda: (peer.side().sock.sendall(head + b"x" * 5000), peer.side().close()))
+    peer.wait(lambda peer: len(peer.got("SUBSCRIBE")) == 2)
+    peer.deliver("s1", b"whole")
+    assert subscription.get(patience(10)).body == b"whole"
+
+
 @pytest.mark.long
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc, and ru_maxrss in KiB")
 def test_a_large_body_is_never_in_memory_as_a_whole(tmp_path):

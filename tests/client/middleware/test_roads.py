@@ -12,6 +12,7 @@ import logging
 import re
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,7 @@ from client.test_sent_on import ROADS
 from patience import patience
 
 import stompcodec.client as stomp
+from stompcodec.client.headers import REQUEST
 from stompcodec.client.middleware import FIXED, PLACES, AsyncMiddleware, EditableHeaders
 from stompcodec.errors import MissingExtraError
 
@@ -145,6 +147,29 @@ def test_a_streamed_body_can_be_replaced_or_refused(shell, broker, queue, tmp_pa
         assert (client.epoch, client.receive(queue)) == (1, None)
 
 
+class Translating(stomp.Middleware):
+    @contextlib.contextmanager
+    def _around(self, event):
+        try:
+            yield
+        except Refused as error:
+            raise PermissionError("not allowed") from error
+
+    send = settle = _around
+
+
+@pytest.mark.parametrize("step", ["before_send", "after_send", "before_settle", "after_settle"])
+def test_send_and_ack_raise_it_or_what_outer_middleware_makes_of_it(shell, peer, step):
+    """Before `yield` nothing is sent; the connection goes on."""
+    client = shell.connect(peer.url, middleware=[Translating(), layer_for(shell, **{step: refuse})])
+    message = subscribed(client, peer, b"body").get(patience(10))
+    call, command = (message.ack, "ACK") if "settle" in step else (partial(client.send, "/queue/b", b"x"), "SEND")
+    with pytest.raises(PermissionError, match="not allowed"):
+        call()
+    client.ping(patience(10))
+    assert len(peer.got(command)) == step.startswith("after")
+
+
 def test_send_many_names_the_message(shell, broker, queue):
     layer = layer_for(shell, before_send=lambda event: event.body == b"2" and refuse(event))
     client = shell.connect(broker.url, middleware=[layer])
@@ -158,6 +183,17 @@ def test_send_many_names_the_message(shell, broker, queue):
 
 
 # ---- receive ----
+
+
+def test_a_message_that_is_sent_again_passes_once(shell, peer):
+    layer = layer_for(shell, before_send=stamp)
+    peer.rules["SEND"] = lambda side, frame: side.close() if side.number == 1 else side.receipt(frame)
+    shell.connect(peer.url, middleware=[layer], reconnect=QUICK).send("/queue/a", b"body", receipt=True, resend=True)
+    first, second = peer.got("SEND")
+    assert first.headers.pairs() == second.headers.pairs()
+    assert first.headers.getall("stamp") == ["1"]
+    assert [note for note in layer.notes if note.endswith("send")] == ["a>send", "a<send"]
+    wait_for(lambda: [note for note in layer.notes if "connect" in note] == ["a>connect", "a<connect"] * 2)
 
 
 def take(subscription):
@@ -389,6 +425,15 @@ def test_only_process_may_suppress_an_error_and_the_message_is_acknowledged(shel
 # ---- connect ----
 
 
+def test_behind_a_handler_it_is_logged(shell, peer, caplog):
+    client, seen = shell.connect(peer.url, middleware=[layer_for(shell, before_settle=refuse)]), Seen()
+    with caplog.at_level(logging.WARNING, "stompcodec.client"):
+        subscribed(client, peer, b"1", b"2", handler=seen.handler(shell))
+        assert seen.wait(2) == [b"1", b"2"]  # the worker goes on
+    assert "not settled: no" in caplog.text
+    assert peer.got("ACK") == []
+
+
 def test_connect_adds_headers_and_sees_connected(shell, peer):
     def add(event):
         event.headers["token"] = event.headers["plain"] + "-" + event.address.host
@@ -497,6 +542,16 @@ def test_a_forbidden_header_is_refused_with_its_name(command):
             with pytest.raises(stomp.LocalProtocolError, match=rf"the header {name} of {command}: "):
                 edit(headers, name)
         assert (headers.pairs(), headers.changed) == ([(name, "1")], False)
+
+
+def test_a_request_keeps_its_own_headers(shell, broker, queue):
+    for name in REQUEST:
+        layer = layer_for(shell, before_send=lambda event, name=name: event.headers.__setitem__(name, "1"))
+        client = shell.connect(broker.url, middleware=[layer])
+        with pytest.raises(stomp.LocalProtocolError, match=name):
+            client.request(queue, b"?", 1)
+        client.send(queue, b"1")
+        assert client.receive(queue, timeout=patience(10)).headers[name] == "1"
 
 
 def test_headers_are_a_mapping_of_text_and_bodies_are_bytes(broker, queue):
