@@ -101,6 +101,15 @@ def test_a_cursor_follows(path, single):
     assert [piece.offset for piece in Capture(path).pieces(start=4 * len(ONE))] == [n * len(ONE) for n in range(4, 10)]
 
 
+def test_a_cursor_that_was_left_goes_on_where_it_was(path):
+    with CaptureWriter(path) as writer:
+        for number in range(5):
+            writer.append(ONE, TIME + number)
+    cursor = Capture(path).cursor()
+    assert [next(cursor.pieces()).time - TIME for _ in range(2)] == [0, 1]
+    assert [piece.time - TIME for piece in cursor.pieces()] == [2, 3, 4]
+
+
 def test_large_frames_come_in_pieces(path):
     body = os.urandom(3 * 2**20)
     with CaptureWriter(path) as writer:

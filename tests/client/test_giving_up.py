@@ -21,7 +21,7 @@ from stompcodec import Frame, serialize
 from stompcodec.client import Client, Options
 from stompcodec.client.aio.waiting import AsyncPauses
 from stompcodec.client.dialects import BROKERS, row_of
-from stompcodec.client.handlers import Handling, Retries, copy_of, way_of
+from stompcodec.client.handlers import ATTEMPTS, Handling, Retries, copy_of, way_of
 from stompcodec.client.messages import BaseMessage, Subscription
 from stompcodec.client.sync import messages as module
 from stompcodec.client.sync.waiting import Pauses, Receipt
@@ -197,6 +197,15 @@ def test_a_lone_bad_message_costs_three_seconds_and_is_given_up_after_six_calls(
     assert "message m0002 is handled again in 0.1 s, 6 times in all" in first.getMessage()
     assert (last.levelname, last.exc_info) == ("ERROR", None)
     assert "failed 6 times: message m0002 is given up: ValueError('no')" in last.getMessage()
+
+
+def test_one_that_is_away_for_ten_minutes_makes_a_handful_and_holds_no_window(monkeypatch):
+    desk = down(monkeypatch, until=600.0, prefetch=50).put(200).run()
+    assert [number for number, _ in desk.fates] == [f"m{number:04}" for number in range(1, 201)]
+    assert 0 < sum(fate != "ACK" for _, fate in desk.fates) <= 6
+    assert max(desk.pauses) == 30.0
+    assert desk.windows == [50, 1, 50]  # again its own after the first success
+    assert max(Counter(number for number, _ in desk.calls).values()) == ATTEMPTS
 
 
 def test_the_order_is_kept_when_the_window_grows_again(monkeypatch):

@@ -239,6 +239,22 @@ def test_ends_that_this_side_makes_and_a_server_that_goes_away_convict_nothing(c
     assert not any(each.closed for each in subscriptions)
 
 
+@pytest.mark.parametrize("confirm", [True, False])
+@pytest.mark.parametrize(("version", "how"), [("1.1", by_error_and_end), ("1.2", by_close_code)])
+def test_a_subscription_that_ends_each_connection_is_ended(version, how, confirm):
+    client = Scripted(version=version).connect()
+    good = [client.subscribed(confirm=False), client.subscribed()]
+    bad = client.subscribed(confirm=confirm)
+    good.append(client.subscribed())
+    client.lose()
+    assert refuse(client, lambda frame: frame.get("id") == bad.id, how) == MOST_SHORT - 1 + 2 + 1
+    assert isinstance(bad.error, RejectedError if how is not by_close_code else ConnectionLostError)
+    assert bad.destination in str(bad.error)
+    assert "bad selector" in str(bad.error)
+    assert list(client.core.inbound.subscriptions.values()) == good
+    assert client.core.link.state == "connected"
+
+
 @pytest.mark.parametrize("how", [by_error, by_close_code, Scripted.lose])
 def test_a_message_that_ends_each_connection_is_given_up_and_the_others_go_on(client, how):
     calls = [client.send(body, receipt=True, resend=True) for body in (b"1", b"bad", b"2", b"3")]

@@ -191,6 +191,7 @@ async def test_handlers_have_their_turn_while_frames_are_there():
             most, got = max(most, len(waiting)), got + 1
             if got == 200:
                 break
+        assert connection.last_read_time > 0
     assert most < 100
 
 
@@ -400,6 +401,14 @@ def test_strict_is_our_codec_as_it_is(data, places):
     assert [(frame.headers, getattr(frame, "body", b"")) for frame in found if hasattr(frame, "headers")] == [
         (dict(frame.headers), frame.body) for frame in wanted if frame is not HEARTBEAT
     ]
+
+
+def test_our_parser_reads_again_behind_an_odd_frame():
+    """stompman's hands over at the next border between frames, not only at the end of a chunk."""
+    parser = ours.FrameParser()
+    for chunk, who in ((ODD_MESSAGE + b"X\n" + MESSAGE[:20], True), (MESSAGE[20:] + MESSAGE[:20], False)):
+        assert len(list(parser.parse_frames_from_chunk(chunk))) == 1
+        assert (parser._theirs is not None) is who
 
 
 @pytest.mark.req("S12-LIM-01", "S12-LIM-02", "S12-LIM-03")
