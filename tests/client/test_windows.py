@@ -7,6 +7,8 @@ from collections import deque
 import pytest
 from client.scripted import Scripted
 
+from stompcodec.client.handlers import holding
+
 ARTEMIS = "ActiveMQ-Artemis/2.40.0"
 TYPED = {"subscription-type": "ANYCAST"}
 versions = pytest.mark.parametrize("version", ["1.1", "1.2"])
@@ -234,3 +236,16 @@ def test_a_message_of_a_further_consumer_that_cannot_be_read_is_passed_over_as_i
     assert ack.command in ("ACK", "NACK")
     assert dict(ack.headers) == ({"id": "am2"} if version == "1.2" else {"message-id": "m2", "subscription": id})
     assert subscription.open == 1
+
+
+def test_what_is_sent_for_a_message_names_the_consumer_that_it_came_by():
+    client, subscription, spare = spared(server="stompcodec/1 as artemis")
+    client.receipt(spare)
+    client.core.link.expect_handlers()
+    pairs = {"subscription": spare.headers["id"], "message-id": "m2", "ack": "am2", "destination": "/queue/s1"}
+    client.answer("MESSAGE", pairs, b"x")
+    (message,) = client.take(subscription)
+    with holding(message):
+        client.send()
+    (sent,) = client.frames()
+    assert (sent.get("ack"), sent.get("subscription")) == ("m2", spare.headers["id"])
