@@ -166,6 +166,23 @@ OTHERS = {
 }
 
 
+def test_a_closed_loop_leaves_no_events_behind(peer):
+    """The client was not closed, so it connects again and again."""
+
+    async def main():
+        return await stomp.connect_async(peer.url, reconnect=QUICK, on_state=lambda *_: None)
+
+    client = asyncio.run(main())
+    for number in range(2, 6):
+        peer.cut()
+        peer.wait(lambda peer, number=number: len(peer.got("CONNECT")) == number)
+    engine, delivery = client._link.engine, client._link.delivery
+    asyncio.run(wait_for(lambda: engine.look(lambda: len(delivery._noted)) <= 1))
+    engine.do(client._link.core.close, time.monotonic(), client._link.call("close", "", 1.0), 1.0)
+    engine.join(patience(30))
+    assert not delivery._noted
+
+
 async def opened(url):
     return await objects_async(await stomp.connect_async(url))
 
