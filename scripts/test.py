@@ -42,7 +42,7 @@ SOME = {
     "broker/sessions/": "acknowledge connecting legacy turns websocket_turns wishlist",
     "broker/storage/": "large store",
     "cli/verbs/": "convert decode inspect lint",
-    "client/": "core_acks core_calls sending receiving",
+    "client/": "core sending receiving",
 }
 CORES = [
     *("tests/codec", "tests/protocol", "tests/capture", "tests/cli/test_reader.py"),

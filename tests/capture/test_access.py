@@ -25,7 +25,6 @@ def umask(request):
 
 
 def modes(folder):
-    """The mode of each path below a folder, and whether it is one."""
     return [(stat.S_IMODE(path.lstat().st_mode), path.is_dir()) for path in sorted(folder.rglob("*"))]
 
 
@@ -53,7 +52,6 @@ def test_a_folder(access, tmp_path):
 
 @each_access
 def test_a_single_file(access, tmp_path, path):
-    """Also its index beside it, while it is written again."""
     for number in range(2):
         with CaptureWriter(path, single=True, access=access) as capture:
             capture.append(FRAME, number + 1)
@@ -86,14 +84,6 @@ def test_what_is_put_right_keeps_its_rights(single, harm, tmp_path, path):
         capture.sync()
         assert {mode for mode, is_folder in modes(tmp_path) if not is_folder} == {0o644}
     assert len(list(Capture(path).frames())) == 2
-
-
-def test_the_folder_of_somebody_else_stays_as_it_is(tmp_path, path):
-    path.mkdir()
-    path.chmod(0o755)
-    with CaptureWriter(path) as capture:
-        capture.append(FRAME, 1)
-    assert [mode for mode, _ in modes(tmp_path)] == [0o755, 0o600, 0o600, 0o600]
 
 
 def test_groups_that_python_does_not_have(monkeypatch):

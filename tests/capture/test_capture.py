@@ -6,7 +6,6 @@ import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pytest
 from capture.capturing import DEEDS, ONE, TIME, TWO, batches, octets, read, segment, without_length
@@ -237,10 +236,6 @@ def test_a_sealed_file_is_known_by_its_end(path):
 not_windows = pytest.mark.skipif(sys.platform == "win32", reason="Windows removes no open files")
 
 
-def numbered(number):
-    return octets_of(Frame("MESSAGE", {"destination": "/queue/a"}, b"%d" % number))
-
-
 @not_windows
 @pytest.mark.parametrize("deed", DEEDS)
 def test_a_capture_that_is_not_at_its_path_any_more_is_told(path, deed):
@@ -262,42 +257,10 @@ def test_a_capture_that_is_not_at_its_path_any_more_is_told(path, deed):
 
 
 @not_windows
-@given(
-    deed=st.sampled_from(sorted(set(DEEDS) - {"lock removed"})),
-    before=st.integers(0, 3),
-    after=st.integers(1, 6),
-    unsynced=st.integers(0, 3),
-    octets=st.sampled_from([1, 100, 200, 10_000]),
-)
-def test_what_a_sync_vouches_for_after_a_removal_is_at_the_path(deed, before, after, unsynced, octets):
-    """Whatever was removed, and wherever a segment ends: appending seals segments, too."""
-    with TemporaryDirectory() as folder:
-        path = Path(folder, "a.stompcap")
-        capture = CaptureWriter(path, segment_octets=octets)
-
-        def write(count):
-            for number in range(count):
-                capture.append(numbered(number), TIME)
-
-        write(before + 1)
-        capture.sync()
-        write(unsynced)
-        sealed = capture.end()
-        DEEDS[deed](path)
-        with suppress(StoreError):
-            write(after)
-            capture.sync()
-            capture.check()
-        assert capture.end() == sealed, "no frame since then counts as synced"
-        assert capture.failed
-        capture.close()
-
-
-@not_windows
 def test_a_segment_that_is_deleted_for_its_age_is_no_removal(path):
     with CaptureWriter(path, segment_octets=100) as capture:
         for number in range(10):
-            capture.append(numbered(number), TIME)
+            capture.append(octets([Frame("MESSAGE", {}, b"%d" % number)]), TIME)
             capture.sync()
             capture.check()
             capture.retain(TIME, octets=0)

@@ -27,7 +27,6 @@ kinds = pytest.mark.parametrize("single", [False, True])
 
 
 def crashed(path, writer):
-    """The capture as a crash leaves it, in another place."""
     copy = path.with_name("copy.stompcap")
     if path.is_dir():
         shutil.copytree(path, copy)
@@ -152,7 +151,6 @@ def _made_up(path, *rows, base=0):
     ],
 )
 def test_rows_that_are_not_about_these_octets(path, rows, why):
-    """Or promise more than there is."""
     _made_up(path, *rows)
     problems = []
     assert len(read(path, problems=problems)) == 3

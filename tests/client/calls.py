@@ -35,7 +35,6 @@ CALLS = {
 
 
 def objects(client):
-    """`o` of a client for threads."""
     asked = client.subscribe("/queue/a", ack="client-individual")
     client.send("/queue/a", b"x", {"reply-to": "/queue/never"})
     message = asked.get(60)
@@ -48,7 +47,6 @@ def objects(client):
 
 
 async def objects_async(client):
-    """The same for asyncio."""
     asked = await client.subscribe("/queue/a", ack="client-individual")
     await client.send("/queue/a", b"x", {"reply-to": "/queue/never"})
     message = await asked.get(60)

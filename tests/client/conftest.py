@@ -7,6 +7,7 @@ import logging
 import pytest
 from client.broker import BrokerThread
 from client.peer import Peer
+from client.scripted import Scripted
 from client.shells import Shell
 
 
@@ -31,8 +32,13 @@ def broker():
 
 
 @pytest.fixture
+def client():
+    """A core with a session, on a clock of its own."""
+    return Scripted().connect()
+
+
+@pytest.fixture
 def quiet():
-    """Nothing is logged of the client."""
     logging.getLogger("stompcodec.client").setLevel(logging.CRITICAL)
     yield
     logging.getLogger("stompcodec.client").setLevel(logging.NOTSET)

@@ -30,8 +30,6 @@ def closed_port():
 
 
 class Side:
-    """One connection, as the server sees it."""
-
     def __init__(self, peer, sock, number):
         self.peer, self.sock, self.number = peer, sock, number
         self.connection = Connection(Role.SERVER, heart_beat=peer.heart_beat, versions=peer.versions, now=0.0)
@@ -51,7 +49,6 @@ class Side:
         self.send("ERROR", {"message": message, **({"receipt-id": frame.headers["receipt"]} if named else {})})
 
     def deliver(self, subscription, body=b"", headers=(), count=1, **more):
-        """One MESSAGE to a subscription of this connection."""
         asked = self.subscriptions[subscription]
         for _ in range(count):
             number = f"m{next(self.peer.ids)}"
@@ -136,12 +133,10 @@ class Peer:
         return done.result(patience(5))
 
     def wait(self, condition, timeout=10.0):
-        """Until condition(self) is true; it is looked at after each frame."""
         with self.changed:
             assert self.changed.wait_for(lambda: condition(self), patience(timeout)), self.frames
 
     def got(self, command, **headers):
-        """The frames of a command that came, with these headers."""
         wanted = {name.replace("_", "-"): value for name, value in headers.items()}
         frames = [frame for _, frame in list(self.frames) if frame.command == command]
         return [frame for frame in frames if all(frame.get(name) == value for name, value in wanted.items())]
@@ -150,7 +145,6 @@ class Peer:
         return [frame.command for side, frame in list(self.frames) if number is None or side == number]
 
     def cut(self):
-        """Close all connections without a word."""
         self.do(lambda: [side.close() for side in self.sides])
 
     def side(self):

@@ -30,13 +30,11 @@ class Scripted:
     # ---- the connection ----
 
     def open(self):
-        """A transport is there; the client asks for a session."""
         self.connections += 1
         self.server = Connection(Role.SERVER, versions=[self.version], heart_beat=self.server_beat, now=self.now)
         self.core.link.opened(self.now, host="h", login="ann", passcode="s3cret", whole_frames=False)
 
     def connect(self, confirm=True):
-        """A session; with `confirm`, its subscriptions are confirmed, too."""
         self.open()
         (frame,) = self.frames()
         assert frame.command == "CONNECT"
@@ -49,7 +47,6 @@ class Scripted:
         return self
 
     def frames(self):
-        """What the client has sent since the last look."""
         found = []
         while chunks := self.core.link.take_output(self.now):
             for frame in self.server.receive(b"".join(chunks), self.now):
@@ -63,7 +60,6 @@ class Scripted:
         return [frame.command for frame in self.frames()]
 
     def pump(self):
-        """What the server wrote goes to the client."""
         self.core.inbound.receive(b"".join(self.server.take_output(self.now)), self.now)
 
     def answer(self, command, headers=(), body=b""):
@@ -92,7 +88,6 @@ class Scripted:
         self.core.link.lost(error, self.now)
 
     def wait(self, seconds):
-        """Time passes; the core is ticked when it asks for it."""
         end = self.now + seconds
         for _ in range(10_000):
             due = self.core.link.next_deadline()
@@ -123,7 +118,6 @@ class Scripted:
         return subscription
 
     def subscribed(self, ack="auto", **options):
-        """A subscription that is confirmed."""
         subscription = self.subscribe(ack, **options)
         self.confirm_all()
         assert subscription.confirmed
@@ -138,7 +132,6 @@ class Scripted:
         return self.take(subscription)[-1]
 
     def flood(self, subscription, count, size=10):
-        """Many messages that nobody takes."""
         frame = b"MESSAGE\nsubscription:%s\nmessage-id:m\ndestination:d\nack:a\ncontent-length:%d\n\n%s\0"
         self.core.inbound.receive(frame % (subscription.id.encode(), size, bytes(size)) * count, self.now)
 
@@ -163,7 +156,6 @@ class Scripted:
 
 
 def outcome(call):
-    """A call's outcome in a word."""
     if not call.done:
         return "waits"
     return "accepted" if call.error is None else type(call.error).__name__

@@ -15,6 +15,7 @@ from concurrent.futures import TimeoutError as FutureTimeout
 from patience import patience
 
 import stompcodec.client as stomp
+from stompcodec.client import hub
 
 _WRAPPED = (
     *(stomp.AsyncClient, stomp.AsyncReceipt, stomp.AsyncTransaction, stomp.AsyncMessage, stomp.AsyncSubscription),
@@ -94,8 +95,6 @@ class Shell:
 
 
 class Proxy:
-    """One object of asyncio's client."""
-
     def __init__(self, shell, target):
         object.__setattr__(self, "shell", shell)
         object.__setattr__(self, "target", target)
@@ -129,6 +128,25 @@ class Proxy:
 
     def __repr__(self):
         return repr(self.target)
+
+
+@contextlib.contextmanager
+def busy_hub():
+    """Keep the I/O thread busy, to prove what is done without it."""
+    begun, go_on = threading.Event(), threading.Event()
+
+    def steps():
+        begun.set()
+        go_on.wait(patience(_HANGS))
+        yield from ()
+
+    task = hub.run(steps())
+    assert begun.wait(patience(_HANGS))
+    try:
+        yield
+    finally:
+        go_on.set()
+        task.join(patience(_HANGS))
 
 
 class Seen:

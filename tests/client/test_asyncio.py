@@ -8,11 +8,10 @@ import time
 from unittest import mock
 
 import pytest
-from client.busy import busy_hub
 from client.calls import CALLS, objects_async
 from client.middleware.layers import Notes
 from client.peer import Peer
-from client.shells import QUICK
+from client.shells import QUICK, busy_hub
 from client.test_forks import child
 from patience import patience
 
@@ -51,8 +50,6 @@ def test_all_ways_to_await_it():
     async def work(client, peer):
         await client.send("/queue/a", b"1")
         task = asyncio.create_task(client.send("/queue/a", b"2"))
-        assert isinstance(task, asyncio.Task)
-        assert repr(task)
         assert await task is None
         assert await asyncio.gather(client.send("/queue/a", b"3"), client.send("/queue/a", b"4")) == [None, None]
         assert await asyncio.wait_for(client.send("/queue/a", b"5"), patience(60)) is None
@@ -90,31 +87,6 @@ def test_the_order_of_all_kinds_is_that_of_the_calls(middleware, tmp_path):
         await client.send("/queue/a", b"7", receipt=True)
 
     assert run(work, *middleware) == [b"%d" % number for number in range(1, 8)]
-
-
-@pytest.mark.parametrize("refuses", [False, True])
-def test_errors_come_when_it_is_awaited(refuses):
-    def refuse(event):
-        if event.body == b"bad":
-            raise PermissionError("no")
-
-    async def work(client, peer):
-        found = await asyncio.gather(
-            client.send("/queue/a", 5),
-            client.send("/queue/a", b"bad"),
-            client.send("/queue/a", b"x", timeout=float("nan")),
-            client.send("/queue/a", b"x", resend=True),
-            client.send("/queue/a", b"good", receipt=True),
-            return_exceptions=True,
-        )
-        refused = PermissionError if refuses else type(None)
-        assert [type(each) for each in found] == [TypeError, refused, ValueError, LocalProtocolError, type(None)]
-        await client.close()
-        late = client.send("/queue/a", b"x")
-        with pytest.raises(LocalProtocolError):
-            await late
-
-    assert run(work, *[Notes(before_send=refuse)] * refuses) == [b"bad", b"good"][refuses:]
 
 
 def test_a_cancelled_send_leaves_the_middleware():
@@ -168,7 +140,6 @@ def test_a_subscription_that_is_never_confirmed_is_raised(take):
 
 
 def test_a_client_may_be_entered_after_it_was_awaited(peer):
-    """Or be closed before it was ever opened; and it may be made before its loop."""
     client, unopened = stomp.connect_async(peer.url), stomp.connect_async(peer.url)
 
     async def main():
@@ -182,6 +153,17 @@ def test_a_client_may_be_entered_after_it_was_awaited(peer):
 
     asyncio.run(main())
     assert len(peer.got("CONNECT")) == 1
+
+
+#: What waits beside the others.
+OTHERS = {
+    "open": lambda o: o.client.open(),
+    "block": lambda o: o.client.__aenter__(),
+    "iteration": lambda o: o.subscription.__anext__(),
+    "confirmation": lambda o: o.subscription,
+    "receipt": lambda o: o.receipt,
+    "close": lambda o: o.client.close(),
+}
 
 
 def test_a_closed_loop_leaves_no_events_behind(peer):
@@ -199,17 +181,6 @@ def test_a_closed_loop_leaves_no_events_behind(peer):
     engine.do(client._link.core.close, time.monotonic(), client._link.call("close", "", 1.0), 1.0)
     engine.join(patience(30))
     assert not delivery._noted
-
-
-#: What waits beside the others.
-OTHERS = {
-    "open": lambda o: o.client.open(),
-    "block": lambda o: o.client.__aenter__(),
-    "iteration": lambda o: o.subscription.__anext__(),
-    "confirmation": lambda o: o.subscription,
-    "receipt": lambda o: o.receipt,
-    "close": lambda o: o.client.close(),
-}
 
 
 async def opened(url):
@@ -274,23 +245,6 @@ async def talk(client):
     while not io.look(lambda: (owner := io._owner) and owner.wire.is_lent):
         assert time.monotonic() < until
         await client.send("/queue/a", b"x", receipt=True)
-
-
-@lends
-def test_a_lost_connection_is_followed_by_another(kept):
-    """The next socket often has the number of the last one."""
-
-    async def work(client, peer):
-        for number in range(1, 4):
-            await talk(client)
-            peer.cut()
-            await wait_for(lambda number=number: client.epoch > number)
-            await client.wait_connected()
-        await talk(client)
-        with busy_hub():
-            await client.send("/queue/a", b"last", receipt=True)
-
-    run(work)
 
 
 @lends

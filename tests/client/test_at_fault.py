@@ -114,18 +114,6 @@ def test_one_dead_letter_and_all_others_answered(shell, broker, way, reply_to, o
     assert options or seen.bodies.count(POISON) == ATTEMPTS
 
 
-def test_what_is_sent_outside_of_handlers_counts_against_nobody(shell):
-    with BrokerThread(max_attempts=1) as broker:
-        client, seen = shell.connect(broker.url, reconnect=QUICK), Seen()
-        client.send("/queue/a", b"in hand", receipt=True)
-        client.subscribe("/queue/a", ack="client-individual", on_error="ignore", handler=seen.handler(shell, bool))
-        for epoch in range(1, 4):
-            seen.wait(epoch)
-            client.send(RESERVED, b"")
-        seen.wait(4)
-        assert client.receive("/queue/DLQ.a") is None
-
-
 def test_a_task_that_outlives_its_handler_counts_against_no_later_message():
     """Nor does it count against its own message, which was acknowledged when its handler returned."""
     tasks = []

@@ -40,7 +40,6 @@ class Life(RuleBasedStateMachine):
         return self.link.connection is not None
 
     def look(self):
-        """Judge what the client sent since."""
         if not self.up:
             self.asked.clear()
             return

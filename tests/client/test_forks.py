@@ -48,7 +48,6 @@ def child(work):
 
 
 def refusals(calls):
-    """The names of calls that are not refused, with what came instead."""
     wrong = []
     for name, call in calls.items():
         try:

@@ -82,7 +82,6 @@ atexit.register(first)
 
 
 def ended(program, broker):
-    """Run a program to its end; return its output."""
     command = [sys.executable, "-c", f"URL = {broker.url!r}\n{program}"]
     result = subprocess.run(command, capture_output=True, text=True, timeout=patience(5), check=True)
     return result.stdout.splitlines(), result.stderr

@@ -7,10 +7,8 @@ beginning of a function. So no luck is needed to hit the few that matter.
 from __future__ import annotations
 
 import dis
-import signal
 import sys
 import threading
-import time
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -96,7 +94,6 @@ def client(peer: Any) -> Any:
 
 
 def is_sound(client: Any) -> None:
-    """Its lock is free, and it answers."""
     assert client._link.engine.lock.acquire(timeout=patience(30)), "the lock is held for ever"
     client._link.engine.lock.release()
 
@@ -164,47 +161,6 @@ def test_send(client: Any, peer: Any, gather: float, headers: Any, monkeypatch: 
     assert [int(number) for number in numbers] == sorted({int(number) for number in numbers})
     assert int(numbers[-1]) == count
     assert client.epoch == 1
-
-
-@pytest.mark.parametrize("is_there", [True, False])
-def test_a_receipt_may_be_waited_for_again(client: Any, is_there: bool) -> None:
-    receipt = client.send_for_receipt("/queue/a", b"x")
-    wait_for(lambda: receipt.done or not is_there)
-    every_place(client, receipt.wait, least=1)
-    receipt.wait()
-
-
-@pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="no signals for threads here")
-def test_real_interrupts_while_it_waits(client: Any, peer: Any) -> None:
-    """SIGINT to a thread that waits, again and again; the message comes in the end."""
-    subscription = client.subscribe("/queue/a", id="s")
-    main, seen, ended = threading.get_ident(), [], []
-
-    def interrupt() -> None:
-        for count in range(50):
-            while (len(seen) < count or not subscription._waiters._locks) and not ended:
-                time.sleep(0.0005)
-            signal.pthread_kill(main, signal.SIGINT)
-            while len(seen) <= count and not ended:
-                time.sleep(0.0005)
-
-    old = signal.signal(signal.SIGINT, signal.default_int_handler)
-    thread = threading.Thread(target=interrupt, daemon=True)
-    thread.start()
-    try:
-        while len(seen) < 50:
-            try:
-                assert subscription.get(patience(30)) is not None, "nobody has interrupted it"
-            except KeyboardInterrupt:
-                seen.append(True)
-    finally:
-        ended.append(True)
-        thread.join(patience(30))
-        signal.signal(signal.SIGINT, old)
-    is_sound(client)
-    peer.deliver("s", b"after")
-    assert subscription.get(patience(30)).body == b"after"
-    assert not subscription._waiters._locks
 
 
 @pytest.mark.parametrize("middleware", [(), (Middleware(),)], ids=["plain", "through middleware"])

@@ -18,8 +18,6 @@ from stompcodec import Frame
 from stompcodec.client.engine import News
 from stompcodec.client.outbox import Upload
 
-# ---- the states ----
-
 
 class Driven(Scripted):
     """A client of one of the shells, whose I/O a test does itself. It has something of everything to lose."""
@@ -69,7 +67,6 @@ class Driven(Scripted):
         assert self.core.link.upload is upload
 
     def account(self):
-        """All that the core keeps account of."""
         News(self.core)  # what the I/O thread would tell those who wait
         link, inbound = self.core.link, self.core.inbound
         waiting = [call for queue in link.calls.deadlines._queues.values() for call in queue if not call.done]
@@ -117,8 +114,6 @@ STATES = {
     "reconnecting": (Driven.lose, "reconnecting", "down"),
     "closing": (lambda driven: driven.core.close(driven.now, driven.call("close")), "closing", "up"),
 }
-
-# ---- the calls ----
 
 TEXT = [1, b"x", [], 3.5, True, {}]
 NAME = [None, *TEXT]
@@ -168,6 +163,7 @@ CALLS = [
     (HEADERS, [call(f"client.{name}", "/queue/a", body, odd="headers") for name in SENDS for body in (b"x", "x")]),
     (HEADERS, [call("transaction.send", "/queue/a", b"x", odd="headers"), call("message.reply", b"x", odd="headers")]),
     (HEADERS, [call("client.send", "/queue/a", [b"x"], length=1, odd="headers")]),
+    ([{"correlation-id": "c"}, {"reply-to": "/queue/a"}], [call("client.request", "/queue/a", odd="headers")]),
     ([{"content-length": "1"}], [call("client.send", "/queue/a", [b"x"], length=1, odd="headers")]),
     ([v for v in HEADERS if v], [lambda d, v: d.client.send_many([("/queue/a", b"x", v)])]),
     ([*HEADERS, {"id": "x"}], [call("message.ack", odd="headers")]),
@@ -181,6 +177,7 @@ CALLS = [
     ),
     ([*BODY, None], [lambda d, v: d.client.send_many([("/queue/a", v)])]),
     (ENCODING, [call(f"client.{name}", "/queue/a", b"x", odd="content_encoding") for name in SENDS]),
+    (["gzip"], [call("client.send", "/queue/a", [b"x"], odd="content_encoding")]),
     ([True], [call("client.send", "/queue/a", b"x", odd="resend")]),
     (["x", -1, 1.5, True], [call("client.send", "/queue/a", [b"x"], odd="length")]),
     ([5, [5], [("a",)], [("a", b"x", {}, 1)]], [call("client.send_many", odd="messages")]),
@@ -211,8 +208,6 @@ class Accepted(Exception):
 
 @pytest.fixture
 def impatient(monkeypatch):
-    """No call waits: there is no I/O thread."""
-
     def wait(self):
         raise Accepted(repr(self))
 

@@ -2,11 +2,9 @@
 
 import dataclasses
 import inspect
-import json
 import re
 import subprocess
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -110,15 +108,3 @@ def test_mypy_flags_what_is_wrong_in_a_program():
     """From the tree's root, where it shares the cache of `make check`."""
     done = printed("-m", "mypy", "--config-file", "pyproject.toml", CONSUMER, cwd=TREE)
     assert {int(number) for number in re.findall(r"consumer\.py:(\d+): error", done.stdout)} == WRONG, done.stdout
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(find_spec("basedpyright") is None, reason="basedpyright is not installed")
-def test_pyright_flags_what_is_wrong_in_a_program(tmp_path):
-    settings = {"typeCheckingMode": "standard", "include": [str(CONSUMER)], "reportUnusedCoroutine": "error"}
-    settings |= {"reportUnusedExpression": "none", "pythonVersion": "3.11"}
-    (tmp_path / "pyrightconfig.json").write_text(json.dumps(settings), "utf-8")
-    done = printed("-m", "basedpyright", "--outputjson", "-p", tmp_path, "--pythonpath", sys.executable)
-    found = json.loads(done.stdout)["generalDiagnostics"]
-    errors = {each["range"]["start"]["line"] + 1 for each in found if each["severity"] == "error"}
-    assert errors == WRONG, done.stdout

@@ -4,7 +4,6 @@ import io
 import logging
 
 import pytest
-from client.broker import BrokerThread
 from client.peer import Peer
 from client.scripted import Scripted
 from patience import patience
@@ -15,12 +14,6 @@ from stompcodec.client.dialects import BROKERS
 from stompcodec.client.headers import LEFT
 from stompcodec.client.outbox import Block
 from stompcodec.errors import ConfigError
-
-
-@pytest.fixture(scope="module")
-def broker():
-    with BrokerThread() as broker:
-        yield broker
 
 
 @pytest.fixture
@@ -165,7 +158,7 @@ def test_a_reply_goes_as_the_requester_has_subscribed_to_its_temporary_queue(she
         assert typed(artemis.got("SEND", destination=name)) == {expected}, name
 
 
-# ---- headers of a received message ----
+# ---- headers of a received message, and values ----
 
 
 def test_a_frame_of_its_headers_keeps_the_destination(shell, peer):
@@ -192,8 +185,6 @@ def test_a_message_that_was_sent_again_is_no_duplicate_where_it_is_sent_on(clien
     client.send(queue, b"4", receipt=True)
     assert [subscription.get(patience(10)).body for _ in range(2)] == [b"3", b"4"]
 
-
-# ---- values ----
 
 #: Header -> values that the broker does not take, and some that it takes.
 ARTEMIS = {
@@ -257,8 +248,6 @@ def test_a_value_by_which_the_broker_loses_the_message_is_refused(server):
 # ---- headers= that belong to the client: none is overwritten, in any call ----
 
 SEND = {"destination", "message-id", "receipt", "subscription", "transaction"}
-REQUEST = SEND | {"correlation-id", "reply-to"}
-SUBSCRIBE = SEND | {"ack", "id"}
 
 
 def shapes(name):
@@ -270,17 +259,6 @@ def refused(call, name, *args, **options):
     for headers in shapes(name):
         with pytest.raises(ValueError, match=f"'{name}', which belongs to the client: "):
             call(*args, headers=headers, **options)
-
-
-def test_a_request_and_a_subscription(client):
-    def on_message(destination, **options):
-        client.on_message(destination, **options)(print)
-
-    for name in REQUEST:
-        refused(client.request, name, "/queue/a", b"x", 5)
-    for name in SUBSCRIBE:
-        for call in (client.subscribe, client.receive, on_message):
-            refused(call, name, "/queue/a")
 
 
 def test_a_reply(client):

@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import itertools
 import logging
 from contextvars import Context
 
 import pytest
-from client.broker import BrokerThread
 from client.scripted import Scripted, outcome
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
-from patience import patience
 
 import stompcodec.client as stomp
-from stompcodec.errors import ConnectionLostError, LocalProtocolError, ReceiptTimeoutError, StaleAckError
+from stompcodec.errors import LocalProtocolError, ReceiptTimeoutError, StaleAckError
 from stompcodec.testing import StompBroker
 
 ARTEMIS = "ActiveMQ-Artemis/2.40.0"
 modes = pytest.mark.parametrize("mode", ["client", "client-individual"])
-
-# ---- the client and our broker agree ----
 
 COUNT = 5
 numbers, names = st.integers(0, COUNT - 1), st.integers(0, 1)
@@ -55,7 +50,6 @@ def walk(client, messages, steps):
 
 
 def is_settled(message):
-    """Whether the client takes it for settled."""
     subscription = message.subscription
     covered = subscription.cumulative and not subscription.covered(message.seq)
     return message.seq not in subscription.claims and (bool(message.settled) or covered)
@@ -93,11 +87,6 @@ def test_what_the_client_says_is_what_the_broker_does(broker, mode):
 
 
 # ---- a COMMIT without answer ----
-
-
-@pytest.fixture
-def client():
-    return Scripted().connect()
 
 
 def held(client, mode="client-individual", commit=True, count=1):
@@ -166,16 +155,6 @@ def test_a_refused_commit_settles_nothing(late):
     assert (transaction.state, message.settled) == ("aborted", "")
     client.ack(message)
     assert client.commands() == ["ACK"]
-
-
-def test_a_connection_that_is_lost_before_the_commit_undoes_it(client):
-    (message,), transaction, _, _ = held(client, commit=False)
-    client.lose()
-    assert (transaction.state, message.settled) == ("lost", "")
-    client.connect()
-    raises(client, message, StaleAckError, "delivers the message again")
-    with pytest.raises(ConnectionLostError, match="took no effect"):
-        client.finish(transaction)
 
 
 @pytest.mark.parametrize("command", ["COMMIT", "ABORT"])
@@ -315,22 +294,6 @@ def test_a_receive_that_waits_for_its_own_transaction_is_an_error(mode):
     client.finish(transaction)
     client.confirm_all()
     client.core.waits(subscription, client.now, polls=False)
-
-
-def test_a_task_that_waits_for_its_own_transaction_gets_an_error():
-    async def main(url):
-        async with stomp.connect_async(url) as client:
-            await client.send_many([("/queue/a", b"1"), ("/queue/a", b"2")])
-            subscription = client.subscribe("/queue/a", ack="client-individual", prefetch=1)
-            async with client.transaction() as transaction:
-                await transaction.ack(await subscription.get(patience(10)))
-                assert await subscription.get(0) is None
-                with pytest.raises(LocalProtocolError, match="prefetch of 1"):
-                    await subscription.get(patience(10))
-            return (await subscription.get(patience(10))).body
-
-    with BrokerThread(dialect="artemis") as broker:
-        assert asyncio.run(main(broker.url)) == b"2"
 
 
 @pytest.mark.parametrize("waits", [True, False])

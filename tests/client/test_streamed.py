@@ -5,35 +5,25 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
-import gc
 import io
 import os
-import runpy
 import subprocess
 import sys
-import tempfile
-import threading
-import warnings
-import weakref
-from pathlib import Path
 
 import pytest
 from client.broker import BrokerThread
-from client.feeding import wait_for
 from client.peer import Peer
 from client.scripted import Scripted
 from client.shells import QUICK
 from crash.process import BrokerProcess
-from patience import interval, patience
+from patience import patience
 
 import stompcodec.client as stomp
 from stompcodec.client import bodies as received
-from stompcodec.client import options
-from stompcodec.client.bodies import BodySourceError, Spool
+from stompcodec.client.bodies import BodySourceError
 from stompcodec.client.outbox import Upload
 from stompcodec.errors import ConnectionLostError, FrameError, LocalProtocolError, ReceiptTimeoutError
 from stompcodec.spec import Limits
-from stompcodec.transport import sync
 
 BODY = bytes(range(256)) * 4000  # over 1 MB: several pieces
 
@@ -46,13 +36,7 @@ def broker():
 
 @pytest.fixture
 def streaming(shell, broker):
-    """A client that streams what it receives."""
     return shell.connect(broker.url, stream_over=4096)
-
-
-@pytest.fixture
-def queue(request):
-    return f"/queue/{request.node.name}"
 
 
 def read(message):
@@ -126,9 +110,6 @@ def test_an_asynchronous_iterable(broker, queue):
         client.send(queue, halves())
 
 
-# ---- sources that break their word ----
-
-
 def failing():
     yield b"some"
     raise RuntimeError("no more")
@@ -171,25 +152,6 @@ def test_a_broken_source_ends_the_connection_and_no_half_message_counts(shell, b
         assert client.epoch == epoch
 
 
-@pytest.mark.parametrize(
-    ("body", "options", "error"),
-    [
-        (io.StringIO("text"), {}, TypeError),
-        (7, {}, TypeError),
-        ([b"a"], {"headers": {"content-length": "1"}}, stomp.StompError),
-        ([b"a"], {"length": -1}, ValueError),
-        (Path("none"), {}, FileNotFoundError),
-        ([b"a"], {"content_encoding": "gzip"}, ValueError),
-    ],
-)
-def test_what_cannot_be_sent_is_refused_before_anything_is_sent(shell, peer, body, options, error):
-    client = shell.connect(peer.url)
-    with pytest.raises(error):
-        client.send("/queue/a", body, **options)
-    client.send("/queue/a", b"next", receipt=True)
-    assert [frame.body for frame in peer.got("SEND")] == [b"next"]
-
-
 @pytest.mark.parametrize("receipt", [False, True])
 def test_a_body_over_the_brokers_limit_fails_with_the_name_of_the_limit(shell, broker, queue, path, receipt):
     os.truncate(path, 64 * 2**20)
@@ -197,45 +159,6 @@ def test_a_body_over_the_brokers_limit_fails_with_the_name_of_the_limit(shell, b
     with pytest.raises(stomp.RejectedError, match="max_body"):
         client.send(queue, path, receipt=receipt)
     client.send(queue, b"next", receipt=True)
-
-
-# ---- others meanwhile, and losses ----
-
-
-def test_others_wait_and_heart_beats_go_on(shell, peer):
-    beat = peer.heart_beat = (interval(200), interval(200))
-    client = shell.connect(peer.url, heart_beat=beat)
-    gate, begun = threading.Event(), threading.Event()
-
-    def hold():
-        begun.set()
-        gate.wait(patience(30))
-
-    def slow():
-        yield b"a" * 300
-        hold()
-        yield b"b" * 300
-
-    async def awaiting():
-        yield b"a" * 300
-        await asyncio.to_thread(hold)  # the loop must not block
-        yield b"b" * 300
-
-    source = slow() if shell.name == "sync" else awaiting()
-    sender = threading.Thread(target=client.send, args=("/queue/slow", source), kwargs={"length": 600})
-    sender.start()
-    assert begun.wait(patience(10))
-    client.send("/queue/other", b"other")
-    connection = peer.side().connection
-    for _ in range(3):  # the peer hears bytes of the body, and drops no one
-        last = connection._heard
-        wait_for(lambda last=last: connection._heard > last)
-    assert peer.got("SEND") == []
-    gate.set()
-    sender.join(patience(10))
-    peer.wait(lambda peer: len(peer.got("SEND")) == 2)
-    assert [frame.body for frame in peer.got("SEND")] == [b"a" * 300 + b"b" * 300, b"other"]
-    assert peer.dead == []
 
 
 @pytest.mark.parametrize("kind", ["path", "memory", "many", None])
@@ -265,6 +188,8 @@ def test_send_for_receipt_returns_when_the_body_is_sent(shell, peer, path):
     receipt.wait()
     with pytest.raises(LocalProtocolError, match="resend"):
         client.send_for_receipt("/queue/a", path, resend=True)
+    with pytest.raises(TypeError, match="text mode"):
+        client.send("/queue/a", io.StringIO("text"))
 
 
 # ---- receiving ----
@@ -289,12 +214,6 @@ def test_the_threshold(streaming, queue):
     del message, subscription
     with reader:
         assert reader.read() == b"x" * 4097
-
-
-def test_no_threshold_is_below_what_a_waiting_thread_reads_at_once(monkeypatch):
-    """It hands over bodies in memory only."""
-    monkeypatch.setattr(sync, "AHEAD", 2**16)
-    assert runpy.run_path(options.__file__)["SHORT"] >= 2**16
 
 
 @pytest.mark.parametrize("value", [4095, -1, 5000.0, "5000", True])
@@ -374,42 +293,6 @@ def test_the_spool_folder_is_used_and_nothing_is_left_in_it(shell, broker, queue
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("make", [received.ReceivedBody, Spool])
-def test_a_body_in_garbage_is_closed_without_a_warning(make, monkeypatch, tmp_path):
-    """Python may finalize garbage in any order: here first the file, which a collection has parted from its owner."""
-
-    def parted(**options):
-        gc.collect(0)
-        return make_file(**options)
-
-    make_file = tempfile.TemporaryFile
-    monkeypatch.setattr(tempfile, "TemporaryFile", parted)
-    gc.collect()
-    gc.disable()
-    try:
-        cycle = [make(tmp_path)]
-        cycle.append(cycle)
-        file = weakref.ref(cycle[0]._file)
-        del cycle
-        with warnings.catch_warnings(record=True) as seen:
-            warnings.simplefilter("always")
-            gc.collect()
-    finally:
-        gc.enable()
-    assert file() is None
-    assert not seen, [str(each.message) for each in seen]
-
-
-def test_a_body_that_is_cut_is_not_delivered(shell, peer):
-    client = shell.connect(peer.url, stream_over=4096, reconnect=QUICK)
-    subscription = client.subscribe("/queue/a")
-    head = b"MESSAGE\nsubscription:s1\nmessage-id:1\ndestination:/queue/a\ncontent-length:9000\n\n"
-    peer.do(lambda: (peer.side().sock.sendall(head + b"x" * 5000), peer.side().close()))
-    peer.wait(lambda peer: len(peer.got("SUBSCRIBE")) == 2)
-    peer.deliver("s1", b"whole")
-    assert subscription.get(patience(10)).body == b"whole"
-
-
 _CLIENT = """
 import hashlib, pathlib, resource, sys
 import stompcodec.client as stomp
@@ -443,6 +326,16 @@ print(most() - before)
 """
 
 
+def test_a_body_that_is_cut_is_not_delivered(shell, peer):
+    client = shell.connect(peer.url, stream_over=4096, reconnect=QUICK)
+    subscription = client.subscribe("/queue/a")
+    head = b"MESSAGE\nsubscription:s1\nmessage-id:1\ndestination:/queue/a\ncontent-length:9000\n\n"
+    peer.do(lambda: (peer.side().sock.sendall(head + b"x" * 5000), peer.side().close()))
+    peer.wait(lambda peer: len(peer.got("SUBSCRIBE")) == 2)
+    peer.deliver("s1", b"whole")
+    assert subscription.get(patience(10)).body == b"whole"
+
+
 @pytest.mark.long
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc, and ru_maxrss in KiB")
 def test_a_large_body_is_never_in_memory_as_a_whole(tmp_path):
@@ -460,7 +353,6 @@ def test_a_large_body_is_never_in_memory_as_a_whole(tmp_path):
 
 
 def error_of(call):
-    """The error of a call that is done, or None."""
     assert call.done, call
     return call.error
 
@@ -476,7 +368,6 @@ class Body:
         self.was_put = client.core.upload(self.upload, client.now, transaction)
 
     def ask(self):
-        """The call by which the next piece is asked for."""
         asked = self.client.call("piece", 30.0)
         self.client.core.ask(self.upload, self.client.now, asked)
         return asked
@@ -492,16 +383,10 @@ class Body:
         self.client.core.feed(self.upload, at, piece, self.client.now)
 
     def finish(self):
-        """Give all that is left, and the end."""
         found = []
         while self.upload.state == "open":
             found += self.feed()
         return found
-
-
-@pytest.fixture
-def client():
-    return Scripted().connect()
 
 
 def begun(client, *args, **options):
@@ -513,17 +398,6 @@ def begun(client, *args, **options):
 
 def beating(**options):
     return Scripted(heart_beat=(1000, 0), server_beat=(0, 1000), **options).connect()
-
-
-def test_a_body_goes_out_piece_by_piece_and_is_one_frame(client):
-    body = begun(client, b"0123456789" * 100)
-    for size in (1, 10, 500, 489):
-        assert body.feed(size) == []
-    (frame,) = body.feed()
-    assert (frame.command, frame.body, frame.get("content-length")) == ("SEND", body.body, "1000")
-    assert body.upload.state == "over"
-    assert error_of(body.ask()) is None
-    assert [frame.body for frame in begun(client, b"").feed()] == [b""]
 
 
 def test_everything_else_waits_for_the_end_of_the_body_in_order(client):
@@ -543,15 +417,6 @@ def test_everything_else_waits_for_the_end_of_the_body_in_order(client):
     assert [frame.command for _, frame in client.seen][-5:] == ["SEND", "SUBSCRIBE", "ACK", "SEND", "SEND"]
     assert [frame.body for _, frame in client.seen][-2:] == [b"1", b"2"]
     assert late.subscribed
-
-
-def test_a_piece_is_asked_for_only_while_the_transport_takes_more(client):
-    body = begun(client, b"x" * 1000)
-    client.core.link.writable(False)
-    asked = body.ask()
-    assert not asked.done
-    client.core.link.writable(True)
-    assert (asked.done, asked.result) == (True, 0)
 
 
 def test_a_heart_beat_in_a_body_is_a_byte_of_the_body():
@@ -596,19 +461,6 @@ def test_a_caller_who_gives_up_in_the_body_ends_the_connection_and_before_it_doe
     assert error_of(first.ask()).sent is False
 
 
-@pytest.mark.parametrize("fed", [0, 3, 5])
-def test_a_loss_in_the_body_says_that_nothing_was_sent(client, fed):
-    body = begun(client, receipt=True)
-    if fed:
-        body.feed(fed)
-    client.lose()
-    for error in (error_of(body.ask()), error_of(body.call)):
-        assert isinstance(error, ConnectionLostError)
-        assert error.sent is False
-    client.connect()
-    assert client.commands() == []
-
-
 def test_with_resend_a_body_begins_anew_before_all_others(client):
     body = begun(client, b"x" * 200, receipt=True, resend=True)
     body.feed(100)
@@ -628,28 +480,6 @@ def test_with_resend_a_body_begins_anew_before_all_others(client):
     assert [frame.body for frame in sends] == [body.body, b"later"]
     client.receipt(sends[0])
     assert error_of(body.call) is error_of(body.ask()) is None
-
-
-@pytest.mark.parametrize("is_gone", [False, True])
-def test_with_resend_a_body_without_its_receipt_begins_anew(client, is_gone):
-    """But if its caller is gone, there is no body to send again."""
-    body = begun(client, receipt=True, resend=True)
-    body.finish()
-    waiting = body.ask()
-    assert not waiting.done
-    if is_gone:
-        client.core.give_up(body.upload, "cancelled", client.now)
-    client.lose()
-    if is_gone:
-        assert error_of(body.call).sent is True
-        client.connect()
-        assert client.commands() == []
-        return
-    assert waiting.result == -1
-    client.connect()
-    client.frames()
-    client.receipt(body.finish()[-1])
-    assert error_of(body.call) is None
 
 
 def test_the_timeout_of_the_receipt_begins_with_the_end_of_the_body(client):

@@ -32,9 +32,6 @@ def client():
     return Scripted(server="ActiveMQ/6.3.1").connect()
 
 
-# ---- what is said ----
-
-
 @POISON
 def test_it_is_named_at_once(client, caplog, poison):
     subscription = client.subscribed("client-individual")
@@ -54,9 +51,6 @@ def test_other_violations_are_named_too(client):
     client.core.inbound.receive(b"MESSAGE\nsubscription:s1\ndestination:/queue/s1\n\n\0", client.now)
     words = "MESSAGE lacks message-id: MESSAGE with subscription 's1', destination '/queue/s1'"
     assert (str(client.core.link.error), subscription.closed) == (words, False)
-
-
-# ---- raise ----
 
 
 @POISON

@@ -5,15 +5,13 @@ A thread that waits for a receipt or a message reads it itself; the I/O thread r
 
 from __future__ import annotations
 
-import contextlib
-import socket
 import threading
 import time
 from functools import partial
 
 import pytest
-from client.busy import busy_hub
 from client.feeding import wait_for
+from client.shells import busy_hub
 from client.test_interrupts import interrupted, is_sound
 from hypothesis import given
 from hypothesis import strategies as st
@@ -48,9 +46,6 @@ def started(works):
     return threads
 
 
-# ---- who writes ----
-
-
 @pytest.fixture(params=[-1.0, 50e-6, 1e9], ids=["callers write", "both write", "the I/O thread writes"])
 def gather(request, monkeypatch):
     monkeypatch.setattr(engine, "_GATHER", request.param)
@@ -68,20 +63,6 @@ def test_order_is_kept_whoever_writes(shell, peer, gather):
             client.send("/queue/a", body, **{0: {"receipt": True}, 1: {"headers": {"a": "b"}}}.get(number % 7, {}))
     client.ping()
     assert [int(frame.body.partition(b" ")[0]) for frame in peer.got("SEND")] == list(range(60))
-
-
-def test_many_threads_write_whole_frames(peer, client, gather):
-    def send(name):
-        for number in range(100):
-            client.send("/queue/a", b"%d %d" % (name, number) + bytes(number * 20))
-
-    for thread in started([partial(send, name) for name in range(4)]):
-        thread.join()
-    client.ping()
-    bodies = [frame.body.rstrip(b"\0") for frame in peer.got("SEND")]
-    for name in range(4):
-        mine = [body for body in bodies if body.startswith(b"%d " % name)]
-        assert mine == [b"%d %d" % (name, number) for number in range(100)]
 
 
 def test_a_caller_needs_no_other_thread(peer, monkeypatch):
@@ -117,7 +98,6 @@ def test_a_caller_needs_no_other_thread(peer, monkeypatch):
 
 
 def opened(core=None, version="1.2", beat="0,0", **options):
-    """A core with a session."""
     core = core or ClientCore(stomp.Options(**{"heart_beat": (0, 0), **options}), lambda: "id")
     core.link.opened(0.0, host="h", login="a", passcode="b", whole_frames=False)
     core.link.take_output(0.0)
@@ -230,66 +210,6 @@ def talk(client):
     wait_for(lambda: is_lent(client) or client.send("/queue/a", b"x", receipt=True))
 
 
-@contextlib.contextmanager
-def polling(client):
-    """At the end, the thread that was started inside polls the socket, for a call made inside or for messages."""
-    engine, delivery, calls = client._link.engine, client._link.delivery, client._link.core.link.calls
-    before, poll = (delivery.read, calls.read), delivery.selector.poll
-
-    def patient_poll(timeout):
-        while True:
-            with contextlib.suppress(RuntimeError):  # this function's thread has the poll below
-                return poll(timeout)
-
-    delivery.read, calls.read = partial(engine.read_messages, patient_poll), partial(engine.read_for, patient_poll)
-    yield
-    until = time.monotonic() + patience(LONG)
-    with contextlib.suppress(RuntimeError):  # that thread polls
-        while True:
-            poll(0)
-            time.sleep(0.001)  # else it hardly gets a chance
-            assert time.monotonic() < until
-    delivery.read, calls.read = before
-
-
-def has_ended(side):
-    """Return whether the client has ended this connection."""
-    try:
-        while not side.closed and side.sock.recv(65536, socket.MSG_DONTWAIT):
-            pass
-    except BlockingIOError:
-        return False
-    except OSError:
-        pass
-    return True
-
-
-def test_a_connection_has_ended_before_the_next_one_begins(kept, client, peer):
-    """Also while a thread waits in the system for its bytes: else the broker may send messages there."""
-    lost, ended = [], []
-    talk(client)
-    peer.rules["SEND"] = lambda side, frame: None
-
-    def wait():
-        try:
-            client.send("/queue/a", b"x", receipt=True)
-        except stomp.ConnectionLostError as error:
-            lost.append(error)
-
-    def on_connect(side, frame):
-        ended.extend(has_ended(each) for each in peer.sides if each is not side)
-        peer.on_connect(side, frame)
-
-    with polling(client):
-        (thread,) = started([wait])
-    peer.rules["CONNECT"] = on_connect
-    with pytest.raises(stomp.BodySourceError):  # an upload that breaks off
-        client.send("/queue/b", iter([b"x"]), length=2)
-    peer.wait(lambda _: ended)
-    thread.join(patience(LONG))
-    assert (ended, len(lost), client.epoch) == ([True], 1, 2)
-
-
 def test_an_interrupt_at_each_place_loses_nothing(lends, client, peer):
     """Neither the connection nor a frame; each message is sent at most once, in order."""
     place, lent, going_on = 1, 0, True
@@ -400,23 +320,7 @@ def converse(client, subscription, peer):
 
 
 def sends(peer, octets):
-    """Have the server send these bytes at once."""
     peer.do(lambda: peer.side().sock.sendall(octets))
-
-
-def test_a_conversation_of_messages_needs_no_other_thread(kept, client, subscription, peer):
-    converse(client, subscription, peer)
-    open_before, seq = subscription.open, subscription.seq
-    with busy_hub():
-        sends(peer, b"".join(message(b"%d" % number) for number in range(3)))
-        assert [take(subscription) for _ in range(3)] == [b"0", b"1", b"2"]
-        peer.deliver("s", b"with headers", headers={"a": "b\n:c"})
-        last = subscription.get(patience(LONG))
-        assert last.headers["a"] == "b\n:c"
-    assert (subscription.open, subscription.seq) == (open_before + 4, seq + 4)
-    last.ack(receipt=True)
-    (settled,) = peer.got("ACK")
-    assert (settled.get("id"), client.epoch) == (last.headers["ack"], 1)
 
 
 @pytest.mark.parametrize(
@@ -465,7 +369,6 @@ def test_who_is_left_with_a_message_is_woken(kept, client, subscription, peer):
 
 
 def test_an_interrupt_at_each_place_loses_no_message(kept, client, subscription, peer):
-    """Neither the connection nor a message, and none comes twice."""
     place, fired, lent = 1, True, 0
     while fired:
         converse(client, subscription, peer)

@@ -104,19 +104,6 @@ def test_a_program_that_holds_less_than_its_prefetch_gets_the_next_message(ack, 
     assert len(queue.modes) <= prefetch
 
 
-def test_a_window_full_of_headers_grows_after_a_while():
-    """Headers are not measured; the broker that delivers nothing tells."""
-    client = Scripted(server=ARTEMIS).connect()
-    subscription = client.subscribed("client-individual", prefetch=5, headers=TYPED)
-    client.deliver(subscription, long="x" * 6_000)
-    client.core.waits(subscription, client.now, polls=False)
-    assert client.commands() == []
-    client.wait(31)
-    assert client.commands() == ["SUBSCRIBE"]
-    client.wait(300)
-    assert client.commands() == []
-
-
 @pytest.mark.parametrize(
     ("destination", "headers", "shares"),
     [

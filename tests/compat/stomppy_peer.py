@@ -39,14 +39,12 @@ class Listener(stomp.ConnectionListener if stomp else object):
             self.changed.notify_all()
 
     def of(self, kind):
-        """The frames of what it was told of this kind, in order."""
         return [frame for found, frame, _ in self.told if found == kind]
 
     def bodies(self, kind="done"):
         return [frame.body for frame in self.of(kind)]
 
     def threads(self, *kinds):
-        """Who told it of these kinds, or of anything."""
         return {thread for kind, _, thread in self.told if kind in kinds or not kinds}
 
     def wait(self, *kinds, count=1):
@@ -110,7 +108,6 @@ class Server:
         return connection, listener
 
     def end(self, listener, times=1):
-        """Close this side, and wait until the other one knows."""
         self.peer.close()
         listener.wait("disconnected", count=times)
 

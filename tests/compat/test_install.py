@@ -10,7 +10,7 @@ from compat.stomppy_peer import needs_stomppy, stomp
 
 from stompcodec import compat
 from stompcodec.compat import seams
-from stompcodec.compat.seams import Installed, Peer, PeerError, Seam
+from stompcodec.compat.seams import Peer, PeerError, Seam
 from stompcodec.errors import StompError
 
 PEER = Peer("a.lib", (1, 2), (3,))
@@ -92,12 +92,6 @@ def test_unknown_names_and_options(library, monkeypatch):
         assert library.asked == [(True, {"heart_beats": (1000, 1000)})]
 
 
-def test_one_name_on_two_seams_comes_back(library):
-    before = library.parse
-    Installed([Seam("a_lib", "parse", 1), Seam("a_lib", "parse", 2)]).undo()
-    assert library.parse is before
-
-
 @pytest.mark.parametrize("bad", ["a_lib", "a_lib:Reader", "a_lib.gone", "a_lib:Gone"])
 @pytest.mark.parametrize("at", [0, 1, 3])
 def test_a_missing_name_changes_nothing(library, bad, at):
@@ -164,32 +158,8 @@ def test_undo_gives_stomp_py_back(quirks):
 
 
 @needs_stomppy
-def test_an_unknown_version_of_stomp_py_and_a_seam_that_is_gone(monkeypatch):
-    before = names()
-    with monkeypatch.context() as patch:
-        patch.delattr(stomp.transport.BaseTransport, "transmit")
-        with pytest.raises(PeerError, match=r"missing names: .*transmit"):
-            stomppy.install()
-    for version in ("7.0.0", "10.0"):
-        monkeypatch.setattr(importlib.metadata, "version", lambda name, version=version: version)
-        with pytest.raises(PeerError, match=r"is not supported.*stomp.py>=8.1,<10"):
-            stomppy.install()
-    assert names() == before
-
-
-@needs_stomppy
 @pytest.mark.parametrize("wrong", [5, 0, True, (1,), (1, 2, 3), (-1, 1), (1.5, 1), (True, 1), ("1", "1"), "ab"])
 def test_other_heart_beats_are_refused(wrong):
     for use in (stomppy.install, lambda **options: stomppy.Connection12([("127.0.0.1", 1)], **options)):
         with pytest.raises(ValueError, match="two whole numbers of milliseconds"):
             use(heart_beats=wrong)
-
-
-@needs_stomppy
-def test_a_second_install_must_ask_for_the_same_heart_beats():
-    with stomppy.install(heart_beats=(1, 2)) as installed:
-        assert stomppy.install(heart_beats=[1, 2]) is installed
-        with pytest.raises(PeerError, match=r"already installed with quirks=True, heart_beats=\(1, 2\): undo\(\)"):
-            stomppy.install()
-    with stomppy.install(), pytest.raises(PeerError, match="heart_beats=None"):
-        stomppy.install(heart_beats=(1, 2))

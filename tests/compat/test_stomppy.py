@@ -6,7 +6,6 @@ import logging
 import pickle
 import re
 import ssl
-import threading
 import time
 from pathlib import Path
 
@@ -14,7 +13,6 @@ import pytest
 from client.broker import BrokerThread
 from client.peer import Peer
 from compat.stomppy_peer import Listener, Server, compat, needs_stomppy, stomp
-from patience import patience
 
 import stompcodec.client
 from stompcodec import FrameError
@@ -34,12 +32,6 @@ def broker():
 def installed(request):
     with compat.install(quirks=request.param) as handle:
         yield handle
-
-
-@pytest.fixture
-def server():
-    with Server() as server:
-        yield server
 
 
 def connected(connection):
@@ -149,31 +141,6 @@ def test_listeners_are_called_in_the_order_of_their_names(broker, installed, lev
     assert called == [("before", "a"), ("before", "b"), ("before", "zz"), ("zz", "a"), ("zz", "b"), ("zz", "zz")]
 
 
-# ---- a scripted server ----
-
-
-def test_the_end_of_the_stream_is_a_disconnect(installed, server):
-    """A listener of stomp.py has added heart-beats to CONNECT."""
-    connection, listener = server.dial(heartbeats=(60_000, 0))
-    assert server.last_offer() == "60000,0"
-    server.peer.sendall(b"MESSAGE\n\nwhole\0MESSAGE\n\nhalf")
-    server.end(listener)
-    assert listener.bodies() == ["whole"]
-    assert not connection.is_connected()
-
-
-def test_the_receipt_of_disconnect_closes_the_socket(installed, server):
-    connection, listener = server.dial()
-    closer = threading.Thread(target=connection.disconnect, kwargs={"receipt": "bye"})
-    closer.start()
-    assert server.peer.recv(65536) == b"DISCONNECT\nreceipt:bye\n\n\0"
-    server.peer.sendall(b"RECEIPT\nreceipt-id:bye\n\n\0")
-    assert server.peer.recv(1) == b""
-    closer.join(patience(10))
-    assert not closer.is_alive()
-    listener.wait("disconnected")
-
-
 def test_tls(installed, tmp_path):
     trustme = pytest.importorskip("trustme")
     authority = trustme.CA()
@@ -212,25 +179,6 @@ def test_nack_is_sent_and_a_broker_that_drops_the_message_is_named_once(server, 
 
 
 # ---- what is written ----
-
-
-@pytest.mark.parametrize(
-    ("command", "headers", "body"),
-    [
-        ("SEND", {"b": "2", "a": ("1", None, 3), "none": None, "content-length": 99}, "héllo"),
-        ("CONNECT", {"passcode": "x:y"}, None),
-        ("SEND", {"a": "\ud800"}, "\ud800"),
-        (None, {}, None),
-        ("ACK", {}, ""),
-        ("SEND", {1: 2}, b"\0\n"),
-    ],
-)
-def test_the_octets_are_theirs(command, headers, body):
-    one, two = (stomp.utils.Frame(command, dict(headers), body) for _ in range(2))
-    wanted = stomp.utils.pack(stomp.utils.convert_frame(one))
-    with compat.install():
-        assert stomp.utils.pack(stomp.utils.convert_frame(two)) == wanted
-    assert one.headers == two.headers
 
 
 @pytest.mark.parametrize(
@@ -306,9 +254,6 @@ def test_parse_functions():
         for line, kind in (("a:\\t", "bad-escape"), ("a", "bad-header-line")):
             with pytest.raises(FrameError, match=kind):
                 stomp.utils.parse_headers([line])
-
-
-# ---- docs/coming-from-stomp-py.md ----
 
 
 @pytest.mark.skipif(not PAGE.is_file(), reason="without the docs")

@@ -51,7 +51,6 @@ def test_both_directions_are_on_record(broker, client):
 @pytest.mark.parametrize(
     ("headers", "right"),
     [
-        ({}, True),
         ({"content_type": "a/b"}, True),
         ({"content_type": "a"}, False),
         ({"content_type": re.compile("b$")}, True),
@@ -60,7 +59,6 @@ def test_both_directions_are_on_record(broker, client):
         ({"receipt": None}, True),
         ({"receipt": "1"}, False),
         ({"number": 7, "x_y": "z"}, True),
-        ({"number": 7, "x_y": "no"}, False),
     ],
 )
 def test_matches(headers, right):
@@ -76,7 +74,7 @@ def test_a_wait_ends_though_there_is_always_something_new():
         record.expect("SEND", {}, timeout=0.05)
 
 
-# ---- waiting ----
+# ---- waiting, and time that is set forward ----
 
 
 def test_expect_returns_each_frame_once_and_waits_for_the_next(broker, client):
@@ -140,9 +138,6 @@ def test_waiting_does_not_stop_an_event_loop():
             return (await seen).body
 
     assert asyncio.run(main()) == b"x"
-
-
-# ---- time ----
 
 
 def test_messages_expire_when_time_is_set_forward(broker, client):
@@ -218,10 +213,11 @@ def test_all_listeners_and_what_is_stored_are_there_after_a_restart(tmp_path):
 
 def test_behind_a_proxy(broker):
     with broker.proxy() as proxy:
-        with stomp.connect(f"stomp://127.0.0.1:{proxy.port}", heart_beat=NO_BEATS) as client:
-            proxy.rules.up.piece = 3
-            client.send("/queue/a", b"in small pieces" * 10, receipt=True)
+        client = stomp.connect(f"stomp://127.0.0.1:{proxy.port}", heart_beat=NO_BEATS, reconnect=None)
+        proxy.rules.up.piece = 3
+        client.send("/queue/a", b"in small pieces" * 10, receipt=True)
         assert broker.expect("SEND").body == b"in small pieces" * 10
+    client.close()
 
 
 def test_save(broker, client, tmp_path):
@@ -244,11 +240,7 @@ def test_heart_beats_are_no_frames(broker):
         assert [frame.command for frame in broker.frames] == ["CONNECT", "CONNECTED"]
 
 
-# ---- the client of the fixture, which is opened and closed without a loop ----
-
-
 def test_states_that_a_loop_has_not_told_are_told_without_one(broker):
-    """The loop ends before it has told that the connection is lost."""
     states = []
     options = {"heart_beat": NO_BEATS, "on_state": lambda state, _error: states.append(state)}
     client = OpenedClient(broker.url, reconnect=None, **options)

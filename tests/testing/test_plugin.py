@@ -155,7 +155,6 @@ def stomp_broker_config():
 
 
 def test_markers(run):
-    """What cannot be is an error."""
     output, counts = run(MARKERS, conftest=CONFTEST)
     assert counts == {"passed": 6, "errors": 3}, output
     for text in ("takes names and values only", "no_such", "ZeroDivisionError"):

@@ -38,7 +38,6 @@ class Notes(Middleware):
     connect, send, send_many, receive, process, settle = (_place(name) for name in PLACES)
 
     def of(self, place):
-        """The events of a place, in order."""
         return [event for name, event in list(self.events) if name == place]
 
     @property

@@ -29,7 +29,6 @@ def registry():
 
 
 def value(registry, name, *labels):
-    """One number, found by the values of its labels."""
     samples = [each for metric in registry.collect() for each in metric.samples]
     named = [each for each in samples if each.name == f"stompcodec_client_{name}"]
     return sum(each.value for each in named if set(labels) <= set(each.labels.values()))

@@ -12,16 +12,17 @@ import logging
 import re
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
 from client.feeding import wait_for
 from client.middleware.layers import AsyncNotes, Notes, layer_for
 from client.shells import QUICK, Seen
+from client.test_sent_on import ROADS
 from patience import patience
 
 import stompcodec.client as stomp
-from stompcodec import Frame
 from stompcodec.client.headers import REQUEST
 from stompcodec.client.middleware import FIXED, PLACES, AsyncMiddleware, EditableHeaders
 from stompcodec.errors import MissingExtraError
@@ -54,7 +55,6 @@ def change(event):
 
 
 def subscribed(client, peer, *bodies, **options):
-    """A subscription, for which these bodies come."""
     subscription = client.subscribe("/queue/a", ack="client-individual", id="1", **options)
     for body in bodies:
         peer.deliver("1", body)
@@ -68,32 +68,30 @@ def in_transaction(client, work):
 
 # ---- send ----
 
+#: Those of any client, and those that only middleware tells apart.
 SENDS = {
-    "plain": lambda client, queue: client.send(queue, b"body"),
-    "text": lambda client, queue: client.send(queue, "body"),
-    "receipt": lambda client, queue: client.send(queue, b"body", receipt=True),
-    "resend": lambda client, queue: client.send(queue, b"body", receipt=True, resend=True),
-    "later": lambda client, queue: client.send_for_receipt(queue, b"body").wait(),
-    "many": lambda client, queue: client.send_many([(queue, b"body")]),
-    "many, text": lambda client, queue: client.send_many([(queue, "body", {"a": "b"})]),
-    "many, frames": lambda client, queue: client.send_many([Frame("SEND", {"destination": queue}, b"body")]),
-    "many, resend": lambda client, queue: client.send_many([(queue, b"body")], resend=True),
-    "transaction": lambda client, queue: in_transaction(client, lambda t: t.send(queue, b"body")),
+    **{name: send for name, send in ROADS.items() if name != "streamed"},
+    "resend": lambda client, queue: client.send(queue, b"x", receipt=True, resend=True),
+    "many, text": lambda client, queue: client.send_many([(queue, "x", {"a": "b"})]),
+    "many, resend": lambda client, queue: client.send_many([(queue, b"x")], resend=True),
     "many, transaction": lambda client, queue: in_transaction(
-        client, lambda t: client.send_many([(queue, b"body")], transaction=t)
+        client, lambda t: client.send_many([(queue, b"x")], transaction=t)
     ),
 }
 
 
+MANY = {"frames", "block", *(name for name in SENDS if name.startswith("many"))}
+
+
 @pytest.mark.parametrize("way", SENDS)
 def test_what_is_sent_passes_once(shell, broker, queue, way):
-    layer, is_many = layer_for(shell, before_send=stamp), way.startswith("many")
+    layer, is_many, body = layer_for(shell, before_send=stamp), way in MANY, b"x" * (way != "empty")
     client = shell.connect(broker.url, middleware=[layer])
     SENDS[way](client, queue)
     message = shell.connect(broker.url).subscribe(queue).get(patience(10))
-    assert (message.body, message.headers.getall("stamp")) == (b"body", ["1"])
+    assert (message.body, message.headers.getall("stamp")) == (body, ["1"])
     (event,) = layer.of("send")
-    assert (event.destination, event.body, event.is_text) == (queue, b"body", "text" in way)
+    assert (event.destination, event.body, event.is_text) == (queue, body, "text" in way)
     assert (event.by, event.transaction is not None) == ("many" if is_many else "send", "transaction" in way)
     assert (layer.notes.count("a>send_many"), event.batch and event.batch.messages) == (is_many, 1 if is_many else None)
 
@@ -149,16 +147,27 @@ def test_a_streamed_body_can_be_replaced_or_refused(shell, broker, queue, tmp_pa
         assert (client.epoch, client.receive(queue)) == (1, None)
 
 
-@pytest.mark.parametrize(("step", "receipt"), [("before_send", False), ("before_send", True), ("after_send", True)])
-def test_send_raises_it_and_sent_nothing_if_it_came_before(shell, broker, queue, step, receipt):
-    notes = []
-    outer = Notes("outer", notes)
-    client = shell.connect(broker.url, middleware=[outer, layer_for(shell, "inner", notes, **{step: refuse})])
-    with pytest.raises(Refused):
-        client.send(queue, b"body", receipt=receipt)
-    assert outer.steps[-1] == "outer!send Refused"
-    assert client.ping(patience(10)) > 0  # the connection goes on, behind what was sent
-    assert (client.receive(queue) is None) is (step == "before_send")
+class Translating(stomp.Middleware):
+    @contextlib.contextmanager
+    def _around(self, event):
+        try:
+            yield
+        except Refused as error:
+            raise PermissionError("not allowed") from error
+
+    send = settle = _around
+
+
+@pytest.mark.parametrize("step", ["before_send", "after_send", "before_settle", "after_settle"])
+def test_send_and_ack_raise_it_or_what_outer_middleware_makes_of_it(shell, peer, step):
+    """Before `yield` nothing is sent; the connection goes on."""
+    client = shell.connect(peer.url, middleware=[Translating(), layer_for(shell, **{step: refuse})])
+    message = subscribed(client, peer, b"body").get(patience(10))
+    call, command = (message.ack, "ACK") if "settle" in step else (partial(client.send, "/queue/b", b"x"), "SEND")
+    with pytest.raises(PermissionError, match="not allowed"):
+        call()
+    client.ping(patience(10))
+    assert len(peer.got(command)) == step.startswith("after")
 
 
 def test_send_many_names_the_message(shell, broker, queue):
@@ -173,21 +182,7 @@ def test_send_many_names_the_message(shell, broker, queue):
         client.send_many([(queue, b"1")])
 
 
-def test_send_sees_the_brokers_error_and_may_replace_it(shell, peer):
-    class Translating(stomp.Middleware):
-        @contextlib.contextmanager
-        def send(self, event):
-            try:
-                yield
-            except stomp.RejectedError as error:
-                raise PermissionError("not allowed") from error
-
-    layer = layer_for(shell)
-    peer.rules["SEND"] = lambda side, frame: side.error(frame)
-    client = shell.connect(peer.url, middleware=[Translating(), layer])
-    with pytest.raises(PermissionError, match="not allowed"):
-        client.send("/queue/a", b"body", receipt=True)
-    assert layer.steps[-1] == "a!send RejectedError"
+# ---- receive ----
 
 
 def test_a_message_that_is_sent_again_passes_once(shell, peer):
@@ -199,9 +194,6 @@ def test_a_message_that_is_sent_again_passes_once(shell, peer):
     assert first.headers.getall("stamp") == ["1"]
     assert [note for note in layer.notes if note.endswith("send")] == ["a>send", "a<send"]
     wait_for(lambda: [note for note in layer.notes if "connect" in note] == ["a>connect", "a<connect"] * 2)
-
-
-# ---- receive ----
 
 
 def take(subscription):
@@ -408,8 +400,6 @@ def test_what_is_settled_passes_once(shell, peer, way):
 
 
 class Calm(stomp.Middleware):
-    """Suppresses each error."""
-
     @contextlib.contextmanager
     def _around(self, event):
         with contextlib.suppress(Exception):
@@ -432,14 +422,7 @@ def test_only_process_may_suppress_an_error_and_the_message_is_acknowledged(shel
         client.send("/queue/a", b"body")
 
 
-@pytest.mark.parametrize("step", ["before_settle", "after_settle"])
-def test_ack_raises_it(shell, peer, step):
-    client = shell.connect(peer.url, middleware=[layer_for(shell, **{step: refuse})])
-    message = subscribed(client, peer, b"body").get(patience(10))
-    with pytest.raises(Refused):
-        message.ack()
-    client.ping(patience(10))
-    assert len(peer.got("ACK")) == (step == "after_settle")
+# ---- connect ----
 
 
 def test_behind_a_handler_it_is_logged(shell, peer, caplog):
@@ -449,9 +432,6 @@ def test_behind_a_handler_it_is_logged(shell, peer, caplog):
         assert seen.wait(2) == [b"1", b"2"]  # the worker goes on
     assert "not settled: no" in caplog.text
     assert peer.got("ACK") == []
-
-
-# ---- connect ----
 
 
 def test_connect_adds_headers_and_sees_connected(shell, peer):
@@ -468,7 +448,6 @@ def test_connect_adds_headers_and_sees_connected(shell, peer):
 
 
 def test_connect_raises_it_with_the_first_attempt(shell, peer):
-    """It sees a refused login, too."""
     with pytest.raises(stomp.ConnectionLostError, match="no") as info:
         shell.connect(peer.url, middleware=[layer_for(shell, before_connect=refuse)])
     assert isinstance(info.value.__cause__, Refused)
