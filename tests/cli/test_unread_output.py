@@ -7,7 +7,6 @@ import json
 import os
 import select
 import signal
-import socket
 import struct
 import sys
 from contextlib import contextmanager
@@ -19,7 +18,6 @@ from client.feeding import wait_for
 from patience import patience
 
 from stompcodec.client import connect
-from stompcodec.testing import FaultProxy
 
 fcntl, termios = pytest.importorskip("fcntl"), pytest.importorskip("termios")
 #: Bytes of a small pipe, on Linux.
@@ -197,29 +195,6 @@ def test_a_bridge_carries_though_nobody_reads_json(at, fresh, unread, has_gone):
     assert (b"lines of --json dropped" in said) or not has_gone
 
 
-def test_a_bridge_carries_though_nobody_reads_its_trouble(at, fresh, unread):
-    with (
-        FaultProxy(("127.0.0.1", at.broker.port)) as proxy,
-        bridging(at, fresh, source=f"stomp://127.0.0.1:{proxy.port}", stderr=unread.far) as (process, carry),
-    ):
-        carry(1)
-        proxy.cut()
-        carry(5)
-        assert ended(process) == (0, b"")
-
-
-def test_the_reader_of_a_bridge_gets_whole_lines_when_it_is_back(at, fresh, unread):
-    with bridging(at, fresh, "--json", stdout=unread.far, stderr=DEVNULL) as (process, carry):
-        carry(30)
-        process.send_signal(signal.SIGTERM)
-        lines = [json.loads(line) for line in unread.read().splitlines()]
-        assert process.wait(patience(20)) == 0
-    assert [line["event"] for line in lines] == ["progress"] * (len(lines) - 1) + ["end"]
-    counts = [line["carried"] for line in lines]
-    assert counts == sorted(counts)
-    assert counts[-1] == 30
-
-
 # ---- verbs whose output is their job ----
 
 
@@ -236,20 +211,6 @@ def test_sub_acknowledges_only_what_was_written(at, fresh, small, number, monkey
     assert [*written, *rest] == bodies
 
 
-def test_sub_connects_again_while_it_waits_for_its_reader(at, fresh, small):
-    """Nothing that tells of the lost connection waits with it."""
-    filled(at, fresh)
-    with FaultProxy(("127.0.0.1", at.broker.port)) as proxy:
-        url = f"stomp://127.0.0.1:{proxy.port}"
-        process = at.process("sub", fresh, "-u", url, stdout=small.far, stderr=PIPE)
-        wait_for(small.is_full)
-        for count in (2, 3):
-            # A connection that has only just come may not be cut yet.
-            wait_for(lambda count=count: (proxy.cut(), proxy.accepted >= count)[1])
-        status, said = ended(process)
-        assert (status, b"connecting again" in said) == (130, True)
-
-
 @pytest.mark.parametrize(("verb", "status"), [("top --json --limit 100", 0), ("browse {} --json", 130)])
 def test_a_signal_ends_a_verb_that_waits_for_its_reader(verb, status, at, fresh, small, monkeypatch):
     monkeypatch.setenv("PYTHONUNBUFFERED", "")  # so that it writes more than a page at a time
@@ -264,33 +225,6 @@ def test_a_signal_ends_a_verb_that_waits_for_its_reader(verb, status, at, fresh,
 
 
 # ---- what other verbs tell ----
-
-
-def test_record_and_reply_end_though_nobody_reads_what_they_tell(at, fresh, unread, tmp_path):
-    recording = at.process("record", fresh, "-o", tmp_path / "a.stompcap", stderr=unread.far)
-    at.good("pub", fresh, "one")
-    wait_for(lambda: any(b"MESSAGE" in file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()))
-    assert ended(recording) == (0, b"")
-    replying = at.process("reply", f"{fresh}.asked", "pong", stderr=unread.far)
-    assert at.good("req", f"{fresh}.asked", "ping", "--timeout", str(patience(20))) == b"pong"
-    assert ended(replying) == (0, b"")
-
-
-@pytest.mark.parametrize("which", ["stdout", "stderr"])
-def test_a_proxy_carries_and_ends_though_nobody_reads_what_it_tells(which, at, unread):
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-
-    def listens():
-        with socket.socket() as wire:
-            return wire.connect_ex(("127.0.0.1", port)) == 0
-
-    streams = {"stdout": DEVNULL, "stderr": PIPE, which: unread.far}
-    process = at.process("proxy", str(port), f"127.0.0.1:{at.broker.port}", "--json", **streams)
-    wait_for(listens)
-    is_served(port, 10)
-    status, said = ended(process)
-    assert (status, b"nobody reads the output" in said) == (0, which == "stdout")
 
 
 # ---- closed streams, as by some supervisors: nothing else gets their descriptors ----
@@ -328,10 +262,3 @@ def test_a_broker_serves_and_a_bridge_carries(closing, at, fresh, tmp_path):
     ends = (at.url, at.guarded_url.replace("//", "//guest@"), "-m", fresh, "-n", "1", "--json")
     done = run(at, closing, "bridge", *ends, STOMPCODEC_TO_PASSCODE="guest")
     assert (done.returncode, b"Traceback" in done.stderr) == (0, False)
-
-
-@pytest.mark.parametrize(("stream", "closing"), [("1", ">&-"), ("2", "2>&-")])
-def test_a_command_of_sub_gets_them(stream, closing, at, fresh):
-    """Else the first file that it opens would."""
-    at.good("pub", fresh, "body")
-    assert run(at, closing, "sub", fresh, "-n", "1", "--exec", f"test -e /dev/fd/{stream}").returncode == 0

@@ -4,7 +4,6 @@ import doctest
 import gzip
 import json
 import random
-import zipfile
 import zlib
 from base64 import urlsafe_b64encode
 from pathlib import Path
@@ -51,13 +50,6 @@ def test_its_doctests(module: ModuleType) -> None:
     assert doctest.testmod(module).failed == 0
 
 
-def test_frames_have_offsets_headers_and_bodies(ask: Asked) -> None:
-    ask("text", text=FRAMES[2])
-    _, message = ask.look()["entries"]
-    assert (message["command"], message["at"], message["size"], message["version"]) == ("MESSAGE", 25, 3, "1.1")
-    assert [part["meant"] for part in message["parts"] if part["kind"] == "header"] == ["/a", "1", "0", "3"]
-
-
 def test_a_finding_has_its_sentence_and_its_place(ask: Asked) -> None:
     ask("text", text=FRAMES[4])
     found = ask.look()
@@ -65,13 +57,6 @@ def test_a_finding_has_its_sentence_and_its_place(ask: Asked) -> None:
     assert entry["marks"][0]["rule"] == "S12-ESC-05"
     assert "fatal protocol error" in found["rules"]["S12-ESC-05"]
     assert bringing.rule_sources()["S12-ESC-05"] == "MUST, STOMP 1.2, Value Encoding"
-
-
-def test_the_version_decides(ask: Asked) -> None:
-    ask("text", text=FRAMES[4])
-    assert ask.look("1.0")["entries"][0].get("fault") is None
-    assert ask.look("1.2")["entries"][0]["fault"]
-    assert ask.look("1.2", lenient=True)["entries"][0].get("fault") is None
 
 
 @pytest.mark.parametrize("text", FRAMES)
@@ -216,17 +201,6 @@ def test_without_npm_there_is_no_archive(tmp_path: Path, monkeypatch: pytest.Mon
     (tmp_path / "site" / "playground").mkdir(parents=True)
     assert bringing.install(tmp_path, tmp_path / "site") is None
     assert (tmp_path / "site" / "playground" / "rules.json").is_file()
-
-
-def test_packages_have_their_licences_and_no_compiled_code(tmp_path: Path) -> None:
-    pytest.importorskip("click")
-    pytest.importorskip("rich")
-    bringing.pack_packages(tmp_path / "a.zip")
-    with zipfile.ZipFile(tmp_path / "a.zip") as archive:
-        names = archive.namelist()
-    assert {"click/core.py", "rich/text.py"} <= set(names)
-    assert sum("licenses/LICENSE" in name for name in names) == 2
-    assert not [name for name in names if name.endswith((".so", ".pyc"))]
 
 
 def test_the_policy_allows_no_other_host_and_the_page_inserts_text_only() -> None:

@@ -21,7 +21,7 @@ from websockets.sync.server import serve as ws_serve
 import stompcodec.client as stomp
 from stompcodec.cli.proxying.wire import Place
 from stompcodec.testing import StompBroker
-from stompcodec.transport.tls import TlsLayer, client_context, server_context
+from stompcodec.transport.tls import client_context, server_context
 
 HOST = ("127.0.0.1", 0)
 SEND = b"SEND\ndestination:/queue/a\ncontent-length:5\n\nhello\0"
@@ -64,34 +64,6 @@ def test_our_client_and_broker(front, behind, broker, certificates):
 
 
 # TLS
-
-
-def test_tls_is_half_closed(certificates):
-    """close_notify of one side is passed on as the end of a stream, and the other direction goes on."""
-    layer, place = TlsLayer(certificates.client, server_hostname="localhost"), Place(*HOST, certificates.server, False)
-    with (
-        socket.create_server(HOST) as listener,
-        proxied(f"stomp://127.0.0.1:{listener.getsockname()[1]}", place=place) as proxy,
-        socket.create_connection(("127.0.0.1", proxy.port), timeout=patience(10)) as near,
-    ):
-        layer.start()
-        while not layer.opened:
-            near.sendall(b"".join(layer.take_output()))
-            layer.receive(near.recv(65536))
-        layer.send([SEND])
-        layer.close()
-        near.sendall(b"".join(layer.take_output()))
-        far, _ = listener.accept()  # the proxy connects after the handshake
-        with far:
-            peer = Peer(far)
-            assert peer.rest() == SEND
-            peer.send(b"MESSAGE\n\n\0")
-            peer.end()
-            came = b""
-            while not layer.ended and layer.error is None:
-                came += b"".join(layer.receive(near.recv(65536)))
-    assert came == b"MESSAGE\n\n\0"
-    assert (layer.ended, layer.error) == (True, None)  # by close_notify, not by a mere end of TCP
 
 
 def test_a_certificate_that_is_not_trusted_and_plain_bytes_at_a_port_of_tls(broker, certificates):

@@ -1,7 +1,5 @@
 """stompcodec bridge: what is wrong is said before it connects, and what it did at its end."""
 
-import errno
-import io
 import os
 import signal
 import socket
@@ -17,7 +15,6 @@ from cli.running import run as run_verb
 from patience import patience
 
 from stompcodec.cli import connecting
-from stompcodec.cli.screen import StatusLine
 from stompcodec.cli.streams import ENDING
 from stompcodec.cli.verbs import bridge as verb
 from stompcodec.testing import StompBroker
@@ -154,23 +151,6 @@ def test_it_ends_in_good_order(brokers, ending):
         process.send_signal(signal.SIGHUP if ending == "a closed terminal" else signal.SIGTERM)
         assert process.wait(patience(60)) == 0
     assert (one.queued("/queue/a"), other.queued("/queue/a")) == (0, 25)
-
-
-def test_progress_on_a_closed_terminal_is_discarded(monkeypatch):
-    """It is closed before the process gets SIGHUP."""
-
-    def write(_text):
-        raise OSError(errno.EIO, "Input/output error")
-
-    closed = io.StringIO()
-    closed.isatty, closed.write = lambda: True, write
-    monkeypatch.delenv("NO_COLOR", raising=False)
-    monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setattr(sys, "stderr", closed)
-    line = StatusLine(True)
-    line.update(lambda: "5 messages")
-    assert not line.live
-    line.clear()
 
 
 @posix

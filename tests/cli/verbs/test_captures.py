@@ -89,16 +89,6 @@ def test_lint_names_the_segment_and_the_offset_in_it(capture):
     assert f"{last}: errors 1," in run("lint", capture).stdout
 
 
-@pytest.mark.parametrize("verb", ["decode", "lint"])
-def test_the_version_has_no_effect_because_captures_have_one(capture, verb):
-    """In STOMP 1.0 the body would be a warning less, and the \\c no escape."""
-    with CaptureWriter(capture) as writer:
-        writer.append(b"SEND\ndestination:/queue/a\nx:a\\cb\n\n\0", TIME)
-    given, without = (run(verb, "--json", *more, capture) for more in (["--version", "1.0"], []))
-    assert (given.exit_code, given.stdout) == (without.exit_code, without.stdout) == (0, without.stdout)
-    assert verb == "lint" or dict(objects(without)[-1]["headers"])["x"] == "a:b"
-
-
 @each_reader
 def test_sealed_files_and_pipes_are_known_by_their_bytes(tmp_path, reader):
     """A pipe is read once, as in a shell's `stompcodec convert <(zcat frames.stomp.gz) -`."""

@@ -19,7 +19,6 @@ from stompcodec.capture import Capture, CaptureWriter, octets_of
 from stompcodec.cli.packets import Dissection, Flow, packets
 
 TIME = 1_700_000_000_123_456
-NDPI = Path(__file__).parents[4] / "shared/data/stomp-pcap/ndpi-stomp.pcapng"
 FRAMES = [
     Frame("MESSAGE", [("destination", "/queue/a"), ("message-id", "1"), ("a:b", "x\n"), ("a:b", "again")], b"hello"),
     Frame("MESSAGE", {"destination": "/queue/b", "message-id": "2", "content-length": "3"}, b"\0\xff\0"),
@@ -121,12 +120,6 @@ def test_what_is_broken_is_told_and_the_rest_is_written(tmp_path, name, data, sa
     assert len(result.stdout.splitlines()) == shown
 
 
-def test_resync_and_lenient(tmp_path):
-    (tmp_path / "a.stomp").write_bytes(octets_of(FRAMES[0]) + b"NONSENSE\n\n\0" + octets_of(FRAMES[1]))
-    assert len(run("--resync", tmp_path / "a.stomp", "-").stdout.splitlines()) == 2
-    assert len(objects(good("--lenient", tmp_path / "a.stomp", "-"))) == 3
-
-
 def test_a_missing_extra_is_named(capture, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     result = run(capture, tmp_path / "x.parquet")
@@ -160,17 +153,6 @@ def test_nothing_is_made_where_nothing_can_be_read(source, target, tmp_path, mon
 
 
 # ---- packets ----
-
-
-@pytest.mark.skipif(not NDPI.exists(), reason="the genuine file is not here")
-def test_a_genuine_file_of_packets():
-    """Its server writes one command in lower case, so that is told; the rest is read."""
-    result = run(NDPI, "-")
-    found = objects(result)
-    assert [each["command"] for each in found] == ["STOMP", "CONNECTED", "SUBSCRIBE", "SEND", "DISCONNECT", "RECEIPT"]
-    assert "unknown-command" in result.stderr
-    assert len(objects(good("--lenient", NDPI, "-"))) == 7
-    assert found[0]["received_at"] == 1705991300788235
 
 
 TALK = (

@@ -173,16 +173,6 @@ def test_one_letter_that_cannot_be_moved_does_not_stop_the_other_99(guarded, nam
             assert bodies(chief, "/queue/many") == [b"%d" % number for number in range(100) if number != 41]
 
 
-def test_letters_for_several_queues_that_refuse_them_stop_no_others(guarded):
-    with left_lying(guarded, good=8, fine=7, DLQ_a=15):
-        origins = ("/queue/closed", "/queue/good", LONG, "/queue/fine")
-        send(guarded, "eve", *((LETTERS, origins[number % 4], b"%d" % number) for number in range(30)))
-        result = retry(guarded, "clerk", "--only", "/queue/*", "--json")
-        counts = {"verb": "send back", "queue": LETTERS, "messages": 15, "left": 15, "dry_run": False}
-        assert json.loads(result.stdout).items() >= counts.items()
-        assert f"8 messages stayed in {LETTERS}: /queue/closed takes none: " in result.stderr
-
-
 def test_many_letters_that_stay_do_not_hide_those_behind_them(guarded):
     with left_lying(guarded, a=1, secret=0, DLQ_a=350):
         send(guarded, "eve", *[(LETTERS, "/queue/secret", b"x" * 100)] * 350)
@@ -205,24 +195,6 @@ def test_only_sends_those_of_the_named_queues_and_the_others_do_not_count(at):
         for pattern in ("/queue/shop.*", "/queue/[x]"):
             assert at("dlq", "retry", letters, "--only", pattern, "--yes").exit_code == 0
         assert bodies(client, letters) == [b"/queue/bank"]
-
-
-@pytest.mark.long
-def test_the_origin_survives_kill_9(tmp_path):
-    with BrokerProcess(tmp_path, config="[queues]\nwindow = 4\n") as broker:
-        with stomp.connect(Runner(broker, broker).url) as client:
-            for _ in range(8):
-                bury(client, "orders")
-            client.send("/queue/DLQ.orders", b"x", {"original-destination": "a", "persistent": "true"}, receipt=True)
-        broker.kill()
-        broker.start()
-        at = Runner(broker, broker)
-        result = at("dlq", "retry", "/queue/DLQ.orders", "--yes")
-        assert result.exit_code == 1
-        assert "8 messages sent back" in result.stderr
-        assert "1 message stayed" in result.stderr
-        with stomp.connect(at.url) as client:
-            assert len(bodies(client, "orders")) == 8
 
 
 # Other brokers, where the origin is what a header says

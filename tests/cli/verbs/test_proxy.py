@@ -109,14 +109,6 @@ def test_quiet_tells_only_of_a_target_that_is_down(at):
     assert f"connection 1 closed: cannot connect to stomp://127.0.0.1:{port}: Connection refused" in err
 
 
-def test_a_closed_pipe_ends_it(at):
-    with running(at) as proxy:
-        proxy.process.stdout.close()
-        with contextlib.suppress(OSError):  # it may end meanwhile
-            proxy.say(CONNECT)
-        assert proxy.process.wait(patience(30)) == 1
-
-
 def test_a_port_that_is_taken():
     with socket.create_server(("127.0.0.1", 0)) as taken:
         result = run("proxy", str(taken.getsockname()[1]), "localhost:61613")

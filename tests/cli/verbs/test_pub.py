@@ -76,12 +76,6 @@ def test_repeated_at_a_rate(at, fresh):
     assert [body for body, _ in at.taken(fresh, 6)] == ["x"] * 6
 
 
-@pytest.mark.parametrize("more", [["x"], ["x", "--count", "3"], ["x", "--tx"]])
-def test_what_the_broker_refuses(at, more):
-    result = at.guest("pub", "/queue/closed", *more)
-    assert (result.exit_code, "Traceback" in result.stderr, "stompcodec: " in result.stderr) == (1, False, True)
-
-
 @contextmanager
 def answering(answer):
     """The URL of a server that answers, and closes after one octet more."""

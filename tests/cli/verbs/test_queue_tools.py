@@ -283,14 +283,6 @@ def test_a_terminal_is_asked(broker, answer, status, left):
     assert (broker.queued(FROM), broker.queued(TO)) == (left, 3 - left)
 
 
-@pytest.mark.parametrize("verb", ["browse", "purge --yes", f"move --yes {TO}"])
-def test_a_queue_that_may_not_be_read_is_1(at, verb):
-    verb, *more = verb.split()
-    result = at.guest(verb, "/queue/closed", *more)
-    assert result.exit_code == 1, result.output
-    assert "SUBSCRIBE to /queue/closed was rejected" in result.stderr
-
-
 def test_messages_for_an_exclusive_consumer_are_not_passed_over_in_silence(broker):
     with stomp.connect(broker.url) as client:
         options = {"exclusive": "true", "consumer-priority": "9"}
@@ -380,27 +372,6 @@ def test_kill_9_loses_and_doubles_nothing(broker, commits, times):
     for _ in range(times):
         status, _, moved = end_at(broker, commits, signal.SIGKILL)
         assert status == -signal.SIGKILL or moved == COUNT
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("verb", ["move", "dlq retry"])
-@pytest.mark.parametrize("commits", range(4))
-def test_kill_9_beside_another_consumer_loses_and_doubles_nothing(broker, verb, commits):
-    dead = verb == "dlq retry"
-    source, target = (LETTERS, FROM) if dead else (FROM, TO)
-    expected, others = buried(broker, target, COUNT) if dead else fill(broker, source, COUNT), []
-    with stomp.connect(broker.url) as client:
-        with ending_at(broker, ("dlq", "retry", source) if dead else MOVE, commits, signal.SIGKILL):
-            broker.wait_subscribed(source, timeout=patience(30))
-            client.subscribe(
-                source, ack="client-individual", prefetch=1, handler=lambda message: others.append(message.body)
-            )
-        client.drain(patience(30))  # closed at once, it would not acknowledge the last message that it handled
-    broker.wait_disconnected(timeout=patience(30))
-    others += bodies(broker, source)
-    moved = bodies(broker, target)
-    assert Counter(others + moved) == Counter(expected)
-    assert moved == sorted(moved, key=int)
 
 
 @pytest.mark.long

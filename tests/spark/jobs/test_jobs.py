@@ -93,10 +93,6 @@ def test_the_page_says_how_xml_becomes_columns(spark, tmp_path, monkeypatch):
 
 
 GOOD = json.dumps([event(), event("SF")]).encode()
-NO_JSON = [
-    *(b"null", b"5", b"{", GOOD[:-1], GOOD + b" and more", GOOD + GOOD, GOOD + b"," + GOOD, GOOD + b"],[" + GOOD),
-    *(b'{"CA_MSG": {}}, {"CA_MSG": {}}', b'{"a":' * 1200 + b"1" + b"}" * 1200),
-]
 BODIES = [
     (GOOD, [None, None]),
     (json.dumps(event()).encode(), [None]),

@@ -124,17 +124,6 @@ def test_batch_mode_acknowledges_what_is_released(broker, queue, spool):
     assert broker.queued(queue) == 0
 
 
-def test_a_slow_disk_is_no_end_of_the_messages(broker, queue, spool, monkeypatch):
-    """Messages that have come are waited for, though writing them takes longer than idleTimeout."""
-    publish(broker.url, queue, 5)
-    sync = CaptureWriter.sync
-    monkeypatch.setattr(CaptureWriter, "sync", lambda self: (time.sleep(0.3), sync(self)))
-    with receiving(broker.url, queue, spool, idleTimeout="100ms", drainTimeout="1h") as receiver:
-        wait_for(lambda: receiver.count or receiver.metrics({})["unacknowledged"])
-        receiver.drain()
-        assert receiver.count == 5
-
-
 # ---- the spool ----
 
 
@@ -464,20 +453,3 @@ def test_a_short_spool_of_the_same_identity_is_refused(broker, queue, spool, rea
     finally:
         lenient.stop()
     assert caplog.text.count("lost:") == 1
-
-
-@removes_open_files
-def test_a_query_names_the_spool_that_was_removed(broker, queue, spool, reader_of):
-    """Also with failOnDataLoss=false: what is not there yet is not lost."""
-    publish(broker.url, queue, 3)
-    reader = reader_of(failOnDataLoss="false")
-    try:
-        wait_for(lambda: reader.latestOffset({}, ALL).get("frames") and not broker.queued(queue))
-        DEEDS["folder removed"](spool)
-        publish(broker.url, queue, 2, first=3)
-        error = failure(lambda: reader.latestOffset({}, ALL))
-        assert isinstance(error, StoreError)
-        assert str(spool) in str(error)
-    finally:
-        reader.stop()
-    assert broker.queued(queue) == 2

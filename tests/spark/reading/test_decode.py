@@ -21,7 +21,6 @@ from spark.making import (
     message,
     octets,
     pa,
-    read,
     rows,
     rows_of,
     schema_of,
@@ -29,10 +28,10 @@ from spark.making import (
 
 from stompcodec import Frame, Parser
 from stompcodec.spark.options import FileOptions, parse_file
-from stompcodec.spark.reading import decode, splits, window
+from stompcodec.spark.reading import decode, splits
 from stompcodec.spark.reading.plan import chains_of, ends_of, limit_chains, splits_between
 from stompcodec.spark.reading.schema import FRAME_SCHEMA, MalformedError, Projection
-from stompcodec.spark.reading.window import begins_frame, clean, looker, rest_of_run
+from stompcodec.spark.reading.window import begins_frame, clean
 
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 NARROW = schema_of(message_id="frame", pos="frame", length="frame", body="frame", error="frame")
@@ -309,27 +308,6 @@ def test_the_octets_of_a_long_run_are_bounded(tmp_path):
     assert told(found)[0] == ids(1, 2)
 
 
-def test_a_run_of_nuls_is_passed_over_at_once(usual, tmp_path, monkeypatch):
-    """One by one they would cost a step each: a disk that lost its contents gives gigabytes of them."""
-    steps = []
-    monkeypatch.setattr(decode, "rest_of_run", lambda view, end: steps.append(end) or rest_of_run(view, end))
-    path = make_stream(tmp_path / "a.stomp", [message(1), b"\0" * 20_000, message(2)])
-    assert [each[1:] for each in wrong(rows(path, NARROW))] == [(20_000, b"\0" * 20_000)]
-    assert len(steps) <= 5
-
-
-def test_garbage_in_a_capture_is_not_cut_at_the_rows_of_its_index(tmp_path):
-    """Damage: the octets of many frames that follow each other, each of which has a row in the index."""
-    path = make_capture(tmp_path / "a.stompcap", map(message, range(100, 200)))
-    (segment,) = path.glob("*.stomp")
-    one = len(octets([message(100)]))
-    changed(segment, lambda data: data.__setitem__(slice(20 * one, 60 * one), b"\0x" * (20 * one)))
-    ((at, length, body),) = wrong(rows(path, NARROW, splitBytes=3 * one, checksums=False))
-    assert at == 20 * one
-    assert length in (40 * one - 1, 40 * one)
-    assert body == segment.read_bytes()[at : at + length]
-
-
 #: Bodies above the limit of the tests; with NULs, with what looks like frames, and without either.
 BODIES = {
     "text": b"x" * 300_000,
@@ -393,33 +371,7 @@ def test_many_places_are_judged_as_one(data):
             assert judged == (whole and begins_frame(view[place:], ("OWN",)))
 
 
-def test_an_octet_of_a_file_is_found(tmp_path):
-    data = random.Random(3).randbytes(2_500_000)
-    (tmp_path / "a").write_bytes(data)
-    (tmp_path / "b").write_bytes(gzip.compress(data))
-    for look in (looker(str(tmp_path / "a"), None), looker(str(tmp_path / "b"), "gzip")):
-        for place in (0, 5, 2**20 - 1, 2**20, 2**20 + 1, len(data) - 1, len(data)):
-            assert look(place) == data[place : place + 1]
-
-
 # ---- memory ----
-
-
-def test_windows_stay_small(tmp_path, monkeypatch):
-    """Also where frames are wanted that are not there, and after one that was large."""
-    sizes = []
-    make_room = decode.Window._make_room
-
-    def watched(self, size):
-        make_room(self, size)
-        sizes.append(len(self._buffer))
-
-    monkeypatch.setattr(decode.Window, "_make_room", watched)
-    monkeypatch.setattr(window, "_spare", [])  # not the buffer of another test
-    items = [message(n, body=b"x" * 500) for n in range(4000)]
-    path = make_stream(tmp_path / "a.stomp", [*items[:10], message(0, body=b"y" * 200_000), *items])
-    assert read(path, batchBytes=20_000, splitBytes=10_000_000).num_rows == 4011
-    assert 200_000 < max(sizes) < 1_000_000
 
 
 _USED = """

@@ -20,7 +20,6 @@ from stompcodec.errors import StoreError
 from stompcodec.spark.live import LiveReader, LiveStreamReader
 from stompcodec.spark.options import parse_file
 from stompcodec.spark.reading import FileReader, FileStreamReader
-from stompcodec.spark.reading.splits import Split
 from stompcodec.spark.receiver import identify, identity_of
 
 IDS = schema_of(message_id="frame", error="frame")
@@ -238,8 +237,3 @@ def test_a_spool_is_told_from_one_of_an_earlier_run(tmp_path):
     for reader in (planned, LiveReader(options, IDS)):
         with pytest.raises(StoreError, match="there is another one"):
             read(reader, partitions)
-
-
-def test_a_split_without_a_mark_is_read(tmp_path):
-    path = bare(tmp_path / "a.stomp", LONG, START)
-    assert read(batch_of(path)[0], [Split(str(path), 0, path.stat().st_size)]) == ALL

@@ -14,8 +14,7 @@ from stompcodec import codec
 from stompcodec.capture import Capture, CaptureWriter
 from stompcodec.errors import StoreError
 from stompcodec.spark.options import Choice, FileOptions
-from stompcodec.spark.reading import FileReader, FileStreamReader
-from stompcodec.spark.reading import splits as cut
+from stompcodec.spark.reading import FileReader
 from stompcodec.spark.reading.plan import batch_splits, chains_of, ends_of, limit_chains, splits_between
 from stompcodec.spark.reading.schema import Projection
 from stompcodec.spark.reading.splits import Pack, Split, octets_of, pack, parts_of
@@ -104,15 +103,6 @@ def test_splits_cover_all_frames_once_and_begin_with_one(tmp_path_factory, sizes
         assert all(one.stop - one.start <= 2 * max(split, largest) for one in splits)
 
 
-def test_one_row_of_an_index_that_tells_of_much_is_cut_too(tmp_path, monkeypatch):
-    monkeypatch.setattr(cut, "_PIECE", 1000)
-    path = make_capture(tmp_path / "a.stompcap", map(message, range(100)), group=100)
-    splits = batch_splits([str(path)], FileOptions(split_bytes=2000))
-    assert len(splits) > 4
-    assert {(one.row, one.rows, one.since) for one in splits} == {(0, 1, START)}
-    assert ids_of(splits) == ids(*range(100))
-
-
 def test_splits_that_came_at_another_time_are_left_out(tmp_path):
     path = make_capture(tmp_path / "a.stompcap", map(message, range(100)), segment_octets=2000)
     some = FileOptions(split_bytes=500, choice=Choice(since=START + 50_000_000, until=START + 51_000_001))
@@ -122,12 +112,6 @@ def test_splits_that_came_at_another_time_are_left_out(tmp_path):
     assert (
         batch_splits([str(make_stream(tmp_path / "a.stomp", [message(1)]))], FileOptions(choice=Choice(since=0))) == []
     )
-
-
-def test_planning_a_capture_does_not_read_its_frames(tmp_path, monkeypatch):
-    path = make_capture(tmp_path / "a.stompcap", map(message, range(1000)))
-    monkeypatch.setattr(cut, "opened", None)
-    assert len(batch_splits([str(path)], FileOptions(split_bytes=10_000))) > 5
 
 
 # ---- tasks ----
@@ -171,39 +155,7 @@ def test_small_segments_are_one_task_and_few_batches(tmp_path):
     assert sum(batch.num_rows for task in none.partitions() for batch in none.read(task)) == 200
 
 
-def test_files_of_all_kinds_share_a_task_and_large_ones_are_still_cut(folder):
-    for number in range(20):
-        frames = [message(number, body=b"x" * 50), b"MESSAGE\nno colon\n\n\0", message(number + 100)]
-        make_stream(folder / f"{number:02}.stomp", frames)
-        make_capture(folder / f"{number:02}.stompcap", frames[::2], single=bool(number % 2))
-        make_stream(folder / f"{number:02}z.stomp.gz", frames)
-    stream = FileStreamReader([str(folder)], IDS, USUAL)
-    start = stream.initialOffset()
-    (task,) = stream.partitions(start, stream.latestOffset(start, stream.getDefaultReadLimit()))
-    assert read(stream, [task]) == rows(folder, IDS)
-    make_stream(folder / "99.stomp", [message(n, body=b"y" * 1000) for n in range(100)])
-    make_stream(folder / "empty.stomp", [])
-    options = FileOptions(split_bytes=40_000)
-    reader = FileReader([str(folder)], IDS, options)
-    tasks = reader.partitions()
-    assert read(reader, tasks) == rows(folder, IDS, splitBytes=40_000)
-    assert len(rows(folder, IDS)) == 20 * (3 + 2 + 3) + 100
-    large = [part for task in tasks for part in parts_of(task) if isinstance(part, Split) and "99" in part.path]
-    assert len(large) == len([split for split in batch_splits([str(folder)], options) if "99" in split.path]) >= 3
-    assert len(tasks) < 15
-
-
 # ---- streams ----
-
-
-def test_offsets_of_one_capture_are_called_as_its_chains(tmp_path):
-    path = make_capture(tmp_path / "a.stompcap", [message(1)], chain="one")
-    make_capture(path, [message(2)], chain="frames")
-    size = len(octets([message(1)]))
-    assert list(end_of(path).items()) == [("frames", size), ("one", size)]
-    assert {key: chain.first for key, chain in chains_of([str(path)], USUAL).items()} == {"frames": 0, "one": 0}
-    assert {split.spool for split in splits_of(path, {}, end_of(path))} == {str(path), f"{path}#one"}
-    assert end_of(tmp_path / "missing") == {}
 
 
 def test_offsets_of_several_captures_have_names_that_stay(tmp_path, folder):

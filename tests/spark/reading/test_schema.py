@@ -19,18 +19,9 @@ from spark.making import START, batches, make_capture, make_stream, message, rea
 from stompcodec import Frame
 from stompcodec.spark.options import Choice, FileOptions
 from stompcodec.spark.reading.plan import batch_splits
-from stompcodec.spark.reading.schema import FRAME_SCHEMA, Projection, SchemaError, frame_schema
+from stompcodec.spark.reading.schema import FRAME_SCHEMA, Projection, SchemaError
 
 UTC = timezone.utc
-
-
-def test_the_columns_of_frames():
-    assert FRAME_SCHEMA.simpleString() == (
-        "struct<command:string,destination:string,message_id:string,subscription:string,ack:string,"
-        "content_type:string,received_at:timestamp,sent_at:timestamp,redelivered:boolean,headers:map<string,string>,"
-        "body:binary,text:string,spool:string,pos:bigint,length:int,error:string>"
-    )
-    assert [name for name in FRAME_SCHEMA.names if name not in frame_schema().names] == ["text"]
 
 
 def test_batches_have_the_schema_that_spark_asks_for(tmp_path):

@@ -102,83 +102,12 @@ PROOF = {
 }  # fmt: skip
 
 
-def test_each_number_has_one_meaning():
-    """No two figures of the page have one name: not those of the tiles, and not those of the proof."""
-    page = page_of({**everything("a", 5, buckets=4), "proof": PROOF})
-    tiles = re.findall(r'<li class="tile [a-z]*"><span>([^<]*)</span>', page)
-    proven = re.findall(r"<dt>([^<]*)</dt><dd>([^<]*)</dd>", page)
-    names = [name.lower() for name in [*tiles, *(label for label, _ in proven)]]
-    assert len(names) == len(set(names)) == 12 + len(PROOF)
-    assert sorted(int(value.replace(",", "")) for _, value in proven) == sorted(PROOF.values())
-    assert ("sent with an invalid body", "100") in proven
-    assert not {"malformed", "duplicates", "quarantined"} & {label.lower() for label, _ in proven}
-    assert page.count('class="group"') == 4  # three of the demonstration, and what it does not know
-
-
 @pytest.mark.parametrize("name", ["missing", "duplicates", "damaged", "left_in_broker"])
 def test_a_fault_in_the_proof_is_told(name):
     page = page_of({**nothing(frames=5), "proof": {**PROOF, name: 3}})
     assert "Not every message is in the sink exactly once" in page
     assert page.count('<div class="unhealthy">') == 1
     assert "Every message is in the sink exactly once" in page_of({**nothing(frames=5), "proof": PROOF})
-
-
-def test_a_feed_that_lags_is_not_healthy_and_the_limit_is_shown():
-    lags = {"lag_p50_seconds": 9.0, "lag_p95_seconds": 27.0, "lag_p99_seconds": 28.0}
-    found = nothing(frames=100, seconds=5.0, **lags)
-    assert found["verdict"]["level"] == "look"
-    (reason,) = found["verdict"]["reasons"]
-    assert (reason["name"], reason["limit"]) == ("lag_p95_seconds", "look here above 15 s")
-    text = words_of(page_of(found))
-    assert "p95 lag 27 s: 5 % of the frames took longerlook here above 15 s" in text
-    assert "p50\N{NO-BREAK SPACE}9\N{NO-BREAK SPACE}s · p99\N{NO-BREAK SPACE}28\N{NO-BREAK SPACE}s" in text
-
-
-def test_the_backlog_comes_first_and_the_age_is_that_of_the_newest_frame():
-    last = START - 90_000_000
-    found = nothing(frames=10, seconds=5.0, first=last, last=last, age_seconds=90.0, backlog_octets=100 * 2**20)
-    chain = {"chain": "frames", "segments": 1, "octets": 9, "oldest": last, "newest": last, "open": True}
-    chain |= {"committed": 4, "behind": 5}
-    found |= {"spool": {**chain, "path": "s", "chains": [chain], "problems": []}, "proof": PROOF}
-    page = page_of(found)
-    tiles = re.findall(r'<li class="tile ([a-z]*)"><span>([^<]*)</span><b>([^<]*)</b>', page)
-    assert tiles[:2] == [("look", "Backlog", "100 MiB"), ("", "Newest frame", "1 min 30 s ago")]
-    assert re.findall(r"<h2>([^<]*)</h2>", page)[:2] == ["Backlog", "Proof"]
-    assert "the newest frame was 1 min 30 s old then" in page
-    assert found["verdict"]["reasons"][0]["name"] == "backlog_octets"
-
-
-def test_a_page_of_nothing_and_a_healthy_one_say_so_in_words_and_colour():
-    text = words_of(page_of(nothing()))
-    assert "Unhealthy" in text
-    assert "there are no frames at all" in text
-    page = page_of(nothing(frames=10, seconds=5.0))
-    assert '<section class="verdict healthy"' in page
-    assert "10 frames in 5 s: no threshold was crossed." in page
-    assert not re.search("tile (look|unhealthy)", page)
-    table = page[page.index("<h2>What the verdict looks at") :]  # the limits are shown, and not folded
-    assert "<details" not in table
-    for threshold in THRESHOLDS:
-        for limit in (threshold.look, threshold.bad):
-            said = "never" if limit is None else plot.written(threshold, limit)
-            assert re.search(f"{re.escape(threshold.meaning)}</td>.*?{re.escape(said)}", table), threshold
-
-
-def test_each_part_has_its_title_and_each_plot_its_table():
-    page = page_of(everything("a", 5, buckets=4))
-    assert page.count('class="plot"') == page.count("<desc>") == 5
-    narrow = re.findall(r'<svg [^>]*class="plot narrow" aria-hidden="true" [^>]*width="(\d+)"', page)
-    assert narrow == ["348"] * 5  # for a phone: 400 less the edges of the page and of a card
-    phone = page[page.index("@media (max-width: 760px)") :].split("\n")[0]
-    assert ".plot { display: none; } .plot.narrow { display: block; }" in phone
-    assert page.count("<table>") == 5 + 8  # and chains, gaps, destinations, reasons and samples twice, limits
-    assert {"p50", "p95", "p99", "Lag p95"} <= set(re.findall(r"<(?:th|text|span|h2|dt)[^>]*>([^<]*)<", page))
-    titles = ["Backlog", "Proof", "Rate", "Lag", "Gaps and silences", "Destinations", "Sizes"]
-    titles += ["Duplicates and redeliveries", "Quarantine", "Malformed frames", "What the verdict looks at"]
-    assert re.findall("<h2>(.*?)</h2>", page) == titles
-    for title, what in (("Quarantine", "records"), ("Malformed frames", "frames")):
-        assert f'<h2>{title}</h2><p class="note">5 {what} (100 %).</p>' in page
-        assert f'<th class="num">{what.capitalize()}</th>' in page
 
 
 @pytest.mark.parametrize(("first", "last"), [(100, 50), (900, 100), (10, 900), (500, 1000)])
@@ -366,11 +295,6 @@ def test_a_plot_over_time_whatever_comes(many, start, step, kind, width, as_line
     drawn(many, start, step, HOSTILE, unit=HOSTILE, width=width, **how)
 
 
-@given(st.lists(labels, max_size=40), columns)
-def test_a_plot_by_classes_whatever_comes(names, values):
-    drawn([Series("frames", values)], classes=names, width=488)
-
-
 @pytest.mark.parametrize("as_lines", [False, True])
 @pytest.mark.parametrize("how", [{"silences": [(0, 1)] * 10**6}, {"classes": ["/queue/a"] * 10**6}])
 def test_nothing_is_drawn_by_a_number_of_the_feed(how, as_lines):
@@ -390,35 +314,6 @@ def test_stacked_bars_stand_on_each_other():
     assert high[1][0] == low[0][0]  # where a is 0, b stands on the axis
     tips = [each.find(SVG + "title").text for each in found(root, "hover")]
     assert tips == ["2023-11-14 22:13:20 UTC\na: 3 frames\nb: 1 frames", "2023-11-14 22:14:20 UTC\nb: 2 frames"]
-
-
-def test_lines_break_where_nothing_is_known():
-    root = drawn([Series("p50", [1, 2, None, 3, math.nan, 4, 5])], as_lines=True)
-    (path,) = found(root, "line")
-    assert path.get("d").count("M") == 3
-    assert len(found(root, "dot")) == 1  # the 3 stands alone
-
-
-@pytest.mark.parametrize(
-    ("values", "axis"),
-    [
-        ([0.1, 3600], ["100 ms", "1 s", "10 s", "1 min", "10 min", "1 h"]),
-        ([10, 20], ["0 s", "5 s", "10 s", "15 s", "20 s"]),
-    ],
-)
-def test_lines_that_differ_much_have_a_logarithmic_axis(values, axis):
-    root = drawn([Series("x", values)], kind="seconds", as_lines=True)
-    ticks = [text.text for text in found(root, "tick") if text.get("text-anchor") == "end"]
-    assert [tick for tick in ticks if ":" not in tick and tick != "UTC"] == axis
-
-
-def test_silences_are_marked_where_they_were():
-    root = drawn([Series("all", [1] * 10)], silences=[(2e6, 5e6)])
-    (band,), axis = found(root, "silent"), found(root, "axis")[0]
-    x0, wide = float(axis.get("x1")), float(axis.get("x2")) - float(axis.get("x1"))
-    assert float(band.get("x")) == pytest.approx(x0 + 0.2 * wide, abs=0.2)
-    assert float(band.get("width")) == pytest.approx(0.3 * wide, abs=0.2)
-    assert "silent for 3 s" in band.find(SVG + "title").text
 
 
 @given(numbers, numbers, st.sampled_from(["count", "seconds", "time"]))
@@ -452,21 +347,6 @@ def test_time_ticks_are_round_times_of_the_calendar(start, span, most):
             assert (at.hour, at.minute, seconds) == (0, 0, 0)
 
 
-@given(st.integers(300, 1100), st.floats(1e4, 1e10), st.integers(0, 10**10))
-@example(348, 2e5, 700_000)
-def test_labels_of_times_do_not_overlap(width, step, offset):
-    """Wherever the first tick is: a digit is at least 6.2 px wide."""
-    bars = [Series("/queue/TRAIN_MVT_ALL_TOC", [1] * 177)]
-    both = plot.plot(bars, start=START + offset, step=step, title="t", width=width)
-    for one in re.findall("<svg.*?</svg>", both, re.DOTALL):
-        end = 0.0
-        labels = re.findall(r'<text x="([\d.]+)" y="[\d.]+" text-anchor="(\w+)" class="tick">(\d[\d:. A-Za-z]*)<', one)
-        for x, anchor, words in (each for each in labels if ":" in each[2]):
-            left = float(x) - {"start": 0.0, "middle": 0.5, "end": 1.0}[anchor] * 6.2 * len(words)
-            assert left > end, labels
-            end = left + 6.2 * len(words)
-
-
 @given(st.one_of(st.text(), st.binary(), st.just(HOSTILE), st.integers()), st.integers(2, 50))
 def test_texts_are_one_visible_line_of_bounded_length(value, most):
     line = visible(value, most)
@@ -480,14 +360,6 @@ def test_texts_are_one_visible_line_of_bounded_length(value, most):
 @given(numbers)
 def test_numbers_are_short(value):
     assert all(1 <= len(write(value)) <= 24 for write in (shown.count, shown.octets, shown.duration, plot.moment))
-
-
-@given(st.floats(0.001, 1e9))
-def test_durations_are_near_to_what_they_say(seconds):
-    units = {"d": 86400, "h": 3600, "min": 60, "s": 1, "ms": 1e-3}
-    parts = shown.duration(seconds).replace(",", "").split()
-    said = sum(float(number) * units[unit] for number, unit in zip(parts[::2], parts[1::2]))
-    assert said == pytest.approx(seconds, rel=0.022)  # two units: half an hour of a day
 
 
 @given(st.integers(0, 10**12), st.integers(1, 10**12))

@@ -5,7 +5,6 @@ import json
 import math
 from collections import Counter
 from datetime import datetime, timedelta, timezone
-from pathlib import Path
 
 import pytest
 
@@ -15,8 +14,6 @@ from spark.report.making import HOSTILE, START, Checked, frame, held, sick_feed,
 
 from stompcodec.capture import CaptureWriter
 from stompcodec.errors import ConfigError, StoreError
-from stompcodec.spark import jobs
-from stompcodec.spark.reading.schema import frame_schema
 from stompcodec.spark.report import data, report
 
 
@@ -155,34 +152,3 @@ def test_an_archive_that_is_empty_or_not_there(spark, tmp_path):
         report(spark, tmp_path / "archive", tmp_path / "out", thresholds={"nonsense": (1, 2)})
     with pytest.raises(StoreError, match="cannot be written"):
         report(spark, tmp_path / "archive", tmp_path / "file" / "out")
-
-
-@pytest.mark.slow
-def test_what_the_jobs_write_is_read(spark, tmp_path):
-    rows = []
-    for index in [*range(30), *range(40, 60), 59]:
-        at = datetime.fromtimestamp(START / 1e6 + 3 * index, timezone.utc)
-        row = dict.fromkeys(frame_schema().fieldNames())
-        row |= {"command": "MESSAGE", "destination": "/topic/a b", "message_id": f"ID:x-{index}", "received_at": at}
-        row |= {"headers": {"message-id": f"ID:x-{index}"}, "length": 100, "spool": "s", "pos": index}
-        row["body"] = bytearray(b"oops" if index == 7 else b'{"n": %d}' % index)
-        rows.append(tuple(row.values()))
-    frames = spark.createDataFrame(rows, frame_schema()).coalesce(1)
-    jobs.archive(frames, str(tmp_path / "archive"))
-    jobs.write_metrics(jobs.metrics(frames, sequence="message-id"), str(tmp_path / "metrics"))
-    jobs.write_exploded(jobs.explode(frames, schema="n int"), str(tmp_path / "exploded"))
-    # what streams write stands in folders of batches, and there may be none
-    write_exploded(tmp_path / "other", 5, held(3))
-    Path(tmp_path, "other/_quarantine/batch=1").mkdir()
-    Path(tmp_path, "other/_quarantine/part-0.parquet").rename(tmp_path / "other/_quarantine/batch=1/part-0.parquet")
-    Path(tmp_path, "empty/_quarantine").mkdir(parents=True)
-    made = {"metrics": tmp_path / "metrics", "exploded": [tmp_path / name for name in ("exploded", "other", "empty")]}
-    found = report(spark, tmp_path / "archive", tmp_path / "out", **made)
-    wanted = {"frames": 50, "duplicates": 0, "sequence_gaps": 10, "quarantined": 4, "records": 59}
-    assert {name: found["figures"][name] for name in wanted} == wanted  # the job left out what came again
-    (sample,) = (each for each in found["quarantine"]["samples"] if each["id"] == "ID:x-7")
-    assert (sample["raw"], sample["destination"]) == ("oops", "/topic/a b")
-    (gap,) = found["gaps"]  # it lies between two windows
-    assert (gap["name"], gap["after"], gap["before"], gap["missing"]) == ("ID:x-", 29, 40, 10)
-    assert gap["at"] == START + 120_000_000
-    assert "sequence_gaps" in [each["name"] for each in found["verdict"]["reasons"]]

@@ -109,14 +109,6 @@ def test_values_are_spelled_as_stomp_users_do(kind, values, written):
     assert [frame.get("x") for frame in frames] == written
 
 
-def test_a_column_wins_over_the_map_and_the_sink_over_both():
-    schema = schema_of(destination=TEXT, body=OCTETS, priority=T.IntegerType(), headers=MAP)
-    more = {"priority": "9", "destination": "elsewhere", "content-length": "77", "receipt": "r", "x": "y", "id": "no"}
-    (frame,) = sent(schema, [("d", b"abc", 4, more)], id_header="id", ids="q-0-", first=7)
-    wanted = [("destination", "d"), ("priority", "4"), ("id", "q-0-7"), ("x", "y"), ("content-length", "3")]
-    assert frame.headers.pairs() == wanted
-
-
 def test_a_destination_for_all_and_lines_that_come_first():
     target = Target("1.2", lines="transaction:t1\n")
     frames = sent(schema_of(body=OCTETS), [(b"1",), (b"2",)], target, destination="/queue/a:b")

@@ -115,15 +115,3 @@ def test_a_stream_of_micro_batches_and_one_that_is_done_again(spark, broker, tmp
             run(expected)
         assert sorted(set(seen)) == list(range(450))
         assert len(set(ids)) == 450
-
-
-def test_secrets_are_in_no_plan_and_no_error(spark, broker):
-    rows = spark.range(3).selectExpr("'/queue/a' as destination", "'x' as body", "id")
-    for frame, options, told in [
-        (rows, {"url": "stomp://ann:s3cret@h"}, "use passcodeEnv"),
-        (rows, {"url": broker.url, "passcode": "s3cret"}, "use passcodeEnv"),
-        (rows.drop("body"), {"url": broker.url}, "SchemaError: no column body"),
-    ]:
-        with pytest.raises(Exception, match=told) as error:
-            frame.write.format("stomp").mode("append").options(**options).save()
-        assert "s3cret" not in str(error.value)
