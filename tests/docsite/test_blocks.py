@@ -32,7 +32,7 @@ RUN = {
     },
     ("docs/testing.md", "python"): "testing/test_plugin.py::test_the_documentation_is_right",
     ("docs/spark-semantics.md", "python"): (
-        "spark/jobs/test_supervise.py::test_the_supervisor_of_the_page_survives_kills_of_the_source"
+        "spark/jobs/test_jobs.py::test_the_supervisor_of_the_page_survives_kills_of_the_source"
     ),
     ("docs/spark-tutorial.md", "python"): "spark/test_tutorial.py::test_the_page_does_what_it_says",
     ("docs/spark-tutorial.md", "sh"): "spark/test_tutorial.py::test_the_page_does_what_it_says",

@@ -78,14 +78,6 @@ def test_each_supported_python_gets_wheels() -> None:
     assert SETTINGS["project"]["requires-python"] == f">={numbers[0]}"
 
 
-@needs_page
-def test_states_are_those_that_the_page_explains() -> None:
-    text = PAGE.read_text(encoding="utf-8")
-    for *_, state, _ in table():
-        assert state in ("run here", "simulated here", "compiled here", "never run"), state
-        assert f"*{state.removesuffix(' here')}" in text
-
-
 @needs_deploy
 def test_the_image_is_made_of_files_that_exist_and_does_not_run_as_root() -> None:
     text = (DOCKER / "Dockerfile").read_text(encoding="utf-8")

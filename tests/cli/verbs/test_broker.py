@@ -68,9 +68,7 @@ def test_a_life(tmp_path, number):
     ("keys", "flags", "way"),
     [
         ("", "--port {}", "--port {}"),
-        ("", "--port 0 --ws-port {}", "--ws-port {}"),
         ("", "--port 0 --tls-port {} --tls-cert server.pem", "--tls-port {}"),
-        ("port = {}", "", "--port {}"),
         ("port = 0\nws_port = {}", "", "--ws-port {}"),
         ("port = 0\nlegacy = {}", "", "listen.legacy = {}"),
         ("port = [0, {}]", "", "listen.port = [0, {}]"),
@@ -153,7 +151,6 @@ def test_flags_win_over_the_config(tmp_path):
         ("--config b.toml", 1, "prefetsch"),
         ("--login ada", 2, "--passcode"),
         ("--memory --data x", 2, "--data"),
-        ("--config nowhere.toml", 1, "nowhere.toml"),
         ("--memory check x", 2, "check does not take the options of the broker"),
     ],
 )

@@ -1,4 +1,4 @@
-"""stompcodec pipeline, as far as it gets without Spark. The rest is in tests/spark/jobs/test_cli.py."""
+"""stompcodec pipeline, as far as it gets without Spark. The rest is in tests/spark/jobs/test_jobs.py."""
 
 import gzip
 import os
