@@ -8,7 +8,6 @@ import struct
 import subprocess
 import sys
 from contextlib import contextmanager
-from pathlib import Path
 from subprocess import DEVNULL, PIPE, Popen
 
 import pytest
@@ -50,26 +49,6 @@ def test_help_and_version():
     package = subprocess.run([sys.executable, "-m", "stompcodec", "--help"], capture_output=True, timeout=patience(60))
     assert (package.returncode, package.stdout) == (0, result.stdout)
     assert b"backend" in process("--version").stdout
-
-
-@posix
-@pytest.mark.parametrize("arguments", [["decode"], ["lint", "--most", "0"]], ids=" ".join)
-def test_a_reader_that_goes_away_is_no_trouble(arguments, tmp_path):
-    file = tmp_path / "warnings.stomp"
-    file.write_bytes(ONE * 20_000)
-    with started(*arguments, file, stdout=PIPE, stderr=PIPE) as running:
-        running.stdout.read(10)
-        running.stdout.close()
-        assert (running.stderr.read(), running.wait(patience(60))) == (b"", 1)
-
-
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
-@pytest.mark.parametrize("view", ["--json", "--summary"])
-def test_output_that_cannot_be_written(view, capture):
-    with open("/dev/full", "wb") as full, started("decode", view, capture, stdout=full, stderr=PIPE) as running:
-        (line,) = running.stderr.read().splitlines()
-        assert line.startswith(b"stompcodec: cannot write: ")
-        assert running.wait(patience(60)) == 1
 
 
 @pytest.mark.parametrize("package", ["click", "rich"])
@@ -388,24 +367,6 @@ def test_a_log_that_nobody_reads_stops_no_broker_and_is_whole_once_its_reader_is
         assert process.wait(patience(20)) == 0
     assert len([line for line in lines if ": opened (" in line]) == 20
     assert lines[-1].endswith(": stopped")
-
-
-@pytest.mark.parametrize("what", ["a stopped terminal", "a reader that has gone", "a full disk"])
-def test_a_log_that_cannot_be_written_stops_no_broker(what, unread, tmp_path):
-    if what == "a stopped terminal":  # as by ^S
-        near, far = os.openpty()
-        termios.tcflow(far, termios.TCOOFF)
-    else:
-        if what == "a full disk" and not os.path.exists("/dev/full"):
-            pytest.skip("there is no /dev/full")
-        near = os.open(os.devnull, os.O_RDONLY)
-        far = os.open("/dev/full", os.O_WRONLY) if what == "a full disk" else os.dup(unread.far)
-        unread.close("near")
-    with serving(tmp_path, stdout=far, stderr=far) as (process, port):
-        is_served(port, 5)
-        assert ended(process, signal.SIGINT) == (0, b"")
-    os.close(near)
-    os.close(far)
 
 
 # ---- the bridge ----

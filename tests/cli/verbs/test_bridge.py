@@ -71,18 +71,6 @@ def test_remedies_name_the_end(brokers, end):
 # ---- carrying ----
 
 
-def test_names_without_messages_are_listed(brokers):
-    one, other = brokers
-    fill(one.url, "/queue/a", 1)
-    options = [option for name in "abcde" for option in ("-m", f"/queue/{name}")]
-    result = run(one.url, other.url, "--drain", "-m", "/queue/*", "-m", "/topic/x.>", *options[:6])
-    assert (result.exit_code, result.stderr.partition("/s, ")[2]) == (0, "none from /queue/b, /queue/c\n")
-    result = run(one.url, other.url, "--drain", *options)
-    assert result.stderr.endswith(", none from /queue/a, /queue/b, /queue/c and 2 more\n")
-    fill(one.url, "/queue/a", 1)
-    assert carry(one, other, "--drain").stderr.endswith("/s\n")
-
-
 def test_maps_of_a_file_and_json(brokers, tmp_path):
     one, other = brokers
     fill(one.url, "/queue/a", 3)

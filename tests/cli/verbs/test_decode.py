@@ -14,7 +14,7 @@ from cli.running import run as run_verb
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stompcodec import Frame, Limits, serialize, serialize_many
+from stompcodec import Frame, serialize, serialize_many
 from stompcodec.capture import Capture, CaptureWriter, octets_of
 from stompcodec.capture.index import index_path
 from stompcodec.cli.files import frame_of
@@ -77,13 +77,6 @@ def test_pretty():
     assert "message-id: ID:mq1-33946-140291-1:568:3:44:5474\n" in result.output
 
 
-def test_hex():
-    lines = run("--hex", input=b"\n" + RAILWAY).output.splitlines()
-    assert lines[0].startswith("MESSAGE at octet 1, body at ")
-    assert lines[1] == "00000001  4d 45 53 53 41 47 45 0a  74 69 6d 65 73 74 61 6d  |MESSAGE.timestam|"
-    assert b"".join(bytes.fromhex(line[10:58]) for line in lines[1:] if line) == RAILWAY[:-1]
-
-
 def test_summary():
     bodies = [b"x" * size for size in (1, 2, 3, 4, 1000)]
     data = b"\n".join(serialize(Frame("SEND", {"destination": "/queue/a"}, body)) for body in bodies) + LOGIN
@@ -133,12 +126,6 @@ def test_versions_and_limits():
     assert run("--limit", "max_body=1K", "--limit", "max_headers=9", input=RAILWAY).exit_code == 0
     for wrong in ("max_body", "max_body=-1", "body=1", "max_body=1X", "max_headers=9999999"):
         assert run("--limit", wrong, input=RAILWAY).exit_code == 2
-
-
-@pytest.mark.parametrize("view", [[], ["--json"], ["--pretty"], ["--hex"], ["--summary"]])
-def test_no_frames(view):
-    result = run(*view, input=b"\n")
-    assert (result.exit_code, "MESSAGE" in result.stdout) == (0, False)
 
 
 @pytest.mark.parametrize(
@@ -364,15 +351,6 @@ def test_decode_stops_at_a_broken_frame_and_goes_on_with_the_next_segment(tmp_pa
     assert "--summary" not in view or f", frames {4 if resync else 3}, " in result.stdout
 
 
-def test_decode_does_not_go_on_within_a_file(tmp_path):
-    path = write(tmp_path / "a.stompcap", [CAPTURED[0], BROKEN, CAPTURED[1]], single=True)
-    result = run_verb("decode", "--json", path)
-    (line,) = result.stderr.splitlines()
-    at = len(CAPTURED[0]) + BROKEN.index(b"\\")
-    assert (ids(objects(result)), f"stompcodec: {path}: octet {at}: bad-escape: " in line) == (["0"], True)
-    assert len(objects(run_verb("decode", "--json", "--resync", path))) == 2
-
-
 @each_reader
 @pytest.mark.parametrize(
     ("damage", "said", "left"),
@@ -417,21 +395,6 @@ def test_an_empty_capture_is_good_and_a_folder_of_something_else_is_not(tmp_path
 
 
 # Other inputs
-
-
-@pytest.mark.parametrize("reader", [READERS[0], *READERS[2:]])
-def test_a_compressed_capture_ends_with_a_hint(tmp_path, reader):
-    data = write(tmp_path / "a.stompcap", CAPTURED, single=True).read_bytes()
-    packed = tmp_path / "a.stompcap.gz"
-    packed.write_bytes(gzip.compress(data))
-    for result in (reading(reader, packed), reading(reader, "-", input=data)):
-        assert result.exit_code == 1
-        if reader == "lint {}":
-            assert ("error S12-" in result.stdout, ", frames 4\n" in result.stdout) == (True, True)
-        else:
-            assert len(result.stdout.splitlines()) == 4 + reader.startswith("inspect")
-        (line,) = (line for line in result.output.splitlines() if "this is the index of a capture" in line)
-        assert "content-length" not in line
 
 
 # ---- the reader: places of frames, and where it goes on behind broken ones ----
@@ -518,21 +481,3 @@ def test_resync(broken, kind, offset, size):
     assert problem.error.kind == kind
     assert problem.error.offset == (len(data) if offset is None else len(GOOD) + offset)
     assert problem.head.startswith(broken[:6])
-
-
-def test_events_give_the_same_frames_and_errors():
-    data = GOOD + b"\nCONNECTED\nversion:1.0\n\n\0MESSAGE\na:\\q\n\n\0" + b"SEND\ncontent-length:1\n\nxx\0"
-    reader = FrameReader(cut(data, 7))
-    *batches, broken = reader.events()
-    frames = [event for batch in batches if isinstance(batch, list) for event in batch if isinstance(event, Frame)]
-    assert [frame.command for frame in frames] == ["SEND", "CONNECTED", "MESSAGE"]
-    assert isinstance(broken, Broken)
-    assert broken.error.offset == len(data) - 2
-    assert reader.seconds > 0
-
-
-def test_limits():
-    assert starts(everything(GOOD, limits=Limits(max_body=2))) == [0]
-    (found,) = everything(GOOD, limits=Limits(max_body=1))
-    assert isinstance(found, Broken)
-    assert found.error.limit == "max_body"

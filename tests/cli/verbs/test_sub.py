@@ -18,7 +18,6 @@ from patience import patience
 import stompcodec.client as stomp
 from stompcodec import Frame
 from stompcodec.cli.show import FIELDS, Template
-from stompcodec.cli.streams import ENDING
 from stompcodec.client.handlers import Retries
 from stompcodec.client.messages import BaseMessage
 from stompcodec.testing import StompBroker
@@ -87,12 +86,6 @@ def test_octets_come_as_they_are_and_pretty_masks_secrets(at, fresh):
     assert ('{\n  "a": 1\n}' in shown, "secret" in shown) == (True, False)
 
 
-@pytest.mark.parametrize("arguments", ["sub /queue/closed", "req /queue/closed x"])
-def test_what_the_broker_refuses_is_one_line(at, arguments):
-    result = at.guest(*arguments.split())
-    assert (result.exit_code, len(result.stderr.splitlines())) == (1, 1)
-
-
 def test_a_reader_that_goes_away_loses_nothing(at, fresh):
     at.good("pub", fresh, "-l", input=b"1\n2\n3\n")
     with at.process("sub", fresh, **PIPES) as process:
@@ -103,16 +96,6 @@ def test_a_reader_that_goes_away_loses_nothing(at, fresh):
         assert process.wait(patience(30)) == 1
     rest = at.good("sub", fresh, "-n", "1", "-w", "10")
     assert rest in (b"2\n", b"3\n", b"4\n")  # what a pipe had taken was acknowledged; the rest is there
-
-
-@pytest.mark.parametrize("number", ENDING)
-def test_interrupted(number, at, fresh):
-    process = at.process("sub", fresh, **PIPES)
-    at.good("pub", fresh, "one")
-    assert process.stdout.readline() == b"one\n"
-    process.send_signal(number)
-    _out, said = process.communicate(timeout=patience(30))
-    assert (process.returncode, said) == (130, b"")
 
 
 @pytest.mark.long
@@ -253,16 +236,6 @@ def test_a_refused_answer_does_not_come_round_for_ever(at, fresh):
         assert results[0].exit_code == 1
         assert "the answer was refused" in results[0].stderr
         assert client.receive(fresh) is None
-
-
-@pytest.mark.long
-def test_a_signal_ends_reply_in_good_order(at, fresh):
-    process = at.process("reply", fresh, "pong", stderr=subprocess.PIPE)
-    with stomp.connect(at.url) as client:
-        assert client.request(fresh, b"", patience(60)).body == b"pong"
-    process.send_signal(signal.SIGINT)
-    _out, said = process.communicate(timeout=patience(60))
-    assert (process.returncode, said) == (0, b"1 request answered\n")
 
 
 def test_an_answer(at, fresh):
@@ -438,10 +411,3 @@ def test_ping(at, version):
     shown = at.good("ping", "-c", "2", "--version", version).decode()
     for words in (f"STOMP {version}", "receipt 1: ", "receipt 2: ", "min "):
         assert words in shown
-
-
-def test_the_address_wins_over_the_environment(at):
-    assert at("ping", at.url, "-c", "0", STOMPCODEC_URL="stomp://127.0.0.1:1").exit_code == 0
-    assert at("ping", "-c", "0", STOMPCODEC_URL="stomp://127.0.0.1:1").exit_code == 1
-    url = f"ws://127.0.0.1:{at.broker.ws_port}/any/path"
-    assert json.loads(at.good("ping", url, "--json"))["version"] == "1.2"

@@ -317,17 +317,6 @@ def test_an_archive_of_odd_frames(spark, tmp_path):
 
 
 @pytest.mark.slow
-def test_nothing_in_quarantine_and_nothing_at_all(spark, tmp_path):
-    """Spark leaves out what it knows to be empty, and whatever counts its rows with it."""
-    good = frames_of(spark, [json.dumps([event()]).encode()] * 3)
-    for name, frames, count in (("good", good, 3), ("none", good.filter(F.col("body").isNull()), 0)):
-        counts = jobs.write_exploded(jobs.explode(frames, "networkrail-td"), str(tmp_path / name))
-        assert counts == {"frames": count, "good": count, "quarantined": 0, "rows": count, "quarantine": 0}
-        assert jobs.read_quarantine(spark, str(tmp_path / name)).count() == 0
-        assert jobs.archive(frames, str(tmp_path / name / "archive")) == count
-
-
-@pytest.mark.slow
 def test_an_archive_and_another_checkpoint_are_told(spark, folder, tmp_path):
     """Spark's file sink would skip the numbers of batches that it has, and their rows would be missing."""
     path = tmp_path / "archive"

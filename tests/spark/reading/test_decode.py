@@ -1,7 +1,6 @@
 """Octets to record batches: the same rows however they are cut, malformed frames and garbage are rows, flat memory."""
 
 import gzip
-import inspect
 import random
 import subprocess
 import sys
@@ -17,7 +16,6 @@ from profiles import examples
 
 pytest.importorskip("pyspark")
 
-from pyspark.sql.pandas.types import to_arrow_schema
 from spark.making import (
     BAD,
     START,
@@ -157,15 +155,6 @@ def test_modes(tmp_path_factory, items, mode):
         return
     wanted = [row for row in wanted if row["ok"] or mode != "DROPMALFORMED"]
     assert seen(rows(path, commands="*", mode=mode)) == wanted
-
-
-def test_a_malformed_frame_is_a_row_of_its_own(tmp_path):
-    path = make_stream(tmp_path / "a.stomp", [message(1), BAD[3], message(2)])
-    good, bad, last = rows(path)
-    assert [good["message_id"], last["message_id"]] == ids(1, 2)
-    assert bad.pop("error").startswith("missing-null: no NUL follows a body of content-length bytes, at offset")
-    wanted = {"body": BAD[3], "pos": len(octets([message(1)])), "length": len(BAD[3]), "spool": str(path)}
-    assert {name: value for name, value in bad.items() if value is not None} == wanted
 
 
 def test_a_stream_that_ends_inside_a_frame_says_so(tmp_path):
@@ -417,16 +406,6 @@ def test_memory_does_not_grow_with_the_file(tmp_path):
 # ---- columns, what they can be cast to, and which frames ----
 
 UTC = timezone.utc
-
-
-def test_batches_have_the_schema_that_spark_asks_for(tmp_path):
-    """Spark refuses any other, also where only a map's values could be null."""
-    schema = schema_of(**dict.fromkeys(FRAME_SCHEMA.names, "frame"), priority="integer", price="decimal(9,2)")
-    path = make_stream(tmp_path / "a.stomp", [message(1, priority="1"), b"bad\n\n\0"])
-    (batch,) = batches(path, Projection(schema), FileOptions())
-    zone = {"timezone": "UTC"} if "timezone" in inspect.signature(to_arrow_schema).parameters else {}  # since 4.2
-    assert batch.schema.equals(to_arrow_schema(schema, **zone))
-    batch.validate(full=True)
 
 
 def test_all_columns_of_a_frame(tmp_path):

@@ -473,26 +473,6 @@ def test_ticks_are_few_in_order_and_inside(low, high, kind):
         assert all(a - room <= value <= b + room for value in values)
 
 
-spans = st.timedeltas(timedelta(milliseconds=1), timedelta(days=3)) | st.timedeltas(timedelta(1), timedelta(3000))
-
-
-@given(st.datetimes(datetime(1, 1, 2), datetime(9990, 1, 1)), spans, st.integers(2, 12))
-def test_time_ticks_are_round_times_of_the_calendar(start, span, most):
-    epoch = datetime(1970, 1, 1)
-    low = (start - epoch) / timedelta(seconds=1)
-    ticks = plot.ticks(low, low + span / timedelta(seconds=1), "time", most)
-    assert len(ticks) <= most + 2
-    for tick in ticks:
-        at = epoch + timedelta(seconds=tick.value)
-        seconds = at.second + at.microsecond / 1e6
-        if ":" in tick.label:
-            clock = [float(part) for part in tick.label.split(":")]
-            assert clock[:2] == [at.hour, at.minute]
-            assert clock[2:] in ([], [pytest.approx(seconds, abs=2e-5)])
-        else:
-            assert (at.hour, at.minute, seconds) == (0, 0, 0)
-
-
 @given(st.one_of(st.text(), st.binary(), st.just(HOSTILE), st.integers()), st.integers(2, 50))
 def test_texts_are_one_visible_line_of_bounded_length(value, most):
     line = visible(value, most)
@@ -501,11 +481,6 @@ def test_texts_are_one_visible_line_of_bounded_length(value, most):
     escaped = escape(value, most)
     assert not set("<>\"'") & set(escaped)
     ET.fromstring(f'<a b="{escaped}">{escaped}</a>')
-
-
-@given(numbers)
-def test_numbers_are_short(value):
-    assert all(1 <= len(write(value)) <= 24 for write in (shown.count, shown.octets, shown.duration, plot.moment))
 
 
 @given(st.integers(0, 10**12), st.integers(1, 10**12))
@@ -617,14 +592,6 @@ def test_silences_in_and_between_chunks(spark):
     assert total["silences"] == len(expected) == 5
     assert total["silent_seconds"] == pytest.approx(sum(b - a for a, b in expected) / 1e6)
     assert total["longest_silence_seconds"] == pytest.approx(max(b - a for a, b in expected) / 1e6)
-
-
-def test_ids_that_came_with_other_bodies_are_no_duplicates(spark):
-    rows = [("a", "1", 5, 7, 0.0), ("a", "1", 5, 8, 0.0), ("b", "1", 5, 7, 0.0), ("a", None, 5, 7, 0.0)]
-    more = [*rows, ("a", "1", 5, 7, 1.0), ("a", "1", 5, 7, 2.0)]
-    schema = "destination string, id string, octets long, hash long, time double"
-    for each, found in ((rows, {}), (more, {0: 2})):
-        assert data._duplicates(spark.createDataFrame(each, schema), None) == found
 
 
 def test_part_of_an_archive_and_other_thresholds(spark, tmp_path):

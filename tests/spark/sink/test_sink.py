@@ -32,7 +32,7 @@ from stompcodec.spark.base import SinkError
 from stompcodec.spark.link import parse_sink
 from stompcodec.spark.live import Stomp
 from stompcodec.spark.options import OptionError
-from stompcodec.spark.reading.schema import SchemaError, frame_schema
+from stompcodec.spark.reading.schema import SchemaError
 from stompcodec.spark.sink import Rows, Sent, StompStreamWriter, StompWriter, Target
 
 KINDS = {"destination": T.StringType(), "body": T.BinaryType(), "n": T.LongType()}
@@ -369,27 +369,6 @@ MOMENT = datetime.datetime(2023, 11, 14, 22, 13, 20, 123_999, tzinfo=datetime.ti
 def test_values_are_spelled_as_stomp_users_do(kind, values, written):
     frames = sent(schema_of(destination=TEXT, body=OCTETS, x=kind), [("d", b"", value) for value in values])
     assert [frame.get("x") for frame in frames] == written
-
-
-def test_a_destination_for_all_and_lines_that_come_first():
-    target = Target("1.2", lines="transaction:t1\n")
-    frames = sent(schema_of(body=OCTETS), [(b"1",), (b"2",)], target, destination="/queue/a:b")
-    first = [("transaction", "t1"), ("destination", "/queue/a:b")]
-    assert [frame.headers.pairs()[:2] for frame in frames] == [first] * 2
-    assert sent(PLAIN, [("/queue/c", b"")], destination="/queue/a")[0].headers["destination"] == "/queue/c"
-
-
-def test_frames_that_were_read_are_sent_without_what_tells_of_the_reading():
-    schema = frame_schema()
-    row = dict.fromkeys(schema.fieldNames())
-    row.update(command="MESSAGE", destination="/topic/a", message_id="m1", content_type="a/b", body=b"{}", spool="/x")
-    row.update(headers={"message-id": "m1", "subscription": "0", "destination": "/topic/a", "p": "4"}, pos=3, length=9)
-    (frame,) = sent(schema, [tuple(row.values())])
-    wanted = [("destination", "/topic/a"), ("content-type", "a/b"), ("p", "4"), ("content-length", "2")]
-    assert frame.headers.pairs() == wanted
-    own = schema_of(destination=TEXT, body=OCTETS, length=T.IntegerType(), content_type=TEXT)
-    (frame,) = sent(own, [("d", b"", 5, "x/y")])
-    assert (frame.headers["length"], frame.headers["content-type"]) == ("5", "x/y")
 
 
 def test_blocks_are_cut_between_frames(monkeypatch):
