@@ -349,9 +349,6 @@ def filled(at, queue):
     return bodies
 
 
-# ---- the broker ----
-
-
 @pytest.mark.parametrize("unbuffered", ["1", ""])
 def test_a_log_that_nobody_reads_stops_no_broker_and_is_whole_once_its_reader_is_back(
     unbuffered, unread, tmp_path, monkeypatch
@@ -369,14 +366,11 @@ def test_a_log_that_nobody_reads_stops_no_broker_and_is_whole_once_its_reader_is
     assert lines[-1].endswith(": stopped")
 
 
-# ---- the bridge ----
-
-
 @contextmanager
-def bridging(at, fresh, *flags, source=None, **streams):
+def bridging(at, fresh, **streams):
     """Bridge a queue to another broker: the process, and what carries messages one after the other."""
-    ends = [source or at.url, at.guarded_url.replace("//", "//guest@")]
-    command = [sys.executable, "-c", EAGER, "bridge", *ends, "-m", fresh, *flags]
+    ends = [at.url, at.guarded_url.replace("//", "//guest@")]
+    command = [sys.executable, "-c", EAGER, "bridge", *ends, "-m", fresh, "--json"]
     with Popen(command, env=at.environment(STOMPCODEC_TO_PASSCODE="guest"), **streams) as process:
         try:
             with connect(at.guarded_url, login="guest", passcode="guest") as client, connect(at.url) as sender:
@@ -396,14 +390,11 @@ def bridging(at, fresh, *flags, source=None, **streams):
 def test_a_bridge_carries_though_nobody_reads_json(at, fresh, unread, has_gone):
     if has_gone:
         unread.close("near")
-    with bridging(at, fresh, "--json", stdout=unread.far, stderr=PIPE) as (process, carry):
+    with bridging(at, fresh, stdout=unread.far, stderr=PIPE) as (process, carry):
         carry(30)
         status, said = ended(process)
     assert (status, b"30 messages carried" in said) == (0, True)
     assert (b"lines of --json dropped" in said) or not has_gone
-
-
-# ---- verbs whose output is their job ----
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
@@ -430,9 +421,6 @@ def test_a_signal_ends_a_verb_that_waits_for_its_reader(verb, status, at, fresh,
     wait_for(small.is_full)
     found, said = ended(process)
     assert (found, b"Traceback" in said) == (status, False)
-
-
-# ---- what other verbs tell ----
 
 
 # ---- closed streams, as by some supervisors: nothing else gets their descriptors ----

@@ -87,9 +87,6 @@ def test_a_stream_that_does_not_block_is_waited_for():
     assert (b"".join(written), len(waits), outlet.dropped) == (b"a line\n", 2, 0)
 
 
-# Signals: none is lost, and none meets a lock
-
-
 @pytest.fixture
 def unchanged():
     """What a signal does is as before afterwards."""

@@ -52,9 +52,6 @@ def test_each_help_has_an_example_long_names_the_exit_statuses_and_ways_to_give_
         assert path not in CLIENTS or words in " ".join(result.output.split())
 
 
-# Help
-
-
 def test_tables_of_verbs_are_complete_and_documented():
     names = {path: {option.name for option in command.params} for path, command in COMMANDS.items()}
     assert {path for path, options in names.items() if options & {"url", "passcode_file", "broker_url"}} == CLIENTS
@@ -63,9 +60,6 @@ def test_tables_of_verbs_are_complete_and_documented():
     assert markdown() in page
     assert [verb for verb in VERBS if f"`{verb}`" not in page] == []
     assert all(f"_STOMPCODEC_COMPLETE={shell}_source" in page for shell in ("bash", "zsh", "fish"))
-
-
-# Unknown verbs
 
 
 @pytest.mark.parametrize("group", GROUPS, ids=lambda path: path or "stompcodec")
@@ -85,9 +79,6 @@ def test_words_of_other_tools_are_understood():
         assert having, f"{verb} is no verb"
         for group in having:
             assert word in names[group] or repr(verb) in run(group, word).stderr
-
-
-# Exit statuses
 
 
 @pytest.mark.parametrize("path", VERBS)
@@ -163,9 +154,6 @@ def test_a_number_that_no_wait_can_take_is_refused_by_name(path, option, value):
     assert "is not" in result.output
 
 
-# Headers
-
-
 SEND = ("destination", "receipt", "transaction", "subscription", "message-id")
 OWNED = {"req /queue/a x": (*SEND, "reply-to", "correlation-id")}
 OWNED |= dict.fromkeys(("pub /queue/a x", "reply /queue/a x"), SEND)
@@ -185,9 +173,6 @@ def test_a_usual_prefetch_gives_way_to_a_header():
         assert run("pub", "/queue/a", "x", "-q", "-u", broker.url).exit_code == 0
         result = run("sub", *verb)
         assert (result.exit_code, result.stdout) == (0, "x\n")
-
-
-# Passcodes
 
 
 @pytest.mark.parametrize(("content", "passcode"), [(b"a b\n", "a b"), (b"x\r\nmore\n", "x"), (b"\xc3\xa9", "é")])

@@ -34,9 +34,6 @@ def test_problems_are_found(tmp_path: Path, text: str, problem: str) -> None:
     assert problem in found
 
 
-# ---- in a browser ----
-
-
 @contextlib.contextmanager
 def opened(browser: Chromium, address: str, width: int = 1280) -> Iterator[Page]:
     page = browser.open("about:blank")

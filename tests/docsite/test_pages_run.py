@@ -68,9 +68,6 @@ def test_a_page_does_what_it_says(page: str, tmp_path: Path, monkeypatch: pytest
             reader.read(block)
 
 
-# ---- blocks that leave something out ----
-
-
 def _block(page: str, begins: str) -> Block:
     [block] = [block for block in blocks_of(ROOT / page) if block.text.startswith(begins) and not block.untried]
     return block
@@ -179,9 +176,6 @@ def test_the_bridge_moves_a_queue(tmp_path: Path) -> None:
         assert one.queued("/queue/orders") == 1000
         printed(moved)
         assert (one.queued("/queue/orders"), two.queued("/queue/orders")) == (0, 1000)
-
-
-# ---- docs/how-to-extend.md ----
 
 
 def _change(root: Path, block: str) -> None:
@@ -511,9 +505,6 @@ def test_the_table_is_right_for_kill_9(tmp_path: Path) -> None:
 
         _check(2, kill, lambda: f"stomp://127.0.0.1:{broker.port}")
         assert f"; messages to queues survive a restart, in {tmp_path / 'data'}\n" in broker.tail(1000)
-
-
-# ---- first programs ----
 
 
 class _Enough(BaseException):

@@ -72,9 +72,6 @@ def test_escapes(ask: Asked) -> None:
     assert [row[1] for row in rows][1:] == [r"a\\cb\\r", r"a\\cb\\r"]
 
 
-# ---- refused in one line ----
-
-
 def refused(answer: Any) -> str:
     assert list(answer) == ["line"]
     assert "\n" not in answer["line"]
@@ -110,9 +107,6 @@ def packed(text: bytes) -> str:
 )
 def test_a_broken_fragment(ask: Asked, fragment: str) -> None:
     assert "The link is broken" in refused(ask("fragment", fragment=fragment))
-
-
-# ---- sharing ----
 
 
 @pytest.mark.parametrize("text", FRAMES)
@@ -159,9 +153,6 @@ def test_masking_takes_linear_time(module: ModuleType, wire: bytes) -> None:
     assert len(module.masked(wire)) == len(wire)
 
 
-# ---- files ----
-
-
 def test_a_capture(ask: Asked, tmp_path: Path) -> None:
     frame = b"MESSAGE\ndestination:/queue/a\nmessage-id:1\nsubscription:0\n\nhello\0"
     with CaptureWriter(tmp_path / "a.stompcap", single=True) as writer:
@@ -174,9 +165,6 @@ def test_a_capture(ask: Asked, tmp_path: Path) -> None:
     assert found["problems"] == []
     assert "not a capture" in refused(ask("share"))
     assert "Cutting is for frames" in refused(ask("cut", at=1))
-
-
-# ---- what the build brings ----
 
 
 def test_the_policy_allows_no_other_host_and_the_page_inserts_text_only() -> None:

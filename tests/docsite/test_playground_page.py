@@ -119,9 +119,6 @@ def test_a_link_is_made_on_a_click_only(browser: Chromium, page: Page, playgroun
     assert fragment_of(page) == ""  # the text is another
 
 
-# ---- the policy ----
-
-
 class _Counting(http.server.BaseHTTPRequestHandler):
     asked: int = 0
 

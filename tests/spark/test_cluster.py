@@ -90,9 +90,6 @@ def test_spark_submit_finds_the_source_by_itself(tmp_path, environment):
     assert found == {"count": FRAMES, "some": FRAMES * 2 // 3, "app": "submitted", "sum": total, "same": True}
 
 
-# ---- Spark Connect ----
-
-
 def missing(name):
     try:
         return importlib.util.find_spec(name) is None

@@ -116,8 +116,6 @@ def test_versions_limits_and_codings():
         to_stomp("f", version="2")
 
 
-# ---- to_stomp ----
-
 text = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=6)
 FRAMES = st.builds(
     lambda command, pairs, body: Frame(command, dict(pairs), body if command in ("SEND", "MESSAGE", "ERROR") else b""),
@@ -157,9 +155,6 @@ def test_what_is_no_frame():
     for struct in ({"a": ["list"]}, {"a": "x\0"}, {"command": "ACK", "body": b"x"}, {"command": "a b"}, {"": "x"}):
         with pytest.raises(SinkError, match="to_stomp: "):
             _octets(struct, "1.2")
-
-
-# ---- in Spark ----
 
 
 def test_columns_of_spark(spark):

@@ -186,9 +186,6 @@ CONNECTED = b"CONNECTED\nversion:1.2\n\n\0"
 SEND = b"SEND\ndestination:/queue/a\ncontent-type:text/plain\ncontent-length:5\n\nhello\0"
 
 
-# Byte for byte
-
-
 @given(st.lists(st.tuples(st.booleans(), st.binary(min_size=1, max_size=2000)), max_size=12))
 def test_any_bytes_in_both_directions(shared, pieces):
     _, connect = shared
@@ -267,9 +264,6 @@ def broker():
         yield running
 
 
-# What is not STOMP, and findings
-
-
 def test_rules_of_the_conversation_of_both_directions():
     subscribe = b"SUBSCRIBE\nid:1\ndestination:/queue/a\nack:client\n\n\0"
     message = b"MESSAGE\nsubscription:1\nmessage-id:7\ndestination:/queue/a\n\n\0"
@@ -306,9 +300,6 @@ def test_heart_beats_and_findings_are_shown_if_asked(shown):
     assert ("heart-beats" in [entry.kind for entry in proxy.entries]) is shown
     assert proxy.tally.heart_beats["client"] == 2
     assert bool(proxy.tally.rules) is shown
-
-
-# The capture
 
 
 def test_the_capture_holds_what_is_shown(tmp_path, broker):
@@ -363,9 +354,6 @@ def test_a_capture_that_fails_does_not_end_the_stream(tmp_path, monkeypatch):
         assert [(what, str(error)) for what, error in proxy.errors] == [("nothing more is recorded", "no space left")]
         proxy.errors.clear()
     assert (proxy.tally.recorded, proxy.tally.not_recorded) == (0, 1)
-
-
-# Slow output
 
 
 @pytest.mark.long
@@ -553,9 +541,6 @@ def test_our_client_and_broker(front, behind, doors, certificates):
     assert not [entry for entry in proxy.entries if any(each.severity == "error" for each in entry.findings)]
 
 
-# TLS
-
-
 def test_a_certificate_that_is_not_trusted_and_plain_bytes_at_a_port_of_tls(doors, certificates):
     with proxied(f"stomp+ssl://localhost:{doors.config.tls_port}", context=client_context()) as proxy:
         assert last_words(proxy.port) == b""
@@ -563,9 +548,6 @@ def test_a_certificate_that_is_not_trusted_and_plain_bytes_at_a_port_of_tls(door
     with raw(place=Place("127.0.0.1", 0, certificates.server, False)) as (proxy, _):
         last_words(proxy.port, SEND)
         assert proxy.closed().startswith("closed: no handshake with the client: ")
-
-
-# WebSocket
 
 
 @contextlib.contextmanager

@@ -68,9 +68,6 @@ def test_remedies_name_the_end(brokers, end):
     assert [words for words in verb._REMEDIES if words not in source] == []  # they are those of the other verbs
 
 
-# ---- carrying ----
-
-
 def test_maps_of_a_file_and_json(brokers, tmp_path):
     one, other = brokers
     fill(one.url, "/queue/a", 3)

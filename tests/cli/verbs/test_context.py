@@ -45,9 +45,6 @@ def write(config, content):
     config.chmod(0o600)
 
 
-# The file
-
-
 def test_contexts_are_added_selected_listed_shown_and_removed():
     assert "there are no contexts" in good("context", "list")
     add("local", "localhost:61613")
@@ -164,9 +161,6 @@ def test_processes_that_add_at_the_same_time_lose_no_context(config):
     assert [process.wait(patience(60)) for process in processes] == [0] * len(names)
     if sys.platform == "linux":
         assert sorted(load().all) == names
-
-
-# The verbs that connect
 
 
 def test_every_verb_takes_a_context(at, fresh, tmp_path):

@@ -282,9 +282,6 @@ def capture(request, tmp_path):
     return write(tmp_path / "a.stompcap", CAPTURED, single=request.param == "single")
 
 
-# What is in them
-
-
 def test_decode_shows_the_frames_with_their_file_and_their_offset_in_it(capture, tmp_path):
     raw = tmp_path / "raw.stomp"
     raw.write_bytes(CAPTURED[0])
@@ -334,9 +331,6 @@ def test_sealed_files_and_pipes_are_known_by_their_bytes(tmp_path, reader):
         result = reading(reader, each)
         assert (result.exit_code, result.stderr) == (0, "")
         assert "frames 4" in result.stdout or len(result.stdout.splitlines()) == 4
-
-
-# What is wrong with them
 
 
 @pytest.mark.parametrize("view", ["", "--json", "--pretty", "--hex", "--summary", "--summary --resync"])
@@ -392,9 +386,6 @@ def test_an_empty_capture_is_good_and_a_folder_of_something_else_is_not(tmp_path
         result = reading(reader, tmp_path / name)
         (line,) = result.stderr.splitlines()
         assert (result.exit_code, line.endswith(f"{name}: cannot be read: {why}")) == (1, True)
-
-
-# Other inputs
 
 
 # ---- the reader: places of frames, and where it goes on behind broken ones ----

@@ -64,9 +64,6 @@ class Page(HTMLParser):
             self.texts.append((self.elements[-1][0] if self.elements else "", data))
 
 
-# Where the parts are
-
-
 @pytest.mark.parametrize(
     ("options", "data", "expected", "kept"),
     [
@@ -118,9 +115,6 @@ def test_marks_stand_at_what_they_are_about_with_the_titles_of_rules():
     assert f"rule: {page.book['rules']['S12-SND-01']}" in lines
     at = next(index for index, line in enumerate(lines) if line.endswith("a:b"))
     assert lines[at + 1].startswith("warning S12-FRM-05: ")
-
-
-# What is broken
 
 
 def test_a_fault_is_an_entry():
@@ -209,9 +203,6 @@ def test_octets_between_frames_and_a_connection_of_the_same_addresses(tmp_path):
     assert Page("--lenient", file).octets == [{0: SEND}] * 3
 
 
-# The terminal
-
-
 def test_the_panes():
     data = LOGIN + SEND * 20
     lines = run("--frame", "11", input=data).output.splitlines()
@@ -226,9 +217,6 @@ def test_the_panes():
     assert last == [str(number) for number in range(15, 22)]
     result = run("--frame", "22", input=data)
     assert (result.exit_code, "no frame 22: it has 21" in result.stderr) == (1, True)
-
-
-# Secrets
 
 
 @pytest.mark.parametrize("name", ["passcode", "X-Token", "Authorization", "my-password"])
@@ -256,9 +244,6 @@ def test_secrets_on_request():
     assert [octets[0] for octets in page.octets] == [LOGIN, BROKEN]
     assert page.entries[0]["parts"][2]["meant"] == "hunter2"
     assert "passcode        hunter2" in run("--secrets", input=LOGIN).output
-
-
-# The page
 
 
 HEADERS = {"destination": EVIL, EVIL: EVIL, "content-type": EVIL}
@@ -317,9 +302,6 @@ def test_it_opens_at_the_first_message(data, first, status):
     assert "choose(book.first)" in page.text
     assert re.findall(r"^> +(\d+)", run("--resync", input=data).output, re.MULTILINE) == [str(first)]
     assert re.findall(r"^> +(\d+)", run("--resync", "--frame", "1", input=data).output, re.MULTILINE) == ["1"]
-
-
-# Bounds
 
 
 def test_a_page_has_at_most_2000_frames(tmp_path):

@@ -145,9 +145,6 @@ def buried(broker, queue, count):
     return expected
 
 
-# What they do
-
-
 def test_browse_shows_and_takes_nothing(broker):
     fill(broker, FROM, 12, colour="red")
     lines = good(broker, "browse", FROM).splitlines()
@@ -251,9 +248,6 @@ def test_no_message_becomes_a_request():
         assert [broker.queued(name) for name in ("/queue/DLQ.a", "/queue/a", "/queue/answers")] == [2, 1, 0]
 
 
-# What brokers can do
-
-
 def client_of(server, dialect):
     return SimpleNamespace(connected={"server": server}, dialect=dialect)
 
@@ -312,9 +306,6 @@ def test_rabbitmq_is_told_apart_and_nothing_is_taken(arguments, said):
         assert f"RabbitMQ {said}" in " ".join(result.output.split())
 
 
-# Consent
-
-
 @pytest.mark.parametrize("verb", [MOVE, ("purge", FROM), ("dlq", "retry", FROM)], ids=lambda verb: verb[0])
 def test_without_a_terminal_and_yes_nothing_happens(verb, monkeypatch):
     monkeypatch.setattr("stompcodec.client.connect", lambda *_arguments, **_options: pytest.fail("connected"))
@@ -348,9 +339,6 @@ def test_messages_for_an_exclusive_consumer_are_not_passed_over_in_silence(broke
     assert result.exit_code == 1
     assert f"{FROM} has messages that did not come in 0.5 s" in result.stderr
     broker.wait_queued(FROM, 3, timeout=patience(20))
-
-
-# Neither lost nor doubled
 
 
 def check_all_there(broker, expected):
@@ -624,9 +612,6 @@ def test_other_brokers_do_not_tell_the_two_names_apart(at, server):
         assert (at("move", "/queue/a", "a", "--yes", "-u", peer.url).exit_code, peer.sent) == (2, [])
 
 
-# The deputy: eve wants a message in a queue that she may not send to
-
-
 @pytest.mark.parametrize("tool", ["dlq retry", "move"])
 def test_the_operator_is_not_the_deputy_of_a_sender(guarded, tool):
     with left_lying(guarded, secret=0, a=1, DLQ_a=1):
@@ -654,8 +639,6 @@ def test_dlq_list_and_show_mark_what_a_sender_wrote(at):
     shown = at.good("dlq", "show", "/queue/DLQ.seen").decode()
     assert shown.count("(claimed)") == shown.count("/queue/secret (claimed)") == 1
 
-
-# One letter does not stop the others
 
 LONG = "/queue/" + "x" * 4_100
 IMPOSSIBLE = {"too long": LONG, "to manage": "/management/purge", "temporary": "/temp-queue/a"}

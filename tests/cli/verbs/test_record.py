@@ -224,9 +224,6 @@ def test_forms_of_files(at, fresh, tmp_path):
     assert shown(at, fresh, 5) == ["sent", "got", "sent", "got", ""]
 
 
-# A capture of somebody else gives the broker no orders
-
-
 def orders(path, *destinations, command="SEND"):
     with CaptureWriter(path, single=True) as writer:
         for destination in destinations:

@@ -24,8 +24,6 @@ from stompcodec.testing import StompBroker
 
 PIPES = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
 
-# Templates
-
 
 def message(body, **headers):
     subscription = SimpleNamespace(folds_case=False)
@@ -63,9 +61,6 @@ def test_an_unknown_field_is_2_before_connecting(form, monkeypatch):
     assert "'-f' / '--format'" in result.output
     if form == "{nope}":
         assert f"{{nope}} is unknown: use {FIELDS}" in " ".join(result.output.split())
-
-
-# sub
 
 
 def test_messages_stay_that_were_not_asked_for(at, fresh):
@@ -114,9 +109,6 @@ def test_a_verb_tells_that_its_login_is_refused_after_a_reconnect(at, tmp_path, 
     assert b"the connection was lost" in first
     assert second.endswith(b"CONNECT was rejected: Access refused for user 'ann'; connecting again\n")
     assert b"refused" not in said  # once, since the reason stays the same
-
-
-# --exec
 
 
 @pytest.fixture
@@ -371,9 +363,6 @@ def test_a_terminal_is_asked_for_the_passcode_and_shows_progress(at, fresh):
         assert "guest\r\n" not in terminal.end(0)
 
 
-# Names without a slash
-
-
 @pytest.mark.parametrize(
     ("name", "dialect", "likely"),
     [
@@ -396,9 +385,6 @@ def test_a_name_that_lacks_its_slash_is_one_line(name, dialect, likely, tmp_path
             result = run(*verb.split(), "-u", broker.url)
             assert [each for each in result.stderr.splitlines() if "warning" in each] == ([line] if likely else [])
         assert run("pub", name, "x", "-q", "-u", broker.url).stderr == ""
-
-
-# ping
 
 
 @pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])

@@ -39,9 +39,6 @@ CONTROLS = "\x1b\x07\x7f\x85\x9b\u202e\u2066\u200b\u2028\ufeff"
 each_view = pytest.mark.parametrize("view", VIEWS.values(), ids=lambda view: view.name)
 
 
-# ---- what is asked, without sockets ----
-
-
 class Client:
     """A client of a broker in this process, which notes what it is asked."""
 
@@ -140,9 +137,6 @@ def test_after_a_failover_to_another_broker_nothing_is_sent(many):
     assert client.ask(wish()).rows
 
 
-# ---- keys ----
-
-
 def choice_of(view=figures.DESTINATIONS, match=None, limit=3):
     return Choice(view, view.sort, match, limit)
 
@@ -195,9 +189,6 @@ def test_a_filter_is_typed():
         choice.press(key, None)
     assert len(choice.typed) == 200
     assert pattern_of("a*") == "a*"
-
-
-# ---- what is drawn ----
 
 
 def drawn(choice, shown, width, height):
@@ -254,8 +245,6 @@ def test_history_is_bounded():
         history.add(Snapshot(wish(), 1.0, {"messages_rate": 1.0}, {}, rows, False, False))
     assert (len(history.rates("/queue/0-5")), len(history.rates("/queue/4-5"))) == (0, 1)
 
-
-# ---- at brokers: once and as a stream ----
 
 #: Columns of a row that do not change between two questions.
 STILL = ("destination", "ready", "unacknowledged", "consumers", "received", "delivered", "dead_letters", "bytes")
@@ -343,9 +332,6 @@ def test_over_tls_and_websocket(at, tmp_path):
         assert at("top", "--once", "-u", url).exit_code == 1
 
 
-# ---- brokers that do not answer ----
-
-
 UNKNOWN = "seems to have no management over STOMP: "
 
 
@@ -387,9 +373,6 @@ def test_a_prefix_of_its_own(at):
     with StompBroker(management_prefix="/ops/") as broker:
         assert once(at, broker.url, "--prefix", "/ops/")["broker"]["sessions"] == 1
         assert "--prefix" in line_of(at("top", "--once", "-u", broker.url, "--timeout", "0.5"))
-
-
-# ---- in a terminal ----
 
 
 def top(url, *arguments, rows=20, columns=130, **variables):

@@ -464,8 +464,6 @@ def test_requests_are_left_out_of_a_replay(spark):
         assert [row["destination"] for row in outgoing(frames, **how).collect()] == sent
 
 
-# ---- which frames are one message ----
-
 AT = 1795935891986
 #: message-id, timestamp, and the dialect whose identity it has. A message-id of another form is one of another broker.
 DELIVERIES = [
@@ -658,9 +656,6 @@ def test_a_source_that_is_gone_each_time_ends_it():
     assert supervised(*[DEAD[0]] * 9, None, restarts=1, within=0.0) == 10  # those were long ago
 
 
-# ---- progress ----
-
-
 def test_metrics_are_found_in_a_progress_of_any_form():
     offset = json.dumps({"a": 1, "#metrics": {"backlogBytes": 3}})
     found = {"sources": [{"latestOffset": offset}, {"latestOffset": "x"}]}
@@ -681,9 +676,6 @@ def test_where_metrics_are_is_told_once(able, monkeypatch, caplog):
     (record,) = caplog.records
     assert record.levelname == ("INFO" if able else "WARNING")
     assert ("sources[].latestOffset" in record.message) is able
-
-
-# ---- with Spark ----
 
 
 @pytest.mark.slow

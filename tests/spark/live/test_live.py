@@ -97,9 +97,6 @@ def releasing(receiver, count):
     wait_for(came)
 
 
-# ---- acknowledging ----
-
-
 def test_all_is_acknowledged_on_the_disk(broker, queue, spool):
     publish(broker.url, queue, 100)
     with receiving(broker.url, queue, spool, prefetch=10) as receiver:
@@ -125,9 +122,6 @@ def test_batch_mode_acknowledges_what_is_released(broker, queue, spool):
     receiver.close()
     assert numbers(spool) == list(range(25))
     assert broker.queued(queue) == 0
-
-
-# ---- the spool ----
 
 
 def test_a_second_one_waits_and_is_refused(broker, queue, spool, monkeypatch):
@@ -245,9 +239,6 @@ def test_a_spool_that_is_removed_ends_the_receiver(broker, queue, spool, deed, m
     assert broker.queued(queue) == (30 if mode == "spool" else 50)
 
 
-# ---- the broker ----
-
-
 def test_it_comes_back_by_itself(broker, proxy, queue, spool):
     with receiving(proxy.url, queue, spool, reconnectTimeout="30s") as receiver:
         for round in range(4):
@@ -320,9 +311,6 @@ def test_brokers_are_spoken_to_in_their_own_words(queue, spool, server, headers)
     assert {name: subscribe.get(name) for name in wanted} == wanted
 
 
-# ---- secrets and metrics ----
-
-
 @pytest.mark.parametrize("kind", ["passcodeEnv", "passcodeFile"])
 def test_the_passcode_is_nowhere_but_in_connect(queue, spool, kind, tmp_path, monkeypatch, caplog):
     caplog.set_level("DEBUG")
@@ -369,9 +357,6 @@ def test_the_metrics_tell_of_backlog_and_acknowledgements(broker, queue, spool):
         assert age >= 0
     with receiving(broker.url, queue, spool, ackMode="batch") as receiver:  # nothing comes: the spool knows when
         assert receiver.metrics(end)["lastFrameAgeSeconds"] >= age
-
-
-# ---- a spool that is not the one that the checkpoint knows ----
 
 
 @pytest.fixture

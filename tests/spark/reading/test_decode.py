@@ -200,9 +200,6 @@ def test_versions_of_bare_streams(tmp_path, begin, version, found):
     assert [row["a"] for row in rows(path, schema_of(a="string"), version=version)] == found
 
 
-# ---- damage ----
-
-
 def changed(path, change):
     """Write what `change` makes of a file's octets."""
     data = bytearray(path.read_bytes())
@@ -264,9 +261,6 @@ def test_compressed_data_that_is_damaged_gives_what_comes_before(tmp_path, form)
     good, bad = told(rows(path, NARROW))
     assert good == ids(*range(len(good)))
     assert bad[0].startswith(("unreadable: ", "truncated: "))
-
-
-# ---- garbage ----
 
 
 def wrong(found):
@@ -352,8 +346,6 @@ def test_a_length_that_lies_hides_nothing(usual, tmp_path, how, counted, liars):
     assert [(pos, body) for pos, _, body in wrong(found)] == [(first + n * len(liar), liar) for n in range(liars)]
 
 
-# ---- the parts ----
-
 LINES = [b"SEND\n", b"ACK\r\n", b"\n", b"\r\n", b"x\n", b"MESSAGE\0", b"MESS", b"\0"]
 
 
@@ -366,9 +358,6 @@ def test_many_places_are_judged_as_one(data):
             line = data[place:].lstrip(b"\r\n")
             whole = any(end in line for end in (b"\n", b"\r", b"\0"))
             assert judged == (whole and begins_frame(view[place:], ("OWN",)))
-
-
-# ---- memory ----
 
 
 _USED = """
@@ -507,8 +496,6 @@ def test_a_column_that_is_not_null_must_not_be(tmp_path):
         rows(make_stream(tmp_path / "b.stomp", [Frame("MESSAGE")]), schema)
 
 
-# ---- text, and bodies that are compressed ----
-
 TEXT = schema_of(text="frame", error="frame")
 PLAIN, GZIP = {"content-type": "text/plain"}, {"content-encoding": "gzip"}
 UNTOLD = "bad-value: text is not what content-type says"
@@ -566,8 +553,6 @@ def test_what_inflates_to_much_comes_in_more_batches(tmp_path):
     table = read(path, schema_of(body="frame", error="frame"), decode="gzip", maxBody=99_999)
     assert set(table["error"].to_pylist()) == {"limit-exceeded: the frame exceeds the limits"}
 
-
-# ---- which frames ----
 
 destinations = st.lists(st.sampled_from(["a", "ab", "b", "none", ""]), max_size=3).map(tuple)
 moments = st.none() | st.integers(-1, 9).map(lambda second: START + second * 1_000_000)

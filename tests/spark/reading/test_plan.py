@@ -83,9 +83,6 @@ def test_paths_globs_and_folders(folder):
             batch_splits([f"{folder}/{nothing}"], USUAL)
 
 
-# ---- splits ----
-
-
 @given(
     st.lists(st.integers(0, 300), min_size=1, max_size=40),
     st.integers(1, 2000),
@@ -121,9 +118,6 @@ def test_splits_that_came_at_another_time_are_left_out(tmp_path):
     assert (
         batch_splits([str(make_stream(tmp_path / "a.stomp", [message(1)]))], FileOptions(choice=Choice(since=0))) == []
     )
-
-
-# ---- tasks ----
 
 
 def read(reader, partitions):
@@ -162,9 +156,6 @@ def test_small_segments_are_one_task_and_few_batches(tmp_path):
     assert all(batch.num_rows <= 20 for task in tasks for batch in some.read(task))
     none = FileReader([str(path)], schema_of(), USUAL)  # batches without columns keep their rows
     assert sum(batch.num_rows for task in none.partitions() for batch in none.read(task)) == 200
-
-
-# ---- streams ----
 
 
 def test_offsets_of_several_captures_have_names_that_stay(tmp_path, folder):

@@ -221,9 +221,6 @@ def words_of(page):
     return "".join(Checked(page).text)
 
 
-# ---- the page ----
-
-
 def test_a_page_stays_small_and_inert_whatever_the_feed_sent():
     page = page_of(everything())
     checked = Checked(page)
@@ -268,9 +265,6 @@ def test_no_bar_is_higher_than_the_highest_rate(first, last):
     assert float(highest.replace(",", "")) == peak
 
 
-# ---- the verdict ----
-
-
 @pytest.mark.parametrize("threshold", THRESHOLDS, ids=lambda threshold: threshold.name)
 def test_each_threshold_at_its_limits(threshold):
     unit, levels = 1000 if threshold.unit == "share" else 1, list(LEVELS)
@@ -310,8 +304,6 @@ def test_other_thresholds_and_wrong_ones():
         with pytest.raises(ConfigError, match=name):
             plot.thresholds_of({name: limits})
 
-
-# ---- the spool ----
 
 FRAME = b"MESSAGE\ndestination:/queue/a\n\n" + b"x" * 100 + b"\0"
 
@@ -382,8 +374,6 @@ def test_a_damaged_spool_is_told(tmp_path, capture):
     with pytest.raises(StoreError):
         spool.spool_state(tmp_path / "none")
 
-
-# ---- plots and texts: well-formed and bounded whatever the numbers and labels are ----
 
 SVG = "{http://www.w3.org/2000/svg}"
 ODD = [math.nan, math.inf, -math.inf, 10**400, -(10**400), 1e308, 5e-324, True, "7"]

@@ -176,9 +176,6 @@ def test_a_commit_without_an_answer_is_told_as_it_is(answer, says):
         assert ("took effect" in str(error.value)) == ("took effect" in says)
 
 
-# ---- receipts, ids, dialects ----
-
-
 @pytest.mark.parametrize(("every", "asked"), [("0", []), ("40", [39, 79, 99]), ("1000", [99])])
 def test_receipts(every, asked):
     with Peer() as peer:
@@ -241,9 +238,6 @@ def test_text_is_a_text_message_for_jms(server, lengths):
         writer(schema, url=peer.url).write(iter([rows]))
         assert [frame.get("content-length") for frame in peer.got("SEND")] == lengths
         assert [frame.headers["content-type"] for frame in peer.got("SEND")] == ["text/plain;charset=utf-8"] * 2
-
-
-# ---- options and secrets ----
 
 
 def test_the_passcode_is_read_where_the_task_runs(monkeypatch, tmp_path):
@@ -388,8 +382,6 @@ def test_blocks_are_cut_between_frames(monkeypatch):
         if at_once > 1000:
             assert [block.count for block in blocks] == [2, 2, 1, 3, 2]
 
-
-# ---- what cannot be sent ----
 
 BOTH = {"destination": TEXT, "body": TEXT}
 
