@@ -40,16 +40,11 @@ from pyspark.sql import SparkSession
 
 spark = SparkSession.builder.getOrCreate()
 frames = spark.read.format("stompfile").load(sys.argv[1])
-found = {"count": frames.count(), "some": frames.where("destination = '/topic/b'").count()}
-found["app"] = spark.conf.get("spark.app.name")
+count = frames.where("destination = '/topic/b'").count()
 
 from stompcodec.spark import session
 
-again = session("another name")
-rows = again.read.format("stompfile").schema("destination string, nth int").load(sys.argv[1])
-found["sum"] = rows.selectExpr("sum(nth)").first()[0]
-found["same"] = again is spark
-print(json.dumps(found))
+print(json.dumps([count, session("another name") is spark, spark.conf.get("spark.app.name")]))
 spark.stop()
 """
 
@@ -78,7 +73,7 @@ def environment():
 
 def test_spark_submit_finds_the_source_by_itself(tmp_path, environment):
     """Nothing is registered, and `session` gives the session that spark-submit made."""
-    frames = [message(number, "/topic/b" if number % 3 else "/topic/a", nth=str(number)) for number in range(FRAMES)]
+    frames = [message(number, "/topic/b" if number % 3 else "/topic/a") for number in range(FRAMES)]
     capture = make_capture(tmp_path / "feed.stompcap", frames, group=50, segment_octets=256 * 1024)
     program = tmp_path / "job.py"
     program.write_text(SUBMITTED)
@@ -86,8 +81,7 @@ def test_spark_submit_finds_the_source_by_itself(tmp_path, environment):
     options = ["--master", "local[2]", *(part for setting in settings for part in ("--conf", setting))]
     command = [str(HOME / "bin" / "spark-submit"), *options, str(program), str(capture)]
     found = json.loads(run(command, {**environment, "JAVA_HOME": str(java_home())}).splitlines()[-1])
-    total = sum(range(FRAMES))
-    assert found == {"count": FRAMES, "some": FRAMES * 2 // 3, "app": "submitted", "sum": total, "same": True}
+    assert found == [FRAMES * 2 // 3, True, "submitted"]
 
 
 def missing(name):

@@ -367,10 +367,8 @@ def test_a_terminal_is_asked_for_the_passcode_and_shows_progress(at, fresh):
     ("name", "dialect", "likely"),
     [
         ("queue/a", "stompcodec", "/queue/a"),
-        ("topic/a", "activemq", "/topic/a"),
         ("exchange/amq.direct/a", "rabbitmq", "/exchange/amq.direct/a"),
         ("queue/a", "artemis", None),
-        ("/queue/a", "stompcodec", None),
         ("orders", "stompcodec", None),
         ("queue.a", "activemq", None),
     ],

@@ -1,4 +1,4 @@
-"""Jobs on frames: no row is lost, whatever the bodies are, and streams make what is made of the whole."""
+"""Jobs on frames: no row is lost, and streams make what is made of the whole; presets, supervision, their verb."""
 
 import fnmatch
 import gzip
@@ -94,7 +94,7 @@ def test_genuine_feeds_become_tables(spark, preset, rows):
     found = [row for rows in made for row in rows]
     assert len(found) == rows
     assert [row for row in found if row._reason or row._raw is not None] == []
-    for at, body in enumerate(bodies if feed == "td" else []):
+    for at, body in enumerate(bodies if preset == "networkrail-td" else []):
         for row, (values,) in zip(made[at], (each.values() for each in json.loads(body))):
             moment = datetime.fromtimestamp(int(values["time"]) / 1000, timezone.utc).replace(tzinfo=None)
             names = ("msg_type", "area_id", "from", "to", "descr", "address", "data")

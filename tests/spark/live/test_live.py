@@ -1,4 +1,4 @@
-"""What fills the spool of a live source, without Spark: locks, limits, brokers and spools that go away, dialects."""
+"""The live source: what fills its spool, without Spark, and what docs/spark-semantics.md promises, with it."""
 
 import contextlib
 import json

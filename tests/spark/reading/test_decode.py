@@ -1,4 +1,4 @@
-"""Octets to record batches: the same rows however they are cut, malformed frames and garbage are rows, flat memory."""
+"""Octets to record batches: the same rows however they are cut, malformed frames are rows, and columns and casts."""
 
 import gzip
 import random

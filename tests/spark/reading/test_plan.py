@@ -1,4 +1,4 @@
-"""Which files are read, where they are cut, how far a batch of a stream goes, and which parts share a task."""
+"""Which files are read, where they are cut, how far a batch of a stream goes, and executors that see other files."""
 
 import gzip
 import os

@@ -1,4 +1,4 @@
-"""Archives and quarantines as the jobs write them, made by hand with pyarrow, and a reader of the report's page."""
+"""The report: its page, its plots, its verdict, the state of a spool; and what it counts is what Python counts."""
 
 import itertools
 import json

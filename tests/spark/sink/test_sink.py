@@ -1,4 +1,4 @@
-"""The writers of "stomp" without Spark: tasks against our broker in this process, and against a scripted server."""
+"""The sink: rows become frames, tasks that write them, and jobs of Spark, against our broker and a scripted server."""
 
 import datetime
 import inspect
