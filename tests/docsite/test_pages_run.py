@@ -73,10 +73,6 @@ def _block(page: str, begins: str) -> Block:
     return block
 
 
-class _DoneError(Exception):
-    """Ends a loop that would go on."""
-
-
 SERVICE = """
 import stompcodec.client as stomp
 
