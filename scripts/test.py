@@ -46,7 +46,7 @@ CORES = [
     *("tests/codec", "tests/protocol", "tests/capture"),
     *(f"tests/broker/{folder}test_{name}.py" for folder, names in BROKER.items() for name in names.split()),
     *(f"tests/client/test_{name}.py" for name in ("core_acks", "core_calls", "sending", "receiving")),
-    *(f"tests/cli/verbs/test_{name}.py" for name in ("convert", "decode", "inspect", "lint")),
+    *(f"tests/cli/verbs/test_{name}.py" for name in ("decode", "files", "lint")),
 ]
 PURE = {"STOMPCODEC_PURE": "1"}
 #: Tests that replace parts of the broker's compiled modules run with their Python files.
