@@ -392,6 +392,7 @@ CASES = [
     ("lose SEND times=all destination=/queue/a", "client", SEND + OTHER + SEND, OTHER),
     ("duplicate MESSAGE", "broker", MESSAGE + MESSAGE, MESSAGE * 3),
     ("cut MESSAGE octets=20", "broker", RECEIPT + MESSAGE, RECEIPT + MESSAGE[:20]),
+    ("cut SEND", "client", OTHER + OTHER, b""),
     ("cut SEND after", "client", SEND + OTHER, SEND),
     ("delay MESSAGE 0.01", "broker", RECEIPT + MESSAGE, RECEIPT + MESSAGE),
     ("crlf MESSAGE", "broker", MESSAGE, MESSAGE.replace(b"\n", b"\r\n")),
