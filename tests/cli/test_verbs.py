@@ -10,7 +10,7 @@ from cli.running import run as run_verb
 
 from stompcodec.bridge import DEAD_LETTER
 from stompcodec.cli import connecting
-from stompcodec.cli.app import _SYNONYMS, STATUSES, app, markdown
+from stompcodec.cli.app import STATUSES, app, markdown
 from stompcodec.testing import StompBroker
 
 ROOT = Path(__file__).parents[2]
@@ -70,15 +70,6 @@ def test_unknown_verbs_get_a_suggestion(group):
             assert (result.exit_code, repr(name) in result.stderr.partition("Did you mean")[2]) == (2, True), typed
     result = run(group, "qqqqqq")
     assert (result.exit_code, "The verbs are " in result.stderr) == (2, True)
-
-
-def test_words_of_other_tools_are_understood():
-    names = {group: COMMANDS[group].list_commands(click.Context(COMMANDS[group])) for group in GROUPS}
-    for word, verb in _SYNONYMS.items():
-        having = [group for group in GROUPS if verb in names[group]]
-        assert having, f"{verb} is no verb"
-        for group in having:
-            assert word in names[group] or repr(verb) in run(group, word).stderr
 
 
 @pytest.mark.parametrize("path", VERBS)

@@ -3,8 +3,6 @@
 from dataclasses import fields
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 pytest.importorskip("pyspark")
 
@@ -71,17 +69,6 @@ def test_a_bad_value_is_told_in_one_line(name, texts):
             parse_file({name.lower(): text})
         assert str(caught.value).startswith(f"option {name} is {text!r:.80}: it must be ")
         assert "\n" not in str(caught.value)
-
-
-@given(st.dictionaries(st.sampled_from([option.name for option in FILE_OPTIONS]), st.text(max_size=30)))
-def test_any_text_is_a_value_or_an_option_error(options):
-    told = ""
-    try:
-        parsed = parse_file(options)
-        assert min(parsed.batch_rows, parsed.split_bytes) > 0
-    except OptionError as error:
-        told = str(error)
-    assert "\n" not in told
 
 
 def test_paths():

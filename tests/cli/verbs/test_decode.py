@@ -6,7 +6,6 @@ import json
 import os
 import sys
 from base64 import b64decode
-from pathlib import Path
 
 import pytest
 from cli.running import objects
@@ -280,21 +279,6 @@ def files_of(path):
 @pytest.fixture(params=["folder", "single"])
 def capture(request, tmp_path):
     return write(tmp_path / "a.stompcap", CAPTURED, single=request.param == "single")
-
-
-def test_decode_shows_the_frames_with_their_file_and_their_offset_in_it(capture, tmp_path):
-    raw = tmp_path / "raw.stomp"
-    raw.write_bytes(CAPTURED[0])
-    result = run_verb("decode", "--json", capture)
-    assert (result.exit_code, result.stderr) == (0, "")
-    found = objects(result)
-    assert ids(found) == ["0", "1", "2", "3"]
-    names = [each.get("file") for each in found]
-    assert names == ([None] * 4 if capture.is_file() else [str(path) for path in files_of(capture)])
-    for each, octets in zip(found, CAPTURED):
-        assert Path(each.get("file", capture)).read_bytes()[each["offset"] :].startswith(octets)
-    several = [each["file"] for each in objects(run_verb("decode", "--json", capture, raw))]
-    assert several[-2:] == [str((files_of(capture) * 4)[3]), str(raw)]
 
 
 def test_lint_names_the_segment_and_the_offset_in_it(capture):

@@ -20,7 +20,7 @@ from cli.running import run as run_verb
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stompcodec import Frame, parse, serialize
+from stompcodec import Frame, serialize
 from stompcodec.capture import Capture, CaptureWriter, octets_of
 from stompcodec.cli.packets import Dissection, Flow, packets
 
@@ -83,17 +83,6 @@ def test_a_raw_stream_comes_out_of_a_capture_as_it_was(raw, frame, tmp_path):
     assert (tmp_path / "a.stompcap").read_bytes().startswith(raw) is (frame.command == "MESSAGE")
     good(tmp_path / "a.stompcap", tmp_path / "b.stomp")
     assert (tmp_path / "b.stomp").read_bytes() == raw
-
-
-def test_standard_input_and_output(capture):
-    shown = objects(good(capture, "-"))
-    assert [each["received_at"] for each in shown] == [TIME, TIME + 1, TIME + 2]
-    assert shown[0]["headers"] == [list(pair) for pair in FRAMES[0].headers.pairs()]
-    raw = b"".join(map(octets_of, FRAMES))
-    assert [each["command"] for each in objects(good("-", "-", input=raw))] == ["MESSAGE", "MESSAGE", "ERROR"]
-    assert parse(good("--to", "raw", capture, "-"))[0] == FRAMES[0]
-    (frame,) = parse(good("--from", "json", "--to", "raw", "-", "-", input=b'{"command":"BEGIN"}\n\n'))
-    assert frame.command == "BEGIN"
 
 
 def test_nothing_is_written_over(capture, tmp_path):
@@ -462,22 +451,6 @@ def test_octets_between_frames_and_a_connection_of_the_same_addresses(tmp_path):
     file.write_bytes(pcapng(packets, link=101))
     assert [each["offset"] for each in listed("--lenient", file)] == [0, len(SEND) + 4, 1]
     assert Page("--lenient", file).octets == [{0: SEND}] * 3
-
-
-def test_the_panes():
-    data = LOGIN + SEND * 20
-    lines = look("--frame", "11", input=data).output.splitlines()
-    numbers = [int(line[1:8]) for line in lines if re.match(r"[> ] +\d+ +\d+  \w", line)]
-    assert numbers == list(range(5, 18))
-    chosen = next(line for line in lines if line.startswith(">"))
-    assert chosen.split()[1:4] == ["11", str(len(LOGIN + SEND * 9)), "SEND"]
-    shown = "".join(re.findall(r"^[0-9a-f]{8}  (.{48})", "\n".join(lines), re.MULTILINE))
-    assert bytes.fromhex(shown) == SEND
-    assert lines[-1] == "hello"
-    last = re.findall(r"^[> ] +(\d+) +\d+  \w", look("--frame", "21", input=data).output, re.MULTILINE)
-    assert last == [str(number) for number in range(15, 22)]
-    result = look("--frame", "22", input=data)
-    assert (result.exit_code, "no frame 22: it has 21" in result.stderr) == (1, True)
 
 
 @pytest.mark.parametrize("name", ["passcode", "X-Token", "Authorization", "my-password"])

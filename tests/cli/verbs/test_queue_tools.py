@@ -439,18 +439,6 @@ def test_beside_another_consumer_each_message_goes_to_one(broker):
     assert Counter(others + bodies(broker, TO)) == Counter(expected)
 
 
-@pytest.mark.parametrize("point", [600, 1_200, 1_500])
-def test_a_purge_that_is_cut_removes_only_what_it_counts_or_more(broker, point):
-    """What is left is the end of the queue: no message comes back that was removed."""
-    expected = fill(broker, FROM, COUNT)
-    with FaultProxy((broker.host, broker.port)) as proxy:
-        proxy.rules = Rules(up=Direction(cut_after=point))
-        run(broker, "purge", FROM, "--yes", url=f"stomp://127.0.0.1:{proxy.port}")
-    broker.wait_disconnected(timeout=patience(30))
-    left = bodies(broker, FROM)
-    assert left == expected[COUNT - len(left) :]
-
-
 # --lenient: what ActiveMQ writes against the rules of STOMP is named, and passed over
 
 QUEUE = ["good", "nul", "lf", "good", "lf", "nul"]
@@ -696,16 +684,6 @@ def test_yes_alone_sends_only_to_queues_that_are_named(at, server, header, prefi
         assert "3 messages stayed in /queue/DLA: any sender could have written where they came" in result.stderr
         if server == ACTIVEMQ:  # which shows a queue before the tool takes from it
             assert result.stderr.splitlines()[:2] == [f"  2 to /queue/orders {MARK}", f"  1 to /queue/secret {MARK}"]
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(("answer", "status", "sent"), [("y\n", 0, 3), ("n\n", 1, 0)])
-def test_a_terminal_shows_the_list_and_yes_agrees_to_it(answer, status, sent):
-    with Foreign(ORIGINS, ACTIVEMQ) as peer, Terminal("dlq", "retry", "/queue/ActiveMQ.DLQ", "-u", peer.url) as shown:
-        shown.until("1 to /queue/secret (as a header says", "[y/N]:")
-        shown.press(answer)
-        shown.end(status)
-        assert len(peer.sent) == sent
 
 
 def test_an_agreement_covers_only_what_was_listed():

@@ -38,7 +38,6 @@ from stompcodec.cli.verbs.pipeline import command
 from stompcodec.client.dialects import BROKERS, lasting_identity
 from stompcodec.errors import ConfigError
 from stompcodec.spark import FRAME_SCHEMA, jobs
-from stompcodec.spark import live as progress
 from stompcodec.spark.jobs.explode import (
     KEPT,
     SCALARS,
@@ -52,7 +51,7 @@ from stompcodec.spark.jobs.explode import (
 )
 from stompcodec.spark.jobs.frames import identity, outgoing
 from stompcodec.spark.jobs.output import SourceDiedError, _above, has_died, supervise
-from stompcodec.spark.live import source_metrics, tell_once
+from stompcodec.spark.live import source_metrics
 from stompcodec.spark.report.data import _duplicates, narrowed
 
 DATA = Path(os.environ.get("STOMPCODEC_DATA") or Path(__file__).parents[4] / "shared/data")
@@ -664,19 +663,6 @@ def test_metrics_are_found_in_a_progress_of_any_form():
         assert source_metrics(each) == [{"backlogBytes": 3}]
     for nothing in (None, {}, {"sources": [{"latestOffset": None}, {"latestOffset": '{"frames": 1}'}, {}]}):
         assert source_metrics(nothing) == []
-
-
-@pytest.mark.parametrize("able", [True, False])
-def test_where_metrics_are_is_told_once(able, monkeypatch, caplog):
-    reader = type("Reader", (), {"reportLatestOffset": None} if able else {})
-    monkeypatch.setattr(progress, "DataSourceStreamReader", reader)
-    monkeypatch.setattr(progress, "_told", [])
-    with caplog.at_level(logging.INFO, "stompcodec.spark"):
-        for _ in range(3):
-            tell_once()
-    (record,) = caplog.records
-    assert record.levelname == ("INFO" if able else "WARNING")
-    assert ("sources[].latestOffset" in record.message) is able
 
 
 @pytest.mark.slow
