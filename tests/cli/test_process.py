@@ -336,7 +336,6 @@ def ended(process, number=signal.SIGTERM):
 
 
 def is_served(port, count=1):
-    """Connect a number of clients, which each send a message and get a receipt."""
     for _ in range(count):
         with connect(f"stomp://127.0.0.1:{port}") as client:
             client.send("/queue/a", b"x", receipt=True)

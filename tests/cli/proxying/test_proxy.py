@@ -45,8 +45,6 @@ from stompcodec.uri import parse_uri
 
 
 class Proxied:
-    """A running proxy."""
-
     def __init__(self, proxy: Proxy, tally: Tally, errors: list[tuple[str, Exception]]) -> None:
         self.proxy = proxy
         self.tally = tally
@@ -131,8 +129,6 @@ def proxied(
 
 
 class Peer:
-    """A socket of a test."""
-
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
         sock.settimeout(patience(10))
@@ -644,8 +640,6 @@ BROKEN = b"SEND\npasscode:hunter2\nx:\\q\n\n\0"
 
 
 class Running:
-    """A proxy as a process."""
-
     def __init__(self, process):
         self.process = process
         self.first = process.stderr.readline().decode()

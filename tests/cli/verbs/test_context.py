@@ -21,7 +21,6 @@ SECRET = "s3cret-passcode"
 
 @pytest.fixture(autouse=True)
 def config(tmp_path, monkeypatch):
-    """The file of the contexts, in a folder of this test."""
     for name in {name for name in os.environ if name.startswith("STOMPCODEC_")} - {"STOMPCODEC_PURE"}:
         monkeypatch.delenv(name)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
@@ -219,7 +218,6 @@ def test_an_unknown_name_and_two_brokers_are_2_before_connecting(arguments, monk
 
 
 def given_to(*arguments, **environment):
-    """The context that a verb gets, and the options that it connects with."""
     found = []
 
     @click.command()

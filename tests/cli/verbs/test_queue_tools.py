@@ -126,7 +126,6 @@ def fill(broker, queue, count, **headers):
 
 
 def taken(broker, queue):
-    """Take what is in a queue."""
     with stomp.connect(broker.url) as client:
         return list(iter(lambda: client.receive(queue), None))
 
@@ -136,7 +135,6 @@ def bodies(broker, queue):
 
 
 def buried(broker, queue, count):
-    """Make dead letters."""
     expected = fill(broker, queue, count)
     with stomp.connect(broker.url) as client, client.subscribe(queue, ack="client-individual") as subscription:
         for _ in expected:
@@ -525,7 +523,6 @@ def retry(at, who, *arguments):
 
 
 def send(at, who, *messages):
-    """Send (destination, origin, body)."""
     with by(at, who) as client:
         client.send_many([(to, body, {"original-destination": origin}) for to, origin, body in messages])
         client.ping()
@@ -547,7 +544,6 @@ def left_lying(at, **expected):
 
 
 def bury(client, queue):
-    """Make a dead letter of a message in a queue."""
     client.send(queue, b"job", {"persistent": "true"}, receipt=True)
     with client.subscribe(queue, ack="client-individual") as subscription:
         subscription.get(patience(20)).nack(requeue=False, receipt=True)

@@ -159,7 +159,6 @@ TIME = 1_700_000_000 * SECOND
 
 
 def recorded(path, destination, *seconds):
-    """A capture with a message for each time; its body is its number."""
     with CaptureWriter(path, single=True) as writer:
         for number, second in enumerate(seconds):
             headers = [("destination", destination), ("message-id", f"old-{number}"), ("subscription", "s")]

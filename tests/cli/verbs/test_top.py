@@ -268,7 +268,6 @@ def asked(client, name, **fields):
 
 
 def once(at, url, *arguments):
-    """What one look shows, as JSON."""
     return json.loads(at.good("top", "--once", "--json", "-u", url, *arguments))
 
 
@@ -305,7 +304,6 @@ def test_the_other_views(view, first, at, broker):
 
 @pytest.fixture
 def running():
-    """Runs top with pipes."""
     processes = []
 
     def run(*arguments):

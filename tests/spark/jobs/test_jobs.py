@@ -68,7 +68,6 @@ def frames_of(spark, bodies):
 
 
 def exploded(spark, bodies, preset=None, **options):
-    """The rows of each frame, in order."""
     rows = jobs.explode(frames_of(spark, bodies), preset, **options).collect()
     found = [[] for _ in bodies]
     for row in sorted(rows, key=lambda row: (row.pos, row.item or 0)):
@@ -726,7 +725,6 @@ def good(*arguments):
 
 
 def wrong(said, *arguments):
-    """A command that fails says so in one line."""
     result = run(*arguments)
     assert result.exit_code == 1, result.stdout
     assert said in result.stderr

@@ -56,7 +56,6 @@ def moment(us):
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch):
-    """Windows move often."""
     monkeypatch.setattr(decode, "_FIRST", 64)
     monkeypatch.setattr(decode, "_LEAST", 16)
     monkeypatch.setattr(splits, "_PIECE", 64)
@@ -64,7 +63,6 @@ def _small(monkeypatch):
 
 @pytest.fixture
 def usual(monkeypatch):
-    """Windows are as they are."""
     monkeypatch.undo()
 
 

@@ -352,7 +352,6 @@ SEEN = {
 
 
 def swap(path, make, seen):
-    """Put there what the executor sees."""
     for each in (path, path.with_name(path.name + ".idx")):
         if each.is_dir():
             shutil.rmtree(each)

@@ -100,7 +100,6 @@ def write_archive(folder, frames):
 
 
 def _escaped(name):
-    """As Hive writes values into names of folders."""
     return "".join(char if char.isalnum() or char in "._-" or ord(char) > 127 else f"%{ord(char):02X}" for char in name)
 
 
@@ -302,7 +301,6 @@ FRAME = b"MESSAGE\ndestination:/queue/a\n\n" + b"x" * 100 + b"\0"
 
 @pytest.fixture
 def capture(tmp_path):
-    """A capture of ten frames."""
     with CaptureWriter(tmp_path / "s.stompcap") as writer:
         for _ in range(10):
             writer.append(FRAME, START)

@@ -184,14 +184,11 @@ def test_receipts(every, asked):
 
 
 class Context:
-    """What Spark tells a task."""
-
     def __init__(self, partition, properties):
         self.partitionId, self.getLocalProperty = (lambda: partition), properties.get
 
 
 def ids_of(monkeypatch, made, partition, **properties):
-    """The ids that a task gives."""
     context = Context(partition, {name.replace("__", "."): value for name, value in properties.items()})
     monkeypatch.setattr(sink_module.TaskContext, "get", classmethod(lambda cls: context))
     with Peer() as peer:
@@ -447,7 +444,6 @@ def odd(number):
 
 
 def taken(client, destination, count):
-    """So many messages, and no more."""
     with client.subscribe(destination, ack="client-individual", prefetch=100_000) as subscription:
         found = [subscription.get(patience(10)) for _ in range(count)]
         assert subscription.get(0.05) is None
