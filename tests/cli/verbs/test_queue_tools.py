@@ -682,6 +682,16 @@ def test_yes_alone_sends_only_to_queues_that_are_named(at, server, header, prefi
             assert result.stderr.splitlines()[:2] == [f"  2 to /queue/orders {MARK}", f"  1 to /queue/secret {MARK}"]
 
 
+@pytest.mark.long
+@pytest.mark.parametrize(("answer", "status", "sent"), [("y\n", 0, 3), ("n\n", 1, 0)])
+def test_a_terminal_shows_the_list_and_yes_agrees_to_it(answer, status, sent):
+    with Foreign(ORIGINS, ACTIVEMQ) as peer, Terminal("dlq", "retry", "/queue/ActiveMQ.DLQ", "-u", peer.url) as shown:
+        shown.until("1 to /queue/secret (as a header says", "[y/N]:")
+        shown.press(answer)
+        shown.end(status)
+        assert len(peer.sent) == sent
+
+
 def test_an_agreement_covers_only_what_was_listed():
     kind = kind_of(SimpleNamespace(connected={"server": ACTIVEMQ}, dialect="activemq"))
     returning = Returning("/queue/DLQ", None)

@@ -575,6 +575,13 @@ def test_a_preset_that_is_not_right(tmp_path, text, said):
         load(tmp_path / "own.json")
 
 
+def test_no_such_preset():
+    with pytest.raises(ConfigError, match="networkrail-td"):
+        load("networkrail")
+    with pytest.raises(ConfigError, match="cannot be read"):
+        load("none.json")
+
+
 def test_schemas_of_spark(tmp_path):
     inner = StructType([StructField("b c", StringType())])
     struct = StructType([StructField("a", ArrayType(inner)), StructField("Item", IntegerType(), False)])

@@ -494,6 +494,11 @@ def test_what_grows_meanwhile_is_still_the_same(tmp_path, kind):
         look()
 
 
+def test_a_split_without_a_mark_is_read(tmp_path):
+    path = bare(tmp_path / "a.stomp", LONG, START)
+    assert received(batch_of(path)[0], [Split(str(path), 0, path.stat().st_size)]) == ALL
+
+
 def test_a_spool_is_told_from_one_of_an_earlier_run(tmp_path):
     """Also if both have the same spool-id, as after a copy that went its own way; the id alone says nothing."""
     path, old = spool(tmp_path / "spool", LONG, START), tmp_path / "old"

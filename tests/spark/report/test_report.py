@@ -421,6 +421,11 @@ def test_a_plot_over_time_whatever_comes(many, start, step, kind, width, as_line
     drawn(many, start, step, HOSTILE, unit=HOSTILE, width=width, **how)
 
 
+@given(st.lists(labels, max_size=40), columns)
+def test_a_plot_by_classes_whatever_comes(names, values):
+    drawn([Series("frames", values)], classes=names, width=488)
+
+
 @pytest.mark.parametrize("as_lines", [False, True])
 @pytest.mark.parametrize("how", [{"silences": [(0, 1)] * 10**6}, {"classes": ["/queue/a"] * 10**6}])
 def test_nothing_is_drawn_by_a_number_of_the_feed(how, as_lines):

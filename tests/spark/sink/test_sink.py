@@ -362,6 +362,14 @@ def test_values_are_spelled_as_stomp_users_do(kind, values, written):
     assert [frame.get("x") for frame in frames] == written
 
 
+def test_a_destination_for_all_and_lines_that_come_first():
+    target = Target("1.2", lines="transaction:t1\n")
+    frames = sent(schema_of(body=OCTETS), [(b"1",), (b"2",)], target, destination="/queue/a:b")
+    first = [("transaction", "t1"), ("destination", "/queue/a:b")]
+    assert [frame.headers.pairs()[:2] for frame in frames] == [first] * 2
+    assert sent(PLAIN, [("/queue/c", b"")], destination="/queue/a")[0].headers["destination"] == "/queue/c"
+
+
 def test_blocks_are_cut_between_frames(monkeypatch):
     sizes = [0, BLOCK // 2, BLOCK // 2, 10, 3 * BLOCK, 5, 5, 5, 5, 5]
     batch = batch_of(PLAIN, [("d", bytes([number]) * size) for number, size in enumerate(sizes)])
