@@ -22,14 +22,11 @@ __all__ = ["SPARK", "file_of", "make_scheduler", "unit_of", "units", "worth_firs
 SPARK = tuple(
     f"spark/{name}.py"
     for name in (
-        "jobs/test_cli",
         "jobs/test_jobs",
-        "jobs/test_supervise",
         "live/test_live",
         "reading/test_file",
         "report/test_report",
-        "sink/test_spark",
-        "test_earlier",
+        "sink/test_sink",
         "test_functions",
         "test_tutorial",
     )
@@ -64,7 +61,6 @@ LONG = tuple(
         "cli/verbs/test_broker",
         "cli/verbs/test_sub",
         "cli/test_process",
-        "cli/test_terminal",
         "client/test_recorder",
         "client/test_parts",
         "client/test_reconnecting",

@@ -98,7 +98,7 @@ ISOLATION = {
     "origins": "broker/test_origins.py::test_what_the_file_lists_is_let_in_by_a_process",
     "rights of files": "cli/verbs/test_record.py::test_who_may_read_what_is_recorded",
     "interpreters": "codec/test_isolated.py::test_another_interpreter_of_the_process_says_so",
-    "answers on a terminal": "cli/test_terminal.py::test_sub",
+    "answers on a terminal": "cli/test_process.py::test_sub",
     "failing memory": "codec/test_isolated.py::test_every_allocation_fails_once",
     "forks": "client/test_forks.py::test_every_call_of_a_thread_s_client_is_refused",
     "all at once": "simulation/test_simulation.py::test_nothing_breaks",

@@ -11,7 +11,6 @@ if find_spec("click") is None or find_spec("websockets") is None:
 
 @pytest.fixture(scope="module")
 def at(tmp_path_factory):
-    """Brokers, and what runs verbs against them."""
     from cli.running import USERS, Runner  # needs the extras
     from crash.process import BrokerProcess
 
@@ -25,5 +24,4 @@ def at(tmp_path_factory):
 
 @pytest.fixture
 def fresh():
-    """A queue that nobody has used."""
     return f"/queue/{uuid.uuid4().hex}"

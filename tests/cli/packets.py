@@ -25,19 +25,16 @@ def ethernet(ip: bytes, tag: bool = False) -> bytes:
 
 
 def block(kind: int, body: bytes, order: str = "<") -> bytes:
-    """A block of pcapng."""
     body += bytes(-len(body) % 4)
     size = struct.pack(order + "I", len(body) + 12)
     return struct.pack(order + "I", kind) + size + body + size
 
 
 def section(order: str = "<") -> bytes:
-    """The block that begins a file."""
     return block(0x0A0D0D0A, struct.pack(order + "IHHq", 0x1A2B3C4D, 1, 0, -1), order)
 
 
 def pcapng(packets: list[tuple[int, bytes]], *, link: int = 1, order: str = "<", unit: int | None = None) -> bytes:
-    """Packets as (ticks, octets)."""
     options = b"" if unit is None else struct.pack(order + "HHB3xHH", 9, 1, unit, 0, 0)
     parts = [
         section(order),

@@ -41,7 +41,6 @@ def run(*arguments: str | Path, input: bytes | str | None = None, **environment:
 
 
 def objects(result: Result | bytes) -> list[dict[str, Any]]:
-    """The lines of JSON on standard output."""
     output = result if isinstance(result, bytes) else result.stdout_bytes
     return [json.loads(line) for line in output.splitlines()]
 
@@ -170,6 +169,5 @@ class Terminal:
 
 
 def terminal(*arguments: str | Path, stdout: int | None = None, status: int = 0, **variables: str) -> str:
-    """What a verb writes to a terminal of 100 columns, on both outputs."""
     with Terminal(*arguments, stdout=stdout, **variables) as shown:
         return shown.end(status)

@@ -12,7 +12,6 @@ import pytest
 from client.feeding import wait_for
 from patience import patience
 
-from stompcodec.cli import streams
 from stompcodec.cli.streams import ENDING, Outlet, stop_on_signals
 
 posix = pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
@@ -86,21 +85,6 @@ def test_a_stream_that_does_not_block_is_waited_for():
     outlet.put(b"a line\n")
     assert outlet.close(patience(60))
     assert (b"".join(written), len(waits), outlet.dropped) == (b"a line\n", 2, 0)
-
-
-def test_nothing_is_replaced_in_a_process_of_others(monkeypatch):
-    """Such as one that embeds a broker, or has a verb run by a test."""
-    monkeypatch.setattr(streams, "_process", None)
-    before = sys.stdout, sys.stderr
-    streams.hand_over("stdout")
-    streams.prepare()
-    streams.hurry()
-    streams.end()
-    assert (sys.stdout, sys.stderr) == before
-    assert (streams.dropped("stdout"), streams.is_stuck()) == (0, False)
-
-
-# Signals: none is lost, and none meets a lock
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Every verb of the command: help, examples, exit statuses, suggestions, long names of options, logins."""
+"""Every verb of the command: help, exit statuses, suggestions, logins; wrong usage is told before it connects."""
 
 import re
 from itertools import chain
@@ -8,8 +8,9 @@ import click
 import pytest
 from cli.running import run as run_verb
 
+from stompcodec.bridge import DEAD_LETTER
 from stompcodec.cli import connecting
-from stompcodec.cli.app import _SYNONYMS, STATUSES, app, markdown
+from stompcodec.cli.app import STATUSES, app, markdown
 from stompcodec.testing import StompBroker
 
 ROOT = Path(__file__).parents[2]
@@ -51,9 +52,6 @@ def test_each_help_has_an_example_long_names_the_exit_statuses_and_ways_to_give_
         assert path not in CLIENTS or words in " ".join(result.output.split())
 
 
-# Help
-
-
 def test_tables_of_verbs_are_complete_and_documented():
     names = {path: {option.name for option in command.params} for path, command in COMMANDS.items()}
     assert {path for path, options in names.items() if options & {"url", "passcode_file", "broker_url"}} == CLIENTS
@@ -64,15 +62,6 @@ def test_tables_of_verbs_are_complete_and_documented():
     assert all(f"_STOMPCODEC_COMPLETE={shell}_source" in page for shell in ("bash", "zsh", "fish"))
 
 
-def test_completion_works():
-    environment = {"_STOMPCODEC_COMPLETE": "bash_complete", "COMP_WORDS": "stompcodec conv", "COMP_CWORD": "1"}
-    result = click.testing.CliRunner().invoke(app, prog_name="stompcodec", env=environment)
-    assert "convert" in result.output
-
-
-# Unknown verbs
-
-
 @pytest.mark.parametrize("group", GROUPS, ids=lambda path: path or "stompcodec")
 def test_unknown_verbs_get_a_suggestion(group):
     for name in COMMANDS[group].list_commands(click.Context(COMMANDS[group])):
@@ -81,18 +70,6 @@ def test_unknown_verbs_get_a_suggestion(group):
             assert (result.exit_code, repr(name) in result.stderr.partition("Did you mean")[2]) == (2, True), typed
     result = run(group, "qqqqqq")
     assert (result.exit_code, "The verbs are " in result.stderr) == (2, True)
-
-
-def test_words_of_other_tools_are_understood():
-    names = {group: COMMANDS[group].list_commands(click.Context(COMMANDS[group])) for group in GROUPS}
-    for word, verb in _SYNONYMS.items():
-        having = [group for group in GROUPS if verb in names[group]]
-        assert having, f"{verb} is no verb"
-        for group in having:
-            assert word in names[group] or repr(verb) in run(group, word).stderr
-
-
-# Exit statuses
 
 
 @pytest.mark.parametrize("path", VERBS)
@@ -155,14 +132,6 @@ def test_exit_statuses_are_those_of_the_table(path, arguments, status, tmp_path,
         assert "cannot connect to stomp://127.0.0.1:1: Connection refused (is the broker running there" in line
 
 
-def test_no_verb_ends_with_a_status_of_its_own():
-    """Every status written in the code is one of those that the table has."""
-    for file in (ROOT / "stompcodec" / "cli").rglob("*.py"):
-        text = file.read_text(encoding="utf-8")
-        for arguments in re.findall(r"(?:sys\.exit|SystemExit|ctx\.exit|context\.exit)\(([^()]*)\)", text):
-            assert {int(number) for number in re.findall(r"\b\d+\b", arguments)} <= {0, 1, 2, 130}, file
-
-
 FRACTIONS = (click.FloatRange, click.types.FloatParamType)
 NUMBERS = [(path, each) for path, verb in COMMANDS.items() for each in verb.params if isinstance(each.type, FRACTIONS)]
 
@@ -174,9 +143,6 @@ def test_a_number_that_no_wait_can_take_is_refused_by_name(path, option, value):
     assert result.exit_code == 2
     assert f"'{option.opts[-1]}'" in result.output
     assert "is not" in result.output
-
-
-# Headers
 
 
 SEND = ("destination", "receipt", "transaction", "subscription", "message-id")
@@ -198,9 +164,6 @@ def test_a_usual_prefetch_gives_way_to_a_header():
         assert run("pub", "/queue/a", "x", "-q", "-u", broker.url).exit_code == 0
         result = run("sub", *verb)
         assert (result.exit_code, result.stdout) == (0, "x\n")
-
-
-# Passcodes
 
 
 @pytest.mark.parametrize(("content", "passcode"), [(b"a b\n", "a b"), (b"x\r\nmore\n", "x"), (b"\xc3\xa9", "é")])
@@ -274,3 +237,111 @@ def test_a_wrong_passcode_is_one_line(path, at, tmp_path):
     (line,) = result.stderr.splitlines()
     assert "check --login and the passcode: --passcode-file" in line
     assert "not-the-one" not in line
+
+
+# ---- wrong usage ----
+
+AWAY, ELSEWHERE = "stomp://ann:secret@127.0.0.1:1", "stomp://127.0.0.2:2"
+ENDS = f"{AWAY} {ELSEWHERE}"
+MISSING = "Missing argument"
+WRONG = {
+    "bridge": [
+        (f"{AWAY} {AWAY}", "FROM and TO are the same broker, stomp://ann:***@127.0.0.1:1"),
+        (f"{AWAY} failover:({ELSEWHERE},{AWAY})", "the same broker"),
+        (f"{ENDS} --from-name a --to-name a", "the same name, a"),
+        (f"{ENDS} --to-name a,b", "a name has 1 to 255"),
+        (f"stomp://ann:secret@ {AWAY}", "Invalid value for FROM: uri: write stomp://"),
+        (f"{ENDS} -m @", "@ without the name of a file"),
+        *((f"{ENDS} {rule}", "write SOURCE=TARGET") for rule in ("-m =/queue/a", "-m /queue/a=", "--map=")),
+        (f"{ENDS} -m /queue/a=/queue/*", "the star of TARGET"),
+        (f"{ENDS} -m /queue/a=/queue/b -m /queue/a=/queue/c", "mapped twice"),
+        (f"{ENDS} -m {DEAD_LETTER}", "where refused messages go"),
+        *((f"{ENDS} {option} /temp-queue/a", "belongs to one session") for option in ("--dead-letter", "-m")),
+        (f"{ENDS} --dead-letter=", "'--dead-letter': a destination is missing"),
+        (f"{ENDS} -m @/no/such/file", "/no/such/file: cannot be read"),
+        (f"{ENDS} --destinations /no/such/file", "/no/such/file: cannot be read"),
+        *((f"{ENDS} --key {wrong}", "write header:NAME") for wrong in ("message-id", "header:")),
+        (f"{ENDS} -m /queue/a --durable x", "--durable is for topics"),
+        (f"{ENDS} -m /topic/a -m /queue/b --durable x", "map only those, as in --map /topic/prices, and not /queue/b"),
+        (f"{ENDS} -m /topic/a --durable=", "--durable without a name"),
+        (f"{ENDS} --idle 1", "--idle is for --drain"),
+        (f"{ENDS} --mirror --batch 5", "--mirror acknowledges nothing"),
+    ],
+    "proxy": [
+        ("nowhere localhost:61613", "LISTEN is 'nowhere'"),
+        ("0.0.0.0:0 localhost:61613", "can be reached from other machines: add --public"),
+        ("0 failover:(stomp://a,stomp://b)", "one broker"),
+        ("0 stomp://ann:secret@a", "leave it out"),
+        ("stomp+ssl://127.0.0.1:0 localhost:61613", "--cert go together"),
+        ("0 localhost:61613 --cert x.pem", "--cert go together"),
+        ("wss://127.0.0.1:0 localhost:61613 --cert no-such.pem", "no-such.pem"),
+        ("0 stomp+ssl://localhost:1 --ca no-such.pem", "no-such.pem"),
+        ("0 localhost:61613 --fault melt", "the first word is one of"),
+        ("0 localhost:61613 --record /", "it exists"),
+    ],
+    "record": [
+        ("stomp://h -o x", "no DEST"),
+        ("/queue/a -o x --segment many", "--segment"),
+        ("/queue/a -o x --single --keep 1G", "--keep cannot be used"),
+        *((f"/queue/a -o x --dedupe {wrong}", "--dedupe") for wrong in ("uuid", "header:")),
+        ("/queue/a -o x --group nobody_here", "no group of this"),
+    ],
+    "replay": [(f"none {wrong}", "Error") for wrong in ("--speed=0", "--speed=fast", "--from=noon", "-d a=", "-d=")],
+    "pub": [
+        ("", MISSING),
+        ("/queue/a x -H nocolon", "nocolon"),
+        ("/queue/a x -l --count 2", "--count"),
+    ],
+    "sub": [("", MISSING), ("/queue/a -f {q}", "--format"), ("/queue/a -n 0", "--count")],
+    "reply": [
+        (f"/queue/a {wrong}", "Error") for wrong in ("", "x --exec date", "x -f {body}", "-f {a}", "-f {body} --exec x")
+    ],
+    "move": [
+        ("/queue/a /queue/a --yes", "one queue"),
+        *((f"{queues} --yes", "not a queue") for queues in ("/topic/a /queue/a", "/queue/a /topic/a")),
+        *(
+            (f"/queue/a {queue} --yes", "Error")
+            for queue in ("/temp-queue/a", "/management/purge", "/queue/b --limit 0")
+        ),
+        ("/queue/a.* /queue/b --yes", "Error"),
+    ],
+    "purge": [("/topic/a --yes", "not a queue"), ("/queue/> --yes", "Error")],
+    "browse": [("/topic/a", "not a queue"), ("/queue/a -f {nope}", "--format")],
+    "dlq list": [("/topic/a", "not a queue")],
+    "dlq retry": [
+        ("/queue/a --to /topic/a --yes", "not a queue"),
+        ("/queue/a --to /queue/a --yes", "one queue"),
+        ("/queue/a --only x --to /queue/b --yes", "exclude each other"),
+    ],
+    "encode": [(wrong, "Error") for wrong in ("SEND -H nocolon", "SEND ACK", "--json -H a:b", "SEND --version 2")],
+    "inspect": [(wrong, "Error: ") for wrong in ("a b", "--frame 1 --json", "-o x --json", "x.jsonl")],
+    "convert": [(wrong, "Error: ") for wrong in ("a", "- - -", "a x.pcapng", "--to capture - -")],
+    "context": [("use", MISSING)],
+    "pipeline": [
+        ("archive none.stompcap -o a", "no such file or folder"),
+        ("archive stomp://127.0.0.1:1 -o a", "--destination"),
+        ("archive stomp://127.0.0.1:1 -o a -d /queue/a", "--spool"),
+        ("archive . -o a --follow --available-now", "not both"),
+        ("explode . -o a", "--preset or --schema"),
+        ("explode . -o a -p networkrail-td -s n", "--preset or --schema"),
+        ("metrics . --follow", "needs -o DIR"),
+        ("metrics . --window 10bananas", "10bananas"),
+        ("replay . somewhere", "a broker's URL"),
+        ("replay . stomp://127.0.0.1:1 --speed 0", "or max"),
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("verb", "arguments", "why"), [(verb, *row) for verb, rows in WRONG.items() for row in rows], ids=str
+)
+def test_wrong_usage(verb, arguments, why, tmp_path, monkeypatch):
+    if verb == "pipeline":
+        pytest.importorskip("pyspark")
+        pytest.importorskip("pyarrow")
+    monkeypatch.chdir(tmp_path)
+    result = run(verb, *arguments.split(), STOMPCODEC_URL="127.0.0.1:1")
+    said = " ".join(result.stderr.split())
+    assert (result.exit_code, why in said) == (2, True), result.output
+    assert not [word for word in ("secret", "Traceback") if word in result.output]
+    assert list(tmp_path.iterdir()) == []

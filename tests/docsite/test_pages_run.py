@@ -1,32 +1,38 @@
 """Pages of the site do what they say: block by block and in their order, on a broker; with what a block leaves out put
-in, such as your handler; applied to a copy of the package; and by a reader that knows only what the page says."""
+in, such as your handler; and applied to a copy of the package. Every code block is run by a test, or says why not."""
 
+import ast
+import asyncio
 import contextlib
 import os
 import re
+import shlex
 import shutil
 import signal
 import struct
 import subprocess
 import sys
+import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 from cli.packets import ACK, CLIENT, SERVER, SYN, ethernet, pcapng, tcp
-from docsite.blocks import ROOT, Block, blocks_of
-from docsite.reader import Reader
+from crash.process import BrokerProcess
+from docsite.blocks import ROOT, Block, Reader, blocks_of, pages
 from patience import patience
-
-pytest.importorskip("click")
 
 import stompcodec
 import stompcodec.client as stomp
 from stompcodec import Frame, compat, serialize
+from stompcodec.broker.auth import hash_passcode
+from stompcodec.broker.config import load_config
 from stompcodec.capture import CaptureWriter, octets_of
+from stompcodec.cli.app import app
 from stompcodec.testing import StompBroker
 
 #: The pages, and how the broker is configured that they talk to.
@@ -62,34 +68,9 @@ def test_a_page_does_what_it_says(page: str, tmp_path: Path, monkeypatch: pytest
             reader.read(block)
 
 
-# ---- blocks that leave something out ----
-
-
 def _block(page: str, begins: str) -> Block:
     [block] = [block for block in blocks_of(ROOT / page) if block.text.startswith(begins) and not block.untried]
     return block
-
-
-class _DoneError(Exception):
-    """Ends a loop that would go on."""
-
-
-def test_the_client_of_the_readme() -> None:
-    block = _block("README.md", 'import stompcodec.client as stomp\n\nwith stomp.connect("failover:')
-    worked: list[bytes] = []
-
-    def work(message: stomp.Message) -> None:
-        worked.append(message.body)
-        if len(worked) == 2:
-            raise _DoneError
-
-    with StompBroker() as broker:
-        text = block.text.replace("stomp://a:61613", f"stomp://127.0.0.1:{broker.port}")
-        with pytest.raises(_DoneError):
-            exec(compile(text, block.page, "exec"), {"fetch_token": lambda: "a token", "work": work})
-        assert worked == [b"1", b"2"]
-        assert broker.queued("/queue/orders") == 1, "the second one was refused"
-        assert broker.expect("CONNECT", login="me")
 
 
 SERVICE = """
@@ -191,9 +172,6 @@ def test_the_bridge_moves_a_queue(tmp_path: Path) -> None:
         assert one.queued("/queue/orders") == 1000
         printed(moved)
         assert (one.queued("/queue/orders"), two.queued("/queue/orders")) == (0, 1000)
-
-
-# ---- docs/how-to-extend.md ----
 
 
 def _change(root: Path, block: str) -> None:
@@ -298,7 +276,289 @@ def test_a_folder_and_a_single_file_are_as_the_page_has_it(tmp_path: Path) -> No
     assert rows_of(data[size:-24], 0, frames) == expected
 
 
-def test_the_page_of_captures_says_so() -> None:
-    words = ["`stompix1`", "`stompend`", "rows of 24 bytes", "little-endian", "CRC-32", "2⁶³", "20 digits"]
-    page = (ROOT / "docs" / "capture-format.md").read_text("utf-8")
-    assert [word for word in words if word not in page] == []
+# ---- each block is run, or says why not ----
+
+TESTS = ROOT / "tests"
+#: Which test runs the blocks of a page in a language. `test_it_is_run_there` sees to it that it reads the page.
+RUN = {
+    **{
+        (f"docs/{page}.md", "python"): "client/test_docs.py::test_the_examples_run"
+        for page in ("client", "large-bodies", "middleware", "proxies", "tracing")
+    },
+    ("docs/coming-from-stomp-py.md", "python"): "compat/test_stomppy.py::test_the_examples_of_the_page_run",
+    ("docs/coming-from-stompman.md", "python"): "compat/test_stompman.py::test_the_examples_of_the_docs_run",
+    **{
+        ("docs/how-to-extend.md", kind): "docsite/test_pages_run.py::test_each_recipe_works_as_written"
+        for kind in ("diff", "python")
+    },
+    ("docs/testing.md", "python"): "testing/test_plugin.py::test_the_documentation_is_right",
+    ("docs/spark-semantics.md", "python"): (
+        "spark/jobs/test_jobs.py::test_the_supervisor_of_the_page_survives_kills_of_the_source"
+    ),
+    ("docs/spark-tutorial.md", "python"): "spark/test_tutorial.py::test_the_page_does_what_it_says",
+    ("docs/spark-tutorial.md", "sh"): "spark/test_tutorial.py::test_the_page_does_what_it_says",
+    ("docs/network-rail.md", "python"): "spark/jobs/test_jobs.py::test_the_page_says_how_xml_becomes_columns",
+    ("docs/network-rail.md", "sh"): "spark/test_tutorial.py::test_a_pipeline",
+    ("docs/pipeline.md", "python"): "spark/test_tutorial.py::test_a_pipeline",
+    ("docs/pipeline.md", "sh"): "spark/test_tutorial.py::test_a_pipeline",
+    ("docs/spark-cluster.md", "python"): "spark/test_cluster.py",
+    ("docs/spark-cluster.md", "sh"): "spark/test_cluster.py",
+    ("ARCHITECTURE.md", "mermaid"): "test_architecture_page.py::test_the_arrows_of_a_client_are_drawn",
+    ("docs/states.md", "mermaid"): "protocol/test_states.py::test_the_page_is_not_stale",
+}
+RUN |= {
+    **{
+        (page, "python"): "docsite/test_pages_run.py"
+        for page in ("README.md", "docs/capture-format.md", "docs/compat.md")
+    },
+    **{(f"docs/{page}.md", "sh"): "docsite/test_pages_run.py" for page in ("bridge", "cli", "queue-tools")},
+}
+RUN |= {
+    (page, language): "docsite/test_pages_run.py::test_a_page_does_what_it_says"
+    for page in PAGES
+    for language in ("python", "sh")
+    if any(block.language == language for block in blocks_of(ROOT / page))
+}
+#: Pages of which only some blocks are run: those that begin so.
+ONLY = {
+    ("README.md", "python"): ("import stompcodec.client", "def test_orders", "from stompcodec import compat"),
+    ("docs/bridge.md", "sh"): ("seq 1000", "$ stompcodec bridge"),
+    ("docs/cli.md", "sh"): "stompcodec reply",
+    ("docs/spark-cluster.md", "python"): "# job.py",
+    ("docs/spark-cluster.md", "sh"): ("python3 -m pip install", "export PYSPARK"),
+    ("docs/spark-semantics.md", "python"): "# supervised.py",
+}
+#: Where doctest runs the examples: see DOCTESTS in scripts/test.py.
+DOCTESTED = re.compile(r"README\.md|docs/.*")
+
+ALL = [block for page in pages() for block in blocks_of(page)]
+
+
+def who_runs(block: Block) -> str:
+    """Name what runs a block; "" if nothing does."""
+    if block.language == "pycon" and DOCTESTED.fullmatch(block.page):
+        return "doctest"
+    if block.language == "toml":
+        return "docsite/test_pages_run.py::test_configuration_is_valid"
+    where = block.page, block.language
+    return RUN.get(where, "") if block.text.startswith(ONLY.get(where, "")) else ""
+
+
+def test_each_block_is_run_or_says_why_not() -> None:
+    tried = [block for block in ALL if not block.untried]
+    neither = [block for block in tried if not who_runs(block) and block.language != "text"]
+    assert [f"{block} ({block.language}): {block.text[:60]!r}" for block in neither] == []
+    assert sum(bool(who_runs(block)) for block in tried) > 95
+    assert len(ALL) - len(tried) < 50
+
+
+@pytest.mark.parametrize(("where", "test"), RUN.items(), ids=str)
+def test_it_is_run_there(where: tuple[str, str], test: str) -> None:
+    page, language = where
+    assert any(block.page == page and block.language == language for block in ALL), f"{page} has no such block"
+    file, _, function = test.partition("::")
+    text = (TESTS / file).read_text("utf-8")
+    assert Path(page).stem in text or Path(page).name in text
+    if function:
+        assert any(isinstance(node, ast.FunctionDef) and node.name == function for node in ast.walk(ast.parse(text)))
+
+
+@pytest.mark.parametrize("block", [block for block in ALL if block.language == "toml"], ids=str)
+def test_configuration_is_valid(block: Block, tmp_path: Path) -> None:
+    file = tmp_path / "broker.toml"
+    text = block.text.replace("scrypt$16384$8$1$...", hash_passcode("a passcode"))
+    groups = set(re.findall(r'^who = "@(\w+)"', text, re.MULTILINE)) - set(re.findall(r'"(\w+)"', text))
+    users = {name for name in re.findall(r'^who = "(\w+)"', text, re.MULTILINE) if f"[users.{name}]" not in text}
+    for number, group in enumerate(groups):
+        text += f'\n[users.member{number}]\npasscode = "{hash_passcode("a passcode")}"\ngroups = ["{group}"]\n'
+    for user in users:
+        text += f'\n[users.{user}]\npasscode = "{hash_passcode("a passcode")}"\n'
+    file.write_text(text, "utf-8")
+    load_config(file)
+
+
+@pytest.mark.parametrize("block", [block for block in ALL if block.language == "python"], ids=str)
+def test_python_is_python(block: Block) -> None:
+    compile(block.text, str(block), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+
+
+def _commands() -> list[tuple[Block, list[str]]]:
+    """The words of each use of our command, in blocks that are run and in those that are not."""
+    found = []
+    for block in ALL:
+        if block.language in ("sh", "console"):
+            for part in re.split(r"\n|\||&&", block.text.replace("\\\n", " ")):
+                part = part.strip().removeprefix("$ ").removesuffix("&")
+                if part.startswith("stompcodec "):
+                    found.append((block, shlex.split(part.replace("<", " ").replace(">", " "), comments=True)[1:]))
+    return found
+
+
+def test_verbs_and_options_of_all_commands_exist() -> None:
+    commands = _commands()
+    assert len(commands) > 50
+    for block, words in commands:
+        command: click.Command = app
+        context = click.Context(app, info_name="stompcodec")
+        while words and isinstance(command, click.Group) and (verb := command.get_command(context, words[0])):
+            command, words = verb, words[1:]
+        assert command is not app, f"{block}: {words}"
+        known = {name for each in command.params for name in (*each.opts, *each.secondary_opts)} | {"-h", "--help"}
+        for word in words:
+            if re.match(r"--?[a-z]", word):
+                assert word.partition("=")[0] in known, f"{block}: {command.name} has no option {word}"
+
+
+def test_targets_of_make_exist() -> None:
+    makefile = (ROOT / "Makefile").read_text("utf-8")
+    targets = set(re.findall(r"^([a-z0-9 -]+):", makefile, re.MULTILINE))
+    known = {name for names in targets for name in names.split()}
+    for block in ALL:
+        for target in re.findall(r"^(?:\$ )?make ([a-z-]+)", block.text, re.MULTILINE):
+            assert target in known, f"{block}: make {target}"
+
+
+# ---- what survives a lost connection, a restart and a kill: the table of promises.md, and first programs ----
+
+#: What a cell says: whether the message is there afterwards; None for what is no matter of this test.
+CELLS = {"kept": True, "delivered again": True, "lost": False, "not delivered again": False}
+OTHERS = ("may be", "raises", "the client subscribes again", "ends")
+
+
+def _rows() -> list[tuple[str, list[str]]]:
+    """Return the code of each row of the table, and its cells."""
+    text = (ROOT / "docs" / "promises.md").read_text("utf-8")
+    part = text.partition("## What survives what\n")[2].partition("\n## ")[0]
+    lines = [line.strip("| \n").split(" | ") for line in part.splitlines() if line.startswith("| `")]
+    return [(re.findall(r"`([^`]*)`", first)[0], cells) for first, *cells in lines]
+
+
+ROWS = _rows()
+
+
+def _do(client: Any, code: str, place: str) -> None:
+    """Do what a row says, with a message to a place of its own, until its call has returned."""
+    topic = "/topic/" in code
+    if topic:
+        client.subscribe(place, durable=place.rpartition("/")[2], ack="client-individual").unsubscribe()
+    names: dict[str, Any] = {"client": client, "body": place, "stomp": stomp}
+    if "client." not in code:
+        client.send(place, place, receipt=True)
+        names["subscription"] = client.subscribe(place, ack="client-individual")
+        if code.startswith("message."):
+            names["message"] = names["subscription"].get(patience(20))
+    exec(re.sub(r'"/(queue|topic)/a"', repr(place), code), names)
+
+
+def _is_there(client: Any, code: str, place: str) -> bool:
+    """Return whether the message of a row is in its queue, or kept for its durable subscription."""
+    durable = place.rpartition("/")[2] if "/topic/" in code else None
+    subscription = client.subscribe(place, durable=durable, ack="client-individual")
+    client.send(place, "end", persistent=True, receipt=True)
+    found = subscription.get(patience(20))
+    assert found is not None
+    return bool(found.text() == place)
+
+
+def _check(fault: int, cause: Callable[[], object], url: Callable[[], str]) -> None:
+    """Do what the rows say that tell what becomes of a message, then let the fault happen, and look."""
+    told = []
+    for at, (code, cells) in enumerate(ROWS):
+        assert all(cell in CELLS or cell.startswith(OTHERS) for cell in cells), cells
+        if cells[fault] in CELLS:
+            told.append((code, f"/{'topic' if '/topic/' in code else 'queue'}/r{at}", CELLS[cells[fault]]))
+    assert len(told) >= 9
+    with contextlib.closing(stomp.connect(url(), client_id="desk", reconnect=None)) as client:
+        for code, place, _there in told:
+            _do(client, code, place)
+        cause()
+    with stomp.connect(url(), client_id="desk") as client:
+        found = {code: _is_there(client, code, place) for code, place, _there in told}
+    assert found == {code: there for code, _place, there in told}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("fault", ["lost connection", "restart"])
+def test_the_table_is_right(fault: str, tmp_path: Path) -> None:
+    with StompBroker(data=str(tmp_path)) as broker:
+
+        def restart() -> None:
+            broker.stop()
+            broker.start()
+
+        cause = (broker.cut, restart)[fault == "restart"]
+        _check(int(fault == "restart"), cause, lambda: broker.url)
+
+
+@pytest.mark.long
+def test_the_table_is_right_for_kill_9(tmp_path: Path) -> None:
+    """And the broker says at its start what survives."""
+    with BrokerProcess(tmp_path) as broker:
+
+        def kill() -> None:
+            broker.kill()
+            broker.start()
+
+        _check(2, kill, lambda: f"stomp://127.0.0.1:{broker.port}")
+        assert f"; messages to queues survive a restart, in {tmp_path / 'data'}\n" in broker.tail(1000)
+
+
+class _Enough(BaseException):
+    """Ends a program that would go on for ever."""
+
+
+def _program(page: str, marks: str) -> str:
+    """Return the first block of a page with these words, without the prompts of a session and with a restart."""
+    text = (ROOT / page).read_text("utf-8")
+    (block, *_) = [each for each in re.findall(r"^```py\w+\n(.*?)^```", text, re.M | re.S) if marks in each]
+    lines = [line[4:] if line.startswith((">>> ", "... ")) else line for line in block.splitlines()]
+    lines = [line for line in lines if not line.startswith("b'")]  # what a session prints
+    (at, *_) = [number for number, line in enumerate(lines) if "for message in" in line]
+    lines.insert(at, re.match(" *", lines[at])[0] + "restart(client)")
+    program = "\n".join(lines).replace("serve(Config(port=0))", "contextlib.nullcontext(server)")
+    return re.sub(r"failover:\([^)]*\)", "stomp://127.0.0.1:{}", program)
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("persistent", ["all", "persistent"])
+@pytest.mark.parametrize(
+    ("page", "marks", "found"),
+    [
+        ("README.md", "import asyncio", [b"hello"]),
+        ("README.md", "fetch_token", [b"1", b"2"]),
+        ("docs/coming-from-stomp-py.md", "import stompcodec.client as stomp", ["/queue/orders hello"]),
+        ("docs/coming-from-stompman.md", "async def ours", [b"hello"]),
+    ],
+)
+def test_the_first_program_of_a_page_gets_its_message_after_a_restart(
+    page: str, marks: str, found: list[Any], persistent: str, tmp_path: Path
+) -> None:
+    """The broker restarts between its sends and its loop: ours as it is, and one that stores only what says so."""
+    if persistent == "persistent" and marks == "import asyncio":
+        return  # it runs its own broker
+    got: list[Any] = []
+
+    def work(message: Any) -> None:
+        got.append(message.body)
+        if len(got) == 2:
+            raise _Enough
+
+    with StompBroker(data=str(tmp_path), durable=persistent) as broker:
+
+        def restart(client: Any) -> None:
+            epoch = client.epoch
+            broker.stop()
+            broker.start()
+            give_up = time.monotonic() + patience(20)
+            while client.epoch == epoch or client.state != "connected":
+                assert time.monotonic() < give_up
+                time.sleep(0.001)
+
+        names = {"server": broker, "restart": restart, "work": work, "asyncio": asyncio, "contextlib": contextlib}
+        names |= {"host": "127.0.0.1", "port": broker.port, "url": broker.url, "fetch_token": lambda: "x"}
+        names |= {"stomp": stomp, "print": lambda *what: got.append(what[0] if len(what) == 1 else " ".join(what))}
+        program = _program(page, marks).replace("127.0.0.1:{}", f"127.0.0.1:{broker.port}")
+        program = program.replace("asyncio.run(main())", "print(asyncio.run(main()))")
+        with contextlib.suppress(_Enough):
+            exec(compile(program, page, "exec"), names)
+    assert got == found

@@ -4,7 +4,6 @@ import doctest
 import gzip
 import json
 import random
-import zipfile
 import zlib
 from base64 import urlsafe_b64encode
 from pathlib import Path
@@ -12,7 +11,6 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from sitepages import playground as bringing
 from sitepages import staging
 
 from stompcodec.capture import CaptureWriter
@@ -51,29 +49,6 @@ def test_its_doctests(module: ModuleType) -> None:
     assert doctest.testmod(module).failed == 0
 
 
-def test_frames_have_offsets_headers_and_bodies(ask: Asked) -> None:
-    ask("text", text=FRAMES[2])
-    _, message = ask.look()["entries"]
-    assert (message["command"], message["at"], message["size"], message["version"]) == ("MESSAGE", 25, 3, "1.1")
-    assert [part["meant"] for part in message["parts"] if part["kind"] == "header"] == ["/a", "1", "0", "3"]
-
-
-def test_a_finding_has_its_sentence_and_its_place(ask: Asked) -> None:
-    ask("text", text=FRAMES[4])
-    found = ask.look()
-    [entry] = found["entries"]
-    assert entry["marks"][0]["rule"] == "S12-ESC-05"
-    assert "fatal protocol error" in found["rules"]["S12-ESC-05"]
-    assert bringing.rule_sources()["S12-ESC-05"] == "MUST, STOMP 1.2, Value Encoding"
-
-
-def test_the_version_decides(ask: Asked) -> None:
-    ask("text", text=FRAMES[4])
-    assert ask.look("1.0")["entries"][0].get("fault") is None
-    assert ask.look("1.2")["entries"][0]["fault"]
-    assert ask.look("1.2", lenient=True)["entries"][0].get("fault") is None
-
-
 @pytest.mark.parametrize("text", FRAMES)
 @pytest.mark.parametrize("version", ["auto", "1.0", "1.2"])
 def test_every_cut_gives_the_same_events(ask: Asked, text: str, version: str) -> None:
@@ -97,9 +72,6 @@ def test_escapes(ask: Asked) -> None:
     assert [row[1] for row in rows][1:] == [r"a\\cb\\r", r"a\\cb\\r"]
 
 
-# ---- refused in one line ----
-
-
 def refused(answer: Any) -> str:
     assert list(answer) == ["line"]
     assert "\n" not in answer["line"]
@@ -121,12 +93,6 @@ def test_what_is_too_large(ask: Asked) -> None:
         assert words in refused(answer)
 
 
-@pytest.mark.parametrize("octets", [b"", b"\x1f\x8b", b"\n\r\r\n" + bytes(40), b"\xd4\xc3\xb2\xa1" + bytes(10)])
-def test_broken_files_do_not_fail(ask: Asked, octets: bytes) -> None:
-    if "line" not in ask("file", octets, name="x"):
-        assert not [entry for entry in ask.look()["entries"] if "fault" not in entry]
-
-
 def packed(text: bytes) -> str:
     return "frames=" + urlsafe_b64encode(zlib.compress(text)).decode().rstrip("=")
 
@@ -141,9 +107,6 @@ def packed(text: bytes) -> str:
 )
 def test_a_broken_fragment(ask: Asked, fragment: str) -> None:
     assert "The link is broken" in refused(ask("fragment", fragment=fragment))
-
-
-# ---- sharing ----
 
 
 @pytest.mark.parametrize("text", FRAMES)
@@ -190,9 +153,6 @@ def test_masking_takes_linear_time(module: ModuleType, wire: bytes) -> None:
     assert len(module.masked(wire)) == len(wire)
 
 
-# ---- files ----
-
-
 def test_a_capture(ask: Asked, tmp_path: Path) -> None:
     frame = b"MESSAGE\ndestination:/queue/a\nmessage-id:1\nsubscription:0\n\nhello\0"
     with CaptureWriter(tmp_path / "a.stompcap", single=True) as writer:
@@ -205,28 +165,6 @@ def test_a_capture(ask: Asked, tmp_path: Path) -> None:
     assert found["problems"] == []
     assert "not a capture" in refused(ask("share"))
     assert "Cutting is for frames" in refused(ask("cut", at=1))
-
-
-# ---- what the build brings ----
-
-
-def test_without_npm_there_is_no_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", "")
-    assert bringing.fetched(tmp_path, f"pyodide@{bringing.VERSION}") is None
-    (tmp_path / "site" / "playground").mkdir(parents=True)
-    assert bringing.install(tmp_path, tmp_path / "site") is None
-    assert (tmp_path / "site" / "playground" / "rules.json").is_file()
-
-
-def test_packages_have_their_licences_and_no_compiled_code(tmp_path: Path) -> None:
-    pytest.importorskip("click")
-    pytest.importorskip("rich")
-    bringing.pack_packages(tmp_path / "a.zip")
-    with zipfile.ZipFile(tmp_path / "a.zip") as archive:
-        names = archive.namelist()
-    assert {"click/core.py", "rich/text.py"} <= set(names)
-    assert sum("licenses/LICENSE" in name for name in names) == 2
-    assert not [name for name in names if name.endswith((".so", ".pyc"))]
 
 
 def test_the_policy_allows_no_other_host_and_the_page_inserts_text_only() -> None:

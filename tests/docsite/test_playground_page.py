@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from chromium import Chromium, Page, needs_chromium, serving
 from docsite.test_playground import FRAMES
-from sitepages import playground, staging
+from sitepages import staging
 
 SITE = staging.ROOT / "build" / "site" / "html"
 
@@ -77,17 +77,6 @@ def rows(page: Page) -> list[str]:
     return found
 
 
-def test_it_parses_and_lints(page: Page) -> None:
-    put(page, FRAMES[4] + "SEND\ndestination:/queue/a\n\nhello^@")
-    assert ["bad-escape" in row for row in rows(page)] == [True, False]
-    assert playground.rule_sources()["S12-ESC-05"] in page.text("#frame")
-    page.get("document.getElementById('list').focus()")
-    page.press("ArrowDown")
-    assert (page.text("#frame h3"), page.text("#frame pre.body")) == ("SEND", "hello")
-    page.get("document.querySelector('#frame details').open = true")
-    assert "|SEND.destination|" in page.text("#frame pre.octets")
-
-
 HOSTILE = "<img src=x onerror=window.hacked=1><script>window.hacked=2</script>"
 
 
@@ -128,9 +117,6 @@ def test_a_link_is_made_on_a_click_only(browser: Chromium, page: Page, playgroun
     other.close()
     put(page, FRAMES[0])
     assert fragment_of(page) == ""  # the text is another
-
-
-# ---- the policy ----
 
 
 class _Counting(http.server.BaseHTTPRequestHandler):

@@ -94,9 +94,6 @@ def test_every_rule_is_in_the_reference(generated: dict[str, str]) -> None:
     assert all(f"\n| `{rule}` | " in page for rule in _titles())
 
 
-# ---- the menu and links ----
-
-
 def _menu(entry: Any) -> Iterator[str]:
     if isinstance(entry, str):
         yield entry
@@ -149,8 +146,6 @@ def test_pictures_come_along(staged: Path) -> None:
         for picture in re.findall(r"!\[[^\]]*\]\(([^)]+)\)", page.read_text("utf-8")):
             assert os.path.isfile(page.parent / picture), (page, picture)
 
-
-# ---- quoted messages ----
 
 MESSAGES = staging.DOCS / "error-messages.md"
 #: Texts that others write, quoted because people search for them.

@@ -38,17 +38,8 @@ def without(*names: str) -> dict[str, str]:
 
 def build(what: str, source: Path, out: Path, **environment: str) -> Build:
     """python -m build --sdist or --wheel; the variables that matter are only what the caller sets."""
-    command = [
-        sys.executable,
-        "-m",
-        "build",
-        "--no-isolation",
-        "--skip-dependency-check",
-        what,
-        source,
-        "--outdir",
-        out,
-    ]
+    command = [sys.executable, "-m", "build", "--no-isolation", "--skip-dependency-check"]
+    command += [what, str(source), "--outdir", str(out)]
     environment = {**without("CC", "CFLAGS", "LDFLAGS", "PYTHONPATH"), **environment}
     done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     return Build(done.returncode, done.stdout, next(iter(out.glob("*")), None))
@@ -179,29 +170,15 @@ def hide_cython(source: Path, tmp_path: Path) -> dict[str, str]:
     return {"PYTHONPATH": str(tmp_path / "hidden")}
 
 
-def break_the_pyx(source: Path, tmp_path: Path) -> dict[str, str]:
-    with (source / "src" / "codec.pyx").open("a") as file:
-        file.write("\ndef (\n")
-    return {}
-
-
 def break_the_compiler(source: Path, tmp_path: Path) -> dict[str, str]:
     return {"CC": "false"}
-
-
-def miss_the_compiler(source: Path, tmp_path: Path) -> dict[str, str]:
-    return {"CC": "/nowhere/cc"}
-
-
-HARMS = [hide_cython, break_the_pyx, break_the_compiler, miss_the_compiler]
 
 
 @pytest.mark.parametrize(
     ("wanted", "harm"),
     [
-        *(("", harm) for harm in HARMS),
-        *(("yes", harm) for harm in HARMS),
-        *((wanted, break_the_compiler) for wanted in ("no", "any")),
+        *((wanted, hide_cython) for wanted in ("", "yes")),
+        *((wanted, break_the_compiler) for wanted in ("", "yes", "no", "any")),
     ],
 )
 def test_what_keeps_the_extension_from_being_built(source: Path, tmp_path: Path, wanted: str, harm) -> None:

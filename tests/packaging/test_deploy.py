@@ -1,21 +1,27 @@
-"""Workflows, the table of platforms and the image of the broker, as far as they can be tried here. `make release-check`
-lints them."""
+"""Workflows, the table of platforms, the image of the broker, scripts/release.py, as far as they can be tried here."""
 
+import doctest
 import json
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from installed import TREE as ROOT
+from installed import load
+
+import stompcodec
 
 PAGE = ROOT / "docs" / "platforms.md"
 SETTINGS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8")) if PAGE.is_file() else {}
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 DOCKER = ROOT / "deploy" / "docker"
 
+pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
 needs_deploy = pytest.mark.skipif(not DOCKER.is_dir(), reason="only tests/ is here")
 needs_page = pytest.mark.skipif(not PAGE.is_file(), reason="there is no docs/ beside tests/")
 needs_workflows = pytest.mark.skipif(not WORKFLOWS, reason="the sdist has no workflows")
@@ -78,14 +84,6 @@ def test_each_supported_python_gets_wheels() -> None:
     assert SETTINGS["project"]["requires-python"] == f">={numbers[0]}"
 
 
-@needs_page
-def test_states_are_those_that_the_page_explains() -> None:
-    text = PAGE.read_text(encoding="utf-8")
-    for *_, state, _ in table():
-        assert state in ("run here", "simulated here", "compiled here", "never run"), state
-        assert f"*{state.removesuffix(' here')}" in text
-
-
 @needs_deploy
 def test_the_image_is_made_of_files_that_exist_and_does_not_run_as_root() -> None:
     text = (DOCKER / "Dockerfile").read_text(encoding="utf-8")
@@ -128,3 +126,84 @@ def test_the_health_check_of_the_image_sees_whether_its_broker_runs(tmp_path: Pa
         finally:
             broker.terminate()
     assert not healthy()
+
+
+# ---- scripts/release.py ----
+
+DATED = "## [1.2.3] - 2030-01-01\n"
+
+
+@pytest.fixture(scope="module")
+def release() -> ModuleType:
+    return load("scripts/release.py")
+
+
+def git(folder: Path, *arguments: str) -> None:
+    identity = ["-c", "user.name=a", "-c", "user.email=a@b.example", "-c", "commit.gpgsign=false"]
+    subprocess.run(["git", *identity, *arguments], cwd=folder, check=True, capture_output=True)
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """A small repository, ready for a release of 1.2.3."""
+    for name, text in (
+        ("stompcodec/__init__.py", '__version__ = "1.2.3"\n'),
+        *(("changes/README.md", "# News\n"), ("changes/+a.fixed.md", "Broker: a.\n")),
+        *(("CHANGELOG.md", "# Changelog\n\n## [1.2.2] - 2030-01-01\n"), ("SECURITY.md", "https://a.example\n")),
+    ):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text, "utf-8")
+    git(tmp_path, "init", "--quiet")
+    committed(tmp_path)
+    return tmp_path
+
+
+def committed(tree: Path) -> Path:
+    git(tree, "add", "--all")
+    git(tree, "commit", "--quiet", "--allow-empty", "--message", "a")
+    return tree
+
+
+def names(release: ModuleType, tree: Path, tag: str = "") -> list[str]:
+    return [line.partition(":")[0] for line in release.refusals(tree, tag)]
+
+
+def test_a_tree_with_news_may_be_released(release: ModuleType, tree: Path) -> None:
+    assert names(release, tree) == []
+    (tree / "changes" / "+a.fixed.md").unlink()
+    (tree / "CHANGELOG.md").write_text(DATED)
+    assert names(release, committed(tree)) == names(release, tree, "v1.2.3") == []
+
+
+def test_each_reason_against_a_release_is_told(release: ModuleType, tree: Path) -> None:
+    assert names(release, tree, "v1.2.4") == ["wrong tag", "no news"]
+    (tree / "CHANGELOG.md").write_text(DATED)
+    assert names(release, tree) == ["dirty tree", "news left"]
+    (tree / "CHANGELOG.md").write_text(DATED.replace("2030-01-01", "unreleased"))
+    (tree / "changes" / "+a.fixed.md").unlink()
+    (tree / "SECURITY.md").write_text(f"https://{release.PLACEHOLDER}/a\n")
+    git(committed(tree), "tag", "v1.2.3")
+    assert names(release, tree) == ["existing tag", "no news", "placeholder"]
+    assert "SECURITY.md" in release.refusals(tree)[2]
+
+
+def test_every_file_names_the_version_of_the_package(release: ModuleType) -> None:
+    assert release.version() == stompcodec.__version__
+    found = re.findall(r'^\s*version: "(.*)"$', (ROOT / "CITATION.cff").read_text("utf-8"), re.MULTILINE)
+    assert found == [stompcodec.__version__]
+
+
+def test_links_of_the_readme_are_absolute_and_lead_to_files_of_the_tree(release: ModuleType) -> None:
+    page = re.sub(r"^```.*?^```$", "", release.long_description(), flags=re.MULTILINE | re.DOTALL)
+    links = re.findall(r"\]\(([^()\s]+)\)", page)
+    assert [link for link in links if not link.startswith("https://")] == []
+    found = [re.fullmatch(r"https://[^/]+/stompcodec/(?:blob|raw)/v([^/]+)/([^#]+)(?:#.+)?", link) for link in links]
+    assert sum(map(bool, found)) > 20
+    for match in filter(None, found):
+        assert match[1] == stompcodec.__version__
+        assert (ROOT / match[2]).exists(), match[2]
+
+
+def test_the_examples(release: ModuleType) -> None:
+    failed, tried = doctest.testmod(release)
+    assert (failed, tried > 0) == (0, True)

@@ -191,65 +191,6 @@ def test_faults_are_found_by_their_texts_where_functions_have_moved(mutations: A
     assert mutations.find(toy, drawn[0]._replace(function="lost")) == "gone"
 
 
-def test_what_was_built_of_a_fault_is_older_than_the_file_behind_it(mutations: Any, toy: Path) -> None:
-    """Otherwise Cython would keep what it has made of the fault, for all later ones."""
-    (toy / "src").mkdir()
-    source = "cdef int least(int a, int b):\n    return 1 + 1\n"
-    (toy / "src" / "toy.pyx").write_text(source)
-    judge = mutations.Judge(toy / "list.tsv")
-    path, fault = judge.tree / "src" / "toy.pyx", next(iter(mutations.faults(toy, "src/toy.pyx").values()))
-    with judge.planted("src/toy.pyx", fault):
-        assert path.read_text() != source
-        made = path.stat().st_mtime_ns
-    assert path.read_text() == source
-    assert path.stat().st_mtime_ns > made
-
-
-def test_a_statement_is_noted_before_it_runs(mutations: Any, toy: Path) -> None:
-    came: list[str] = []
-    space: dict[str, Any] = {"_hit_": came.append}
-    exec(mutations.noting(TOY.encode(), "stompcodec/toy.py"), space)
-    assert came == []
-    assert (space["least"](1, 2), space["least"].__doc__) == (1, "Return 1 + 1.")
-    found = {fault.function: fault for fault in mutations.faults(toy, "stompcodec/toy.py").values()}
-    assert came[0] == f"stompcodec/toy.py:{found['least'].at}" == "stompcodec/toy.py:7"
-    assert f"stompcodec/toy.py:{found['never'].at}" not in came
-    exec(mutations.noting(b"def f(a):\n    'Return.'\n    a += 1\n    if a:\n        return True", "f.py"), space)
-    assert space["f"](1)
-    assert came[-3:] == ["f.py:3", "f.py:4", "f.py:5"]
-
-
-def test_each_fault_of_a_file_has_another_time(mutations: Any, toy: Path) -> None:
-    """Otherwise what a process has kept of one passes for the next, which may be as long."""
-    judge, times = mutations.Judge(toy / "list.tsv"), set()
-    for fault in mutations.faults(toy, "stompcodec/toy.py").values():
-        with judge.planted("stompcodec/toy.py", fault):
-            times.add(int((judge.site / "stompcodec" / "toy.py").stat().st_mtime))
-    assert len(times) == len(mutations.faults(toy, "stompcodec/toy.py")) > 1
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "fits"),
-    [
-        pytest.param("return 1 + 1", "return (\n1 -\n1)", True, id="method"),
-        pytest.param("return 2 + 1", "return 2 - 1", True, id="nested"),
-        pytest.param("super().__init__()", "pass", False, id="other cells"),
-        pytest.param("VALUE = imported()", "pass", False, id="no function"),
-    ],
-)
-def test_a_fault_is_planted_in_functions_that_live(tmp_path: Path, before: str, after: str, fits: bool) -> None:
-    forking, path, space = load("scripts/forking.py"), tmp_path / "hidden.py", dict[str, Any]()
-    exec(compile(HIDDEN, path, "exec"), space)
-    method, nested, last = space["Heir"].method, space["kept"], space["unseen"]
-    path.write_text(HIDDEN.replace(before, after))
-    assert forking.planted([method, nested, space["outer"], last, space["Heir"].__init__], str(path)) is fits
-    assert (method(None), nested(), space["outer"]()()) == (
-        0 if "1 +" in before and fits else 2,
-        *(1 if "2 +" in before else 3,) * 2,
-    )
-    assert last(1) == 7
-
-
 @pytest.mark.slow
 def test_a_fault_dies_by_the_test_that_reaches_it(mutations: Any, toy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = toy / "list.tsv"

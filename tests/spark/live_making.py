@@ -14,7 +14,6 @@ from stompcodec.testing import StompBroker
 
 
 def live_broker():
-    """Our broker, which delivers at once what came back."""
     return StompBroker(redelivery_delay=Pauses())
 
 
@@ -27,7 +26,6 @@ def publish(url, queue, count, first=0, body=b""):
 
 
 def wait_for(what, query=None):
-    """Wait until it is true, and return it."""
     until = time.monotonic() + patience(120)
     while not (found := what()):
         assert query is None or query.exception() is None, query.exception()

@@ -29,7 +29,6 @@ BAD = [
 
 
 def message(number, destination="/topic/a", body=None, **headers):
-    """A frame like those of a broker."""
     pairs = {"destination": destination, "message-id": f"id-{number}", "subscription": "0"}
     pairs |= {"timestamp": str(START // 1000 + number)}
     pairs |= {name.replace("_", "-"): value for name, value in headers.items()}
@@ -37,7 +36,6 @@ def message(number, destination="/topic/a", body=None, **headers):
 
 
 def ids(*numbers):
-    """The message-ids of these messages."""
     return [f"id-{number}" for number in numbers]
 
 
@@ -89,7 +87,6 @@ def batches(path, projection, options):
 
 
 def read(path, schema=FRAME_SCHEMA, **options):
-    """All rows of a path."""
     parsed = parse_file({name: str(value) for name, value in options.items()})
     projection = Projection(schema, parsed.decode)
     return pa.Table.from_batches(batches(path, projection, parsed), schema=projection.arrow_schema())

@@ -40,34 +40,11 @@ from pyspark.sql import SparkSession
 
 spark = SparkSession.builder.getOrCreate()
 frames = spark.read.format("stompfile").load(sys.argv[1])
-found = {"count": frames.count(), "some": frames.where("destination = '/topic/b'").count()}
-found["app"] = spark.conf.get("spark.app.name")
+count = frames.where("destination = '/topic/b'").count()
 
 from stompcodec.spark import session
 
-again = session("another name")
-rows = again.read.format("stompfile").schema("destination string, nth int").load(sys.argv[1])
-found["sum"] = rows.selectExpr("sum(nth)").first()[0]
-found["same"] = again is spark
-print(json.dumps(found))
-spark.stop()
-"""
-
-FROZEN = """
-import os, signal, subprocess, sys, time
-from stompcodec.spark import session
-
-settings = {"executor.heartbeatInterval": "2s", "executor.heartbeat.maxFailures": 2, "network.timeout": "3s"}
-settings |= {"network.timeoutInterval": "100ms", "ui.enabled": False}
-spark = session("frozen", cores=1, **{f"spark.{name}": value for name, value in settings.items()})
-java = spark._jvm.java.lang.ProcessHandle.current().pid()
-for _ in range(4):
-    os.kill(java, signal.SIGSTOP)
-    time.sleep(4)  # longer than network.timeout
-    os.kill(java, signal.SIGCONT)
-    time.sleep(1)
-time.sleep(8)  # more than maxFailures heartbeats
-print(spark.range(10).count())
+print(json.dumps([count, session("another name") is spark, spark.conf.get("spark.app.name")]))
 spark.stop()
 """
 
@@ -94,15 +71,9 @@ def environment():
     return {**os.environ, **pythons, "PYTHONPATH": os.pathsep.join(filter(None, places)), "SPARK_LOCAL_IP": "127.0.0.1"}
 
 
-def test_a_machine_that_sleeps_does_not_end_spark(tmp_path, environment):
-    """Spark would take its one executor for lost, find no way to register it again, and exit after some heartbeats."""
-    (tmp_path / "frozen.py").write_text(FROZEN)
-    assert run([sys.executable, str(tmp_path / "frozen.py")], environment).splitlines()[-1] == "10"
-
-
 def test_spark_submit_finds_the_source_by_itself(tmp_path, environment):
     """Nothing is registered, and `session` gives the session that spark-submit made."""
-    frames = [message(number, "/topic/b" if number % 3 else "/topic/a", nth=str(number)) for number in range(FRAMES)]
+    frames = [message(number, "/topic/b" if number % 3 else "/topic/a") for number in range(FRAMES)]
     capture = make_capture(tmp_path / "feed.stompcap", frames, group=50, segment_octets=256 * 1024)
     program = tmp_path / "job.py"
     program.write_text(SUBMITTED)
@@ -110,11 +81,7 @@ def test_spark_submit_finds_the_source_by_itself(tmp_path, environment):
     options = ["--master", "local[2]", *(part for setting in settings for part in ("--conf", setting))]
     command = [str(HOME / "bin" / "spark-submit"), *options, str(program), str(capture)]
     found = json.loads(run(command, {**environment, "JAVA_HOME": str(java_home())}).splitlines()[-1])
-    total = sum(range(FRAMES))
-    assert found == {"count": FRAMES, "some": FRAMES * 2 // 3, "app": "submitted", "sum": total, "same": True}
-
-
-# ---- Spark Connect ----
+    assert found == [FRAMES * 2 // 3, True, "submitted"]
 
 
 def missing(name):

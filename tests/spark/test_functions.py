@@ -118,8 +118,6 @@ def test_versions_limits_and_codings():
         to_stomp("f", version="2")
 
 
-# ---- to_stomp ----
-
 text = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=6)
 FRAMES = st.builds(
     lambda command, pairs, body: Frame(command, dict(pairs), body if command in ("SEND", "MESSAGE", "ERROR") else b""),
@@ -182,9 +180,6 @@ def test_moments_of_single_values(new_york):
         made = _moments(row, f"struct<{kind}>")
         assert [made[name].timestamp() * 10**6 for name in ("a", "o,d:d", "b")] == micros
         assert (made["n"], made["d"], made["s"], made["z"]) == (local[0], 1, Row(x=local[0]), None)
-
-
-# ---- in Spark ----
 
 
 def test_columns_of_spark(spark):

@@ -3,8 +3,6 @@
 from dataclasses import fields
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 pytest.importorskip("pyspark")
 
@@ -13,9 +11,7 @@ from stompcodec.spark.options import (
     FILE_OPTIONS,
     Choice,
     FileOptions,
-    Option,
     OptionError,
-    parse,
     parse_file,
     paths_of,
 )
@@ -42,8 +38,6 @@ def test_the_table_and_the_record_agree():
     ("name", "text", "field", "value"),
     [
         ("splitBytes", "32m", "split_bytes", 32 * 2**20),
-        ("splitBytes", "1", "split_bytes", 1),
-        ("batchBytes", "2GB", "batch_bytes", 2 * 2**30),
         ("batchRows", "10k", "batch_rows", 10_000),
         ("mode", "failfast", "mode", "FAILFAST"),
         ("commands", "MESSAGE, ERROR,MESSAGE", "commands", ("MESSAGE", "ERROR")),
@@ -77,24 +71,6 @@ def test_a_bad_value_is_told_in_one_line(name, texts):
         assert "\n" not in str(caught.value)
 
 
-@given(st.dictionaries(st.sampled_from([option.name for option in FILE_OPTIONS]), st.text(max_size=30)))
-def test_any_text_is_a_value_or_an_option_error(options):
-    told = ""
-    try:
-        parsed = parse_file(options)
-        assert min(parsed.batch_rows, parsed.split_bytes) > 0
-    except OptionError as error:
-        told = str(error)
-    assert "\n" not in told
-
-
-def test_missing_options_and_durations():
-    table = [Option("spoolDir", "text", ..., "where frames are kept"), Option("wait", "seconds", 1.0, "how long")]
-    with pytest.raises(OptionError, match="option spoolDir is missing: where frames are kept"):
-        parse(table, {})
-    assert parse(table, {"spooldir": "d", "wait": "2.5m"}) == {"spool_dir": "d", "wait": 150.0}
-
-
 def test_paths():
     assert paths_of({"path": "a b/c.stompcap"}) == ["a b/c.stompcap"]
     assert paths_of({"path": "file:///data/a%20b"}) == ["/data/a b"]
@@ -109,27 +85,21 @@ def test_paths():
         (parse_file, {"splitbyte": "1"}, "unknown option 'splitbyte': did you mean splitBytes"),
         (parse_file, {"zzz": "1"}, "the options are mode, commands"),
         (live, {"ackMode": "never"}, "ackMode is 'never': it must be one of spool, batch"),
-        (live, {"prefetch": "0"}, "prefetch is '0'"),
         (live, {"dedupe": "uuid"}, "option dedupe is 'uuid': use messageId"),
         (live, {"spoolDir": "s3://bucket/x"}, "it must be a folder on a mounted disk"),
         (live, {"subscribeHeaders": "a:b"}, "it must be JSON"),
-        (live, {"subscribeHeaders": '{"a": 1}'}, "it must be JSON"),
         (live, {"subscriptions": "2", "subscriptionName": "x"}, "has one connection"),
         (live, {"destination": "/queue/a,/queue/b", "subscriptionName": "x"}, "has one destination"),
         (live, {"passcodeEnv": "A", "passcodeFile": "b"}, "give only one of them"),
-        (live, {"prefetchh": "1"}, "did you mean prefetch"),
         (live, {"url": "gopher://h"}, "option url"),
         (live, {"url": "stomp://h?host=/"}, "option url: .*write the virtual host as the path"),
-        (live, {"url": "h:61613?heart-beat=1,1"}, "option url: .*unknown option heart-beat"),
         (live, {"url": "failover:(stomp://a,stomp://b)?timeout=3"}, "option url: .*unknown option timeout"),
         (parse_sink, {}, "option url is missing"),
-        (sink, {"url": "gopher://h"}, "option url: "),
         (sink, {"transaction": "maybe"}, "option transaction is 'maybe'"),
         (sink, {"receiptEvery": "-1"}, "option receiptEvery is '-1'"),
         (sink, {"recieptEvery": "1"}, "did you mean receiptEvery"),
         (sink, {"dedupeHeader": "Receipt"}, "option dedupeHeader is 'Receipt': the sink writes"),
         (sink, {"idPrefix": "a b"}, "option idPrefix"),
-        (sink, {"passcodeEnv": "A", "passcodeFile": "b"}, "give only one of them"),
         (sink, {"dialect": "hornet"}, "option dialect is 'hornet'"),
     ],
 )
@@ -162,19 +132,15 @@ BATCH = {"ackMode": "batch"}
     ("options", "prefetch"),
     [
         ({}, 1000),
-        ({"maxFramesPerTrigger": "50k"}, 1000),
         ({**BATCH, "prefetch": "7", "maxFramesPerTrigger": "50k"}, 7),
         (BATCH, 20_000),
         ({**BATCH, "maxFramesPerTrigger": "10"}, 1000),
-        ({**BATCH, "maxFramesPerTrigger": "10k"}, 20_000),
         ({**BATCH, "maxFramesPerTrigger": "10k", "subscriptions": "4"}, 5000),
         ({**BATCH, "maxFramesPerTrigger": "1m"}, 65_000),
         ({**BATCH, "maxBytesPerTrigger": "4m"}, 16_384),
-        ({**BATCH, "maxBytesPerTrigger": "1"}, 1000),
         ({**BATCH, "maxBytesPerTrigger": "1t"}, 65_000),
         ({**BATCH, "maxBytesPerTrigger": "4m", "maxFramesPerTrigger": "1k"}, 2000),
         ({**BATCH, "destination": ",".join(map("/queue/{}".format, range(5)))}, 13_000),
-        ({**BATCH, "destination": ",".join(map("/queue/{}".format, range(100)))}, 650),
     ],
 )
 def test_the_prefetch_follows_the_bounds_of_a_batch(options, prefetch):

@@ -9,8 +9,7 @@ import pytest
 pytest.importorskip("click")
 pytest.importorskip("pyspark")
 
-from docsite.blocks import ROOT, blocks_of
-from docsite.reader import Reader
+from docsite.blocks import ROOT, Reader, blocks_of
 from patience import patience
 from railway import capture as received
 from spark.live_making import wait_for

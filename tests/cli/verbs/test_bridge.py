@@ -1,7 +1,5 @@
 """stompcodec bridge: what is wrong is said before it connects, and what it did at its end."""
 
-import errno
-import io
 import os
 import signal
 import socket
@@ -17,7 +15,6 @@ from cli.running import run as run_verb
 from patience import patience
 
 from stompcodec.cli import connecting
-from stompcodec.cli.screen import StatusLine
 from stompcodec.cli.streams import ENDING
 from stompcodec.cli.verbs import bridge as verb
 from stompcodec.testing import StompBroker
@@ -69,21 +66,6 @@ def test_remedies_name_the_end(brokers, end):
     assert f"(check the login and the passcode: STOMPCODEC_{end}_PASSCODE, the URL, or a context)" in result.stderr
     source = Path(connecting.__file__).read_text(encoding="utf-8")
     assert [words for words in verb._REMEDIES if words not in source] == []  # they are those of the other verbs
-
-
-# ---- carrying ----
-
-
-def test_names_without_messages_are_listed(brokers):
-    one, other = brokers
-    fill(one.url, "/queue/a", 1)
-    options = [option for name in "abcde" for option in ("-m", f"/queue/{name}")]
-    result = run(one.url, other.url, "--drain", "-m", "/queue/*", "-m", "/topic/x.>", *options[:6])
-    assert (result.exit_code, result.stderr.partition("/s, ")[2]) == (0, "none from /queue/b, /queue/c\n")
-    result = run(one.url, other.url, "--drain", *options)
-    assert result.stderr.endswith(", none from /queue/a, /queue/b, /queue/c and 2 more\n")
-    fill(one.url, "/queue/a", 1)
-    assert carry(one, other, "--drain").stderr.endswith("/s\n")
 
 
 def test_maps_of_a_file_and_json(brokers, tmp_path):
@@ -154,23 +136,6 @@ def test_it_ends_in_good_order(brokers, ending):
         process.send_signal(signal.SIGHUP if ending == "a closed terminal" else signal.SIGTERM)
         assert process.wait(patience(60)) == 0
     assert (one.queued("/queue/a"), other.queued("/queue/a")) == (0, 25)
-
-
-def test_progress_on_a_closed_terminal_is_discarded(monkeypatch):
-    """It is closed before the process gets SIGHUP."""
-
-    def write(_text):
-        raise OSError(errno.EIO, "Input/output error")
-
-    closed = io.StringIO()
-    closed.isatty, closed.write = lambda: True, write
-    monkeypatch.delenv("NO_COLOR", raising=False)
-    monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setattr(sys, "stderr", closed)
-    line = StatusLine(True)
-    line.update(lambda: "5 messages")
-    assert not line.live
-    line.clear()
 
 
 @posix

@@ -16,7 +16,6 @@ from patience import patience
 import stompcodec
 from stompcodec.broker.auth import check_hash
 from stompcodec.broker.config import KEYS
-from stompcodec.broker.server import new_loop
 from stompcodec.cli.verbs.broker import _config
 from stompcodec.errors import ConfigError
 
@@ -69,9 +68,7 @@ def test_a_life(tmp_path, number):
     ("keys", "flags", "way"),
     [
         ("", "--port {}", "--port {}"),
-        ("", "--port 0 --ws-port {}", "--ws-port {}"),
         ("", "--port 0 --tls-port {} --tls-cert server.pem", "--tls-port {}"),
-        ("port = {}", "", "--port {}"),
         ("port = 0\nws_port = {}", "", "--ws-port {}"),
         ("port = 0\nlegacy = {}", "", "listen.legacy = {}"),
         ("port = [0, {}]", "", "listen.port = [0, {}]"),
@@ -105,15 +102,6 @@ def test_a_second_signal_does_not_wait(tmp_path):
         os.kill(broker.pid, signal.SIGTERM)
         wait_for(lambda: "SIGTERM: stopping" in broker.tail())  # two signals that wait are one
         assert broker.stop(signal.SIGTERM, timeout=patience(20)) == 0
-
-
-@pytest.mark.parametrize("uvloop", [True, False])
-def test_the_event_loop(uvloop, caplog):
-    """asyncio's, unless uvloop is asked for; asked for and missing, that is told."""
-    loop = new_loop(uvloop)
-    loop.close()
-    assert type(loop).__module__.startswith("uvloop") is (UVLOOP and uvloop)
-    assert ("uvloop is not installed" in caplog.text) is (uvloop and not UVLOOP)
 
 
 @posix
@@ -163,7 +151,6 @@ def test_flags_win_over_the_config(tmp_path):
         ("--config b.toml", 1, "prefetsch"),
         ("--login ada", 2, "--passcode"),
         ("--memory --data x", 2, "--data"),
-        ("--config nowhere.toml", 1, "nowhere.toml"),
         ("--memory check x", 2, "check does not take the options of the broker"),
     ],
 )

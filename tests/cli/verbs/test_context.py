@@ -21,7 +21,6 @@ SECRET = "s3cret-passcode"
 
 @pytest.fixture(autouse=True)
 def config(tmp_path, monkeypatch):
-    """The file of the contexts, in a folder of this test."""
     for name in {name for name in os.environ if name.startswith("STOMPCODEC_")} - {"STOMPCODEC_PURE"}:
         monkeypatch.delenv(name)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
@@ -43,9 +42,6 @@ def write(config, content):
     config.parent.mkdir(parents=True)
     config.write_bytes(content)
     config.chmod(0o600)
-
-
-# The file
 
 
 def test_contexts_are_added_selected_listed_shown_and_removed():
@@ -115,10 +111,8 @@ BROKEN = {
     "not UTF-8": b'{"format": "\xff"}',
     "deep": b"[" * 100_000,
     "another format": b'{"format": 2, "contexts": {}}',
-    "no contexts": b'{"format": 1}',
     "contexts are a list": of("[]"),
     "a bad name": of('{"-a": {"url": "stomp://a"}}'),
-    "not an object": of('{"a": "stomp://a"}'),
     "no url": of('{"a": {}}'),
     "a bad url": of('{"a": {"url": "gopher://a"}}'),
     "a passcode in the url": of('{"a": {"url": "stomp://a:b@c"}}'),
@@ -164,9 +158,6 @@ def test_processes_that_add_at_the_same_time_lose_no_context(config):
     assert [process.wait(patience(60)) for process in processes] == [0] * len(names)
     if sys.platform == "linux":
         assert sorted(load().all) == names
-
-
-# The verbs that connect
 
 
 def test_every_verb_takes_a_context(at, fresh, tmp_path):
@@ -227,7 +218,6 @@ def test_an_unknown_name_and_two_brokers_are_2_before_connecting(arguments, monk
 
 
 def given_to(*arguments, **environment):
-    """The context that a verb gets, and the options that it connects with."""
     found = []
 
     @click.command()

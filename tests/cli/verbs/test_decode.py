@@ -1,7 +1,10 @@
-"""stompcodec decode and encode: the views, what they say about bad input, and that one undoes the other."""
+"""stompcodec decode and encode, the reader below them, and captures in all verbs that read files of frames."""
 
 import gzip
+import io
 import json
+import os
+import sys
 from base64 import b64decode
 
 import pytest
@@ -11,7 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stompcodec import Frame, serialize, serialize_many
+from stompcodec.capture import Capture, CaptureWriter, octets_of
+from stompcodec.capture.index import index_path
 from stompcodec.cli.files import frame_of
+from stompcodec.cli.inputs import Broken, FrameReader
 from stompcodec.cli.show import Sizes, body_of
 
 #: In the shape of what a railway feed sends: no content-length, a message-id with raw colons, an EOL at the end.
@@ -70,13 +76,6 @@ def test_pretty():
     assert "message-id: ID:mq1-33946-140291-1:568:3:44:5474\n" in result.output
 
 
-def test_hex():
-    lines = run("--hex", input=b"\n" + RAILWAY).output.splitlines()
-    assert lines[0].startswith("MESSAGE at octet 1, body at ")
-    assert lines[1] == "00000001  4d 45 53 53 41 47 45 0a  74 69 6d 65 73 74 61 6d  |MESSAGE.timestam|"
-    assert b"".join(bytes.fromhex(line[10:58]) for line in lines[1:] if line) == RAILWAY[:-1]
-
-
 def test_summary():
     bodies = [b"x" * size for size in (1, 2, 3, 4, 1000)]
     data = b"\n".join(serialize(Frame("SEND", {"destination": "/queue/a"}, body)) for body in bodies) + LOGIN
@@ -105,13 +104,6 @@ def test_secrets_are_masked_for_people_only(view):
     assert "|passcode:hunter2|" in run("--hex", input=b"STOMP\nhost:1234\n" + LOGIN[18:]).output
 
 
-@pytest.mark.parametrize("view", [[], ["--pretty"], ["--hex"]])
-def test_nothing_reaches_the_terminal_that_it_may_obey(view):
-    evil = "\x1b]0;owned\x07\u202e\x9b2J"
-    result = run(*view, input=serialize(Frame("SEND", {"destination": evil, evil: evil}, (evil + "\n").encode())))
-    assert not set(evil) - set("owned0;]2J") & set(result.output)
-
-
 def test_several_files_and_gzip(tmp_path):
     good, bad, torn = tmp_path / "good.stomp.gz", tmp_path / "bad.stomp", tmp_path / "torn.gz"
     good.write_bytes(gzip.compress(RAILWAY))
@@ -133,12 +125,6 @@ def test_versions_and_limits():
     assert run("--limit", "max_body=1K", "--limit", "max_headers=9", input=RAILWAY).exit_code == 0
     for wrong in ("max_body", "max_body=-1", "body=1", "max_body=1X", "max_headers=9999999"):
         assert run("--limit", wrong, input=RAILWAY).exit_code == 2
-
-
-@pytest.mark.parametrize("view", [[], ["--json"], ["--pretty"], ["--hex"], ["--summary"]])
-def test_no_frames(view):
-    result = run(*view, input=b"\n")
-    assert (result.exit_code, "MESSAGE" in result.stdout) == (0, False)
 
 
 @pytest.mark.parametrize(
@@ -261,3 +247,220 @@ def test_lines_that_are_no_frames(line, tmp_path):
     assert text.startswith(f"stompcodec: {file}: line 3: ")
     with pytest.raises(ValueError, match=r"."):
         frame_of(line.encode())
+
+
+# ---- captures, folders and single files ----
+
+TIME = 1_700_000_000_000_000
+CAPTURED = [
+    octets_of(Frame("MESSAGE", {"destination": "/queue/a", "message-id": str(n), "subscription": "1"}, b"x" * n))
+    for n in range(4)
+]
+#: Its \q is no escape.
+BROKEN = b"SEND\ndestination:/queue/a\nx:\\q\n\n\0"
+#: The command lines that read a file, whose name goes to the place of {}.
+READERS = ["decode --json {}", "decode --summary {}", "lint {}", "inspect --json {}", "convert {} -"]
+each_reader = pytest.mark.parametrize("reader", READERS)
+
+
+def reading(reader, file, **options):
+    return run_verb(*(file if word == "{}" else word for word in reader.split()), **options)
+
+
+def ids(found):
+    return [dict(each["headers"])["message-id"] for each in found]
+
+
+def write(path, parts, **options):
+    """Write a capture with a row, and in a folder a segment, for each part."""
+    with CaptureWriter(path, segment_octets=1, **{"single": False, **options}) as writer:
+        for number, part in enumerate(parts):
+            writer.append(part, TIME + number)
+            writer.sync()
+    return path
+
+
+def files_of(path):
+    return [segment.path for segment in Capture(path).segments()]
+
+
+@pytest.fixture(params=["folder", "single"])
+def capture(request, tmp_path):
+    return write(tmp_path / "a.stompcap", CAPTURED, single=request.param == "single")
+
+
+def test_lint_names_the_segment_and_the_offset_in_it(capture):
+    bad = octets_of(Frame("SEND", {}, b""))
+    good = run_verb("lint", capture)
+    assert (good.exit_code, good.stderr) == (0, "")
+    counts = [line.rpartition(" ")[2] for line in good.stdout.splitlines() if ": errors 0, " in line]
+    assert counts == (["4"] if capture.is_file() else ["1"] * 4)
+    with CaptureWriter(capture, segment_octets=1) as writer:
+        writer.append(CAPTURED[0] + bad, TIME)
+    last = files_of(capture)[-1]
+    at = last.read_bytes().index(bad)
+    result = run_verb("lint", "--json", capture)
+    assert (result.exit_code, result.stderr) == (1, "")
+    (error,) = (each for each in objects(result) if each["severity"] == "error")
+    assert (error["rule"], error["file"], error["offset"]) == ("S12-SND-01", str(last), at)
+    (sarif,) = json.loads(run_verb("lint", "--format", "sarif", capture).stdout)["runs"]
+    (place,) = (each["locations"][0]["physicalLocation"] for each in sarif["results"] if each["ruleId"] == "S12-SND-01")
+    assert place == {"artifactLocation": {"uri": last.as_posix()}, "region": {"byteOffset": at, "byteLength": 1}}
+    assert f"{last}: errors 1," in run_verb("lint", capture).stdout
+
+
+@each_reader
+def test_sealed_files_and_pipes_are_known_by_their_bytes(tmp_path, reader):
+    """A pipe is read once, as in a shell's `stompcodec convert <(zcat frames.stomp.gz) -`."""
+    inputs = [tmp_path / "a.bin"]
+    inputs[0].write_bytes(write(tmp_path / "a.stompcap", CAPTURED, single=True).read_bytes())
+    if sys.platform != "win32":
+        read, write_ = os.pipe()
+        os.write(write_, b"".join(CAPTURED))
+        os.close(write_)
+        inputs.append(f"/dev/fd/{read}")
+    for each in inputs:
+        result = reading(reader, each)
+        assert (result.exit_code, result.stderr) == (0, "")
+        assert "frames 4" in result.stdout or len(result.stdout.splitlines()) == 4
+
+
+@pytest.mark.parametrize("view", ["", "--json", "--pretty", "--hex", "--summary", "--summary --resync"])
+def test_decode_stops_at_a_broken_frame_and_goes_on_with_the_next_segment(tmp_path, view):
+    path = write(tmp_path / "a.stompcap", [CAPTURED[0], CAPTURED[1] + BROKEN + CAPTURED[2], CAPTURED[3]])
+    result, resync = run_verb("decode", *view.split(), path), "--resync" in view
+    (line,) = result.stderr.splitlines()
+    at = len(CAPTURED[1]) + BROKEN.index(b"\\")
+    assert (result.exit_code, ("continued at" if resync else "--resync continues") in line) == (1, True)
+    assert line.startswith(f"stompcodec: {files_of(path)[1]}: octet {at}: bad-escape: ")
+    assert view != "--json" or ids(objects(result)) == ["0", "1", "3"]
+    assert "--summary" not in view or f", frames {4 if resync else 3}, " in result.stdout
+
+
+@each_reader
+@pytest.mark.parametrize(
+    ("damage", "said", "left"),
+    [
+        ("index", "the index is damaged", 4),
+        ("frames", "do not match their checksum", 4),
+        ("no index", "no index, so", 4),
+        ("unreadable", "cannot be ", 2),
+    ],
+)
+def test_damage_is_told_and_the_frames_are_shown(tmp_path, damage, said, left, reader):
+    path = write(tmp_path / "a.stompcap", CAPTURED)
+    file = files_of(path)[2]
+    if damage == "no index":
+        index_path(file).unlink()
+    elif damage == "unreadable":
+        file.unlink()
+        file.mkdir()
+    else:
+        broken, at = (index_path(file), 30) if damage == "index" else (file, file.read_bytes().rindex(b"x"))
+        data = bytearray(broken.read_bytes())
+        data[at] ^= 1
+        broken.write_bytes(data)
+    result = reading(reader, path)
+    (line,) = result.stderr.splitlines()
+    assert (result.exit_code, file.stem in line, said in line) == (1, True, True)
+    if reader in (READERS[0], READERS[-1]):
+        assert len(result.stdout.splitlines()) == left
+
+
+@each_reader
+def test_an_empty_capture_is_good_and_a_folder_of_something_else_is_not(tmp_path, reader):
+    for single in (False, True):
+        result = reading(reader, write(tmp_path / f"{single}.stompcap", [], single=single))
+        assert (result.exit_code, result.stderr) == (0, "")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "x.txt").write_text("x")
+    for name, why in (("folder", "a folder without segments is not a capture"), ("none.stompcap", os.strerror(2))):
+        result = reading(reader, tmp_path / name)
+        (line,) = result.stderr.splitlines()
+        assert (result.exit_code, line.endswith(f"{name}: cannot be read: {why}")) == (1, True)
+
+
+# ---- the reader: places of frames, and where it goes on behind broken ones ----
+
+
+def cut(data, size):
+    """Reads that never give more than `size` octets."""
+    stream = io.BytesIO(data)
+    return lambda wanted: stream.read(min(wanted, size))
+
+
+def everything(data, size=2**18, **options):
+    found = []
+    for batch in FrameReader(cut(data, size), **options).places():
+        if isinstance(batch, Broken):
+            found.append(batch)
+        else:
+            found += batch
+    return found
+
+
+def starts(found):
+    return [item.start for item in found]
+
+
+PIECES = st.lists(
+    st.tuples(
+        st.sampled_from([b"", b"\n", b"\r\n", b"\n\n\r\n"]),
+        st.sampled_from(["SEND", "MESSAGE", "ACK"]),
+        st.sampled_from([b"", b"x", b"hello\nworld", b"\0\0", b"x" * 50]),
+    ),
+    max_size=8,
+)
+
+
+@given(frames=PIECES, size=st.integers(1, 60), stream_over=st.sampled_from([None, 0, 10]))
+def test_places_are_exact(frames, size, stream_over):
+    data, expected = b"", []
+    for gap, command, body in frames:
+        frame = Frame(command, {"id": "a:b"}, b"" if command == "ACK" else body)
+        data += gap
+        start = len(data)
+        data += serialize(frame)
+        expected.append((start, len(data) - 1 - len(frame.body), len(data), len(frame.body)))
+    reader, found = FrameReader(cut(data, size), stream_over=stream_over), []
+    for batch in reader.places():
+        assert not isinstance(batch, Broken)
+        for place in batch:
+            assert stream_over is not None or reader.octets(place.start, place.end) == data[place.start : place.end]
+        found += batch
+    assert [(place.start, place.body, place.end, place.size) for place in found] == expected
+
+
+@pytest.mark.parametrize("size", [1, 2, 7, 1000])
+def test_lenient_reading_skips_nuls_and_legacy_reading_blank_lines(size):
+    assert starts(everything(b"\0\n\0\0SEND\n\nhi\0\0SEND\n\n\0", size, lenient=True)) == [4, 14]
+    legacy = b"  \r\n \nsend\ndestination:a\n\nhi\0\r\r\nSEND\n\n\0"
+    assert starts(everything(legacy, size, version="legacy")) == [6, 32]
+
+
+GOOD = b"SEND\ndestination:/queue/a\n\nhi\0"
+
+
+@pytest.mark.parametrize("size", [1, 3, 1000])
+@pytest.mark.parametrize(
+    ("broken", "kind", "offset"),
+    [
+        (b"SEND\na:\\q\n\nbody\0\n\n", "bad-escape", 7),
+        (b"garbage that never was a frame\n{}\0\r\n", "unknown-command", 0),
+        (b"SEND\nfoo\0", "unexpected-nul", 8),
+        (b"SEND\ncontent-length:1\n\nlonger\0", "missing-null", 24),
+        (b"SEND\ncontent-length:40\n\nshort\0", "missing-null", 64),
+        (b"SEND\ncontent-length:9000\n\nshort\0", "truncated", None),
+        (b"SEND\ncontent-length:x\n\n\0" + b"\n" * 300, "bad-content-length", 20),
+    ],
+)
+def test_resync(broken, kind, offset, size):
+    data = GOOD + broken + GOOD + GOOD
+    found = everything(data, size, resync=True)
+    assert starts(found) == [0, len(GOOD), len(GOOD + broken), len(GOOD + broken + GOOD)]
+    problem = found[1]
+    assert isinstance(problem, Broken)
+    assert problem.resumed == len(GOOD + broken)
+    assert problem.error.kind == kind
+    assert problem.error.offset == (len(data) if offset is None else len(GOOD) + offset)
+    assert problem.head.startswith(broken[:6])

@@ -8,7 +8,6 @@ import pytest
 import run_vectors
 from cli.running import objects
 from cli.running import run as run_verb
-from railway import capture
 
 from stompcodec.cli import linting
 from stompcodec.cli.linting import CHECKS
@@ -42,27 +41,20 @@ CONNECTED = b"CONNECTED\nversion:1.2\n\n\0"
 #: Version, octets, and each finding as "severity rule @offset".
 CASES = [
     ("1.2", SEND + b"x:a:b\n\n\0", ["warning S12-FRM-05 @29"]),
-    ("1.1", SEND + b"x:a:b\n\n\0", ["warning S11-FRM-07 @29"]),
     ("1.0", SEND + b"x:a:b\n\n\0", []),
     ("1.2", SEND + b"x:a\rb\n\n\0", ["error S12-FRM-05 @29"]),
     ("1.1", SEND + b"x:a\r\ny:b\r\n\n\0", ["warning S11-FRM-02 @29"]),
-    ("1.0", SEND + b"x:a\r\n\n\0", ["warning S10-FRM-02 @29"]),
     ("1.2", b"SEND\r\ndestination:/queue/a\r\nx:a:b\r\n\r\n\0", ["warning S12-FRM-05 @31"]),
     ("1.2", SEND + b"x: a\n\n\0", ["warning S12-HDR-01 @26"]),
-    ("1.1", SEND + b"x :a\n\n\0", ["warning S11-HDR-01 @26"]),
     ("1.0", SEND + b"x: a\n\n\0", ["note S10-FRM-12 @26"]),
     ("1.0", SEND + "x:ü\n\n\0".encode(), ["error S10-FRM-08 @26"]),
     ("1.2", SEND + "x:ü\n\n\0".encode(), []),
     ("1.0", SEND + b"x:\n\n\0", ["warning S10-FRM-06 @26"]),
     ("1.2", SEND + b"x:1\nx:2\n\n\0", ["note S12-HDR-02 @30"]),
-    ("1.1", SEND + b"x:1\nx:2\n\n\0", ["note S11-HDR-02 @30"]),
     ("1.2", SEND + b"Receipt:1\n\n\0", ["warning S12-FRM-03 @26"]),
-    ("1.1", SEND + b"RECEIPT:1\n\n\0", ["warning S11-FRM-05 @26"]),
     ("1.2", b"CONNECT\naccept-version:1.2\nhost:a\nlogin:a\\cb\n\n\0", ["warning S12-ESC-07 @34"]),
     ("1.2", b"CONNECT\naccept-version:1.2\nhost:a\nheart-beat:1\n\n\0", ["error S12-HB-02 @34"]),
-    ("1.1", b"CONNECTED\nversion:1.1\nheart-beat:-1,0\n\n\0", ["error S11-HB-02 @22"]),
     ("1.2", b"CONNECT\naccept-version:1.2,1.1\nhost:a\n\n\0", ["warning S12-NEG-02 @8"]),
-    ("1.1", b"CONNECT\naccept-version:1.0, 1.1\nhost:a\n\n\0", ["warning S11-NEG-01 @8"]),
     ("1.2", b"CONNECTED\nversion:1.2\nserver:/1\n\n\0", ["error S12-CTD-05 @22"]),
     ("1.2", b"CONNECTED\nversion:1.2\nserver:a-b/1.0 some words\n\n\0", []),
     ("1.2", b"SUBSCRIBE\nid:1\ndestination:a\nack:maybe\n\n\0", ["error S12-SUB-07 @29"]),
@@ -70,13 +62,11 @@ CASES = [
     ("1.0", b"SUBSCRIBE\ndestination:a\nack:client-individual\n\n\0", ["warning S10-SUB-03 @24"]),
     ("1.2", b"CONNECT\naccept-version:1.2\nhost:a\nreceipt:1\n\n\0", ["warning S12-RCP-01 @34"]),
     ("1.0", b"CONNECT\nlogin:a\npasscode:b\n\nhi\0", ["error S10-CON-05 @28"]),
-    ("1.0", b"RECEIPT\nreceipt-id:1\n\nhi\0", ["error S10-RCP-03 @22"]),
     ("1.0", b"SUBSCRIBE\ndestination:a\n\nhi\0", ["note S10-SUB-05 @25"]),
     ("1.0", b"CONNECT\nlogin:a\n\n\0", ["note S10-CON-02 @0"]),
     ("1.2", b"STOMP\naccept-version:1.2\nhost:a\n\n\0", ["note S12-CON-06 @0"]),
     ("1.2", b"ERROR\n\n\0", ["warning S12-ERR-03 @0"]),
     ("1.2", SEND + b"\nhi\0", ["warning S12-CL-04 @0", "warning S12-CT-01 @0"]),
-    ("1.1", SEND + b"\nhi\0", ["warning S11-CL-01 @0", "warning S11-CT-01 @0"]),
     ("1.0", SEND + b"\nhi\0", ["warning S10-CL-01 @0"]),
     ("1.2", SEND + b"content-length:1\ncontent-type:text\n\nx\0", ["error S12-CT-02 @43"]),
     ("1.2", SEND + b"content-length:1\ncontent-type:text/plain; charset=utf-8\n\nx\0", []),
@@ -99,14 +89,8 @@ CASES = [
     ("1.1", SEND + b"x:\\r\n\n\0\n" + b"SEND\n\n\0", ["error S11-ESC-04 @28", "error S11-SND-01 @34"]),
     ("1.2", b"send\n\n\0", ["error S12-FRM-03 @0"]),
     ("1.1", b"SEND\r\n\n\0", ["error S11-FRM-02 @0"]),
-    ("1.0", b"NACK\n\n\0", ["error S10-FRM-09 @0"]),
-    ("1.2", b"SEND\nx\n\n\0", ["error S12-FRM-08 @5"]),
     ("1.2", b"SEND\nx\0", ["error S12-FRM-01 @6"]),
-    ("1.2", b"SEND\nx:\xff\n\n\0", ["error S12-UTF-01 @7"]),
-    ("1.2", b"SEND\ncontent-length:a\n\n\0", ["error S12-CL-02 @20"]),
     ("1.2", b"SEND\ncontent-length:1\n\nabc\0", ["error S12-CL-03 @24"]),
-    ("1.2", b"ACK\nid:1\n\nabc\0", ["error S12-BDY-01 @10"]),
-    ("1.2", b"SEND\n", ["error S12-FRM-01 @5"]),
 ]
 
 
@@ -146,13 +130,10 @@ def test_a_handshake_and_what_follows(frames, options, expected):
     ("version", "frames", "expected"),
     [
         ("1.2", b"DISCONNECT\n\n\0SEND\ndestination:a\n\n\0", ["S12-DIS-02"]),
-        ("1.1", b"DISCONNECT\n\n\0SEND\ndestination:a\n\n\0", ["S11-DIS-02"]),
         ("1.2", b"SUBSCRIBE\nid:1\ndestination:a\n\n\0" * 2, ["S12-SUB-06"]),
         ("1.2", b"UNSUBSCRIBE\nid:1\n\n\0", ["S12-UNS-01"]),
         ("1.2", b"BEGIN\ntransaction:1\n\n\0" * 2, ["S12-TX-04"]),
         ("1.2", b"COMMIT\ntransaction:1\n\n\0", ["S12-TX-06"]),
-        ("1.1", b"ABORT\ntransaction:1\n\n\0", ["S11-TX-06"]),
-        ("1.0", b"COMMIT\ntransaction:1\n\n\0", ["S10-TX-04"]),
         ("1.2", b"SEND\ndestination:a\ntransaction:1\n\n\0", ["S12-TX-02"]),
         ("1.2", b"SUBSCRIBE\nid:1\ndestination:a\nack:client\n\n\0" + MESSAGE + b"\n\0", ["S12-FRM-07", "S12-MSG-05"]),
     ],
@@ -217,12 +198,6 @@ def test_the_first_error_of_a_vector_is_found(vector):
     # A vector may stop in the middle of a frame.
     assert kinds[:1] == expected[:1] or (not expected and kinds == ["truncated"])
     assert result.exit_code == 1 or not kinds
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_the_feed_of_the_examples_lints_clean(seed):
-    result = run("--most", "0", input=b"".join(capture(150, seed)))
-    assert (result.exit_code, result.output.partition(", frames")[0]) == (0, "<stdin>: errors 0, warnings 0, notes 0")
 
 
 BAD = SEND + b"x:a:b\nx:a:b\n\n\0SEND\n\n\0"

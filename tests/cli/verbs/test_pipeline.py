@@ -1,4 +1,4 @@
-"""stompcodec pipeline, as far as it gets without Spark. The rest is in tests/spark/jobs/test_cli.py."""
+"""stompcodec pipeline, as far as it gets without Spark. The rest is in tests/spark/jobs/test_jobs.py."""
 
 import gzip
 import os
@@ -51,9 +51,6 @@ def test_errors_of_spark_are_one_line(text, line):
     assert one_line(ValueError(text)) == line
 
 
-# Who connects
-
-
 @pytest.fixture
 def given(monkeypatch):
     from stompcodec.cli import connecting
@@ -85,9 +82,6 @@ def test_a_passcode_file_wins(given, tmp_path):
     reading = Input("stomp://localhost", {**given, "passcode_file": str(tmp_path / "secret")})
     assert reading.credentials == {"login": "ann", "passcodeFile": str(tmp_path / "secret")}
     assert "STOMPCODEC_PASSCODE" not in os.environ
-
-
-# A stream whose source is killed
 
 
 class Query:

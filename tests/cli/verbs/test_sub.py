@@ -1,4 +1,4 @@
-"""stompcodec sub, reply and req: what they show, keep, run and answer, and that no message is lost by them."""
+"""stompcodec pub, sub, reply, req and ping: what they send, show, keep, run and answer, and that no message is lost."""
 
 import json
 import os
@@ -6,38 +6,29 @@ import signal
 import socket
 import subprocess
 import threading
+import time
 from contextlib import contextmanager
 from types import SimpleNamespace
 
 import pytest
-from cli.running import objects, run, terminal
-from client.peer import Peer
-from hypothesis import given
-from hypothesis import strategies as st
+from cli.running import Terminal, objects, run, terminal
+from client.peer import Peer, closed_port
 from patience import patience
 
 import stompcodec.client as stomp
 from stompcodec import Frame
 from stompcodec.cli.show import FIELDS, Template
-from stompcodec.cli.streams import ENDING
 from stompcodec.client.handlers import Retries
 from stompcodec.client.messages import BaseMessage
+from stompcodec.testing import StompBroker
 
 PIPES = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-
-# Templates
 
 
 def message(body, **headers):
     subscription = SimpleNamespace(folds_case=False)
     frame = Frame("MESSAGE", {"destination": "/queue/a", "message-id": "7", **headers}, body)
     return BaseMessage(frame, subscription, 1, 1)
-
-
-@given(body=st.binary(), value=st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"])))
-def test_formats_keep_octets(body, value):
-    found = Template("{body}|{headers[k]}|{size}|%\\t\\\\").render(message(body, k=value), 3)
-    assert found == b"|".join([body, value.encode(), str(len(body)).encode(), b"%\t\\"])
 
 
 @pytest.mark.parametrize(
@@ -72,9 +63,6 @@ def test_an_unknown_field_is_2_before_connecting(form, monkeypatch):
         assert f"{{nope}} is unknown: use {FIELDS}" in " ".join(result.output.split())
 
 
-# sub
-
-
 def test_messages_stay_that_were_not_asked_for(at, fresh):
     at.good("pub", fresh, "-l", input=b"1\n2\n3\n4\n5\n")
     assert at.good("sub", fresh, "-n", "2") == b"1\n2\n"
@@ -93,12 +81,6 @@ def test_octets_come_as_they_are_and_pretty_masks_secrets(at, fresh):
     assert ('{\n  "a": 1\n}' in shown, "secret" in shown) == (True, False)
 
 
-@pytest.mark.parametrize("arguments", ["sub /queue/closed", "req /queue/closed x"])
-def test_what_the_broker_refuses_is_one_line(at, arguments):
-    result = at.guest(*arguments.split())
-    assert (result.exit_code, len(result.stderr.splitlines())) == (1, 1)
-
-
 def test_a_reader_that_goes_away_loses_nothing(at, fresh):
     at.good("pub", fresh, "-l", input=b"1\n2\n3\n")
     with at.process("sub", fresh, **PIPES) as process:
@@ -109,16 +91,6 @@ def test_a_reader_that_goes_away_loses_nothing(at, fresh):
         assert process.wait(patience(30)) == 1
     rest = at.good("sub", fresh, "-n", "1", "-w", "10")
     assert rest in (b"2\n", b"3\n", b"4\n")  # what a pipe had taken was acknowledged; the rest is there
-
-
-@pytest.mark.parametrize("number", ENDING)
-def test_interrupted(number, at, fresh):
-    process = at.process("sub", fresh, **PIPES)
-    at.good("pub", fresh, "one")
-    assert process.stdout.readline() == b"one\n"
-    process.send_signal(number)
-    _out, said = process.communicate(timeout=patience(30))
-    assert (process.returncode, said) == (130, b"")
 
 
 @pytest.mark.long
@@ -139,22 +111,9 @@ def test_a_verb_tells_that_its_login_is_refused_after_a_reconnect(at, tmp_path, 
     assert b"refused" not in said  # once, since the reason stays the same
 
 
-# --exec
-
-
 @pytest.fixture
 def no_pauses(monkeypatch):
     monkeypatch.setattr(Retries, "pause", lambda _retries, _before: 0.0)
-
-
-def test_exec(at, fresh):
-    at.good("pub", fresh, "body", "-H", "k:v")
-    script = 'cat; printf " %s %s" "$STOMP_DESTINATION" "$STOMP_HEADERS"'
-    with at.process("sub", fresh, "-n", "1", "--exec", script, stdout=subprocess.PIPE) as process:
-        body, destination, found = process.stdout.read().decode().split(" ", 2)
-        assert process.wait(patience(30)) == 0
-    assert (body, destination, ["k", "v"] in json.loads(found)) == ("body", fresh, True)
-    assert at("sub", fresh, "-n", "1", "-w", "0.2").exit_code == 1  # it was acknowledged
 
 
 def test_sigterm_waits_for_the_command(at, fresh, tmp_path):
@@ -271,16 +230,6 @@ def test_a_refused_answer_does_not_come_round_for_ever(at, fresh):
         assert client.receive(fresh) is None
 
 
-@pytest.mark.long
-def test_a_signal_ends_reply_in_good_order(at, fresh):
-    process = at.process("reply", fresh, "pong", stderr=subprocess.PIPE)
-    with stomp.connect(at.url) as client:
-        assert client.request(fresh, b"", patience(60)).body == b"pong"
-    process.send_signal(signal.SIGINT)
-    _out, said = process.communicate(timeout=patience(60))
-    assert (process.returncode, said) == (0, b"1 request answered\n")
-
-
 def test_an_answer(at, fresh):
     def answer(message):
         message.reply(message.body[::-1], {"asked": message.get("asked", "")})
@@ -305,3 +254,144 @@ def test_nobody_answers(at, fresh, option, seconds):
     with socket.create_server(("127.0.0.1", 0)) as silent:  # it bounds connecting, too
         result = at("req", fresh, "x", option, seconds, "-u", f"127.0.0.1:{silent.getsockname()[1]}")
     assert (result.exit_code, f"no CONNECTED in {seconds} s" in result.stderr) == (1, True)
+
+
+# ---- pub and ping ----
+
+pytest.importorskip("pty")  # there are no terminals of POSIX on Windows
+
+
+def test_bodies_from_arguments_files_and_standard_input(at, fresh, tmp_path):
+    (tmp_path / "body").write_bytes(b"\xff\n\xfe")
+    at.good("pub", fresh, "grün")
+    at.good("pub", fresh, f"@{tmp_path / 'body'}")
+    at.good("pub", fresh, "-", input=b"a\r\nb")
+    at.good("pub", fresh, input=b"not named")
+    at.good("pub", fresh, "x", "-p", "-H", "colour:red", "-H", "odd: a:b ")
+    found = at.taken(fresh, 5)
+    assert [body for body, _ in found] == ["grün", "/wr+", "a\r\nb", "not named", "x"]
+    assert found[-1][1].items() >= {"colour": "red", "odd": " a:b ", "persistent": "true"}.items()
+
+
+@pytest.mark.parametrize(
+    ("body", "more", "kind"),
+    [
+        ("é".encode(), "", "text/plain;charset=utf-8"),
+        ("é".encode(), "-l", "text/plain;charset=utf-8"),
+        (b"\xff", "", None),
+        (b"a\0", "", None),
+        (b"a", "-H content-encoding:gzip", None),
+    ],
+)
+def test_utf_8_is_sent_as_text(at, fresh, body, more, kind):
+    at.good("pub", fresh, "-", *more.split(), input=body)
+    assert at.taken(fresh, 1)[0][1].get("content-type") == kind
+
+
+@pytest.mark.parametrize("more", [[], ["--tx"]])
+def test_a_message_for_each_line(at, fresh, more):
+    result = at("pub", fresh, "-l", *more, input=b"one\r\n\nthree\nlast")
+    assert (result.exit_code, result.stdout_bytes) == (0, b"")
+    assert "4 messages sent, 4 confirmed" in result.stderr
+    assert [body for body, _ in at.taken(fresh, 4)] == ["one", "", "three", "last"]
+
+
+def test_lines_of_json_are_what_sub_wrote(at, fresh):
+    at.good("pub", fresh, "text", "-H", "content-type:text/plain", "-H", "k:v")
+    at.good("pub", fresh, "-", input=b"\0\xff")
+    lines = at.good("sub", fresh, "-n", "2", "-w", "10", "--json")
+    at.good("pub", fresh, "--json", "-H", "k:w", input=lines)
+    (first, headers), (second, _) = at.taken(fresh, 2)
+    assert (headers["content-type"], headers["k"], first, second) == ("text/plain", "w", "text", "AP8=")
+
+
+def test_a_broken_line_ends_it(at, fresh):
+    good = b'{"command":"SEND","headers":[],"body":"1"}\n'
+    result = at("pub", fresh, "--json", "--tx", input=good + b"nonsense\n" + good)
+    assert (result.exit_code, "line 2" in result.stderr) == (1, True)
+    at.good("pub", fresh, "marker")
+    assert at.taken(fresh, 1)[0][0] == "marker"  # the transaction was aborted
+
+
+def test_repeated_at_a_rate(at, fresh):
+    start = time.monotonic()
+    at.good("pub", fresh, "x", "--count", "6", "--rate", "50", "-q")
+    assert time.monotonic() - start >= 5 / 50
+    assert [body for body, _ in at.taken(fresh, 6)] == ["x"] * 6
+
+
+@contextmanager
+def answering(answer):
+    """The URL of a server that answers, and closes after one octet more."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve():
+            with listener.accept()[0] as connection:
+                connection.recv(4096)
+                connection.sendall(answer)
+                connection.recv(1)
+
+        server = threading.Thread(target=serve)
+        server.start()
+        yield f"stomp://127.0.0.1:{listener.getsockname()[1]}"
+        server.join()
+
+
+def test_brokers_that_are_none(at, fresh):
+    with answering(b"CONNECTED\nversion:1.2\n\n\0") as url:
+        result = at("pub", fresh, "x", "--count", "1000000", "-u", url, "--timeout", "5")
+    assert (result.exit_code, "stopped: " in result.stderr) == (1, True)
+    with answering(b"HTTP/1.1 400 Bad Request\r\n\r\n") as url:
+        result = at("pub", fresh, "x", "-u", url)
+    assert (result.exit_code, "is it a STOMP broker, and the right port? see --url" in result.stderr) == (1, True)
+    with closed_port() as port:
+        result = at("pub", "/queue/a", "x", "--url", f"stomp://ann:secret@127.0.0.1:{port}")
+    (line,) = result.stderr.splitlines()
+    assert (result.exit_code, "is the broker running there" in line, "secret" in line) == (1, True, False)
+    result = at("pub", "/queue/a", "@/no/such/file")
+    assert (result.exit_code, "cannot be read" in result.stderr) == (1, True)
+    for url in ("http://localhost", "stomp://[", "localhost:nonsense"):
+        result = at("pub", "/queue/a", "x", "--url", url)
+        assert (result.exit_code, "see --url" in result.stderr) == (1, True)
+
+
+def test_a_terminal_is_asked_for_the_passcode_and_shows_progress(at, fresh):
+    url = at.guarded_url.replace("//", "//guest@")
+    with Terminal("pub", fresh, "x", "--count", "20", "--rate", "50", "-u", url) as terminal:
+        terminal.until("guest: ")
+        terminal.press("guest\n", "20 messages sent, 20 confirmed")
+        assert "guest\r\n" not in terminal.end(0)
+
+
+@pytest.mark.parametrize(
+    ("name", "dialect", "likely"),
+    [
+        ("queue/a", "stompcodec", "/queue/a"),
+        ("exchange/amq.direct/a", "rabbitmq", "/exchange/amq.direct/a"),
+        ("queue/a", "artemis", None),
+        ("orders", "stompcodec", None),
+        ("queue.a", "activemq", None),
+    ],
+)
+def test_a_name_that_lacks_its_slash_is_one_line(name, dialect, likely, tmp_path):
+    line = f"stompcodec: warning: {name} has no leading slash, so it is not {likely}; did you mean that?"
+    verbs = [f"pub {name} x", f"sub {name} -n 1 -w 0", f"req {name} x --timeout 0.01", f"reply {name} -w 0 -f x"]
+    verbs += [f"record {name} -o {tmp_path}/a.stompcap -w 0", f"browse {name}", f"purge {name} --yes --idle 0.01"]
+    verbs += [f"move {name} /queue/b --yes --idle 0.01", f"move /queue/b {name} --yes --idle 0.01"]
+    with StompBroker(dialect=dialect) as broker:
+        for verb in verbs:
+            result = run(*verb.split(), "-u", broker.url)
+            assert [each for each in result.stderr.splitlines() if "warning" in each] == ([line] if likely else [])
+        assert run("pub", name, "x", "-q", "-u", broker.url).stderr == ""
+
+
+@pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
+def test_ping(at, version):
+    found = json.loads(at.good("ping", "--json", "-c", "2", "--version", version))
+    assert (found["version"], found["dialect"]) == (version, "stompcodec")
+    assert found["server"].startswith("stompcodec/")
+    assert len(found["round_trips_ms"]) == 2
+    assert all(trip > 0 for trip in found["round_trips_ms"])
+    shown = at.good("ping", "-c", "2", "--version", version).decode()
+    for words in (f"STOMP {version}", "receipt 1: ", "receipt 2: ", "min "):
+        assert words in shown

@@ -15,7 +15,7 @@ from client.peer import Peer
 from patience import patience
 
 import stompcodec.client as stomp
-from stompcodec.broker.management.schema import REQUESTS, SORTS
+from stompcodec.broker.management.schema import REQUESTS
 from stompcodec.cli import figures
 from stompcodec.cli.figures import (
     BY_NAME,
@@ -37,9 +37,6 @@ pytest.importorskip("pty")
 NASTY = "/queue/be\x9b2Jgin\x85\x1b]0;owned\x07\x7f\u202eevil\u2066\u200b\u2028\ufeffend"
 CONTROLS = "\x1b\x07\x7f\x85\x9b\u202e\u2066\u200b\u2028\ufeff"
 each_view = pytest.mark.parametrize("view", VIEWS.values(), ids=lambda view: view.name)
-
-
-# ---- what is asked, without sockets ----
 
 
 class Client:
@@ -74,18 +71,6 @@ def many():
 
 def client_of(management):
     return Client(lambda name, fields: management.ask(name, **fields))
-
-
-@each_view
-def test_views_name_fields_that_the_broker_has(view):
-    known = {column.name: column.kind for column in REQUESTS[view.name].columns}
-    assert {column.field for column in view.columns} - {"", "rates"} <= set(known)
-    assert {*view.names, *view.sorts, view.sort} <= set(known)
-    assert {column.field for column in view.columns if column.key} <= set(view.sorts)
-    assert all(known[field].startswith(("whole", "number")) for field in view.sorts)
-    assert view.sorts == SORTS or not view.by_broker
-    keys = ["N", *(column.key for column in view.columns if column.key), *(each.key for each in VIEWS.values())]
-    assert len(keys) == len(set(keys))
 
 
 def test_many_destinations_are_asked_for_by_the_page(many):
@@ -152,9 +137,6 @@ def test_after_a_failover_to_another_broker_nothing_is_sent(many):
     assert client.ask(wish()).rows
 
 
-# ---- keys ----
-
-
 def choice_of(view=figures.DESTINATIONS, match=None, limit=3):
     return Choice(view, view.sort, match, limit)
 
@@ -207,9 +189,6 @@ def test_a_filter_is_typed():
         choice.press(key, None)
     assert len(choice.typed) == 200
     assert pattern_of("a*") == "a*"
-
-
-# ---- what is drawn ----
 
 
 def drawn(choice, shown, width, height):
@@ -267,8 +246,6 @@ def test_history_is_bounded():
     assert (len(history.rates("/queue/0-5")), len(history.rates("/queue/4-5"))) == (0, 1)
 
 
-# ---- at brokers: once and as a stream ----
-
 #: Columns of a row that do not change between two questions.
 STILL = ("destination", "ready", "unacknowledged", "consumers", "received", "delivered", "dead_letters", "bytes")
 
@@ -291,7 +268,6 @@ def asked(client, name, **fields):
 
 
 def once(at, url, *arguments):
-    """What one look shows, as JSON."""
     return json.loads(at.good("top", "--once", "--json", "-u", url, *arguments))
 
 
@@ -328,7 +304,6 @@ def test_the_other_views(view, first, at, broker):
 
 @pytest.fixture
 def running():
-    """Runs top with pipes."""
     processes = []
 
     def run(*arguments):
@@ -342,30 +317,6 @@ def running():
             process.kill()
 
 
-@pytest.mark.long
-def test_a_stream_goes_on_after_a_restart(running):
-    with StompBroker() as broker:
-        process = running("--json", "-u", broker.url)
-        first, second = (json.loads(process.stdout.readline()) for _ in range(2))
-        broker.stop()
-        assert b"connecting again" in process.stderr.readline()
-        broker.start()
-        third = [json.loads(process.stdout.readline()) for _ in range(3)][-1]  # two may have been written before
-        assert first["time"] <= second["time"] <= third["time"]
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(patience(30)) == 0
-        assert (process.stdout.read() or b"}\n").endswith(b"}\n")
-
-
-@pytest.mark.long
-def test_a_pipe_gets_one_table_after_the_other(broker, running):
-    process = running("-u", broker.url, "--match", "top.07")
-    found = [process.stdout.readline().decode() for _ in range(12)]
-    assert [line.split()[:2] for line in found if line.startswith("/queue")] == [["/queue/top.07", "7"]] * 2
-    process.stdout.close()  # a reader that goes away
-    assert process.wait(patience(30)) == 1
-
-
 def test_over_tls_and_websocket(at, tmp_path):
     assert once(at, f"ws://127.0.0.1:{at.broker.ws_port}/stomp")["broker"]["pid"] == at.broker.pid
     trustme = pytest.importorskip("trustme", reason="certificates for TLS are made by trustme")
@@ -377,9 +328,6 @@ def test_over_tls_and_websocket(at, tmp_path):
         rows = once(at, url, "--view", "sessions", "--ca", trusted)["rows"]
         assert [(row["listener"], row["secure"]) for row in rows] == [("tls", True)]
         assert at("top", "--once", "-u", url).exit_code == 1
-
-
-# ---- brokers that do not answer ----
 
 
 UNKNOWN = "seems to have no management over STOMP: "
@@ -423,9 +371,6 @@ def test_a_prefix_of_its_own(at):
     with StompBroker(management_prefix="/ops/") as broker:
         assert once(at, broker.url, "--prefix", "/ops/")["broker"]["sessions"] == 1
         assert "--prefix" in line_of(at("top", "--once", "-u", broker.url, "--timeout", "0.5"))
-
-
-# ---- in a terminal ----
 
 
 def top(url, *arguments, rows=20, columns=130, **variables):

@@ -1,32 +1,57 @@
-"""Jobs on frames: no row is lost, whatever the bodies are, and streams make what is made of the whole."""
+"""Jobs on frames: no row is lost, and streams make what is made of the whole; presets, supervision, their verb."""
 
 import fnmatch
 import gzip
 import json
+import logging
 import os
 import random
 import re
 import shutil
+import threading
+import zlib
 from collections import Counter
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from patience import patience
 
 pytest.importorskip("pyspark")
+pytest.importorskip("click")
 
+from click.testing import CliRunner
 from client.broker import BrokerThread
+from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import functions as F
-from spark.making import make_capture
+from pyspark.sql.datasource import DataSourceStreamReader
+from pyspark.sql.types import ArrayType, IntegerType, StringType, StructField, StructType
+from spark.live_making import goes_on_when_killed, live_broker, wait_for
+from spark.making import make_capture, message, pa
 
 import stompcodec.client as stomp
 from stompcodec import Frame
+from stompcodec.cli.verbs.pipeline import command
 from stompcodec.client.dialects import BROKERS, lasting_identity
 from stompcodec.errors import ConfigError
 from stompcodec.spark import FRAME_SCHEMA, jobs
+from stompcodec.spark.jobs.explode import (
+    KEPT,
+    SCALARS,
+    TAKEN,
+    BodyError,
+    inflated,
+    inflating,
+    load,
+    of_schema,
+    preset_names,
+)
 from stompcodec.spark.jobs.frames import identity, outgoing
-from stompcodec.spark.jobs.output import _above
+from stompcodec.spark.jobs.output import SourceDiedError, _above, has_died, supervise
+from stompcodec.spark.live import source_metrics
 from stompcodec.spark.report.data import _duplicates, narrowed
 
 DATA = Path(os.environ.get("STOMPCODEC_DATA") or Path(__file__).parents[4] / "shared/data")
@@ -43,7 +68,6 @@ def frames_of(spark, bodies):
 
 
 def exploded(spark, bodies, preset=None, **options):
-    """The rows of each frame, in order."""
     rows = jobs.explode(frames_of(spark, bodies), preset, **options).collect()
     found = [[] for _ in bodies]
     for row in sorted(rows, key=lambda row: (row.pos, row.item or 0)):
@@ -68,8 +92,9 @@ def test_genuine_feeds_become_tables(spark, preset, rows):
     found = [row for rows in made for row in rows]
     assert len(found) == rows
     assert [row for row in found if row._reason or row._raw is not None] == []
-    for at, body in enumerate(bodies if feed == "td" else []):
-        for row, (values,) in zip(made[at], (each.values() for each in json.loads(body))):
+    for at, body in enumerate(bodies if preset == "networkrail-td" else []):
+        records = json.loads(b"[%b]" % body.strip().removeprefix(b"[").removesuffix(b"]"))  # one may stand alone
+        for row, (values,) in zip(made[at], (each.values() for each in records)):
             moment = datetime.fromtimestamp(int(values["time"]) / 1000, timezone.utc).replace(tzinfo=None)
             names = ("msg_type", "area_id", "from", "to", "descr", "address", "data")
             got = (row.msg_type, row.area_id, row.from_berth, row.to_berth, row.descr, row.address, row.data)
@@ -93,22 +118,15 @@ def test_the_page_says_how_xml_becomes_columns(spark, tmp_path, monkeypatch):
 
 
 GOOD = json.dumps([event(), event("SF")]).encode()
-NO_JSON = [
-    *(b"null", b"5", b"{", GOOD[:-1], GOOD + b" and more", GOOD + GOOD, GOOD + b"," + GOOD, GOOD + b"],[" + GOOD),
-    *(b'{"CA_MSG": {}}, {"CA_MSG": {}}', b'{"a":' * 1200 + b"1" + b"}" * 1200),
-]
 BODIES = [
     (GOOD, [None, None]),
     (json.dumps(event()).encode(), [None]),
-    (b" " + GOOD + b"\n", [None, None]),
     (None, ["no body"]),
-    (b"", ["no body"]),
     *((body, ["malformed JSON"]) for body in (b"null", b"5", b"{", GOOD[:-1], GOOD + b" and more", GOOD + GOOD)),
     *(
         (body, ["malformed JSON"])
         for body in (GOOD + b"," + GOOD, GOOD + b"],[" + GOOD, b'{"a":' * 1200 + b"1" + b"}" * 1200)
     ),
-    (b'{"CA_MSG": {}}, {"CA_MSG": {}}', ["malformed JSON"]),
     (b"[]", ["an empty list"]),
     (b"\xff\xfe", ["not UTF-8"]),
     (gzip.compress(GOOD), ["the body is gzip"]),
@@ -298,17 +316,6 @@ def test_an_archive_of_odd_frames(spark, tmp_path):
 
 
 @pytest.mark.slow
-def test_nothing_in_quarantine_and_nothing_at_all(spark, tmp_path):
-    """Spark leaves out what it knows to be empty, and whatever counts its rows with it."""
-    good = frames_of(spark, [json.dumps([event()]).encode()] * 3)
-    for name, frames, count in (("good", good, 3), ("none", good.filter(F.col("body").isNull()), 0)):
-        counts = jobs.write_exploded(jobs.explode(frames, "networkrail-td"), str(tmp_path / name))
-        assert counts == {"frames": count, "good": count, "quarantined": 0, "rows": count, "quarantine": 0}
-        assert jobs.read_quarantine(spark, str(tmp_path / name)).count() == 0
-        assert jobs.archive(frames, str(tmp_path / name / "archive")) == count
-
-
-@pytest.mark.slow
 def test_an_archive_and_another_checkpoint_are_told(spark, folder, tmp_path):
     """Spark's file sink would skip the numbers of batches that it has, and their rows would be missing."""
     path = tmp_path / "archive"
@@ -456,8 +463,6 @@ def test_requests_are_left_out_of_a_replay(spark):
         assert [row["destination"] for row in outgoing(frames, **how).collect()] == sent
 
 
-# ---- which frames are one message ----
-
 AT = 1795935891986
 #: message-id, timestamp, and the dialect whose identity it has. A message-id of another form is one of another broker.
 DELIVERIES = [
@@ -485,3 +490,299 @@ def test_the_column_is_what_the_client_says_and_each_message_is_kept_once(spark)
     assert sum(_duplicates(narrowed(frames), None).values()) == 3
     bare = frames.drop("sent_at")  # so that nothing is known of Artemis's: all are kept
     assert sum(row.message_id in ("72,28", "82,28", "72,30") for row in jobs.unique(bare).collect()) == 6
+
+
+# ---- bodies inflated, and presets ----
+
+MOST = 100_000
+ZIPPED = gzip.compress(b"{}", mtime=0)
+
+
+@pytest.mark.parametrize(
+    ("body", "most", "reason"),
+    [
+        (gzip.compress(bytes(MOST + 1)), MOST, "larger than 100000 bytes"),
+        (ZIPPED + gzip.compress(b"a", mtime=0), 2, "larger than 2 bytes"),
+        (ZIPPED[:-1], MOST, "gzip: truncated"),
+        (ZIPPED + b"more", MOST, "data after the end"),
+        (b"\x1f\x8b\x08nonsense", MOST, "gzip: "),
+    ],
+)
+def test_what_is_not_right_is_told(body, most, reason):
+    with pytest.raises(BodyError, match=reason):
+        inflated(body, most)
+
+
+def test_a_size_up_to_the_limit_is_fine():
+    assert inflated(gzip.compress(bytes(MOST)), MOST) == bytes(MOST)
+    assert inflated(gzip.compress(b"a", mtime=0) + gzip.compress(b"b") + b"\0\0", 2) == b"ab"
+
+
+@given(st.lists(st.tuples(st.binary(max_size=50), st.sampled_from([bytes, gzip.compress, zlib.compress])), max_size=9))
+def test_batches_keep_each_row_and_the_bytes_that_came(bodies):
+    given = [pack(body) for body, pack in bodies]
+    columns = {name: [str(number) for number in range(len(given))] for name in KEPT}
+    batch = pa.RecordBatch.from_pydict({**columns, "body": given, "error": pa.array([None] * len(given), pa.string())})
+    rows = [row for made in inflating(MOST)([batch]) for row in made.to_pylist()]
+    assert [(row["pos"], row["raw"]) for row in rows] == [(str(number), body) for number, body in enumerate(given)]
+    for row, (body, pack) in zip(rows, bodies):
+        if pack is gzip.compress or not row["raw"].startswith(b"\x1f\x8b"):
+            assert (row["body"], row["error"]) == (body if pack is gzip.compress else row["raw"], None)
+
+
+@pytest.mark.parametrize("name", preset_names())
+def test_presets_are_as_the_page_says(name):
+    preset = load(name)
+    assert preset.name == name
+    assert preset.about
+    names = {column.name.lower() for column in preset.columns}
+    assert len(names) == len(preset.columns)
+    assert not names & TAKEN
+    assert any(column.required for column in preset.columns)
+    assert all(column.type in SCALARS or "<" in column.type for column in preset.columns)
+
+
+def test_a_preset_of_ones_own(tmp_path):
+    path = tmp_path / "own.json"
+    columns = {"a.at": "ms! as came", "destination": "string", "n": "BIGINT", "l": "array<int>"}
+    path.write_text(json.dumps({"columns": columns, "rest": "more"}), encoding="utf-8")
+    preset = load(path)
+    assert preset.sections == ("a",)
+    assert [(each.path, each.name, each.type, each.required) for each in preset.columns] == [
+        ("a.at", "came", "ms", True),
+        ("destination", "body_destination", "string", False),
+        ("n", "n", "long", False),
+        ("l", "l", "array<int>", False),
+    ]
+    assert of_schema(path) == preset
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{", "not JSON"),
+        ("{}", "columns"),
+        ('{"columns": {"a": "odd"}}', "unknown type 'odd'"),
+        ('{"columns": {"a": "int", "b": "int as A"}}', "two columns are called 'A'"),
+        ('{"columns": {"a": "int"}, "unwrap": "x"}', "a list of strings"),
+        ('{"columns": {"a": "int"}, "colums": {}}', "unknown key 'colums'"),
+        ("[" * 100_000, "not JSON"),
+    ],
+)
+def test_a_preset_that_is_not_right(tmp_path, text, said):
+    (tmp_path / "own.json").write_text(text, encoding="utf-8")
+    with pytest.raises(ConfigError, match=rf"\A[^\n]*own\.json[^\n]*{said}[^\n]*\Z"):
+        load(tmp_path / "own.json")
+
+
+def test_no_such_preset():
+    with pytest.raises(ConfigError, match="networkrail-td"):
+        load("networkrail")
+    with pytest.raises(ConfigError, match="cannot be read"):
+        load("none.json")
+
+
+def test_schemas_of_spark(tmp_path):
+    inner = StructType([StructField("b c", StringType())])
+    struct = StructType([StructField("a", ArrayType(inner)), StructField("Item", IntegerType(), False)])
+    wanted = [("a", "array<struct<`b c`:string>>", False), ("body_Item", "int", True)]
+    for schema in (struct, struct.json()):
+        assert [(each.name, each.type, each.required) for each in of_schema(schema).columns] == wanted
+    for bad in ('{"type": "array"}', '{"type": "struct", "fields": [5]}', '{"type": "struct", "fields": []}'):
+        with pytest.raises(ConfigError):
+            of_schema(bad)
+    file = tmp_path / "schema.json"  # the largest one is read
+    file.write_text(struct.json().ljust(2**20))
+    assert [column.name for column in of_schema(str(file)).columns] == ["a", "body_Item"]
+    file.write_text(struct.json().ljust(2**20 + 1))
+    with pytest.raises(ConfigError, match="too large for a preset or a schema"):
+        of_schema(str(file))
+
+
+# ---- a query whose source was killed, and what its progress tells ----
+
+PAGE = Path(__file__).parents[3] / "docs" / "spark-semantics.md"
+PLAN = "\n=== Streaming Query ===\nCurrent State: ACTIVE\nLogical Plan: Connection reset"
+FAILED = "[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception:"
+#: What PySpark 4.3 says when the process of the source got kill -9 while it worked, between two batches, and so on.
+DEAD = [
+    f"Connection reset{PLAN}",
+    f"{FAILED} Connection reset SQLSTATE: XXKST{PLAN}",
+    f"{FAILED}  SQLSTATE: XXKST (no cause message){PLAN}",
+    f"{FAILED}  SQLSTATE: XXKST{PLAN}",
+    f"java.io.EOFException{PLAN}",
+    "org.apache.spark.SparkException: Python worker exited unexpectedly (crashed)",
+]
+ALIVE = [
+    f"{FAILED} the sink fails SQLSTATE: XXKST{PLAN}",
+    f"Traceback (most recent call last):\n  stompcodec.errors.ConnectionLostError: Connection reset{PLAN}",
+    f"{FAILED} Python worker exited: Traceback (most recent call last)",
+    "",
+]
+
+
+def supervised(*errors, **options):
+    """How often a query was started that ends with these errors, or, with None, is stopped."""
+    left, started = list(errors), []
+
+    def start():
+        started.append(left.pop(0))
+
+        def ends():
+            if started[-1] is not None:
+                raise StreamingQueryException(started[-1])
+
+        return SimpleNamespace(awaitTermination=ends)
+
+    supervise(start, **{"pause": 0.0, **options})
+    assert not left
+    return len(started)
+
+
+def test_a_query_starts_again_as_often_as_its_source_is_gone(caplog):
+    assert [has_died(RuntimeError(text)) for text in DEAD + ALIVE] == [True] * len(DEAD) + [False] * len(ALIVE)
+    with caplog.at_level(logging.WARNING, "stompcodec.spark"):
+        assert supervised(*DEAD, None) == len(DEAD) + 1
+    assert caplog.text.count("The query starts again from its checkpoint") == len(DEAD)
+    assert "it was killed, or ran out of memory" in caplog.text
+    assert supervised(None) == 1
+
+
+@pytest.mark.parametrize("error", ALIVE)
+def test_another_failure_is_not_hidden(error):
+    with pytest.raises(PySparkException) as caught:
+        supervised(DEAD[0], error)
+    assert str(caught.value) == error
+
+
+def test_a_source_that_is_gone_each_time_ends_it():
+    with pytest.raises(SourceDiedError, match=r"It ended 4 times within 60 s: look at .*: Connection reset$") as caught:
+        supervised(*[DEAD[0]] * 4, restarts=3, within=60)
+    assert isinstance(caught.value.__cause__, StreamingQueryException)
+    assert supervised(*[DEAD[0]] * 9, None, restarts=1, within=0.0) == 10  # those were long ago
+
+
+def test_metrics_are_found_in_a_progress_of_any_form():
+    offset = json.dumps({"a": 1, "#metrics": {"backlogBytes": 3}})
+    found = {"sources": [{"latestOffset": offset}, {"latestOffset": "x"}]}
+    for each in (found, json.dumps(found), SimpleNamespace(json=json.dumps(found))):
+        assert source_metrics(each) == [{"backlogBytes": 3}]
+    for nothing in (None, {}, {"sources": [{"latestOffset": None}, {"latestOffset": '{"frames": 1}'}, {}]}):
+        assert source_metrics(nothing) == []
+
+
+@pytest.mark.slow
+def test_the_supervisor_of_the_page_survives_kills_of_the_source(spark, tmp_path):
+    """Its code, taken literally: rows are there once, and the progress tells of the source."""
+    if not hasattr(DataSourceStreamReader, "reportLatestOffset"):
+        pytest.skip("PySpark before 4.2 asks a source for nothing that the progress could show")
+    blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    (code,) = [block for block in blocks if "jobs.supervise(" in block]
+    failures = []
+    with live_broker() as broker:
+        code = code.replace("stomp://localhost:61613", broker.url)
+        for before, name in (('frames, "', "archive"), ('checkpoint="', "checkpoint"), ('"spoolDir", "', "spool")):
+            code = code.replace(f'{before}{name}"', f'{before}{tmp_path / name}"')
+        assert code.count(str(tmp_path)) == 3
+
+        def run():
+            try:
+                exec(compile(code, "supervised.py", "exec"), {"__name__": "supervised"})
+            except BaseException as error:
+                failures.append(error)
+
+        def check():
+            assert not failures, failures
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        try:
+            query = goes_on_when_killed(spark, broker, "/queue/orders", tmp_path / "spool", check)
+            wait_for(lambda: source_metrics(query.lastProgress)[0]["unacknowledged"] == 0)
+            (metrics,) = source_metrics(query.lastProgress)
+        finally:
+            for query in spark.streams.active:
+                query.stop()
+            thread.join(patience(120))
+        assert not failures
+        assert not thread.is_alive()
+    rows = spark.read.parquet(str(tmp_path / "archive")).select("message_id").collect()
+    assert len({row.message_id for row in rows}) == len(rows) == 40
+    assert metrics["description"] == f"stomp: /queue/orders at {broker.url}, spool {tmp_path / 'spool'}"
+    assert (metrics["backlogBytes"], metrics["unacknowledged"], metrics["stalled"]) == (0, 0, None)
+    assert metrics["connected"] is True
+    assert metrics["spoolBytes"] > 0
+    assert 0 <= metrics["lastFrameAgeSeconds"] < patience(120)
+
+
+# ---- stompcodec pipeline ----
+
+
+EVENT = b'[{"CA_MSG": {"time": "1647015981000", "area_id": "X1", "msg_type": "CA"}}]'
+
+
+def run(*arguments):
+    return CliRunner().invoke(command, list(map(str, arguments)))
+
+
+def good(*arguments):
+    result = run(*arguments, "--json")
+    assert result.exit_code == 0, (result.stderr, result.exception)
+    return [json.loads(line) for line in result.stdout.splitlines()]
+
+
+def wrong(said, *arguments):
+    result = run(*arguments)
+    assert result.exit_code == 1, result.stdout
+    assert said in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+
+
+def test_from_a_capture_to_tables(spark, tmp_path):
+    frames = [message(n, f"/topic/TD_{n % 2}", b"oops" if n % 10 == 0 else EVENT) for n in range(40)]
+    frames += [b"MESSAGE\nbroken\n\nx\0", message(1, body=b"x")]
+    capture, archive = make_capture(tmp_path / "feed.stompcap", frames), tmp_path / "archive"
+    assert good("archive", capture, "-o", archive) == [{"archive": str(archive), "frames": 42}]
+    assert jobs.read_archive(spark, str(archive)).count() == 42
+
+    for how, said in ((["-p", "none"], "preset 'none'"), (["-s", "n odd odd"], "neither Spark's JSON")):
+        wrong(said, "explode", capture, "-o", tmp_path / "td", *how)
+    assert not (tmp_path / "td/rows").exists()
+    out = ["-o", tmp_path / "td", "-p", "networkrail-td", "-d", "/topic/TD_*"]
+    for source in (capture, archive):
+        (counts,) = good("explode", source, *out, "--existing", "overwrite")
+        del counts["output"]
+        assert counts == {"frames": 41, "good_frames": 36, "quarantined_frames": 5, "rows": 36, "quarantine": 5}
+    assert spark.read.parquet(str(tmp_path / "td/rows")).count() == 36
+    wrong("already exists", "explode", capture, *out)
+
+    rows = good("metrics", capture, "--window", "1 hour", "--sequence", "message-id")
+    counts = {row["destination"]: row["count"] for row in rows}
+    assert counts == {"/topic/TD_0": 20, "/topic/TD_1": 20, "/topic/a": 1, None: 1}
+    assert [row["gaps"] for row in rows if row["count"] == 20] == [19, 19]
+    table = run("metrics", archive)
+    assert table.exit_code == 0
+    assert "\x1b" not in table.stdout
+    assert table.stdout.splitlines()[0].split()[:3] == ["start", "destination", "count"]
+
+
+@pytest.mark.slow
+def test_a_stream_goes_on_when_its_source_is_killed(spark, tmp_path):
+    out, spool, results = tmp_path / "out", tmp_path / "spool", []
+    with live_broker() as broker:
+        arguments = ("explode", broker.url, "-d", "/queue/a", "--spool", spool, "-o", out, "-p", "networkrail-td")
+        thread = threading.Thread(target=lambda: results.extend(good(*arguments)))
+        thread.start()
+
+        def check():
+            assert thread.is_alive(), results
+
+        try:
+            goes_on_when_killed(spark, broker, "/queue/a", spool, check, EVENT)
+        finally:
+            for query in spark.streams.active:
+                query.stop()
+            thread.join(patience(120))
+    assert not thread.is_alive()
+    assert results[0]["frames"] == 40
+    assert spark.read.parquet(str(out / "rows")).count() == results[0]["rows"] == 40

@@ -1,28 +1,452 @@
-"""The live source as Spark sees it: what docs/spark-semantics.md promises, line by line."""
+"""The live source: what fills its spool, without Spark, and what docs/spark-semantics.md promises, with it."""
 
+import contextlib
 import json
+import logging
+import os
+import pickle
+import platform
+import re
+import sys
+import threading
+import time
 from pathlib import Path
 
 import pytest
+from capture.capturing import DEEDS
+from client.feeding import fill_disk
+from client.peer import Peer, closed_port
 from patience import interval, patience
-from spark.live_making import Rows, live_broker, publish, runner, running, wait_for
+from spark.live_making import Rows, failure, live_broker, publish, runner, running, wait_for
 from spark.making import ADMISSION
 
-from stompcodec.capture import Capture
-from stompcodec.spark.live import LiveReader
+from stompcodec.capture import Capture, CaptureBusyError, CaptureWriter
+from stompcodec.errors import ConnectionLostError, RejectedError, StoreError
+from stompcodec.spark import receiver as module
+from stompcodec.spark.base import ReadAllAvailable
+from stompcodec.spark.link import parse_live
+from stompcodec.spark.live import LiveReader, LiveStreamReader
+from stompcodec.spark.options import OptionError
 from stompcodec.spark.reading.schema import FRAME_SCHEMA
 from stompcodec.spark.receiver import Receiver
 from stompcodec.testing.faults import FaultProxy
 
 SECRET = "s3cr3t-Pa55"
-#: How often a query without new data shows progress, in ms.
-IDLE = "spark.sql.streaming.noDataProgressEventInterval"
+ALL = ReadAllAvailable()
 
 
 @pytest.fixture(scope="module")
 def broker():
     with live_broker() as broker:
         yield broker
+
+
+@pytest.fixture
+def proxy(broker):
+    with FaultProxy(("127.0.0.1", broker.port)) as proxy:
+        proxy.url = f"stomp://127.0.0.1:{proxy.port}"
+        yield proxy
+
+
+@pytest.fixture
+def spool(tmp_path):
+    return tmp_path / "spool"
+
+
+@pytest.fixture(autouse=True)
+def heard(caplog, monkeypatch):
+    """What the source logs is seen, whatever other tests of this process have done to its logger."""
+    log = logging.getLogger("stompcodec.spark")
+    monkeypatch.setattr(log, "disabled", False)
+    monkeypatch.setattr(log, "propagate", True)
+    caplog.set_level(logging.WARNING, log.name)
+
+
+def given(url, queue, spool, **options):
+    options = {name: str(value) for name, value in options.items()}
+    return {"url": url, "destination": queue, "spoolDir": str(spool), **options}
+
+
+def new_receiver(*where, **options):
+    return Receiver(parse_live(given(*where, **options)))
+
+
+@contextlib.contextmanager
+def receiving(url, queue, spool, **options):
+    receiver = new_receiver(url, queue, spool, **options)
+    try:
+        receiver.wait(patience(60))
+        yield receiver
+    finally:
+        receiver.close()
+
+
+def numbers(spool):
+    capture = Capture(spool)
+    return [int(frame.headers["n"]) for chain in capture.chains() for _, _, frame in capture.frames(chain)]
+
+
+def releasing(receiver, count):
+    """Release what is there until so many have come."""
+
+    def came():
+        receiver.check()
+        receiver.release(receiver.ends())
+        return receiver.count >= count
+
+    wait_for(came)
+
+
+def test_all_is_acknowledged_on_the_disk(broker, queue, spool):
+    publish(broker.url, queue, 100)
+    with receiving(broker.url, queue, spool, prefetch=10) as receiver:
+        wait_for(lambda: receiver.count == 100)
+        assert receiver.ends() == {"frames": Capture(spool).end()}
+    assert numbers(spool) == list(range(100))
+    assert broker.queued(queue) == 0
+
+
+def test_batch_mode_acknowledges_what_is_released(broker, queue, spool):
+    publish(broker.url, queue, 25)
+    with receiving(broker.url, queue, spool, prefetch=10, ackMode="batch") as receiver:
+        wait_for(lambda: receiver.count == 10)
+        for count in (20, 25):  # each time what is there is done, as much comes as the prefetch allows
+            receiver.release(receiver.ends())
+            wait_for(lambda count=count: receiver.count == count)
+        ends = receiver.ends()
+    assert broker.queued(queue) == 5
+    # After a restart Spark says first how far it was; what comes again and lies below is acknowledged.
+    receiver = new_receiver(broker.url, queue, spool, ackMode="batch")
+    receiver.release(ends)
+    wait_for(lambda: receiver.count == 5)
+    receiver.close()
+    assert numbers(spool) == list(range(25))
+    assert broker.queued(queue) == 0
+
+
+def test_a_second_one_waits_and_is_refused(broker, queue, spool, monkeypatch):
+    assert module._LOCK_WAIT == 10.0
+    monkeypatch.setattr(module, "_LOCK_WAIT", 0.3)
+    with receiving(broker.url, queue, spool, queryName="orders"):
+        with pytest.raises(CaptureBusyError, match="another query or recorder fills this spool") as refused:
+            new_receiver(broker.url, queue, spool)
+        told = rf"held by pid {os.getpid()} on {re.escape(platform.node())}: the query 'orders' that reads {queue} "
+        assert re.search(told + r"from stomp://\S+, since \d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00$", str(refused.value))
+        second = LiveStreamReader(given(broker.url, queue, spool), FRAME_SCHEMA)
+        with pytest.raises(StoreError, match="another query or recorder fills this spool"):
+            second.latestOffset({}, ALL)
+        second.stop()
+    with receiving(broker.url, queue, spool) as receiver:
+        receiver.check()
+
+
+def test_no_secret_and_no_control_character_is_in_the_note_of_a_holder(broker, queue, spool):
+    (spool.parent / "secret").write_text(SECRET)
+    options = {"login": "ann", "passcodeFile": spool.parent / "secret", "queryName": "a\x1b[31m\nb" * 100}
+    with receiving(broker.url, queue, spool, **options):
+        pass
+    note = (spool / "lock").read_bytes()
+    assert SECRET.encode() not in note
+    assert len(note) <= 1001
+    with contextlib.closing(CaptureWriter(spool, holder="me")):
+        (spool / "lock").write_bytes(b"\xff\x1b[31m\n" * 1000)  # whatever stands there is shown as text, not much of it
+        with pytest.raises(CaptureBusyError) as refused:
+            CaptureWriter(spool)
+    assert str(refused.value).isprintable()
+    assert len(str(refused.value)) < 1200 + len(str(spool))
+
+
+def test_it_gets_the_spool_once_the_other_one_has_ended(broker, queue, spool):
+    timer = threading.Timer(0.4, CaptureWriter(spool).close)
+    timer.start()
+    with receiving(broker.url, queue, spool) as receiver:
+        receiver.check()
+    timer.join()
+
+
+@pytest.mark.parametrize("segments", ["many", "one"])
+def test_a_full_disk_is_freed_of_what_spark_is_done_with(broker, queue, spool, monkeypatch, segments):
+    """A disk of 300 kB, far below maxSpoolBytes: it goes on as soon as Spark is done with something."""
+    disk = 300_000
+    fill_disk(monkeypatch, lambda data: module._size_of(str(spool)) + len(data) > disk, lambda data: 0)
+    monkeypatch.setattr("stompcodec.client.recorder._RETRY", 0.01)
+    most = 400_000 if segments == "many" else 10**9  # a segment is an eighth of it
+    publish(broker.url, queue, 60, body=bytes(10_000))
+    with receiving(broker.url, queue, spool, maxSpoolBytes=most, prefetch=2) as receiver:
+        wait_for(lambda: module._size_of(str(spool)) > disk - 12_000)  # another message does not fit
+        wait_for(lambda: receiver.count == len(numbers(spool)))
+        wait_for(lambda: "No space left on device" in (receiver.stalled or ""))
+        assert receiver.waits
+        assert 20 <= receiver.count < 30
+        assert len(numbers(spool)) == receiver.count  # nothing that Spark has not read is deleted
+        releasing(receiver, 60)
+        wait_for(lambda: receiver.stalled is None)
+        rest = numbers(spool)
+    assert rest == list(range(rest[0], 60))
+    assert rest[0] > 0
+    assert broker.queued(queue) == 0
+
+
+def test_the_spool_is_as_large_as_it_may_be(broker, queue, spool):
+    """What Spark has not read stays, and the broker keeps the rest; what it has read makes room."""
+    publish(broker.url, queue, 200, body=bytes(10_000))
+    most = 500_000
+    with receiving(broker.url, queue, spool, maxSpoolBytes=most, prefetch=5) as receiver:
+        wait_for(lambda: receiver.stalled)
+        assert "maxSpoolBytes" in receiver.stalled
+        kept = receiver.count
+        assert most <= module._size_of(str(spool)) < most + 150_000
+        time.sleep(2.5 * module._LOOK)
+        assert receiver.count == kept
+        releasing(receiver, 200)
+        assert module._size_of(str(spool)) < most + 300_000
+        rest = numbers(spool)
+    assert rest == list(range(rest[0], 200))
+    assert rest[0] > 50
+    assert broker.queued(queue) == 0
+
+
+def test_what_spark_is_done_with_is_kept_for_some_time(broker, queue, spool):
+    """With little time to retain it goes, but never what was not read."""
+    publish(broker.url, queue, 40, body=bytes(10_000))
+    with receiving(broker.url, queue, spool, maxSpoolBytes=1_000_000, prefetch=5, retain="0s") as receiver:
+        wait_for(lambda: receiver.count == 40)
+        time.sleep(2 * module._LOOK)
+        assert numbers(spool) == list(range(40))
+        receiver.release(receiver.ends())
+        wait_for(lambda: Capture(spool).segments()[0].base > 100_000)
+        receiver.check()
+    assert numbers(spool)[-1] == 39
+
+
+removes_open_files = pytest.mark.skipif(sys.platform == "win32", reason="Windows removes no open files")
+
+
+@removes_open_files
+@pytest.mark.parametrize("mode", ["spool", "batch"])
+@pytest.mark.parametrize("deed", DEEDS)
+def test_a_spool_that_is_removed_ends_the_receiver(broker, queue, spool, deed, mode):
+    publish(broker.url, queue, 20)
+    with receiving(broker.url, queue, spool, ackMode=mode) as receiver:
+        wait_for(lambda: receiver.count == 20)
+        wait_for(lambda: mode == "batch" or not broker.queued(queue))
+        DEEDS[deed](spool)
+        publish(broker.url, queue, 30, first=20)
+        error = failure(receiver.check)
+        assert isinstance(error, StoreError)
+        assert str(spool) in str(error)
+        assert receiver.stalled is None, "it does not wait for the folder to come back"
+    assert broker.queued(queue) == (30 if mode == "spool" else 50)
+
+
+def test_it_comes_back_by_itself(broker, proxy, queue, spool):
+    with receiving(proxy.url, queue, spool, reconnectTimeout="30s") as receiver:
+        for round in range(4):
+            publish(broker.url, queue, 10, first=10 * round)
+            wait_for(lambda round=round: len(numbers(spool)) == 10 * round + 10)
+            receiver.check()
+            proxy.cut()
+    assert numbers(spool) == list(range(40))
+
+
+def test_a_broker_that_stays_away_ends_the_query(proxy, queue, spool):
+    with receiving(proxy.url, queue, spool, reconnectTimeout="500ms") as receiver:
+        receiver.check()
+        proxy.rules.refuse = True
+        proxy.cut()
+        error = failure(receiver.check)
+    assert isinstance(error, ConnectionLostError)
+    assert "reconnectTimeout" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("rules", "error"),
+    [
+        ({"CONNECT": lambda side, frame: side.error(frame, "bad login")}, RejectedError),
+        ({"SUBSCRIBE": lambda side, frame: side.error(frame, "not allowed")}, RejectedError),
+        (None, ConnectionLostError),
+    ],
+    ids=["login", "destination", "no broker"],
+)
+def test_what_is_refused_or_never_there_ends_the_query(queue, spool, monkeypatch, rules, error):
+    monkeypatch.setattr(module, "_REFUSED", 0.2)
+    with contextlib.ExitStack() as stack:
+        port = stack.enter_context(closed_port()) if rules is None else stack.enter_context(Peer(rules=rules)).port
+        longest = "300ms" if rules is None else "60s"
+        with receiving(f"stomp://127.0.0.1:{port}", queue, spool, reconnectTimeout=longest) as receiver:
+            assert isinstance(failure(receiver.check), error)
+
+
+def test_a_message_that_breaks_each_connection_ends_the_query(queue, spool):
+    """It is larger than what is accepted, and comes again and again."""
+
+    def deliver(side, frame):
+        side.subscriptions[frame.headers["id"]] = frame
+        side.receipt(frame)
+        side.deliver(frame.headers["id"], bytes(2000))
+
+    options = {"maxBody": 1000, "reconnectTimeout": f"{interval(1500)}ms"}
+    with Peer(rules={"SUBSCRIBE": deliver}) as peer, receiving(peer.url, queue, spool, **options) as receiver:
+        assert "limit-exceeded" in str(failure(receiver.check))
+    assert len(peer.got("SUBSCRIBE")) > 1
+
+
+@pytest.mark.parametrize(
+    ("server", "headers"),
+    [
+        ("ActiveMQ/5.18", {"activemq.prefetchSize": "7", "activemq.subscriptionName": "daily"}),
+        ("ActiveMQ-Artemis/2.31", {"consumer-window-size": "8388608", "durable-subscription-name": "daily"}),
+        ("RabbitMQ/3.13", {"prefetch-count": "7", "durable": "true", "auto-delete": "false"}),
+    ],
+)
+def test_brokers_are_spoken_to_in_their_own_words(queue, spool, server, headers):
+    options = {"prefetch": 7, "subscriptionName": "daily", "clientId": "me", "selector": "kind = 'x'"}
+    topic = queue.replace("/queue/", "/topic/")
+    with Peer(server=server) as peer:
+        with receiving(peer.url, topic, spool, **options, subscribeHeaders='{"x-Own": "a:b"}') as receiver:
+            receiver.check()
+        (connect,), (subscribe,) = peer.got("CONNECT"), peer.got("SUBSCRIBE")
+    assert connect.headers["client-id"] == "me"
+    wanted = {"destination": topic, "ack": "client-individual", "selector": "kind = 'x'", "x-Own": "a:b", **headers}
+    assert {name: subscribe.get(name) for name in wanted} == wanted
+
+
+@pytest.mark.parametrize("kind", ["passcodeEnv", "passcodeFile"])
+def test_the_passcode_is_nowhere_but_in_connect(queue, spool, kind, tmp_path, monkeypatch, caplog):
+    caplog.set_level("DEBUG")
+    monkeypatch.setenv("FEED_PASSCODE", SECRET)
+    (tmp_path / "secret").write_text(f"{SECRET}\n")
+    how = {"login": "ann", kind: "FEED_PASSCODE" if kind == "passcodeEnv" else tmp_path / "secret"}
+    with Peer() as peer:
+        options = parse_live(given(peer.url, queue, spool, **how))
+        assert SECRET not in repr(options) + repr(pickle.dumps(options))
+        with receiving(peer.url, queue, spool, **how) as receiver:
+            receiver.check()
+            assert SECRET not in repr(vars(receiver))
+        (connect,) = peer.got("CONNECT")
+    assert (connect.headers["login"], connect.headers["passcode"]) == ("ann", SECRET)
+    assert SECRET not in caplog.text
+    assert SECRET.encode() not in b"".join(path.read_bytes() for path in spool.iterdir())
+
+
+def test_a_passcode_that_is_not_there(queue, spool):
+    for how, told in ({"passcodeEnv": "NOT_SET"}, "NOT_SET is not set"), ({"passcodeFile": spool}, "cannot be read"):
+        with pytest.raises(OptionError, match=told):
+            new_receiver("stomp://h", queue, spool, **how)
+    assert not spool.exists()
+    spool.write_bytes(b"hello")
+    with pytest.raises(StoreError):
+        new_receiver("stomp://h", queue, spool)
+
+
+def test_the_metrics_tell_of_backlog_and_acknowledgements(broker, queue, spool):
+    with receiving(broker.url, queue, spool, ackMode="batch") as receiver:
+        assert receiver.metrics({})["lastFrameAgeSeconds"] is None
+        publish(broker.url, queue, 20)
+        wait_for(lambda: receiver.count == 20)
+        found, end = receiver.metrics({}), receiver.ends()
+        assert found["description"] == f"stomp: {queue} at {broker.url}, spool {spool}"
+        assert (found["backlogBytes"], found["unacknowledged"]) == (end["frames"], 20)
+        assert found["spoolBytes"] >= end["frames"]
+        assert (found["connected"], found["stalled"]) == (True, None)
+        assert receiver.metrics({"frames": end["frames"] - 5})["backlogBytes"] == 5
+        assert receiver.metrics(end)["backlogBytes"] == 0
+        receiver.release(end)
+        wait_for(lambda: receiver.metrics(end)["unacknowledged"] == 0)
+        age = receiver.metrics(end)["lastFrameAgeSeconds"]
+        assert age >= 0
+    with receiving(broker.url, queue, spool, ackMode="batch") as receiver:  # nothing comes: the spool knows when
+        assert receiver.metrics(end)["lastFrameAgeSeconds"] >= age
+
+
+@pytest.fixture
+def reader_of(broker, queue, spool):
+    return lambda **options: LiveStreamReader(given(broker.url, queue, spool, **options), FRAME_SCHEMA)
+
+
+@pytest.fixture
+def end_of(broker, queue):
+    def end(reader, start):
+        """The end of the frames, once all messages of the queue are in the spool; then the reader is stopped."""
+        try:
+            wait_for(lambda: reader.latestOffset(start, ALL).get("frames") and not broker.queued(queue))
+            return reader.latestOffset(start, ALL)
+        finally:
+            reader.stop()
+
+    return end
+
+
+def test_a_new_query_on_an_old_spool_is_told(broker, queue, reader_of, end_of, caplog):
+    """A deleted checkpoint looks like that; Spark's file sinks would skip batches then."""
+    publish(broker.url, queue, 3)
+    end_of(reader_of(), end_of(reader_of(), {}))
+    assert "file sink" not in caplog.text  # the spool was new, and then the offset was known
+    end_of(reader_of(), {})
+    assert caplog.text.count("a file sink of Spark skips batches") == 1
+
+
+@pytest.mark.parametrize("filled", [20, 0])
+def test_another_spool_is_refused_before_anything_is_received(
+    broker, queue, spool, reader_of, end_of, tmp_path, caplog, filled
+):
+    """One that is longer than the offset, and one that is not there: each start fails, and so does a planned batch."""
+    publish(broker.url, queue, 3)
+    last = end_of(reader_of(), {})
+    spool.rename(tmp_path / "kept")
+    if filled:
+        publish(broker.url, queue, filled, body=bytes(100))
+        with receiving(broker.url, queue, spool) as receiver:
+            wait_for(lambda: receiver.count == filled and not broker.queued(queue))
+    publish(broker.url, queue, 5, first=3)
+    told = f"is not the spool of the checkpoint.* everything behind offset {last['frames']} "
+    for _ in range(3):
+        with pytest.raises(StoreError, match=told + ".*set failOnDataLoss=false to read the new one from its start"):
+            end_of(reader_of(), last)
+    with pytest.raises(StoreError, match=f"lost: bytes 0 to {last['frames']} of frames "):
+        reader_of().partitions({}, last)
+    assert broker.queued(queue) == 5
+    assert "lost:" not in caplog.text
+    lenient = reader_of(failOnDataLoss="false")
+    assert lenient.partitions({}, last) == []
+    assert end_of(lenient, last)["#spool"] != last["#spool"]
+    assert caplog.text.count("lost:") == 2
+
+
+@pytest.mark.parametrize("kept", [1, 0])
+def test_a_short_spool_of_the_same_identity_is_refused(broker, queue, spool, reader_of, end_of, caplog, kept):
+    """As when a folder was put back in part: each start fails, and failOnDataLoss=false reads all that is there."""
+    publish(broker.url, queue, 3)
+    last = end_of(reader_of(), {})
+    cut = [offset for chain in Capture(spool).chains() for offset, *_ in Capture(spool).frames(chain)][kept]
+    for segment in spool.glob("frames-*.stomp"):
+        os.truncate(segment, cut)
+        if not cut:
+            segment.unlink()
+    publish(broker.url, queue, 20, first=3)  # soon it is longer than the offset
+    for start in ({"frames": last["frames"]}, last, last):  # the first: an offset of an earlier version
+        with pytest.raises(StoreError, match=f"lost: bytes {cut} to {last['frames']} of frames, which were read"):
+            end_of(reader_of(), start)
+    assert broker.queued(queue) == 20
+    lenient = reader_of(failOnDataLoss="false")
+
+    def read():
+        parts = lenient.partitions(last, lenient.latestOffset(last, ALL))
+        rows = [row for part in parts for batch in lenient.read(part) for row in batch.to_pylist()]
+        return [int(dict(row["headers"])["n"]) for row in rows]
+
+    try:
+        wait_for(lambda: len(read()) == kept + 20)
+        assert read() == [*range(kept), *range(3, 23)]
+    finally:
+        lenient.stop()
+    assert caplog.text.count("lost:") == 1
+
+
+# ---- the source as Spark sees it: what docs/spark-semantics.md promises, line by line ----
+
+#: How often a query without new data shows progress, in ms.
+IDLE = "spark.sql.streaming.noDataProgressEventInterval"
 
 
 @pytest.mark.parametrize("mode", ["spool", pytest.param("batch", marks=pytest.mark.slow)])

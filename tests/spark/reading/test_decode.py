@@ -1,16 +1,21 @@
-"""Octets to record batches: the same rows however they are cut, malformed frames and garbage are rows, flat memory."""
+"""Octets to record batches: the same rows however they are cut, malformed frames are rows, and columns and casts."""
 
 import gzip
 import random
 import subprocess
 import sys
-from datetime import datetime, timedelta, timezone
+from dataclasses import replace
+from datetime import date, datetime, timedelta, timezone
+from decimal import Decimal
 
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from profiles import examples
+
+pytest.importorskip("pyspark")
+
 from spark.making import (
     BAD,
     START,
@@ -28,11 +33,11 @@ from spark.making import (
 )
 
 from stompcodec import Frame, Parser
-from stompcodec.spark.options import FileOptions, parse_file
-from stompcodec.spark.reading import decode, splits, window
-from stompcodec.spark.reading.plan import chains_of, ends_of, limit_chains, splits_between
-from stompcodec.spark.reading.schema import FRAME_SCHEMA, MalformedError, Projection
-from stompcodec.spark.reading.window import begins_frame, clean, looker, rest_of_run
+from stompcodec.spark.options import Choice, FileOptions, parse_file
+from stompcodec.spark.reading import decode, splits
+from stompcodec.spark.reading.plan import batch_splits, chains_of, ends_of, limit_chains, splits_between
+from stompcodec.spark.reading.schema import FRAME_SCHEMA, MalformedError, Projection, SchemaError
+from stompcodec.spark.reading.window import begins_frame, clean
 
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 NARROW = schema_of(message_id="frame", pos="frame", length="frame", body="frame", error="frame")
@@ -51,7 +56,6 @@ def moment(us):
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch):
-    """Windows move often."""
     monkeypatch.setattr(decode, "_FIRST", 64)
     monkeypatch.setattr(decode, "_LEAST", 16)
     monkeypatch.setattr(splits, "_PIECE", 64)
@@ -59,7 +63,6 @@ def _small(monkeypatch):
 
 @pytest.fixture
 def usual(monkeypatch):
-    """Windows are as they are."""
     monkeypatch.undo()
 
 
@@ -152,15 +155,6 @@ def test_modes(tmp_path_factory, items, mode):
     assert seen(rows(path, commands="*", mode=mode)) == wanted
 
 
-def test_a_malformed_frame_is_a_row_of_its_own(tmp_path):
-    path = make_stream(tmp_path / "a.stomp", [message(1), BAD[3], message(2)])
-    good, bad, last = rows(path)
-    assert [good["message_id"], last["message_id"]] == ids(1, 2)
-    assert bad.pop("error").startswith("missing-null: no NUL follows a body of content-length bytes, at offset")
-    wanted = {"body": BAD[3], "pos": len(octets([message(1)])), "length": len(BAD[3]), "spool": str(path)}
-    assert {name: value for name, value in bad.items() if value is not None} == wanted
-
-
 def test_a_stream_that_ends_inside_a_frame_says_so(tmp_path):
     whole, torn = octets([message(1)]), octets([message(2)])[:-3]
     good, bad = rows(make_stream(tmp_path / "a.stomp", [whole, torn]))
@@ -202,9 +196,6 @@ def test_versions_of_bare_streams(tmp_path, begin, version, found):
     """A capture is always read by the rules of 1.2, which know no \\t."""
     path = make_stream(tmp_path / "a.stomp", [begin, b"MESSAGE\na:x\\ty\n\n\0"])
     assert [row["a"] for row in rows(path, schema_of(a="string"), version=version)] == found
-
-
-# ---- damage ----
 
 
 def changed(path, change):
@@ -270,9 +261,6 @@ def test_compressed_data_that_is_damaged_gives_what_comes_before(tmp_path, form)
     assert bad[0].startswith(("unreadable: ", "truncated: "))
 
 
-# ---- garbage ----
-
-
 def wrong(found):
     return [(row["pos"], row["length"], row["body"]) for row in found if row["error"]]
 
@@ -307,27 +295,6 @@ def test_the_octets_of_a_long_run_are_bounded(tmp_path):
     found = rows(path, NARROW, splitBytes="100k")
     assert [each[1:] for each in wrong(found)] == [(len(garbage) - 1, garbage[: 2**20])]
     assert told(found)[0] == ids(1, 2)
-
-
-def test_a_run_of_nuls_is_passed_over_at_once(usual, tmp_path, monkeypatch):
-    """One by one they would cost a step each: a disk that lost its contents gives gigabytes of them."""
-    steps = []
-    monkeypatch.setattr(decode, "rest_of_run", lambda view, end: steps.append(end) or rest_of_run(view, end))
-    path = make_stream(tmp_path / "a.stomp", [message(1), b"\0" * 20_000, message(2)])
-    assert [each[1:] for each in wrong(rows(path, NARROW))] == [(20_000, b"\0" * 20_000)]
-    assert len(steps) <= 5
-
-
-def test_garbage_in_a_capture_is_not_cut_at_the_rows_of_its_index(tmp_path):
-    """Damage: the octets of many frames that follow each other, each of which has a row in the index."""
-    path = make_capture(tmp_path / "a.stompcap", map(message, range(100, 200)))
-    (segment,) = path.glob("*.stomp")
-    one = len(octets([message(100)]))
-    changed(segment, lambda data: data.__setitem__(slice(20 * one, 60 * one), b"\0x" * (20 * one)))
-    ((at, length, body),) = wrong(rows(path, NARROW, splitBytes=3 * one, checksums=False))
-    assert at == 20 * one
-    assert length in (40 * one - 1, 40 * one)
-    assert body == segment.read_bytes()[at : at + length]
 
 
 #: Bodies above the limit of the tests; with NULs, with what looks like frames, and without either.
@@ -377,8 +344,6 @@ def test_a_length_that_lies_hides_nothing(usual, tmp_path, how, counted, liars):
     assert [(pos, body) for pos, _, body in wrong(found)] == [(first + n * len(liar), liar) for n in range(liars)]
 
 
-# ---- the parts ----
-
 LINES = [b"SEND\n", b"ACK\r\n", b"\n", b"\r\n", b"x\n", b"MESSAGE\0", b"MESS", b"\0"]
 
 
@@ -391,35 +356,6 @@ def test_many_places_are_judged_as_one(data):
             line = data[place:].lstrip(b"\r\n")
             whole = any(end in line for end in (b"\n", b"\r", b"\0"))
             assert judged == (whole and begins_frame(view[place:], ("OWN",)))
-
-
-def test_an_octet_of_a_file_is_found(tmp_path):
-    data = random.Random(3).randbytes(2_500_000)
-    (tmp_path / "a").write_bytes(data)
-    (tmp_path / "b").write_bytes(gzip.compress(data))
-    for look in (looker(str(tmp_path / "a"), None), looker(str(tmp_path / "b"), "gzip")):
-        for place in (0, 5, 2**20 - 1, 2**20, 2**20 + 1, len(data) - 1, len(data)):
-            assert look(place) == data[place : place + 1]
-
-
-# ---- memory ----
-
-
-def test_windows_stay_small(tmp_path, monkeypatch):
-    """Also where frames are wanted that are not there, and after one that was large."""
-    sizes = []
-    make_room = decode.Window._make_room
-
-    def watched(self, size):
-        make_room(self, size)
-        sizes.append(len(self._buffer))
-
-    monkeypatch.setattr(decode.Window, "_make_room", watched)
-    monkeypatch.setattr(window, "_spare", [])  # not the buffer of another test
-    items = [message(n, body=b"x" * 500) for n in range(4000)]
-    path = make_stream(tmp_path / "a.stomp", [*items[:10], message(0, body=b"y" * 200_000), *items])
-    assert read(path, batchBytes=20_000, splitBytes=10_000_000).num_rows == 4011
-    assert 200_000 < max(sizes) < 1_000_000
 
 
 _USED = """
@@ -452,3 +388,193 @@ def test_memory_does_not_grow_with_the_file(tmp_path):
         used[name] = int(printed) / (1 if sys.platform != "darwin" else 1024)
     assert used["large.stomp"] - used["small.stomp"] < 60_000  # KiB, of 160 MB more
     assert used["large.stomp.gz"] - used["small.stomp"] < 60_000
+
+
+# ---- columns, what they can be cast to, and which frames ----
+
+UTC = timezone.utc
+
+
+def test_all_columns_of_a_frame(tmp_path):
+    frame = message(7, body=b"{}", ack="a-1", content_type="application/json", redelivered="true", x="1")
+    path = make_capture(tmp_path / "a.stompcap", [frame])
+    (row,) = rows(path)
+    assert row.pop("length") == path.joinpath("frames-00000000000000000000.stomp").stat().st_size
+    assert dict(row.pop("headers"))["x"] == "1"
+    assert row == {
+        **{"command": "MESSAGE", "destination": "/topic/a", "message_id": "id-7", "subscription": "0", "ack": "a-1"},
+        **{"content_type": "application/json", "redelivered": True, "body": b"{}", "text": "{}"},
+        **{"spool": str(path), "pos": 0, "error": None, "received_at": datetime.fromtimestamp(START / 1e6, UTC)},
+        "sent_at": datetime.fromtimestamp(START / 1e6 + 0.007, UTC),
+    }
+
+
+def test_only_what_is_asked_for_is_parsed():
+    projection = Projection(schema_of(destination="frame"))
+    assert (projection.columns, projection.names) == ((), ("destination",))
+    assert Projection(schema_of(body="frame", pos="frame")).columns == ("body", "offset")
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "value"),
+    [
+        ("integer", "5", 5),
+        ("integer", "5.5", ...),
+        ("integer", "99999999999", ...),
+        ("long", "9223372036854775807", 2**63 - 1),
+        ("long", "", ...),
+        ("float", "1.5", 1.5),
+        ("double", "1e3", 1000.0),
+        ("boolean", "true", True),
+        ("boolean", "maybe", ...),
+        ("decimal(9,2)", "12.34", Decimal("12.34")),
+        ("binary", "é", "é".encode()),
+        ("string", "", ""),
+        ("timestamp", "1700000000123", datetime(2023, 11, 14, 22, 13, 20, 123000, UTC)),
+        ("timestamp", "2023-11-14 22:13:20.5", datetime(2023, 11, 14, 22, 13, 20, 500000, UTC)),
+        ("timestamp", "2023-11-14T23:13:20+01:00", datetime(2023, 11, 14, 22, 13, 20, 0, UTC)),
+        ("timestamp", "9223372036854775807", ...),
+        ("timestamp", "99999999999999999999", ...),
+        ("timestamp_ntz", "1700000000000", datetime(2023, 11, 14, 22, 13, 20)),
+        ("date", "1700000000000", date(2023, 11, 14)),
+    ],
+)
+def test_headers_are_cast(tmp_path, kind, text, value):
+    """What cannot be is null, and the row tells; the rows beside it are as they would be without."""
+    other = Frame("MESSAGE", {"h": "1" if kind != "date" else "2020-01-01"})
+    path = make_stream(tmp_path / "a.stomp", [message(1), Frame("MESSAGE", {"h": text}), other])
+    absent, row, other = rows(path, schema_of(h=kind, error="frame"))
+    assert absent == {"h": None, "error": None}
+    assert other["h"] is not None
+    assert other["error"] is None
+    if value is ...:
+        assert row["h"] is None
+        assert row["error"].startswith("bad-value: h is not ")
+        assert text not in row["error"] or not text
+    else:
+        assert row == {"h": value, "error": None}
+
+
+def test_a_bad_value_is_malformed_for_the_modes(tmp_path):
+    path = make_stream(tmp_path / "a.stomp", [Frame("MESSAGE", {"h": "x"}), Frame("MESSAGE", {"h": "1"})])
+    assert rows(path, schema_of(h="integer"), mode="DROPMALFORMED") == [{"h": 1}]
+    with pytest.raises(ValueError, match="bad-value: h is not int32"):
+        rows(path, schema_of(h="integer"), mode="FAILFAST")
+
+
+def test_an_underscore_also_stands_for_a_dash(tmp_path):
+    items = [{"a_b": "1"}, {"a-b": "2"}, {"a-b": "3", "a_b": "4"}, {}]
+    path = make_stream(tmp_path / "a.stomp", [Frame("MESSAGE", pairs) for pairs in items])
+    assert [row["a_b"] for row in rows(path, schema_of(a_b="string"))] == ["1", "2", "4", None]
+    assert [row["a-b"] for row in rows(path, schema_of(**{"a-b": "string"}))] == [None, "2", "3", None]
+
+
+def test_columns_of_frames_can_have_other_types(tmp_path):
+    path = make_capture(tmp_path / "a.stompcap", [message(1, message_id="17"), message(2, body=b"\xff")])
+    good, bad = rows(path, schema_of(message_id="integer", body="string", received_at="long", error="frame"))
+    assert good == {"message_id": 17, "body": '{"n": 1}', "received_at": START, "error": None}
+    assert bad["body"] is None
+    assert bad["error"] == "bad-value: message_id is not int32; bad-value: body is not UTF-8"
+
+
+@pytest.mark.parametrize(
+    ("column", "kind"),
+    [("h", {"type": "array", "elementType": "string", "containsNull": True}), ("headers", "string"), ("pos", "date")],
+)
+def test_a_schema_that_cannot_be_is_told_in_one_line(column, kind):
+    with pytest.raises(SchemaError, match=rf"column {column}[^\n]*\Z"):
+        Projection(schema_of(**{column: kind}))
+
+
+def test_a_column_that_is_not_null_must_not_be(tmp_path):
+    schema = schema_of(destination="frame")
+    schema.fields[0].nullable = False
+    assert rows(make_stream(tmp_path / "a.stomp", [message(1)]), schema) == [{"destination": "/topic/a"}]
+    with pytest.raises(ValueError, match="column destination is NOT NULL"):
+        rows(make_stream(tmp_path / "b.stomp", [Frame("MESSAGE")]), schema)
+
+
+TEXT = schema_of(text="frame", error="frame")
+PLAIN, GZIP = {"content-type": "text/plain"}, {"content-encoding": "gzip"}
+UNTOLD = "bad-value: text is not what content-type says"
+
+
+@pytest.mark.parametrize(
+    ("headers", "body", "text", "error"),
+    [
+        ({}, "é".encode(), "é", None),
+        ({}, b"\xff", None, None),
+        ({"content-type": "text/plain;charset=latin1"}, b"\xe9", "é", None),
+        ({"content-type": "application/json"}, b"\xef\xbb\xbf1", "1", None),
+        ({"content-type": "application/xml"}, "é".encode("utf-16"), "é", None),
+        ({"content-type": "image/png"}, b"abc", None, None),
+        ({**PLAIN, **GZIP}, gzip.compress(b"hi", mtime=0), "hi", None),
+        (PLAIN, b"\xff", None, UNTOLD),
+        ({"content-type": "text/plain;charset=klingon"}, b"a", None, UNTOLD),
+        ({**PLAIN, **GZIP}, b"no gzip", None, "bad-content-encoding: "),
+    ],
+)
+def test_text(tmp_path, headers, body, text, error):
+    others = [Frame("MESSAGE", {}, b"a"), Frame("MESSAGE", PLAIN, b"b")]
+    row, *good = rows(make_stream(tmp_path / "a.stomp", [Frame("MESSAGE", headers, body), *others]), TEXT)
+    assert row["text"] == text
+    assert (row["error"] or "").startswith(error or "")
+    assert bool(row["error"]) == bool(error)
+    assert good == [{"text": "a", "error": None}, {"text": "b", "error": None}]
+
+
+def test_decode(tmp_path):
+    packed = gzip.compress(b"<xml/>", mtime=0)
+    bodies = [({}, packed), (GZIP, packed), ({"content-encoding": "br"}, b"plain"), ({}, b"plain"), (GZIP, packed[:-4])]
+    path = make_stream(tmp_path / "a.stomp", [Frame("MESSAGE", *each) for each in bodies])
+    inflated = [b"<xml/>", b"<xml/>", b"plain", b"plain", packed[:-4]]
+    for options, wanted, wrong in [
+        ({}, [body for _, body in bodies], []),
+        ({"decode": "auto"}, inflated, [4]),
+        ({"decode": "gzip"}, inflated, [2, 3, 4]),
+    ]:
+        found = rows(path, schema_of(body="frame", error="frame"), **options)
+        assert [row["body"] for row in found] == wanted
+        assert [number for number, row in enumerate(found) if row["error"]] == wrong
+        assert all(found[number]["error"].startswith("bad-content-encoding: ") for number in wrong)
+    assert rows(path, TEXT, decode="auto")[0] == {"text": "<xml/>", "error": None}
+
+
+def test_what_inflates_to_much_comes_in_more_batches(tmp_path):
+    body = gzip.compress(b"x" * 100_000)
+    path = make_stream(tmp_path / "a.stomp", [Frame("MESSAGE", {}, body)] * 50)
+    coded = make_stream(tmp_path / "b.stomp", [Frame("MESSAGE", GZIP, body)] * 50)
+    forced = batches(path, Projection(schema_of(body="frame"), "gzip"), FileOptions(decode="gzip", batch_bytes=300_000))
+    assert sum(part.num_rows for part in forced) == 50
+    for parts in (forced, batches(coded, Projection(schema_of(text="frame")), FileOptions(batch_bytes=300_000))):
+        assert max(part.num_rows for part in parts) == 3
+    table = read(path, schema_of(body="frame", error="frame"), decode="gzip", maxBody=99_999)
+    assert set(table["error"].to_pylist()) == {"limit-exceeded: the frame exceeds the limits"}
+
+
+destinations = st.lists(st.sampled_from(["a", "ab", "b", "none", ""]), max_size=3).map(tuple)
+moments = st.none() | st.integers(-1, 9).map(lambda second: START + second * 1_000_000)
+
+
+@given(destinations, moments, moments, st.integers(1, 600))
+@settings(max_examples=examples(100))
+def test_options_choose_the_rows_that_a_filter_would(tmp_path_factory, names, since, until, split):
+    """Malformed frames stay, unless they are known to have come at another time."""
+    path = tmp_path_factory.getbasetemp() / "chosen.stompcap"
+    if not path.exists():
+        kinds = [("a", "a"), ("ab", "b"), ("b", "a"), ("abc", "b"), ("", "a")]
+        items = [message(n, where, kind=kind) for n, (where, kind) in enumerate(kinds)]
+        make_capture(path, [*items, b"bad\n\n\0", Frame("SEND", {"destination": "a"}), Frame("ERROR"), *items])
+    schema = schema_of(destination="frame", message_id="frame", received_at="frame", pos="frame", error="frame")
+    options = FileOptions(split_bytes=split, commands=("*",))
+    chosen = replace(options, choice=Choice(names, since, until))
+    everything, found = (
+        rows_of(batch_splits([str(path)], each), Projection(schema), each) for each in (options, chosen)
+    )
+
+    def holds(row):
+        came = round(row["received_at"].timestamp() * 1e6)
+        in_time = (since is None or came >= since) and (until is None or came < until)
+        return in_time and (not names or row["destination"] in names or row["error"] is not None)
+
+    assert found == [row for row in everything if holds(row)]

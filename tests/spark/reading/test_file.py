@@ -34,9 +34,6 @@ def ids_of(reader, partitions):
     return [row["message_id"] for each in partitions for batch in reader.read(each) for row in batch.to_pylist()]
 
 
-# ---- without Spark ----
-
-
 def test_the_modules_that_spark_looks_for():
     """Any module called pyspark_* with a DefaultSource is found, and imported by every session that looks."""
     found = {info.name for info in iter_modules() if info.name.startswith("pyspark_")}
@@ -120,9 +117,6 @@ def test_available_now_stops_at_what_there_was(tmp_path):
         again = stream(folder).latestOffset(end, ReadAllAvailable())
         assert list(again) == ["a.stompcap/frames", "b.stomp"]
         assert ids_of(reader, stream(folder).partitions(end, again)) == ids(2, 3)
-
-
-# ---- with Spark ----
 
 
 @pytest.fixture(scope="module")

@@ -1,23 +1,273 @@
-"""stompcodec inspect: where the parts of frames are, what is broken, the panes, the page and its bounds, secrets."""
+"""stompcodec convert and inspect: what goes in comes out, in every form; the parts of frames, and the page."""
 
 import gzip
 import hashlib
+import io
 import json
+import os
 import re
+import struct
+import sys
 from base64 import b64decode, b64encode
 from html.parser import HTMLParser
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
-from cli.packets import CLIENT, SERVER, SYN, ethernet, pcap, pcapng, tcp
-from cli.running import objects as objects_of
+from cli.packets import ACK, CLIENT, FIN, SERVER, SYN, block, ethernet, pcap, pcapng, section, tcp
+from cli.running import objects
 from cli.running import run as run_verb
 from hypothesis import given
 from hypothesis import strategies as st
 
 from stompcodec import Frame, serialize
+from stompcodec.capture import Capture, CaptureWriter, octets_of
+from stompcodec.cli.packets import Dissection, Flow, packets
 
 TIME = 1_700_000_000_123_456
+FRAMES = [
+    Frame("MESSAGE", [("destination", "/queue/a"), ("message-id", "1"), ("a:b", "x\n"), ("a:b", "again")], b"hello"),
+    Frame("MESSAGE", {"destination": "/queue/b", "message-id": "2", "content-length": "3"}, b"\0\xff\0"),
+    Frame("ERROR", {"message": "no"}, "\u20ac".encode()),
+]
+
+
+def run(*arguments, **options):
+    return run_verb("convert", *arguments, **options)
+
+
+def good(*arguments, **options):
+    result = run(*arguments, **options)
+    assert result.exit_code == 0, result.output
+    return result.stdout_bytes
+
+
+@pytest.fixture
+def capture(tmp_path):
+    path = tmp_path / "a.stompcap"
+    with CaptureWriter(path) as writer:
+        for number, frame in enumerate(FRAMES):
+            writer.append(octets_of(frame), TIME + number)
+    return path
+
+
+def held(path):
+    return [(time, frame) for _, time, frame in Capture(path).frames()]
+
+
+@pytest.mark.parametrize("through", ["x.stomp", "x.jsonl", "x.stompcap", "x.parquet"])
+def test_there_and_back(capture, tmp_path, through):
+    if through == "x.parquet":
+        pytest.importorskip("pyarrow")
+    good(capture, tmp_path / through)
+    good(tmp_path / through, tmp_path / "back.stompcap")
+    expected, found = held(capture), held(tmp_path / "back.stompcap")
+    assert [frame for _, frame in found] == [frame for _, frame in expected]
+    assert [time for time, _ in found] == ([0] * 3 if through == "x.stomp" else [time for time, _ in expected])
+
+
+@pytest.mark.parametrize(
+    ("raw", "frame"),
+    [
+        (b"MESSAGE\r\na:1\r\n\r\nhi\0SEND\ncontent-length:2\n\n\0\0\0", Frame("MESSAGE", {"a": "1"}, b"hi")),
+        # A capture is in 1.2; a raw stream follows its CONNECTED.
+        (b"CONNECTED\nversion:1.0\n\n\0MESSAGE\nwindows:c:\\new\n\nhi\0", Frame("CONNECTED", {"version": "1.0"})),
+    ],
+    ids=["as it was", "by version"],
+)
+def test_a_raw_stream_comes_out_of_a_capture_as_it_was(raw, frame, tmp_path):
+    (tmp_path / "a.stomp.gz").write_bytes(gzip.compress(b"\n\n" + raw + b"\n", mtime=0))
+    good(tmp_path / "a.stomp.gz", tmp_path / "a.stompcap")
+    assert held(tmp_path / "a.stompcap")[0][1] == frame
+    assert held(tmp_path / "a.stompcap")[1][1].get("windows") in (None, "c:\\new")
+    assert (tmp_path / "a.stompcap").read_bytes().startswith(raw) is (frame.command == "MESSAGE")
+    good(tmp_path / "a.stompcap", tmp_path / "b.stomp")
+    assert (tmp_path / "b.stomp").read_bytes() == raw
+
+
+def test_nothing_is_written_over(capture, tmp_path):
+    (tmp_path / "x.jsonl").write_text("mine")
+    for target in ("x.jsonl", capture.name):
+        result = run(capture, tmp_path / target)
+        assert (result.exit_code, "exists already" in result.stderr) == (1, True)
+    assert ((tmp_path / "x.jsonl").read_text(), len(held(capture))) == ("mine", 3)
+
+    assert run(capture, tmp_path / "no" / "x.jsonl").exit_code == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "said", "shown"),
+    [
+        ("a.stomp", octets_of(FRAMES[0]) + b"NONSENSE\n\n\0", "unknown-command", 1),
+        ("a.stomp", octets_of(FRAMES[0]) + b"MESSAGE\n\nhal", "truncated", 1),
+        ("a.stompcap", octets_of(FRAMES[0]) + b"NONSENSE\n\n\0", "are not whole frames", 1),
+        ("a.jsonl", b'{"command":"BEGIN"}\n{"command":1}\n', "line 2: not a JSON object", 1),
+        ("a.pcapng", b"\n\r\r\n" + bytes(20), "byte-order mark", 0),
+        ("a.pcapng", b"hello", "it holds no packets", 0),
+        ("a.stomp.gz", gzip.compress(b"\n" * 1000, mtime=0)[:15], "cannot be read", 0),
+    ],
+)
+def test_what_is_broken_is_told_and_the_rest_is_written(tmp_path, name, data, said, shown):
+    (tmp_path / name).write_bytes(data)
+    result = run(tmp_path / name, "-")
+    assert (result.exit_code, said in result.stderr, result.stderr.count("stompcodec: ")) == (1, True, 1)
+    assert result.stderr.startswith(f"stompcodec: {tmp_path / name}: ")
+    assert len(result.stdout.splitlines()) == shown
+
+
+def test_a_missing_extra_is_named(capture, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    result = run(capture, tmp_path / "x.parquet")
+    assert (result.exit_code, "pip install 'stompcodec[spark]'" in result.stderr) == (1, True)
+    assert not (tmp_path / "x.parquet").exists()
+
+
+def test_parquet_that_is_none(tmp_path):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    (tmp_path / "a.parquet").write_bytes(b"PAR1" + os.urandom(50) + b"PAR1")
+    assert "cannot be read" in run(tmp_path / "a.parquet", "-").stderr
+    parquet.write_table(pytest.importorskip("pyarrow").table({"command": ["SEND"]}), tmp_path / "b.parquet")
+    assert "lacks the columns" in run(tmp_path / "b.parquet", "-").stderr
+
+
+FORMS = ("stomp", "jsonl", "stompcap", "pcapng", "parquet")
+
+
+@pytest.mark.parametrize("target", ["out.stomp", "out.stompcap", "out.parquet"])
+@pytest.mark.parametrize("source", [*(f"none.{form}" for form in FORMS), "none/none"])
+def test_nothing_is_made_where_nothing_can_be_read(source, target, tmp_path, monkeypatch):
+    if "parquet" in source + target:
+        pytest.importorskip("pyarrow")
+    monkeypatch.chdir(tmp_path)
+    Path("foreign").write_bytes(b"root:x:0:0\n")
+    Path("packed.gz").write_bytes(b"\x1f\x8bnothing")
+    for each in (source, "foreign", "packed.gz"):
+        result = run(each, target)
+        assert (result.exit_code, each in result.stderr, "written to" in result.stderr) == (1, True, False)
+        assert {path.name for path in tmp_path.iterdir()} == {"foreign", "packed.gz"}
+
+
+# ---- packets ----
+
+
+TALK = (
+    (CLIENT, serialize(Frame("CONNECT", {"accept-version": "1.1,1.2", "host": "h"}), None)),
+    (SERVER, serialize(Frame("CONNECTED", {"version": "1.1"}), None)),
+    (CLIENT, b"\n" + serialize(Frame("SEND", {"destination": "/queue/a"}, b"x" * 300), "1.1")),
+    (SERVER, serialize(Frame("MESSAGE", {"destination": "/queue/a", "cr": "c:\\\r"}, b"y" * 300), "1.1") + b"\n"),
+    (CLIENT, serialize(Frame("DISCONNECT", {"receipt": "1"}), "1.1")),
+    (SERVER, serialize(Frame("RECEIPT", {"receipt-id": "1"}), "1.1")),
+)
+OTHER = {CLIENT: SERVER, SERVER: CLIENT}
+COMMANDS = ["CONNECT", "CONNECTED", "SEND", "MESSAGE", "DISCONNECT", "RECEIPT"]
+
+
+def conversation(start=2**32 - 100, size=70):
+    """IP packets of TALK; the numbers run over 2**32."""
+    at = {CLIENT: start, SERVER: start + 5}
+    found = [tcp(each, OTHER[each], at[each] - 1, flags=SYN) for each in at]
+    for source, data in TALK:
+        for cut in range(0, len(data), size):
+            found.append(tcp(source, OTHER[source], at[source], data[cut : cut + size]))
+            at[source] += len(data[cut : cut + size])
+    return [*found, *(tcp(each, OTHER[each], at[each], flags=FIN | ACK) for each in at)]
+
+
+def dissected(data, problems=None):
+    """Through a stream that gives few octets at a time."""
+    told = [] if problems is None else problems
+    stream = io.BytesIO(data)
+    found = list(Dissection(told.append).frames(packets(lambda size: stream.read(min(size, 700)), told.append)))
+    assert problems is not None or not told
+    return found
+
+
+def file_of(ip):
+    return pcapng([(0, ethernet(each)) for each in ip])
+
+
+@pytest.mark.parametrize("form", ["pcapng", "big-endian", "nanoseconds", "binary", "pcap", "raw link", "tagged"])
+def test_forms_of_files(form):
+    plain = conversation()
+    timed = [(TIME + number, ethernet(data, form == "tagged")) for number, data in enumerate(plain)]
+    data = {
+        "big-endian": lambda: pcapng(timed, order=">"),
+        "nanoseconds": lambda: pcapng([(ticks * 1000, data) for ticks, data in timed], unit=9),
+        "binary": lambda: pcapng([(-(-(ticks << 20) // 10**6), data) for ticks, data in timed], unit=128 | 20),
+        "pcap": lambda: pcap(timed),
+        "raw link": lambda: pcapng([(ticks, data) for (ticks, _), data in zip(timed, plain)], link=101),
+    }.get(form, lambda: pcapng(timed))()
+    found = dissected(data)
+    assert [frame.command for _, frame in found] == COMMANDS
+    assert found[0][0] == TIME + 2  # behind two SYNs
+    assert found[3][1].headers["cr"] == "c:\\\r"
+
+
+def test_ipv6():
+    a, b = (bytes(15) + b"\x01", 1), (bytes(15) + b"\x02", 2)
+    found = dissected(file_of([tcp(a, b, 7, flags=SYN), tcp(a, b, 8, serialize(Frame("SEND", {"destination": "a"})))]))
+    assert [frame.command for _, frame in found] == ["SEND"]
+
+
+def test_a_packet_that_is_missing_costs_its_frame_only():
+    sent = conversation()
+    lost = next(number for number, data in enumerate(sent) if b"x" * 70 in data)
+    problems = []
+    found = dissected(file_of([data for n, data in enumerate(sent) if n != lost]), problems)
+    assert sorted(frame.command for _, frame in found) == sorted(set(COMMANDS) - {"SEND"})
+    (problem,) = problems
+    assert "10.0.0.1:50000 to 10.0.0.2:61613: bytes are missing" in problem
+
+
+def test_other_protocols_are_passed_over():
+    web = [tcp(CLIENT, SERVER, 1, flags=SYN), tcp(CLIENT, SERVER, 2, b"GET / HTTP/1.1\r\n\r\n")]
+    udp = tcp(CLIENT, SERVER, 0)[:9] + b"\x11" + tcp(CLIENT, SERVER, 0)[10:]
+    assert dissected(file_of([*web, udp, b"\x45", b""])) == []
+
+
+INTERFACE = block(1, struct.pack("<HHI", 1, 0, 0))
+
+
+@pytest.mark.parametrize(
+    ("blocks", "problem"),
+    [
+        (block(1, bytes(4)), "interface is too short"),
+        (block(3, bytes(8)), "a packet has no interface"),
+        (INTERFACE + block(6, bytes(16)), "a packet is too short"),
+        (INTERFACE + block(6, struct.pack("<5I", 0, 0, 0, 5, 5) + bytes(4)), "longer than it is"),
+        (INTERFACE + struct.pack("<II", 6, 8), "an impossible size"),
+        (INTERFACE + struct.pack("<II", 6, 2**31), "is impossible"),
+        (INTERFACE + block(5, bytes(12))[:16], "ends inside a block"),
+    ],
+)
+def test_a_malformed_block_is_told(blocks, problem):
+    problems = []
+    assert dissected(section() + blocks, problems) == []
+    assert [problem in each for each in problems] == [True]
+
+
+@given(st.binary(max_size=300), st.integers(0, 2**32), st.booleans())
+def test_any_octets_in_the_place_of_packets(noise, at, links):
+    data = bytearray(file_of(conversation()))
+    at %= len(data)
+    data[at : at + len(noise)] = noise
+    dissected(bytes(data), [])
+    dissected(pcapng([(0, noise)], link=noise[0] if noise and links else 1), [])
+
+
+@given(st.lists(st.tuples(st.integers(0, 400), st.integers(1, 30)), max_size=60), st.integers(0, 2**32 - 1))
+def test_reassembly_gives_octets_once_and_in_order(parts, start):
+    stream, flow, got, have = bytes(range(256)) * 2, Flow(), b"", set()
+    flow.start(start - 1)
+    for at, size in parts:
+        have.update(range(at, min(at + size, len(stream))))
+        got += b"".join(flow.feed((start + at) % 2**32, stream[at : at + size]))
+        assert stream.startswith(got)
+        assert len(got) == next(n for n in range(len(stream) + 1) if n not in have)
+
+
+# ---- inspect: where the parts of frames are, the panes, the page and its bounds, secrets ----
+
 LOGIN = b"CONNECT\nlogin:ann\npasscode:hunter2\naccept-version:1.2\nhost:a\n\n\0"
 SEND = b"SEND\ndestination:/queue/a\ncontent-type:text/plain\ncontent-length:5\n\nhello\0"
 BROKEN = b"SEND\nx:\\q\npasscode:hunter2\n\n\0"
@@ -26,14 +276,14 @@ MESSAGE = b"MESSAGE\ndestination:/queue/b\nmessage-id:1\nsubscription:s\n\nhi\0"
 EVIL = "</script><script>alert(1)</script><!--<img src=x onerror=alert(2)>\u2028\u2029]]>&lt;"
 
 
-def run(*arguments, **options):
+def look(*arguments, **options):
     return run_verb("inspect", *arguments, **options)
 
 
-def objects(*arguments, input=None, status=0):
-    result = run("--json", *arguments, input=input)
+def listed(*arguments, input=None, status=0):
+    result = look("--json", *arguments, input=input)
     assert result.exit_code == status, result.output
-    return objects_of(result)
+    return objects(result)
 
 
 class Page(HTMLParser):
@@ -41,7 +291,7 @@ class Page(HTMLParser):
 
     def __init__(self, *arguments, input=None, status=0):
         super().__init__(convert_charrefs=True)
-        result = run(*arguments, "-o", "-", input=input)
+        result = look(*arguments, "-o", "-", input=input)
         assert result.exit_code == status, result.output
         self.text = result.stdout_bytes.decode()
         self.elements, self.texts = [], []
@@ -64,9 +314,6 @@ class Page(HTMLParser):
             self.texts.append((self.elements[-1][0] if self.elements else "", data))
 
 
-# Where the parts are
-
-
 @pytest.mark.parametrize(
     ("options", "data", "expected", "kept"),
     [
@@ -80,7 +327,7 @@ class Page(HTMLParser):
     ],
 )
 def test_the_parts_of_odd_heads(options, data, expected, kept):
-    (found,) = objects("-", *options.split(), input=data)
+    (found,) = listed("-", *options.split(), input=data)
     assert b"|".join(data[part["start"] : part["end"]] for part in found["parts"]) == expected
     assert [part["name"] for part in found["parts"] if part["part"] == "header"] == kept
 
@@ -93,9 +340,9 @@ def test_the_parts_of_odd_heads(options, data, expected, kept):
 )
 def test_no_head_is_too_odd(lines, eol, version, lenient):
     data = eol.join(["SEND", *lines, "", "body\0"]).encode()
-    result = run("--json", "--version", version, *lenient, input=data)
+    result = look("--json", "--version", version, *lenient, input=data)
     assert result.exception is None or isinstance(result.exception, SystemExit)
-    for line in objects_of(result):
+    for line in objects(result):
         for before, part in pairwise(line["parts"]):
             assert set(data[before["end"] : part["start"]]) <= set(b"\r\n "), (before, part)
             assert before["end"] <= part["start"]
@@ -104,7 +351,7 @@ def test_no_head_is_too_odd(lines, eol, version, lenient):
 
 def test_marks_stand_at_what_they_are_about_with_the_titles_of_rules():
     data = LOGIN + b"SEND\nid:a:b\nid:2\n\nhi\0"
-    send = objects("-", input=data)[1]
+    send = listed("-", input=data)[1]
     marks = {mark["rule"]: mark["part"] for mark in send["lint"]}
     assert marks["S12-SND-01"] is None
     assert send["parts"][marks["S12-FRM-05"]]["start"] == len(LOGIN) + 5
@@ -113,19 +360,16 @@ def test_marks_stand_at_what_they_are_about_with_the_titles_of_rules():
     assert {mark["rule"]: mark["part"] for mark in page.entries[1]["marks"]} == marks
     assert set(marks) <= set(page.book["rules"])
     assert all(mark["title"] == page.book["rules"][mark["rule"]] for mark in send["lint"])
-    lines = [line.strip() for line in run("--frame", "2", input=data).output.splitlines()]
+    lines = [line.strip() for line in look("--frame", "2", input=data).output.splitlines()]
     assert "error S12-SND-01: SEND has no header destination (add it)" in lines
     assert f"rule: {page.book['rules']['S12-SND-01']}" in lines
     at = next(index for index, line in enumerate(lines) if line.endswith("a:b"))
     assert lines[at + 1].startswith("warning S12-FRM-05: ")
 
 
-# What is broken
-
-
 def test_a_fault_is_an_entry():
     data = SEND + BROKEN + SEND
-    first, fault = objects("-", input=data, status=1)
+    first, fault = listed("-", input=data, status=1)
     at = data.index(b"\\q")
     assert (first["offset"], fault["offset"]) == (0, len(SEND))
     assert fault["fault"].items() >= {"kind": "bad-escape", "offset": at, "resumed": None}.items()
@@ -134,29 +378,29 @@ def test_a_fault_is_an_entry():
     assert [mark["rule"] for mark in fault["lint"]] == ["S12-ESC-05"]
     entry = Page(input=data, status=1).entries[1]
     assert (entry["fault"]["at"], entry["parts"][0]["start"]) == (at, at - len(SEND))
-    result = run("--frame", "2", input=data)
+    result = look("--frame", "2", input=data)
     assert (result.exit_code, f"octet {at}: undefined escape in a header" in result.stdout) == (1, True)
     assert "--resync continues after it" in result.stderr
-    _, fault, last = objects("--resync", input=data, status=1)
+    _, fault, last = listed("--resync", input=data, status=1)
     assert fault["fault"]["resumed"] == last["offset"] == len(SEND + BROKEN)
     assert "no further frame was found" not in fault["lint"][0]["text"]
-    assert "no further frame was found" in objects("--resync", input=BROKEN, status=1)[0]["lint"][0]["text"]
+    assert "no further frame was found" in listed("--resync", input=BROKEN, status=1)[0]["lint"][0]["text"]
 
 
 def test_pages_that_cannot_be_made(tmp_path):
     file, page = tmp_path / "a.stomp", tmp_path / "page.html"
     file.write_bytes(SEND)
-    result = run(tmp_path / "none", "-o", page)
+    result = look(tmp_path / "none", "-o", page)
     assert (result.exit_code, "none: cannot be read: " in result.stderr, page.exists()) == (1, True, False)
-    result = run(file, "-o", tmp_path / "none" / "page.html")
+    result = look(file, "-o", tmp_path / "none" / "page.html")
     assert (result.exit_code, "page.html: cannot be written: " in result.stderr) == (1, True)
-    assert (run(file, "-o", file).exit_code, file.read_bytes()) == (2, SEND)
+    assert (look(file, "-o", file).exit_code, file.read_bytes()) == (2, SEND)
 
 
 # Captures and packets
 
 
-def conversation(client, server, kind=pcapng):
+def talk(client, server, kind=pcapng):
     """Each octet of it in a packet of its own."""
     packets = [(TIME, tcp(CLIENT, SERVER, 9, b"", SYN)), (TIME, tcp(SERVER, CLIENT, 99, b"", SYN))]
     packets += [(TIME + n, tcp(CLIENT, SERVER, 10 + n, client[n : n + 1])) for n in range(len(client))]
@@ -168,8 +412,8 @@ def conversation(client, server, kind=pcapng):
 def test_packets(kind, standard_input, tmp_path):
     client, server = LOGIN + b"\n" + SEND, b"CONNECTED\nversion:1.2\n\n\0\r\n\nMESSAGE\nx:a\\rb\n\nhi\0"
     file = tmp_path / "a.bin"
-    file.write_bytes(conversation(client, server, kind))
-    found = objects("-", input=file.read_bytes()) if standard_input else objects(file)
+    file.write_bytes(talk(client, server, kind))
+    found = listed("-", input=file.read_bytes()) if standard_input else listed(file)
     there, back = "10.0.0.1:50000 to 10.0.0.2:61613", "10.0.0.2:61613 to 10.0.0.1:50000"
     assert [each["flow"] for each in found] == [there, there, back, back]
     for each, stream in zip(found, [client, client, server, server]):
@@ -183,7 +427,7 @@ def test_packets(kind, standard_input, tmp_path):
     page = Page(file)
     assert [octets[0] for octets in page.octets[1:]] == [SEND, server[:24], server[27:]]
     assert [entry["flow"] for entry in page.entries] == [there, there, back, back]
-    assert f"A {there}" in run(file).output
+    assert f"A {there}" in look(file).output
 
 
 def test_what_is_broken_in_packets_is_an_entry_and_nothing_comes_twice(tmp_path):
@@ -191,7 +435,7 @@ def test_what_is_broken_in_packets_is_an_entry_and_nothing_comes_twice(tmp_path)
     client = LOGIN + SEND * 3 + BROKEN + SEND + BROKEN + SEND
     packets = [(TIME, tcp(CLIENT, SERVER, 9, b"", SYN)), (TIME, tcp(CLIENT, SERVER, 10, client))]
     file.write_bytes(pcapng(packets, link=101))
-    found = objects(file, status=1)
+    found = listed(file, status=1)
     commands = [each.get("command", "fault") for each in found]
     assert " ".join(commands) == "CONNECT SEND SEND SEND fault SEND fault SEND"
     faults = [each for each in found if "fault" in each]
@@ -205,41 +449,19 @@ def test_octets_between_frames_and_a_connection_of_the_same_addresses(tmp_path):
     packets = [(TIME, tcp(CLIENT, SERVER, 9, b"", SYN)), (TIME, tcp(CLIENT, SERVER, 10, SEND + b"\r\n\n\0" + SEND))]
     packets += [(TIME, tcp(CLIENT, SERVER, 999, b"", SYN)), (TIME, tcp(CLIENT, SERVER, 1000, b"\n" + SEND))]
     file.write_bytes(pcapng(packets, link=101))
-    assert [each["offset"] for each in objects("--lenient", file)] == [0, len(SEND) + 4, 1]
+    assert [each["offset"] for each in listed("--lenient", file)] == [0, len(SEND) + 4, 1]
     assert Page("--lenient", file).octets == [{0: SEND}] * 3
-
-
-# The terminal
-
-
-def test_the_panes():
-    data = LOGIN + SEND * 20
-    lines = run("--frame", "11", input=data).output.splitlines()
-    numbers = [int(line[1:8]) for line in lines if re.match(r"[> ] +\d+ +\d+  \w", line)]
-    assert numbers == list(range(5, 18))
-    chosen = next(line for line in lines if line.startswith(">"))
-    assert chosen.split()[1:4] == ["11", str(len(LOGIN + SEND * 9)), "SEND"]
-    shown = "".join(re.findall(r"^[0-9a-f]{8}  (.{48})", "\n".join(lines), re.MULTILINE))
-    assert bytes.fromhex(shown) == SEND
-    assert lines[-1] == "hello"
-    last = re.findall(r"^[> ] +(\d+) +\d+  \w", run("--frame", "21", input=data).output, re.MULTILINE)
-    assert last == [str(number) for number in range(15, 22)]
-    result = run("--frame", "22", input=data)
-    assert (result.exit_code, "no frame 22: it has 21" in result.stderr) == (1, True)
 
 
 def test_no_escape_sequences_in_a_pipe_or_with_no_color():
     evil = Frame("SEND", {"destination": "\x1b[2J", "\x1b[2J": "\x07"}, b"\x1b[2J")
     data = serialize(evil) + SEND
-    assert not {"\x1b", "\x07"} & set(run(input=data).output)
-    assert not {"\x1b", "\x07"} & set(run(input=data, NO_COLOR="1", FORCE_COLOR="1", TERM="xterm").output)
-    coloured = run(input=data, FORCE_COLOR="1", TERM="xterm", NO_COLOR="").output
+    assert not {"\x1b", "\x07"} & set(look(input=data).output)
+    assert not {"\x1b", "\x07"} & set(look(input=data, NO_COLOR="1", FORCE_COLOR="1", TERM="xterm").output)
+    coloured = look(input=data, FORCE_COLOR="1", TERM="xterm", NO_COLOR="").output
     assert "\x1b[" in coloured
     assert "\x1b[2J" not in coloured
-    assert re.sub(r"\x1b\[[0-9;]*m", "", coloured) == run(input=data).output
-
-
-# Secrets
+    assert re.sub(r"\x1b\[[0-9;]*m", "", coloured) == look(input=data).output
 
 
 @pytest.mark.parametrize("name", ["passcode", "X-Token", "Authorization", "my-password"])
@@ -253,12 +475,12 @@ def test_secrets_are_nowhere(name):
     assert page.octets[0][0] == good.replace(b"hunter2\\c!", b"*" * 10)
     assert page.entries[0]["parts"][3]["meant"] == "***"
     for number in ("1", "2"):
-        output = run("--resync", "--frame", number, input=good + broken).output
+        output = look("--resync", "--frame", number, input=good + broken).output
         joined = "".join(re.findall(r"\|(.*)\|", output))
         assert "*******" in joined
         assert "hunter2" not in output.replace("  |", "") + joined
     assert "hunter2" not in Page("--lenient", input=skipped).everything
-    listed = run("--json", input=LOGIN + BROKEN).output  # no value and no octet
+    listed = look("--json", input=LOGIN + BROKEN).output  # no value and no octet
     assert not [word for word in ("hunter2", "ann") if word in listed]
 
 
@@ -266,10 +488,7 @@ def test_secrets_on_request():
     page = Page("--secrets", input=LOGIN + BROKEN, status=1)
     assert [octets[0] for octets in page.octets] == [LOGIN, BROKEN]
     assert page.entries[0]["parts"][2]["meant"] == "hunter2"
-    assert "passcode        hunter2" in run("--secrets", input=LOGIN).output
-
-
-# The page
+    assert "passcode        hunter2" in look("--secrets", input=LOGIN).output
 
 
 HEADERS = {"destination": EVIL, EVIL: EVIL, "content-type": EVIL}
@@ -317,9 +536,7 @@ def test_inflating_is_bounded(size, note):
     ("data", "first", "status"),
     [
         (CONNECTED + SEND + MESSAGE + MESSAGE, 3, 0),
-        (CONNECTED + SEND, 2, 0),
         (CONNECTED, 1, 0),
-        (BROKEN, 1, 1),
         (BROKEN + MESSAGE, 2, 1),
         (CONNECTED * 40 + MESSAGE + SEND * 40, 41, 0),
     ],
@@ -328,20 +545,17 @@ def test_it_opens_at_the_first_message(data, first, status):
     page = Page("--resync", input=data, status=status)
     assert page.book["first"] == first - 1
     assert "choose(book.first)" in page.text
-    assert re.findall(r"^> +(\d+)", run("--resync", input=data).output, re.MULTILINE) == [str(first)]
-    assert re.findall(r"^> +(\d+)", run("--resync", "--frame", "1", input=data).output, re.MULTILINE) == ["1"]
-
-
-# Bounds
+    assert re.findall(r"^> +(\d+)", look("--resync", input=data).output, re.MULTILINE) == [str(first)]
+    assert re.findall(r"^> +(\d+)", look("--resync", "--frame", "1", input=data).output, re.MULTILINE) == ["1"]
 
 
 def test_a_page_has_at_most_2000_frames(tmp_path):
     page = tmp_path / "page.html"
-    result = run("-o", page, input=b"ACK\nid:1\n\n\0" * 2001)
+    result = look("-o", page, input=b"ACK\nid:1\n\n\0" * 2001)
     assert result.exit_code == 0
     assert result.stderr.startswith(f"2,000 entries written to {page}, 1 left out (")
     assert page.read_text(encoding="utf-8").count('"command":"ACK"') == 2000
-    assert len(objects("-", input=b"ACK\nid:1\n\n\0" * 2001)) == 2001
+    assert len(listed("-", input=b"ACK\nid:1\n\n\0" * 2001)) == 2001
 
 
 @pytest.mark.parametrize(("size", "shown", "pane"), [(512, 512, 512), (4096, 4096, 512), (4097, 4096, 512)])
@@ -350,7 +564,7 @@ def test_bodies_are_cut(size, shown, pane):
     page = Page(input=data)
     assert page.octets[0][0].count(b"x") == shown
     assert page.entries[0]["length"] == len(data)
-    out = run(input=data).output
+    out = look(input=data).output
     assert ("more bytes)" in out) == (size > pane)
     assert bytes.fromhex("".join(re.findall(r"^[0-9a-f]{8}  (.{48})", out, re.MULTILINE))).count(b"x") == pane
 
