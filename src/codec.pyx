@@ -110,14 +110,8 @@ cdef tuple _VERSIONS = (None, "1.2", "1.1", "1.0", "legacy")
 cdef stomp_rules _RULES[5][3]  # for each version and each of `LENIENCIES`
 
 
-cdef int _dialect_rules(stomp_rules *rules, version, lenient) except -1:
-    """Set the rules of a dialect, with the default limits."""
-    cdef int i
-    lenient = _LENIENCIES.index(_checked_leniency(lenient)) if lenient is not False else 0
-    return _rules_at(rules, version, lenient)
-
-
-cdef int _rules_at(stomp_rules *rules, version, int lenient) except -1:
+cdef int _dialect_rules(stomp_rules *rules, version, int lenient) except -1:
+    """Set the rules of a dialect, with the default limits. `lenient` is an index in `LENIENCIES`."""
     cdef int i
     for i in range(5):
         if version is _VERSIONS[i]:
@@ -248,7 +242,7 @@ cdef object _AUTO = "auto", _NO_COMMANDS = ()
 
 cdef int _writer(stomp_writer *room, version, content_length, lenient, _Names extra) except -1:
     """Set the rules of a call."""
-    _dialect_rules(&room.rules, version, False)
+    _dialect_rules(&room.rules, version, 0)
     if content_length is _AUTO or content_length == "auto":
         room.length_mode = LENGTH_AUTO
     else:
@@ -449,7 +443,7 @@ def serialize_tail(frame, version="1.2", *, without=()):
     cdef stomp_writer writer
     cdef stomp_out out
     cdef _Names names = _left_out(without)
-    _dialect_rules(&writer.rules, version, False)
+    _dialect_rules(&writer.rules, version, 0)
     if writer.rules.flags & STOMP_LEGACY or version is None:
         raise ValueError(f"version is {version!r}: use '1.0', '1.1' or '1.2'")
     writer.length_mode = LENGTH_AUTO
@@ -620,7 +614,7 @@ def parse_columns(data, version="1.2", names=None, *, limits=None, lenient=False
     cdef Columns read = Columns.__new__(Columns)
     cdef _Names extra = _names_of(_checked_commands(commands))
     cdef _Where conditions = _Where(_checked_where(where))
-    _dialect_rules(&rules, version, lenient)
+    _dialect_rules(&rules, version, _LENIENCIES.index(_checked_leniency(lenient)))
     _limit_rules(&rules, _checked_limits(limits))
     rules.extra = extra.names
     rules.extra_count = extra.count

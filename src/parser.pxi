@@ -303,6 +303,13 @@ cdef class _Bodies(_Input):
         self._leave_body()
         return frame
 
+    cdef int _leave_body(self) noexcept:
+        self.start += 1
+        self.state = IN_HEAD
+        self.frame = None
+        self.have = self.held = 0
+        return 0
+
     # ---- a content-length that is wrong ----
 
     cdef int _is_wrong(self, size_t head) except -1:
@@ -387,31 +394,7 @@ cdef class _Bodies(_Input):
 
     cdef object _fail_text(self):
         """Raise the error of a text whose content-length does not count its characters either."""
-        try:
-            kept = PyBytes_FromStringAndSize(PyBytes_AS_STRING(<object>self.body), <Py_ssize_t>self.have)
-            lost = self.frame, kept + self._all_unread(0), self.wrong
-            failure = STOMP_MISSING_NULL, self.missing, b""
-        except MemoryError:
-            self._die(_NO_MEMORY)
-            raise
-        self._die(failure)
-        self.lost = lost
-        self._fail_again()
-
-    cdef int _look_behind(self) except -1:
-        """Check what follows a frame with a wrong content-length, once it is there."""
-        if self.start < self.end:
-            self.turn &= 1
-            if not stomp_may_follow(&self.rules, self.data[self.start]):
-                self._fail(STOMP_MISSING_NULL, 0)
-        return 0
-
-    cdef int _leave_body(self) noexcept:
-        self.start += 1
-        self.state = IN_HEAD
-        self.frame = None
-        self.have = self.held = 0
-        return 0
+        self._fail(STOMP_MISSING_NULL, <size_t>(self.missing - (self.total - self._unread())))  # below 0, modulo 2**64
 
     # ---- whole bodies: filled in place ----
 
@@ -648,7 +631,7 @@ cdef class Parser(_Bodies):
 
     cdef int _set_version(self, version, int heartbeats) except -1:
         cdef stomp_rules rules
-        _rules_at(&rules, version, self.lenient)
+        _dialect_rules(&rules, version, self.lenient)
         _limit_rules(&rules, self._limits)
         rules.report_beats = heartbeats
         rules.extra = self.extra.names
@@ -841,8 +824,10 @@ cdef class Parser(_Bodies):
                 if self.bridge and self.start >= self.bridge:
                     self._cross()
                 if self.turn and self.scan.phase == 0:
-                    if self.turn & 2:
-                        self._look_behind()
+                    if self.turn & 2 and self.start < self.end:
+                        self.turn &= 1
+                        if not stomp_may_follow(&self.rules, self.data[self.start]):
+                            self._fail(STOMP_MISSING_NULL, 0)
                     if self.turn & 1:
                         self.rules = self.next_rules
                     self.turn &= 2

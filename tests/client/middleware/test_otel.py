@@ -101,6 +101,15 @@ def test_a_trace_from_producer_to_consumer_is_one(shell, broker, queue, telemetr
         assert [link.context.span_id for link in span.links] == [send.context.span_id]
 
 
+def check_spans(spans):
+    for span in spans:
+        kinds, allowed = SPANS[span.attributes["messaging.operation.type"]]
+        assert _ALWAYS <= set(span.attributes) <= allowed, span.name
+        assert {"messaging.batch.message_count", "messaging.destination.name"} & set(span.attributes), span.name
+        assert (span.kind.name in kinds, span.attributes["messaging.system"]) == (True, "stomp")
+        assert ("error.type" in span.attributes) is (span.status.status_code is StatusCode.ERROR)
+
+
 def test_spans_and_metrics_follow_the_tables(shell, broker, queue, telemetry):
     """Each operation once, and failures."""
     client = shell.connect(broker.url, middleware=[telemetry.layer], client_id="me")
@@ -123,12 +132,7 @@ def test_spans_and_metrics_follow_the_tables(shell, broker, queue, telemetry):
     wait_for(lambda: total(CONSUMED) >= 5)  # counted behind the end of the span, in the handler's thread
     wait_for(lambda: len(telemetry.spans("process")) == 4)
     spans, found = telemetry.spans(), telemetry.metrics()
-    for span in spans:
-        kinds, allowed = SPANS[span.attributes["messaging.operation.type"]]
-        assert _ALWAYS <= set(span.attributes) <= allowed, span.name
-        assert {"messaging.batch.message_count", "messaging.destination.name"} & set(span.attributes), span.name
-        assert (span.kind.name in kinds, span.attributes["messaging.system"]) == (True, "stomp")
-        assert ("error.type" in span.attributes) is (span.status.status_code is StatusCode.ERROR)
+    check_spans(spans)
     assert {span.attributes["messaging.operation.type"] for span in spans} == set(SPANS)
     names = ("messaging.client.id", "server.address", "server.port")
     assert {tuple(map(span.attributes.get, names)) for span in spans} == {("me", "127.0.0.1", broker.port)}
