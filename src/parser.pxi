@@ -218,8 +218,7 @@ cdef class _Bodies(_Input):
     cdef uint64_t need  # IN_COUNTED: its length; IN_OPEN: the largest that is neither refused nor streamed
     cdef uint64_t stream_over
     cdef uint64_t wrong, missing  # IN_TEXT: the content-length, and the offset in the stream of what should be a NUL
-    cdef int turn  # 1: new rules have to replace `rules`; 2: nothing was read since a frame with a wrong content-length
-    cdef bint told  # of such a frame
+    cdef int turn, told  # turn 1: there are new rules; 2: the last frame had a wrong length, of which was `told` once
     cdef size_t held  # bytes of the head of `frame`
     cdef bint counted
 
@@ -313,8 +312,7 @@ cdef class _Bodies(_Input):
     # ---- a content-length that is wrong ----
 
     cdef int _is_wrong(self, size_t head) except -1:
-        """Raise the error of a frame whose body is not followed by a NUL, unless reading it as one that is incomplete
-        finds its end."""
+        """Raise the error of a frame without a NUL behind its body, unless the end may be found piece by piece."""
         if self.scan.marks & STOMP_IDLE:
             if not stomp_takes_body(&self.rules, self.scan.command):
                 self._fail(STOMP_BODY_NOT_ALLOWED, head, head)
@@ -335,17 +333,14 @@ cdef class _Bodies(_Input):
         return self.frame
 
     cdef object _early(self):
-        """Return the frame if all that was announced is there, and ends in a NUL: its sender has counted that. More may
-        not be there yet, and a client that waits for it would not acknowledge this frame."""
+        """Return the frame if all that was announced is there, and ends in a NUL: a client may have to acknowledge it."""
         if not self.need or PyBytes_AS_STRING(<object>self.body)[self.need - 1]:
             return None
-        if stomp_wrong_length(<const uint8_t *>PyBytes_AS_STRING(<object>self.body), self.need) != STOMP_COUNTS_NUL:
-            return None
-        return self._mended(self.need - 1, 0)
+        wrong = stomp_wrong_length(<const uint8_t *>PyBytes_AS_STRING(<object>self.body), self.need)
+        return self._mended(self.need - 1, 0) if wrong == STOMP_COUNTS_NUL else None
 
     cdef object _mend(self):
-        """Return the frame if its content-length has counted the NUL. If it may have counted characters, look for the
-        NUL."""
+        """Return the frame if its content-length counts the NUL; look for that if it may count characters."""
         cdef stomp_wrong wrong = STOMP_WRONG
         if self.rules.flags & STOMP_MENDS_LENGTH and self.need:
             wrong = stomp_wrong_length(<const uint8_t *>PyBytes_AS_STRING(<object>self.body), self.need)
@@ -356,7 +351,7 @@ cdef class _Bodies(_Input):
         self.state = IN_TEXT
         self.wrong = self.need
         self.missing = self.total - self._unread()
-        self.need = stomp_most_bytes(self.need, min(self.rules.max_body, self.stream_over))
+        self.need = STOMP_MOST_BYTES(self.need, min(self.rules.max_body, self.stream_over))
         return self._look_for_nul(self.end - self.start)
 
     cdef object _look_for_nul(self, size_t here):

@@ -305,14 +305,10 @@ static int check_utf8(struct stomp_scan *s, const struct stomp_rules *rules, con
     return rules->flags & STOMP_KEEPS_BAD_UTF8 ? 0 : stomp_bad(s, STOMP_INVALID_UTF8, s->line + at);
 }
 
-/* Is this the name of a header with what a user has chosen? */
 static int is_of_login(const uint8_t *name, size_t len)
 {
-    static const char *const names[] = {"login", "passcode", "client-id"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (strlen(names[i]) == len && !memcmp(name, names[i], len))
-            return 1;
-    return 0;
+    return (len == 5 && !memcmp(name, "login", 5)) || (len == 8 && !memcmp(name, "passcode", 8))
+        || (len == 9 && !memcmp(name, "client-id", 9));
 }
 
 /* Check the bytes above 127, CRs and backslashes of a header line [s->line, end). */
@@ -903,8 +899,8 @@ int stomp_mend_body(const struct stomp_scan *scan, const struct stomp_rules *rul
     *size = (size_t)length;
     if (len > length && !body[length])
         return STOMP_OK;
-    const enum stomp_wrong wrong =
-        rules->flags & STOMP_MENDS_LENGTH ? stomp_wrong_length(body, length) : STOMP_WRONG;
+    const int mends = (rules->flags & STOMP_MENDS_LENGTH) != 0;
+    const enum stomp_wrong wrong = mends ? stomp_wrong_length(body, length) : STOMP_WRONG;
     if (wrong == STOMP_COUNTS_NUL) {
         *size = (size_t)length - 1;
         return STOMP_OK;
@@ -913,7 +909,7 @@ int stomp_mend_body(const struct stomp_scan *scan, const struct stomp_rules *rul
         return -1;
     if (wrong == STOMP_WRONG)
         return STOMP_MISSING_NULL;
-    const uint64_t most = stomp_most_bytes(length, rules->max_body);
+    const uint64_t most = STOMP_MOST_BYTES(length, rules->max_body);
     const uint8_t *nul = memchr(body, 0, len > most ? (size_t)most + 1 : len);
     if (!nul)
         return len > most ? STOMP_MISSING_NULL : -1;

@@ -287,19 +287,16 @@ static inline int stomp_may_follow(const struct stomp_rules *rules, uint8_t firs
         || ((rules->flags & STOMP_LEGACY) && first >= 'a' && first <= 'z');
 }
 
-/* How a content-length is wrong. `body` has the `length` bytes that it announces. */
 enum stomp_wrong { STOMP_WRONG, STOMP_COUNTS_NUL, STOMP_MAY_COUNT_CHARACTERS };
+
+/* How is a content-length wrong? `body` has the `length` bytes that it announces. */
 static inline enum stomp_wrong stomp_wrong_length(const uint8_t *body, uint64_t length)
 {
     const uint8_t *nul = length ? memchr(body, 0, (size_t)length) : body;
     return !nul ? STOMP_MAY_COUNT_CHARACTERS : nul + 1 == body + length ? STOMP_COUNTS_NUL : STOMP_WRONG;
 }
 
-/* The most bytes of a text with so many characters. */
-static inline uint64_t stomp_most_bytes(uint64_t characters, uint64_t most)
-{
-    return characters < most / 4 ? 4 * characters : most;
-}
+#define STOMP_MOST_BYTES(characters, most) ((characters) < (most) / 4 ? 4 * (characters) : (most)) /* of a text */
 
 /* Find the end of a body whose content-length is wrong: as stomp_find_body. */
 int stomp_mend_body(const struct stomp_scan *scan, const struct stomp_rules *rules, const uint8_t *body, size_t len,

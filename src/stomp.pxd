@@ -38,7 +38,7 @@ cdef extern from "stomp.h" nogil:
     int stomp_takes_body(const stomp_rules *rules, int command)
     int stomp_may_follow(const stomp_rules *rules, uint8_t first)
     stomp_wrong stomp_wrong_length(const uint8_t *body, uint64_t length)
-    uint64_t stomp_most_bytes(uint64_t characters, uint64_t most)
+    uint64_t STOMP_MOST_BYTES(uint64_t characters, uint64_t most)
 
 cdef extern from "text.h" nogil:
     int stomp_counts_characters(const uint8_t *text, size_t len, uint64_t count)

@@ -634,7 +634,7 @@ def parse_columns(
     names: Iterable[str] | None = None,
     *,
     limits: Limits | None = None,
-    lenient: bool = False,
+    lenient: bool | str = False,
     commands: Iterable[str] = (),
     columns: Iterable[str] | None = None,
     where: Where = (),
@@ -663,7 +663,7 @@ def parse_columns(
     from stompcodec.columns import columns_of
 
     parser = Parser(version, limits=limits, lenient=lenient, commands=commands)
-    return columns_of(parser, data, names, lenient, columns, where, repeats)
+    return columns_of(parser, data, names, checked_leniency(lenient) is True, columns, where, repeats)
 
 
 # ---- writing ----

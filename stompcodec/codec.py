@@ -133,7 +133,7 @@ def parse(
     version: str | None = "1.2",
     *,
     limits: Limits | None = None,
-    lenient: bool = False,
+    lenient: bool | str = False,
     heartbeats: bool = False,
     commands: Iterable[str] = (),
 ) -> list[Any]:

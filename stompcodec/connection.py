@@ -29,7 +29,7 @@ from stompcodec.errors import (
     in_short,
     moved,
 )
-from stompcodec.spec import CLIENT_1_1, SERVER, VERSIONS, Limits, checked_commands, checked_limits
+from stompcodec.spec import CLIENT_1_1, SERVER, VERSIONS, Limits, checked_commands, checked_leniency, checked_limits
 from stompcodec.states import (
     REQUIRED_HEADERS,
     Heartbeat,
@@ -439,8 +439,7 @@ class Connection:
             recognises it by the first frame (`FirstFrame`).
         limits: the largest sizes in a session; None for the defaults of `Limits`.
         first_limits: the largest sizes up to CONNECT or CONNECTED; None for `limits`.
-        lenient: whether to read as `Parser(lenient=True)` does. A client then accepts frames without required headers
-            too.
+        lenient: how to read, as for `Parser`. With True, a client accepts frames without required headers, too.
         heart_beat: our offer in ms: how often we can send, and how often we want to receive; 0 for never.
         commands: further commands that either side may use in a session, such as "PING".
         version_header: whether a server reads the header version of CONNECT, see `Handshake`.
@@ -483,7 +482,7 @@ class Connection:
         versions: Sequence[str] = VERSIONS,
         limits: Limits | None = None,
         first_limits: Limits | None = None,
-        lenient: bool = False,
+        lenient: bool | str = False,
         heart_beat: tuple[int, int] = (0, 0),
         commands: Iterable[str] = (),
         version_header: bool = False,
@@ -500,7 +499,7 @@ class Connection:
         self._handshake = Handshake(versions, heart_beat, version_header)
         self._limits = checked_limits(limits)
         self._first = self._limits if first_limits is None else checked_limits(first_limits)
-        self._lenient = bool(lenient)
+        self._lenient = checked_leniency(lenient)
         self._commands = checked_commands(commands)
         self._stream_over = stream_over
         self.on_piece: Callable[[Any], object] = _drop
@@ -739,7 +738,7 @@ class Connection:
 
     def _check_headers(self, frame: Frame) -> None:
         """Refuse a frame without a required header. CONNECT and CONNECTED are not checked: see docs/states.md."""
-        if self._lenient and self.role is Role.CLIENT:
+        if self._lenient is True and self.role is Role.CLIENT:
             return
         missing = missing_headers(self.version, self._peer, frame.command, frame.headers.pairs())
         if missing:
@@ -847,7 +846,7 @@ class Connection:
     def _put(self, frame: Frame, length: Literal["auto", "never"] = "auto") -> None:
         """Append a frame to the output. A large body is its own, uncopied chunk, unless chunks must be whole frames."""
         more = self._commands if frame.command in self._commands else ()  # to check them takes time in each frame
-        rules: Any = {"content_length": length, "lenient": self._lenient, "commands": more}
+        rules: Any = {"content_length": length, "lenient": self._lenient is True, "commands": more}
         version = self.version or self._handshake.first
         chunks = (
             [serialize(frame, version, **rules)] if self._whole_frames else serialize_parts(frame, version, **rules)

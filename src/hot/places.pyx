@@ -5,6 +5,9 @@ from cpython.exc cimport PyErr_SetFromErrnoWithFilename
 cdef extern from *:
     """
     #include <errno.h>
+    #ifdef __linux__
+    #include <sys/sysmacros.h>
+    #endif
     #ifdef MS_WINDOWS
     static int find(const char *path, unsigned long long *device, unsigned long long *inode)
     {
@@ -13,10 +16,19 @@ cdef extern from *:
         return -1;
     }
     #else
+    #include <fcntl.h>
     #include <sys/stat.h>
     static int find(const char *path, unsigned long long *device, unsigned long long *inode)
     {
         struct stat found;
+    #ifdef STATX_INO /* a file whose times were asked for costs a fifth of a commit at its next write, by Linux 6.13 */
+        struct statx some;
+        if (!statx(AT_FDCWD, path, 0, STATX_INO, &some)) {
+            *device = makedev(some.stx_dev_major, some.stx_dev_minor);
+            *inode = some.stx_ino;
+            return 1;
+        }
+    #endif
         if (stat(path, &found))
             return errno == ENOENT || errno == ENOTDIR || errno == ESTALE ? 0 : -1;
         *device = (unsigned long long)found.st_dev;

@@ -157,6 +157,7 @@ class Session(SessionState):
             limits=config.limits,
             first_limits=config.first_limits,
             stream_over=config.large - 1,
+            lenient="server",
             heart_beat=config.heart_beat,
             whole_frames=whole_frames,
             now=now,

@@ -704,15 +704,13 @@ class Writer:
                 # `execute` would end the statement after its first page.
                 db.executescript(f"PRAGMA incremental_vacuum({min(free - _SPARE, _PER_STEP)})")
                 self._gave_back = True
-                if self._wal_size > 4 * _SHORT:
-                    self._shrink_wal(db)
+                self._wal += _SHORT
+                if self._wal > 4 * _SHORT:
+                    self._shorten(db)
                 return True
-            if self._gave_back or self._wal_size > (_SHORT if self.is_short_of_space else 2 * _WAL):
-                self._shrink_wal(db)
+            if self._gave_back or self._wal or self._is_long:
+                self._shorten(db)
                 self._gave_back = False
-            elif self._wal:
-                self._copy_wal(db, "PASSIVE")
-                self._wal = 0
         except (OSError, sqlite3.Error, StoreError) as error:  # for example on a full disk: it is tried again
             self._log.info("%s", fault(f"{self._path} cannot give space back", error))
         return False
@@ -757,6 +755,15 @@ class Writer:
         with suppress(OSError):
             return os.stat(f"{self._path}-wal").st_size
         return 0
+
+    @property
+    def _is_long(self) -> bool:
+        return self._wal_size > (_SHORT if self.is_short_of_space else 2 * _WAL)
+
+    def _shorten(self, db: sqlite3.Connection) -> None:
+        """Copy the WAL into the database, which shortens one that gave pages back, and truncate a long WAL."""
+        self._copy_wal(db, "TRUNCATE" if self._is_long else "PASSIVE")
+        self._wal = 0
 
     def _shrink_wal(self, db: sqlite3.Connection) -> None:
         """Copy the WAL into the database, truncate it, and shorten a database that gave pages back."""

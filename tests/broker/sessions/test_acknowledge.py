@@ -153,3 +153,21 @@ def test_a_commit_that_is_refused_does_nothing():
     peer.send("COMMIT", transaction="t", receipt="c")
     assert peer.error().headers["message"] == "too many destinations"
     assert bench.left() == [b"0"]
+
+
+@pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
+@pytest.mark.parametrize("dialect", [None, "rabbitmq", "activemq", "artemis"])
+def test_an_ack_with_the_headers_of_its_message_copied(version, dialect):
+    """A content-length without a body is ignored, as other brokers do; a body behind it is none of 1.1 and 1.2."""
+    bench = Bench(dialect=dialect) if dialect else Bench()
+    peer = bench.peer(version)
+    peer.put("/queue/a", "hello")
+    peer.subscribe("/queue/a", ack="client")
+    message = peer.next("MESSAGE")
+    pairs = [("id", message.get("ack", "")), *message.headers.pairs(), ("content-length", "5"), ("receipt", "done")]
+    frame = "ACK\n" + "".join(f"{name}:{value}\n" for name, value in pairs if name != "ack" and value) + "\n"
+    peer.raw(frame.encode() + b"\0")
+    assert peer.next("RECEIPT").headers["receipt-id"] == "done"
+    if version != "1.0":
+        peer.raw(frame.encode() + b"hello\0")
+        assert "body-not-allowed" in peer.error().headers["message"]

@@ -39,6 +39,20 @@ def test_virtual_hosts_are_apart():
 
 # ---- logins and rules ----
 
+
+@pytest.mark.parametrize("command", ["STOMP", "CONNECT"])
+def test_a_login_with_a_backslash_may_come_as_it_is(command):
+    """stomp.py does not escape the command STOMP. The escapes of all other headers have to be right."""
+    bench = Bench(users={"DOM\\user": User("DOM\\user", hash_passcode("pa\\ss", n=16))})
+    peer = Peer(bench)
+    peer.raw(f"{command}\naccept-version:1.2\nhost:/\nlogin:DOM\\user\npasscode:pa\\ss\n\n\0".encode())
+    assert peer.next("CONNECTED")
+    if command == "STOMP":
+        other = Peer(bench)
+        other.raw(b"STOMP\naccept-version:1.2\nhost:a\\v\nlogin:x\n\n\0")
+        assert "bad-escape" in other.error().headers["message"]
+
+
 USERS = {name: User(name, hash_passcode(name, n=16)) for name in ("guest", "ada")}
 RULES = (
     Rule("ada", "*", "/queue/ada.*"),
