@@ -72,7 +72,7 @@ def planted(most: int) -> int:
     """Which seed finds each planted bug."""
     missed = 0
     for name, bug in BUGS.items():
-        found = find(bug, most)
+        found = find(bug, range(most))
         missed += found is None
         print(f"{name}\n    {'seed {}: {}'.format(*found) if found else f'not found within {most} seeds'}", flush=True)
     print(f"{len(BUGS) - missed} of {len(BUGS)} planted bugs found")
