@@ -135,8 +135,8 @@ def test_edges_of_texts(codec, version):
 @thorough
 @given(wire=some.wires, options=some.parser_options(), way=st.sampled_from(list(WAYS)), data=st.data())
 def test_cuts_do_not_matter(codec, wire, options, way, data):
-    """Frames, errors and offsets depend on the octets, never on how they came. But for one: the lenient take the only NUL
-    of a body for one that was counted, if it comes last in what was read: test_lengths.py."""
+    """Frames, errors and offsets depend on the octets, never on how they came. But for one: the lenient take the only
+    NUL of a body for one that was counted, if it comes last in what was read: test_lengths.py."""
     whole = answers_of(codec, wire, **options)
     bodies = [event[3] for event in whole if event[0] == "frame" and event[3]]
     assume(not (options["lenient"] and any(body.find(b"\0") == len(body) - 1 for body in bodies)))
