@@ -21,7 +21,7 @@ cdef extern from *:
     static int find(const char *path, unsigned long long *device, unsigned long long *inode)
     {
         struct stat found;
-    #ifdef STATX_INO /* a file whose times were asked for costs a fifth of a commit at its next write, by Linux 6.13 */
+    #ifdef STATX_INO /* not the times: commits behind `stat` took a quarter more CPU on Linux 6.18 */
         struct statx some;
         if (!statx(AT_FDCWD, path, 0, STATX_INO, &some)) {
             *device = makedev(some.stx_dev_major, some.stx_dev_minor);

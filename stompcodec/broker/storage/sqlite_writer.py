@@ -83,8 +83,7 @@ _INCREMENTAL = 2
 _SPARE, _PER_STEP = 128, 128
 #: With less free space than `_NEAR`, a WAL longer than `_SHORT` is copied at once, and truncated when the disk is idle:
 #: copying makes the database longer, and must fit into the reserve when the disk is full. With enough space it stays as
-#: long as it is, up to 2 * `_WAL`: a commit that makes a file longer takes a third more CPU and time than one that
-#: overwrites what is there.
+#: long as it is, up to 2 * `_WAL`: a commit that makes a file longer also writes the file system's journal.
 _SHORT = 2**20
 _NEAR = 8 * _WAL
 #: Seconds that one commit counts for in `pace` at most: even the fastest disk has outliers.
