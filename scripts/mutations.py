@@ -109,7 +109,8 @@ builtins._hit_ = hit
 """
 #: The seconds of tests, and which of them come to each place; the first stands for imports.
 Reached = tuple[dict[str, float], dict[str, list[int]]]
-#: Tests and their seconds, on the Python backend if `pure`, in a process that is started `anew` or in a fork.
+#: Tests and their seconds, on the Python backend if `pure`, in a process that is started `anew` for a fault in C, or in a
+#: fork, where the broker's modules are not compiled.
 Stage = namedtuple("Stage", "tests pure anew")
 
 
@@ -317,20 +318,23 @@ class Judge:
         shutil.copytree(ROOT / "stompcodec", self.site / "stompcodec", dirs_exist_ok=True)
         compileall.compile_dir(self.site, quiet=2)
         (self.folder / "tmp").mkdir()
-        self._processes: dict[tuple[Path, bool, tuple[str, ...]], subprocess.Popen[str]] = {}
+        self._processes: dict[tuple[Path, tuple[str, ...], bool, bool], subprocess.Popen[str]] = {}
         self._reached: dict[tuple[str, bool], Reached] = {}
         self._times = itertools.count(1_000_000_000)
 
-    def _process(self, folders: tuple[str, ...], pure: bool, site: Path | None = None) -> subprocess.Popen[str]:
+    def _process(
+        self, folders: tuple[str, ...], pure: bool, compiled: bool = False, site: Path | None = None
+    ) -> subprocess.Popen[str]:
         """Return the process of some folders. One that is started while a fault stands would have it for ever."""
-        key = (site or self.site, pure, folders)
-        if {each[::2] for each in self._processes} - {key[::2]}:
+        key = (site or self.site, folders, pure, compiled)
+        if {each[:2] for each in self._processes} - {key[:2]}:
             self.close()
         if key not in self._processes:
             command = [*_FORKING, f"--basetemp={self.folder}/t", "-m", f"not slow{' and not names_backend' * pure}"]
             ours = {"HYPOTHESIS_PROFILE": "light", "HYPOTHESIS_STORAGE_DIRECTORY": f"{self.folder}/hypothesis"}
             ours |= {"PYTHONPATH": str(key[0]), "TMPDIR": f"{self.folder}/tmp", "PYTEST_CURRENT_TEST": ""}
             given: dict[str, Any] = {"env": {**os.environ, **ours, "STOMPCODEC_PURE": "1" if pure else ""}}
+            given["env"]["STOMPCODEC_PLAIN"] = "" if compiled else "0"
             given |= {"cwd": self.tree, "stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
             with open(self.folder / "output", "a") as out:
                 command += [f"tests/{folder}" for folder in folders]
@@ -402,7 +406,7 @@ class Judge:
         notes.touch()
         for file in (name for name in files(self.tree) if name.endswith(".py")):
             (site / file).write_text(noting((self.tree / file).read_bytes(), file), encoding="utf-8")
-        seconds = {"": 0.0} | self._answer(self._process((folder,), pure, site), Stage({}, pure, False))[2]
+        seconds = {"": 0.0} | self._answer(self._process((folder,), pure, site=site), Stage({}, pure, False))[2]
         self.close()
         numbers, places = {name: at for at, name in enumerate(seconds)}, dict[str, list[int]]()
         for test, place in {tuple(line.split("\t")) for line in notes.read_text().splitlines()}:
@@ -443,7 +447,7 @@ class Judge:
             stage = stage._replace(tests={name: stage.tests[name] for name in stage.tests if name not in unfit})
             if not stage.tests:
                 continue
-            process = self._process(folders, stage.pure)
+            process = self._process(folders, stage.pure, not file.endswith(".py"))
             with self.planted(file, fault) as good:
                 verdict, test, _ = self._answer(process, stage, str(self.site / file)) if good else ("invalid", "", {})
             if verdict in _DEAD and self._answer(process, stage._replace(tests={test: _ONE}))[0] != "alive":
