@@ -109,8 +109,8 @@ builtins._hit_ = hit
 """
 #: The seconds of tests, and which of them come to each place; the first stands for imports.
 Reached = tuple[dict[str, float], dict[str, list[int]]]
-#: Tests and their seconds, on the Python backend if `pure`, in a process that is started `anew` for a fault in C, or in a
-#: fork, where the broker's modules are not compiled.
+#: Tests and their seconds, on the Python backend if `pure`, in a process that is started `anew` or in a fork. The
+#: broker's modules are compiled there only if the fault is one of C.
 Stage = namedtuple("Stage", "tests pure anew")
 
 

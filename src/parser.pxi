@@ -200,7 +200,7 @@ cdef enum:
     IN_OPEN  # a body that ends at its NUL is being filled
     IN_TEXT  # the NUL of a text is looked for: its content-length may count characters
     IN_STREAM  # a body is being streamed
-    IN_TAKING  # the taker looks at a frame, and may call Python
+    IN_TAKING  # the hook looks at a frame, and may call Python
 
 
 cdef Py_ssize_t MOST = PY_SSIZE_T_MAX - 64  # bytes of the longest bytes object, beside its head
@@ -599,8 +599,8 @@ cdef class Parser(_Bodies):
     cdef int lenient  # an index in `LENIENCIES`
     cdef _Names extra
     cdef bint lent_body  # get_buffer lent a part of a body
-    cdef object taker_owner  # keeps the taker alive
-    cdef const stomp_taker *taker  # or NULL
+    cdef object hook_owner  # keeps the hook alive
+    cdef const stomp_hook *hook  # or NULL
 
     def __cinit__(self, *_, **__):
         stomp_scan_init(&self.scan)
@@ -764,17 +764,17 @@ cdef class Parser(_Bodies):
     # ---- frames ----
 
     def _offer(self, owner):
-        """Offer each complete frame to the taker (stomp.h) of an object before it is made."""
-        cdef const stomp_taker *taker = <const stomp_taker *>PyCapsule_GetPointer(owner.taker, STOMP_TAKER)
-        if taker.owner != <void *>owner:  # the parser keeps that one alive, and the taker lies in it
-            raise ValueError("the taker belongs to another object")
-        if taker.scan_size != sizeof(stomp_scan):
-            raise ValueError("the taker was built with another version of the scanner")
-        self.taker_owner = owner
-        self.taker = taker
+        """Offer each complete frame to the hook (stomp.h) of an object before it is made."""
+        cdef const stomp_hook *hook = <const stomp_hook *>PyCapsule_GetPointer(owner.hook, STOMP_HOOK)
+        if hook.owner != <void *>owner:  # the parser keeps that one alive, and the hook lies in it
+            raise ValueError("the hook belongs to another object")
+        if hook.scan_size != sizeof(stomp_scan):
+            raise ValueError("the hook was built with another version of the scanner")
+        self.hook_owner = owner
+        self.hook = hook
 
     cdef int _taken(self, const uint8_t *frame, size_t size) except -1:
-        """Offer a frame whose body has `size` bytes to the taker. The frame counts as read while that looks at it,
+        """Offer a frame whose body has `size` bytes to the hook. The frame counts as read while that looks at it,
         because it may call Python, which may feed this parser: its memory is held, and its scan kept as it is."""
         cdef size_t whole = self.scan.head + size + 1
         cdef _Block block = self.block
@@ -782,7 +782,7 @@ cdef class Parser(_Bodies):
         cdef int taken
         self.start += whole
         self.state = IN_TAKING
-        taken = self.taker.take(self.taker.owner, &self.scan, frame, size)
+        taken = self.hook.take(self.hook.owner, &self.scan, frame, size)
         self.state = IN_HEAD
         if taken == STOMP_LEFT:
             self.start -= whole
@@ -853,7 +853,7 @@ cdef class Parser(_Bodies):
                         else:
                             most = 0
                     if most != SIZE_MAX:
-                        if self.taker:
+                        if self.hook:
                             taken = self._taken(frame, most)
                             if taken == STOMP_TAKEN:
                                 continue

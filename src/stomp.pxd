@@ -44,10 +44,10 @@ cdef extern from "text.h" nogil:
     int stomp_counts_characters(const uint8_t *text, size_t len, uint64_t count)
 
 cdef extern from "stomp.h":
-    const char *STOMP_TAKER
+    const char *STOMP_HOOK
     enum: STOMP_LEFT, STOMP_TAKEN, STOMP_TAKEN_LAST
 
-    struct stomp_taker:
+    struct stomp_hook:
         size_t scan_size
         int (*take)(void *owner, const stomp_scan *scan, const uint8_t *data, size_t size) noexcept
         void *owner

@@ -783,14 +783,14 @@ class Connection:
         self._parser = self._parser_of(version, self._limits, self._stream_over)
         self._parser.feed(bytes(octets[len(octets) - behind :]))
 
-    def offer_frames(self, taker: object) -> bool:
-        """Offer complete frames to a taker in C (`src/stomp.h`) before they are made and checked. Return False if
+    def offer_frames(self, hook: object) -> bool:
+        """Offer complete frames to a hook in C (`src/stomp.h`) before they are made and checked. Return False if
         the backend makes all frames.
         """
         offer = getattr(self._parser, "_offer", None)
         if offer is None:
             return False
-        offer(taker)
+        offer(hook)
         return True
 
     def skip(self, octets: int, now: float) -> None:

@@ -17,13 +17,13 @@ from stompcodec.broker.sessions.state cimport BrokerState, SessionState
 
 cdef extern from "stomp.h":
     enum: STOMP_SEND, STOMP_ACK, STOMP_CHANGED, STOMP_LEFT, STOMP_TAKEN, STOMP_TAKEN_LAST
-    const char *STOMP_TAKER
+    const char *STOMP_HOOK
 
     struct stomp_scan:
         int command, marks
         void *starts
 
-    struct stomp_taker:
+    struct stomp_hook:
         size_t scan_size
         int (*take)(void *owner, const stomp_scan *scan, const uint8_t *data, size_t size) except -1
         void *owner
@@ -88,8 +88,8 @@ cdef bint is_text(str known, const hot_text *text) except -1:
 cdef class Road:
     """The road of one session. It refers to the session until `close`."""
 
-    cdef stomp_taker taker_of
-    cdef readonly object taker
+    cdef stomp_hook hook_of
+    cdef readonly object hook
     cdef readonly int left
     cdef SessionState session
     cdef BrokerState broker
@@ -97,18 +97,18 @@ cdef class Road:
     cdef bint sends, acks, inside
 
     def __cinit__(self, SessionState session not None, int each):
-        self.taker_of.scan_size = sizeof(stomp_scan)
-        self.taker_of.take = take
-        self.taker_of.owner = <void *>self
-        self.taker = PyCapsule_New(&self.taker_of, STOMP_TAKER, NULL)
+        self.hook_of.scan_size = sizeof(stomp_scan)
+        self.hook_of.take = take
+        self.hook_of.owner = <void *>self
+        self.hook = PyCapsule_New(&self.hook_of, STOMP_HOOK, NULL)
         self.session, self.broker = session, session.broker
         if self.broker is None:
             raise TypeError("the session has no broker")
         self.begin(each)
 
     def __dealloc__(self):
-        if self.taker is not None:  # whoever has it still must not call us
-            PyCapsule_SetName(self.taker, b"stompcodec.gone")
+        if self.hook is not None:  # whoever has it still must not call us
+            PyCapsule_SetName(self.hook, b"stompcodec.gone")
 
     cpdef begin(self, int left):
         """Begin a share of the loop: after `left` frames of all kinds somebody looks at the clock."""
@@ -206,7 +206,7 @@ cdef enum:
 
 
 cdef int take(void *owner, const stomp_scan *scan, const uint8_t *data, size_t size) except -1:
-    """Take a frame, or leave it: `stomp_taker` of stomp.h."""
+    """Take a frame, or leave it: `stomp_hook` of stomp.h."""
     cdef Road road = <Road>owner
     cdef SessionState session = road.session
     cdef Account account = road.broker.account

@@ -3,6 +3,7 @@
 import json
 import random
 import threading
+import time
 from collections import Counter
 from typing import Any
 
@@ -67,6 +68,7 @@ class _Round:
         self.books, self.broker, self.kind, self.expected, self.beside = books, broker, kind, bodies, beside
         self.answer: dict[str, Any] | None = None
         self.taken: list[str] = []
+        self.is_awaited = False
         self.begun, self.done = threading.Event(), threading.Event()
 
     @property
@@ -98,6 +100,13 @@ class _Round:
             self.begun.set()
             self.done.set()
 
+    def await_log(self) -> None:
+        """Wait for the line of an answer: the broker logs in a thread of its own, which kill -9 ends, too."""
+        until = time.monotonic() + patience(10)
+        self.is_awaited = True
+        while not self._logged()[2] and time.monotonic() < until:
+            time.sleep(0.01)
+
     def look(self) -> None:
         """See where the messages are, after the restart."""
         books, expected, kind = self.books, self.expected, self.kind
@@ -126,14 +135,17 @@ class _Round:
         books.consumed += len(self.taken)
         self._look_at_log(how)
 
-    def _look_at_log(self, how: str) -> None:
-        ask = ORDERS[self.kind]["ask"]
+    def _logged(self) -> tuple[list[str], list[str], list[str]]:
+        """All lines of the log, those of the order, and those of its end."""
         lines = self.broker.log.read_text(encoding="utf-8", errors="replace").splitlines()
-        orders = [line for line in lines if f"order {ask} " in line and _FROM in line]
-        begun = [line for line in orders if line.endswith("has begun")]
+        orders = [line for line in lines if f"order {ORDERS[self.kind]['ask']} " in line and _FROM in line]
+        return lines, orders, [line for line in orders if not line.endswith("has begun")]
+
+    def _look_at_log(self, how: str) -> None:
+        lines, orders, ended = self._logged()
         if how != "none" and not self.taken and not orders:
             self.books.problem("not logged", self.kind)
-        if self.answer is not None and len(orders) - len(begun) != 1:
+        if len(ended) != 1 and (ended or self.is_awaited):
             self.books.problem("an answer that is not logged once", (self.kind, orders))
         if any("Traceback" in line for line in lines):
             self.books.problem("an exception", self.broker.tail())
@@ -159,6 +171,8 @@ def managed_rounds(folder, rounds, *, seed=0, window=None, count=2000, progress=
             order.start()
             one.begun.wait(patience(60))
             late = one.done.wait(chance.uniform(0.0, whole))
+            if one.answer is not None:
+                one.await_log()
             broker.kill()
             order.join(patience(120))
             broker.start()
