@@ -43,8 +43,7 @@ from stompcodec.broker.hot import COMPILED
 from stompcodec.disk import GONE, PRIVATE, Access, create, lock, lock_folder, make_folder, sync_folder, unlock
 from stompcodec.errors import StoreError
 
-#: Bytes of the reserve. Acknowledgements need little, because the WAL is checkpointed early while the reserve is in
-#: use.
+#: Bytes of the reserve. Acknowledgements need little: the WAL is checkpointed early while the reserve is in use.
 RESERVE = 8 * 2**20
 
 
@@ -158,8 +157,6 @@ _VERSION = 1
 _LINE = re.compile(rb"stompcodec ([a-z]{1,20}) ([0-9]{1,9})\n")
 #: Bytes read from a lock or marker.
 _MOST = 64
-
-
 #: A path, and the device and inode of the file there.
 Noted = tuple[bytes, int, int]
 

@@ -90,10 +90,8 @@ def salvage(folder: str, new: str, as_json: bool) -> None:
     _show("salvage", lambda: run(folder, new), as_json, "copied")
 
 
-#: Default data folder.
-_DATA = "stompcodec-data"
-#: Default TLS port if a certificate is given.
-_TLS_PORT = 61614
+#: Default data folder; default TLS port if a certificate is given.
+_DATA, _TLS_PORT = "stompcodec-data", 61614
 _PORT = click.IntRange(0, 65535)
 #: How to choose a port: by a flag, or by a key of the configuration.
 _WAYS = {
