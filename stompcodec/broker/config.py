@@ -536,6 +536,7 @@ class Config:
 
     # Without a key; 0 and None are a share of the key of the whole.
     mode: int | None = None
+    force_fs: bool = False
     store_free: int = 64 * _MIB
     first_limits: Limits = _FIRST_LIMITS
     ws_frame: int = 128 * _MIB
@@ -898,6 +899,7 @@ _FIXED = """
 A dialect or another key sets these. A program of yours can set the field of `stompcodec.broker.Config` instead.
 
 - permissions of files: `0600`, or `0640` with `store.group` (`mode`)
+- a data folder on a file system of the network: refused without `--force-fs` (`force_fs`)
 - free space of `store.data` below which storing is refused: 64 MiB (`store_free`)
 - longest command line: 256 bytes (`limits`)
 - limits before CONNECTED: command line 64 bytes, header line 8 KiB, 100 headers, body 64 KiB (`first_limits`)

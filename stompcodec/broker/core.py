@@ -36,7 +36,7 @@ from stompcodec.broker.sessions.host import Handlers, Host, remedy
 from stompcodec.broker.sessions.receipts import share_commit
 from stompcodec.broker.sessions.session import Session
 from stompcodec.broker.sessions.state import BrokerState
-from stompcodec.broker.storage.folder import HelperThread
+from stompcodec.broker.storage.folder import RESERVE, HelperThread, examine_place
 from stompcodec.broker.storage.journal import Journal
 from stompcodec.broker.storage.large import spool_of, why_stuck
 from stompcodec.broker.storage.store import CallSoon, MemoryStore, Store, Stored, restored
@@ -581,8 +581,9 @@ def store_of(config: Config) -> Store:
     """Return the store of a configuration. Raise StoreError if it cannot be used."""
     if config.data is None:
         return MemoryStore(keeps=False)
-    from stompcodec.broker.storage.folder import RESERVE
     from stompcodec.broker.storage.sqlite import SqliteStore
 
+    if not config.force_fs:
+        examine_place(config.data)
     reserve = RESERVE if config.store_free else 0
     return SqliteStore(config.data, access=access_to(config), reserve=reserve)

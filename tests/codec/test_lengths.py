@@ -1,4 +1,7 @@
-"""A content-length that counts something else than the bytes of the body, and those of frames without a body."""
+"""A content-length that counts something else than the bytes of the body, and those of frames without a body.
+
+The vectors CLN-080 to CLN-129 have the frames of each case; this is about the rest.
+"""
 
 import logging
 
@@ -38,19 +41,15 @@ def read(codec, data, cuts=(), version="1.2", lenient=True, **options):
     return found
 
 
-TEXT = "£123 €"
 WRONG = {
-    "characters": (frame_of(len(TEXT), TEXT.encode()), TEXT.encode()),
     "units of UTF-16": (frame_of(3, "😀1".encode()), "😀1".encode()),
-    "code points": (frame_of(2, "😀1".encode()), "😀1".encode()),
     "the NUL": (frame_of(6, b"hello"), b"hello"),
-    "the NUL of nothing": (frame_of(1, b""), b""),
     "a long text": (frame_of(5000, ("é" * 5000).encode()), ("é" * 5000).encode()),
 }
 
 
 @pytest.mark.parametrize("kind", WRONG)
-@pytest.mark.parametrize("after", [b"", b"\n", NEXT, b"\r\n" + NEXT])
+@pytest.mark.parametrize("after", [b"", NEXT])
 def test_lenient_takes_a_wrong_length_for_what_it_means(kind, after):
     data, body = WRONG[kind]
     expected = [("MESSAGE", body), ("MESSAGE", b"next")][: 2 if NEXT in after else 1]
@@ -63,21 +62,16 @@ def test_lenient_takes_a_wrong_length_for_what_it_means(kind, after):
         with pytest.raises(FrameError, match="bad-content-length"):  # it is not passed on
             codec.serialize(frame)
         assert b"content-length:%d\n" % len(body) in codec.serialize_tail(frame)
+        assert read(codec, data + NEXT, version="legacy", lenient=False)[0][0] == "missing-null"
         for version in ("1.0", "1.1", "1.2", "legacy"):
-            for lenient in (False, "server"):
-                assert read(codec, data + NEXT, version=version, lenient=lenient)[0][0] == "missing-null"
+            assert read(codec, data + NEXT, version=version, lenient="server")[0][0] == "missing-null"
 
 
 @pytest.mark.parametrize(
     ("data", "kind", "at"),
     [
-        (frame_of(3, b"hello"), "missing-null", 33),
         (frame_of(6, b"h\0llo") + NEXT, "missing-null", 36),
-        (frame_of(0, b"hello"), "missing-null", 30),
         (frame_of(30, b"x" * 200), "missing-null", 61),
-        (frame_of(4, b"\xff\xff123"), "missing-null", 34),
-        (frame_of(4, "£1234".encode()), "missing-null", 34),
-        (frame_of(6, b"hello") + b"xyz\n\n\0", "missing-null", 36),
         (frame_of(4, "£123".encode()) + b"\0", "missing-null", 36),
     ],
 )
@@ -116,23 +110,17 @@ def test_it_is_said_once(caplog):
             assert [record.message.count("content-length") for record in caplog.records] == [1]
 
 
-@pytest.mark.parametrize("command", ["ACK", "NACK", "SUBSCRIBE", "DISCONNECT", "RECEIPT"])
 @pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
-def test_the_length_of_a_frame_without_a_body_is_ignored_by_servers_and_the_lenient(command, version):
-    """As those who copy the headers of a MESSAGE into its ACK write it. Strict parsing keeps its error."""
-    if (command, version) == ("NACK", "1.0"):
-        pytest.skip("no command of 1.0")
-    idle, full = frame_of(5, b"", command.encode()) + NEXT, frame_of(5, b"hello", command.encode()) + NEXT
+def test_the_length_of_a_frame_without_a_body_is_ignored_by_servers_too(version):
+    """As those who copy the headers of a MESSAGE into its ACK write it. A body is another matter."""
+    idle, full = (frame_of(5, body, b"ACK") + NEXT for body in (b"", b"hello"))
     for codec in codecs():
         for cuts in ((), range(1, len(idle))):
-            for lenient in ("server", True):
-                assert read(codec, idle, cuts, version, lenient) == [(command, b""), ("MESSAGE", b"next")]
-                assert codec.parse_columns(idle, version, lenient=lenient).rows == 2
-            kind = read(codec, idle, cuts, version, False)[0][0]
-            assert kind == ("missing-null" if version == "1.0" else "body-not-allowed")
-            kept = [(command, b"hello"), ("MESSAGE", b"next")]
+            assert read(codec, idle, cuts, version, "server") == [("ACK", b""), ("MESSAGE", b"next")]
+            kept = [("ACK", b"hello"), ("MESSAGE", b"next")]
             assert read(codec, full, cuts, version, True) == kept
             assert (read(codec, full, cuts, version, "server") == kept) is (version == "1.0")
+        assert {codec.parse_columns(idle, version, lenient=lenient).rows for lenient in ("server", True)} == {2}
         (frame,) = list(codec.Parser(version, lenient="server").feed(idle[: -len(NEXT)]))
         with pytest.raises(FrameError, match="bad-content-length"):
             codec.serialize(frame, version)

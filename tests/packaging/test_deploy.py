@@ -128,6 +128,23 @@ def test_the_health_check_of_the_image_sees_whether_its_broker_runs(tmp_path: Pa
     assert not healthy()
 
 
+@needs_deploy
+def test_the_unit_runs_the_broker_with_options_that_exist(tmp_path: Path) -> None:
+    pytest.importorskip("click")
+    from stompcodec.cli.verbs.broker import command
+
+    text = (ROOT / "deploy/systemd/stompcodec.service").read_text(encoding="utf-8")
+    lines = dict(re.findall(r"^(\w+)=(.*)$", text, re.MULTILINE))
+    program, verb, *options = lines["ExecStart"].split()
+    with command.make_context(verb, options) as context:
+        assert context.params["data"] == f"/var/lib/{lines['StateDirectory']}"
+    assert (verb, lines["Type"], lines["RestartPreventExitStatus"]) == ("broker", "notify", "3")
+    if tool := shutil.which("systemd-analyze"):
+        unit = tmp_path / "stompcodec.service"
+        unit.write_text(text.replace(program, sys.executable))
+        assert subprocess.check_output([tool, "verify", unit], stderr=subprocess.STDOUT, text=True) == ""
+
+
 # ---- scripts/release.py ----
 
 DATED = "## [1.2.3] - 2030-01-01\n"

@@ -43,14 +43,36 @@ from stompcodec.broker.hot import COMPILED
 from stompcodec.disk import GONE, PRIVATE, Access, create, lock, lock_folder, make_folder, sync_folder, unlock
 from stompcodec.errors import StoreError
 
-#: Bytes of the reserve. Acknowledgements need little, because the WAL is checkpointed early while the reserve is in
-#: use.
+#: Bytes of the reserve. Acknowledgements need little: the WAL is checkpointed early while the reserve is in use.
 RESERVE = 8 * 2**20
 
 
 def free_space(folder: Path) -> int:
     """Return how many bytes the disk of a folder has left for us."""
     return shutil.disk_usage(folder).free
+
+
+#: Where Linux lists what is mounted, and how the names of file systems begin that other machines may write to.
+_MOUNTS = "/proc/self/mountinfo"
+_SHARED = (
+    *("nfs", "cifs", "smb", "afs", "ceph", "coda", "lustre", "beegfs", "gpfs", "gluster"),
+    *("fuse.ceph", "fuse.gluster", "fuse.sshfs", "fuse.s3fs", "fuse.gcsfuse", "fuse.rclone", "fuse.davfs"),
+)
+
+
+def examine_place(folder: str) -> None:
+    """Raise StoreError if a folder is, or would be made, on a file system of the network, as far as Linux tells."""
+    path = Path(folder).absolute()
+    with suppress(AttributeError, OSError):
+        mounts = Path(_MOUNTS).read_bytes()
+        device = os.stat(next(each for each in (path, *path.parents) if os.path.exists(each))).st_dev
+        own = rf"^\d+ \d+ {os.major(device)}:{os.minor(device)} .* - (\S+)".encode()
+        kind = b"".join(re.findall(own, mounts, re.MULTILINE)[-1:]).decode()
+        if kind.startswith(_SHARED):
+            raise StoreError(
+                f"the data folder {folder} is on a file system of the network, {kind}, where SQLite's write-ahead log "
+                "is not safe (name a folder on a disk of this machine, or accept that with --force-fs)"
+            )
 
 
 def is_full(error: BaseException | None) -> bool:
@@ -135,8 +157,6 @@ _VERSION = 1
 _LINE = re.compile(rb"stompcodec ([a-z]{1,20}) ([0-9]{1,9})\n")
 #: Bytes read from a lock or marker.
 _MOST = 64
-
-
 #: A path, and the device and inode of the file there.
 Noted = tuple[bytes, int, int]
 
@@ -201,9 +221,7 @@ class Places:
 
 
 def _noted(path: bytes) -> Noted | None:
-    """Return what tells a file from all others; None if there is none. Raise OSError if that is unknown. It is not
-    opened: to close a database file would drop the locks that SQLite holds on it.
-    """
+    """Return what tells a file from all others, or None, without opening it: closing it would drop SQLite's locks."""
     try:
         found = os.stat(path)
     except OSError as error:
@@ -252,16 +270,15 @@ class FolderLock:
             self._folder = lock_folder(folder, partial(_warn, folder, kind))
             self._file = create(path, os.O_RDWR, access)
         except BlockingIOError:
-            raise _in_use(folder, kind, _owner(_read(path))) from None
+            raise _in_use(folder, kind) from None
         except OSError as error:
             self._release_folder()
             raise _unusable(folder, kind, error) from error
         try:
             lock(self._file)
         except BlockingIOError:
-            owner = _owner(_read(path))
             self.release()
-            raise _in_use(folder, kind, owner) from None
+            raise _in_use(folder, kind) from None
         except OSError as error:
             self.release()
             raise StoreError(
@@ -500,8 +517,10 @@ def _unusable(folder: Path, kind: str, error: OSError) -> StoreError:
     )
 
 
-def _in_use(folder: Path, kind: str, owner: str) -> StoreError:
-    """Return the error for a folder that another process uses."""
+def _in_use(folder: Path, kind: str) -> StoreError:
+    """Return the error for a folder that another process uses, which its lock may name."""
+    number = (_read(folder / "lock") or b"").decode("ascii", "replace").strip()
+    owner = f"process {number}" if number.isdigit() else "another process"
     return StoreError(f"{_KINDS[kind]} {folder} is in use by {owner} (stop that broker, or name another folder)")
 
 
@@ -527,12 +546,6 @@ def _read(path: Path, most: int = _MOST) -> bytes | None:
         return b""
     finally:
         os.close(file)
-
-
-def _owner(octets: bytes | None) -> str:
-    """Return the words for the process that a lock names."""
-    number = (octets or b"").decode("ascii", "replace").strip()
-    return f"process {number}" if number.isdigit() else "another process"
 
 
 #: Number of findings that are logged. Later ones are only counted.

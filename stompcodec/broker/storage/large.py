@@ -606,10 +606,7 @@ def _remove_abandoned() -> None:
 
 
 def _was_held(lock: Path) -> bool:
-    """Return whether a broker has ever held a lock, rather than just created it to take it in a moment.
-
-    The holder writes its process number there (not on Windows). An empty lock counts as held once it is old.
-    """
+    """Return whether a broker has ever held a lock: it has a process number (not on Windows), or is old."""
     found = lock.lstat()
     return found.st_size > 0 or time.time() - found.st_mtime > _STARTING
 

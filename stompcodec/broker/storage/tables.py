@@ -845,9 +845,7 @@ def _prepare(connection: sqlite3.Connection) -> None:
 
 
 def _is_empty(connection: sqlite3.Connection, path: Path, new: bool) -> bool:
-    """Return whether a database is empty, as only a `new` one may be. Raise StoreError if it is not a store of this
-    version.
-    """
+    """Return whether a database is empty, as only a `new` one may be. Raise StoreError for one that is not ours."""
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}

@@ -5,8 +5,11 @@ from __future__ import annotations
 import errno
 import json
 import logging
+import os
 import re
+import socket
 import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
@@ -19,17 +22,19 @@ from stompcodec.cli.screen import printable, screen
 from stompcodec.errors import StompError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from stompcodec.broker.config import Config
     from stompcodec.broker.server import Server
     from stompcodec.broker.storage.salvage import Findings
 
 
-def _refuse(verb: str, error: Exception) -> NoReturn:
-    print(f"stompcodec broker {verb}: {printable(str(error))}", file=sys.stderr)
-    sys.exit(2)
-
-
-def _show(findings: Findings, as_json: bool, done: str) -> NoReturn:
+def _show(verb: str, run: Callable[[], Findings], as_json: bool, done: str) -> NoReturn:
+    try:
+        findings = run()
+    except (OSError, StompError) as error:
+        print(f"stompcodec broker {verb}: {printable(str(error))}", file=sys.stderr)
+        sys.exit(2)
     if as_json:
         print(json.dumps(findings.record))
     else:
@@ -62,11 +67,7 @@ def check(folder: str, as_json: bool) -> None:
     """
     from stompcodec.broker.storage.salvage import check as run
 
-    try:
-        findings = run(folder)
-    except StompError as error:
-        _refuse("check", error)
-    _show(findings, as_json, "intact")
+    _show("check", lambda: run(folder), as_json, "intact")
 
 
 @click.command("salvage")
@@ -86,22 +87,15 @@ def salvage(folder: str, new: str, as_json: bool) -> None:
     """
     from stompcodec.broker.storage.salvage import salvage as run
 
-    try:
-        findings = run(folder, new)
-    except (OSError, StompError) as error:
-        _refuse("salvage", error)
-    _show(findings, as_json, "copied")
+    _show("salvage", lambda: run(folder, new), as_json, "copied")
 
 
-#: Default data folder.
-_DATA = "stompcodec-data"
-#: Default TLS port if a certificate is given.
-_TLS_PORT = 61614
+#: Default data folder; default TLS port if a certificate is given.
+_DATA, _TLS_PORT = "stompcodec-data", 61614
 _PORT = click.IntRange(0, 65535)
-_FLAGS = {"port": "--port", "ws_port": "--ws-port", "tls_port": "--tls-port"}
 #: How to choose a port: by a flag, or by a key of the configuration.
 _WAYS = {
-    **{name: f"{flag} {{}}" for name, flag in _FLAGS.items()},
+    **{"port": "--port {}", "ws_port": "--ws-port {}", "tls_port": "--tls-port {}"},
     "legacy_port": "listen.legacy = {}",
     "ports": "listen.port = [0, {}]",
 }
@@ -183,7 +177,10 @@ def _announce(server: Server) -> None:
     shown = f"[{host}]" if ":" in host else host
     ports = [("stomp", server.port), ("ws", server.ws_port), ("stomp+ssl", server.tls_port)]
     places = ", ".join(f"{scheme}://{shown}:{port}" for scheme, port in ports if port is not None)
-    what, kept = _survivors(config)
+    what, kept = "nothing survives", ""
+    if config.data is not None and config.durable != "none":
+        what = "messages to queues survive" if config.durable == "all" else "messages with persistent:true survive"
+        kept = f", in {config.data}"
     from rich.text import Text
 
     line = Text.assemble(
@@ -196,14 +193,9 @@ def _announce(server: Server) -> None:
     console = screen()
     console.print(line, soft_wrap=True)
     sys.stdout.flush()
-
-
-def _survivors(config: Config) -> tuple[str, str]:
-    """Return what survives a restart, and where it is kept."""
-    if config.data is None or config.durable == "none":
-        return "nothing survives", ""
-    what = "messages to queues survive" if config.durable == "all" else "messages with persistent:true survive"
-    return what, f", in {config.data}"
+    if path := os.environ.get("NOTIFY_SOCKET"):  # systemd waits for it if the unit has Type=notify
+        with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+            systemd.sendto(b"READY=1", f"\0{path[1:]}" if path[0] == "@" else path)
 
 
 @click.group("broker", cls=Verbs, invoke_without_command=True)
@@ -219,6 +211,7 @@ def _survivors(config: Config) -> tuple[str, str]:
 @click.option("--tls-key", type=click.Path(), metavar="FILE", help="Its private key, PEM, if not in the same file.")
 @click.option("--tls-ca", type=click.Path(), metavar="FILE", help="Require client certificates of these authorities.")
 @click.option("--data", type=click.Path(), metavar="DIR", help=f"Folder of messages.  [default: ./{_DATA}]")
+@click.option("--force-fs", is_flag=True, help="Accept a data folder on a file system of the network.")
 @click.option("--memory", is_flag=True, help="Keep everything in memory: nothing survives a restart.")
 @click.option("--login", metavar="NAME", help="The only user who may connect.")
 @click.option(

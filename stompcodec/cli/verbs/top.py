@@ -106,11 +106,6 @@ class Terminal:
         if self._fd is not None:
             self._selector.register(self._fd, selectors.EVENT_READ)
 
-    @property
-    def has_keys(self) -> bool:
-        """True if there are keys to be read."""
-        return self._fd is not None
-
     def __enter__(self) -> Terminal:
         if threading.current_thread() is threading.main_thread() and hasattr(signal, "SIGWINCH"):
             self._resize = signal.signal(signal.SIGWINCH, lambda _number, _frame: self.wake())

@@ -17,12 +17,37 @@ from broker.storage.test_salvage import run
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from stompcodec.broker.config import Config
+from stompcodec.broker.core import store_of
+from stompcodec.broker.storage import folder as folder_of_store
 from stompcodec.broker.storage import tables as schema
 from stompcodec.broker.storage.folder import MARKER, FolderLock
 from stompcodec.broker.storage.large import BodyFolder
 from stompcodec.broker.storage.salvage import check, salvage
 from stompcodec.broker.storage.sqlite import SqliteStore
 from stompcodec.errors import StoreError
+
+# ---- file systems ----
+
+
+@pytest.mark.skipif(not hasattr(os, "major"), reason="only Linux tells")
+@pytest.mark.parametrize(
+    ("kind", "is_refused"),
+    [*((kind, True) for kind in ("nfs4", "cifs", "smb3", "ceph", "fuse.sshfs")), ("ext4", False), ("fuseblk", False)],
+)
+def test_a_folder_on_the_network_is_refused_without_force_fs(kind, is_refused, tmp_path, monkeypatch):
+    device, mounts = os.stat(tmp_path).st_dev, tmp_path / "mountinfo"
+    monkeypatch.setattr(folder_of_store, "_MOUNTS", str(mounts))
+    own = f"36 35 {os.major(device)}:{os.minor(device)} / / rw,noatime master:1 - {kind} server:/a rw\n"
+    mounts.write_bytes(b"22 27 0:999 / /caf\xe9 rw - nfs4 b:/ rw\n" + own.encode())
+    config = Config(data=str(tmp_path / "new" / "data"))
+    if is_refused:
+        with pytest.raises(StoreError, match=rf"on a file system of the network, {kind},.*--force-fs"):
+            store_of(config)
+        assert not (tmp_path / "new").exists()
+        config = config.replace(force_fs=True)
+    store_of(config).close()
+
 
 # ---- folders that are not marked ----
 

@@ -9,7 +9,7 @@ import sys
 from contextlib import closing
 
 import pytest
-from broker.storage.storing import ENVIRONMENT, SUBSCRIPTION, change, content, fill, flip, message, put
+from broker.storage.storing import BIG, ENVIRONMENT, SUBSCRIPTION, change, content, fill, flip, message, put
 from patience import patience
 
 from stompcodec.broker.storage.salvage import check, salvage
@@ -49,6 +49,24 @@ def test_a_whole_folder(data, new):
     assert content(new)[0] == content(data)[0]
     with closing(SqliteStore(new)) as store:
         assert store.subscriptions() == [SUBSCRIPTION]
+
+
+def test_a_backup_of_a_store_in_use_is_whole(data, new):
+    """As docs/service.md does it: the database by a reader, then the bodies."""
+    store = fill(data, close=False)
+    put(store, message(20, BIG))
+    before = {(one.queue, one.seq) for one in store.load()}
+    new.mkdir()
+    with closing(sqlite3.connect(f"{data.as_uri()}/messages.sqlite?mode=ro", uri=True)) as reader:
+        reader.execute("VACUUM INTO ?", (str(new / "messages.sqlite"),))
+    put(store, message(21, BIG))
+    shutil.copytree(data / "bodies", new / "bodies")
+    shutil.copy(data / "stompcodec-folder", new)
+    put(store, message(22))
+    store.close()
+    assert check(data).whole
+    assert check(new).whole
+    assert content(new)[0].keys() == before
 
 
 def test_damage_is_listed(data, new):

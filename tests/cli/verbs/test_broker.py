@@ -43,10 +43,16 @@ SUBSCRIBE = b"SUBSCRIBE\nid:0\ndestination:/queue/a\nack:client\n\n\0"
 
 
 @posix
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_life(tmp_path, number):
+@pytest.mark.parametrize(("number", "place"), [(signal.SIGTERM, "{}/"), (signal.SIGINT, "@")])
+def test_a_life(tmp_path, number, place, monkeypatch):
     """It listens, says so, stores, ends with 0 at a signal, tells its peers, and has the message the next time."""
-    with BrokerProcess(tmp_path) as broker:
+    address = f"{place.format(tmp_path)}{os.getpid()}"
+    monkeypatch.setenv("NOTIFY_SOCKET", address)
+    systemd = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    systemd.bind(address.replace("@", "\0"))
+    systemd.settimeout(20)
+    with systemd, BrokerProcess(tmp_path) as broker:
+        assert systemd.recv(100) == b"READY=1"
         assert set(broker.address) == {"pid", "host", "port", "ws_port", "tls_port", "legacy_port"}
         assert broker.address == {**json.loads(broker.ready.read_text()), "pid": broker.pid}
         assert [frame.command for frame in talk(broker.port, connect() + SEND, 2)] == ["CONNECTED", "RECEIPT"]
@@ -134,7 +140,8 @@ def test_flags_win_over_the_config(tmp_path):
     assert made.data.endswith("elsewhere")
     assert merged(True, True, **flags).data is None
     assert merged(None, **flags).data == "stompcodec-data"
-    assert merged(None, **flags, data="here").data == "here"
+    made = merged(None, **flags, data="here", force_fs=True)
+    assert (made.data, made.force_fs) == ("here", True)
     tls = merged(None, True, **flags, tls_cert="both.pem")
     assert (tls.tls_port, tls.tls_cert, tls.tls_key) == (61614, "both.pem", "both.pem")
     assert merged(True, text='[store]\ndurable = "none"\n', **flags).data is None
