@@ -341,6 +341,14 @@ class RejectedError(StompError):
         return type(self), (str(self), self.frame)
 
 
+class SilentFeedError(StompError):
+    """A feed that sent no message for longer than was expected, whatever its broker's heart-beats say.
+
+    >>> issubclass(SilentFeedError, StompError)
+    True
+    """
+
+
 class StaleAckError(StompError):
     """An attempt to acknowledge a message of an earlier connection. Nothing was sent; the server redelivers it.
 

@@ -33,6 +33,7 @@ from stompcodec.bridge.sources import (
     unless,
 )
 from stompcodec.client import AsyncClient, AsyncMessage, RejectedError
+from stompcodec.client.backoff import Expected
 from stompcodec.client.handlers import key_of
 from stompcodec.errors import FrameError, LocalProtocolError, ReceiptTimeoutError, RemoteProtocolError, StompError
 
@@ -57,11 +58,7 @@ _IDLE, _IDLE_ASKED = 3.0, 0.3
 
 
 class _Session:
-    """One connection to the source.
-
-    Args:
-        client: a connected client.
-    """
+    """One connection to the source."""
 
     def __init__(self, client: AsyncClient) -> None:
         self.client = client
@@ -136,6 +133,8 @@ class Bridge:
         self._taken = 0
         self._active = 0.0  # when a message was taken last
         self._asked = 0.0
+        self.expected = Expected(way.expect)
+        """What is expected of the source: `silence` is the seconds without a message."""
 
     def stop(self) -> None:
         """End in good order: messages that were sent get their outcome, and the others stay. Any thread may call it.
@@ -172,6 +171,7 @@ class Bridge:
             UnsuitableError: the source cannot do what the map asks for, or nothing matches. Nothing was carried.
             BridgeError: it cannot go on; the message says why.
             StompError: an end cannot be reached at first, or refuses the login or a subscription.
+            SilentFeedError: no message came for `Way.expect`; those before have their outcome.
         """
         self._loop = asyncio.get_running_loop()
         begun = await unless(self._stop, self._begin())
@@ -221,12 +221,7 @@ class Bridge:
             await leave(self._session.client, self._hurry)  # behind its receipt no ACK is open
 
     async def _open_target(self) -> AsyncClient:
-        """Return a connection to the target.
-
-        Raises:
-            UnsuitableError: the target is the source.
-            StompError: see `End.open`.
-        """
+        """Return a connection to the target, or raise UnsuitableError if that is the source."""
         client = await self.target.open()
         if not may_be_one(self.source.addresses, self.target.addresses):
             return client
@@ -253,6 +248,7 @@ class Bridge:
             for task in done:
                 task.result()
             self._on_turn()
+            self.expected.check(self._active, time.monotonic(), busy=self.waiting > 0)
             if not self.waiting if take.done() else await self._is_over():
                 drained = self.request.drain and not self.request.mirror and self.request.selector is None
                 break
@@ -305,11 +301,7 @@ class Bridge:
             lanes = [*lanes]
 
     def _check_size(self, error: BaseException) -> None:
-        """End the bridge if a message is too large, since the source would deliver it for ever.
-
-        Raises:
-            BridgeError: a message is too large.
-        """
+        """Raise BridgeError if a message is too large, since the source would deliver it for ever."""
         cause = error.__cause__ if isinstance(error, RemoteProtocolError) else None
         if isinstance(cause, FrameError) and cause.limit:
             most = f" ({self.source.max_body} bytes)" if cause.limit == "max_body" else ""
@@ -514,11 +506,7 @@ class Bridge:
                 await entry.message.ack()
 
     async def _bury(self, entry: Entry, reason: str) -> None:
-        """Move a message to the dead letters of the source.
-
-        Raises:
-            BridgeError: the source refuses that, too.
-        """
+        """Move a message to the dead letters of the source, or raise BridgeError if that is refused, too."""
         message, client = entry.message, self._session.client
         self._on_trouble(None, f"{message.destination} {message.id}: {reason}")
         if not message.subscription.explicit or entry.session is not self._session:
@@ -573,11 +561,7 @@ class Bridge:
             return False
 
     async def _has_more(self) -> bool:
-        """Return whether the source has messages left.
-
-        Raises:
-            StompError: it could not be asked.
-        """
+        """Return whether the source has messages left, or raise StompError if it could not be asked."""
         session = self._session
         if session.giver.lists:
             return bool(await self._left())
@@ -585,11 +569,7 @@ class Bridge:
         return not all([await is_empty(session.client, lane) for lane in lanes])
 
     async def _left(self) -> int:
-        """Return the number of messages in the queues that are carried, at our broker.
-
-        Raises:
-            StompError: it could not be asked.
-        """
+        """Return the number of messages in the queues that are carried, at our broker. Raises as `_has_more`."""
         session, counts = self._session, dict[str, int]()
         for rule in self.request.mapping.rules:
             counts.update(await listed(session.client, rule.source))

@@ -222,16 +222,7 @@ class Carrier:
     # ---- sending ----
 
     async def run(self, client: AsyncClient, hop: Hop) -> None:
-        """Send over one connection until that is lost.
-
-        Args:
-            client: of the target.
-            hop: makes the headers.
-
-        Raises:
-            StompError: why the connection was lost.
-            BridgeError: the target refuses everything.
-        """
+        """Send over one connection to the target until that is lost, and raise why; BridgeError: all is refused."""
         self._hop, self._blamed = hop, False
         confirmed = self._tally.carried
         tasks = [asyncio.create_task(self._write(client)), asyncio.create_task(self._confirm())]
@@ -353,11 +344,7 @@ class Carrier:
         self.refuse(entry, reason)
 
     def refuse(self, entry: Entry, reason: str) -> None:
-        """Give an entry that has not been sent the outcome "refused".
-
-        Raises:
-            BridgeError: too many in a row were refused.
-        """
+        """Give an entry that has not been sent the outcome "refused"; BridgeError: too many in a row were refused."""
         self._refused_in_row += 1
         if self._refused_in_row > self._most_refused:
             raise BridgeError(

@@ -252,13 +252,7 @@ class Hop(NamedTuple):
     """Mark every message as persistent."""
 
     def headers(self, pairs: Iterable[tuple[str, str]], key: str | None, now: float) -> list[tuple[str, str]]:
-        """Return the headers of the SEND, without destination.
-
-        Args:
-            pairs: the headers of the MESSAGE.
-            key: the idempotency key; None without one.
-            now: the time, in seconds since 1970.
-        """
+        """Return the headers of the SEND, without destination, from those of the MESSAGE and the idempotency key."""
         taker = TAKERS[self.taker]
         given = list(pairs)
         names = {name for name, _ in given}

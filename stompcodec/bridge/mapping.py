@@ -32,6 +32,8 @@ class Way(NamedTuple):
     """The number of messages after which it ends."""
     idle: float | None = None
     """With `Request.drain`, the seconds without a message after which the source counts as empty."""
+    expect: float | None = None
+    """The seconds without a message after which the bridge ends with an error; None for no limit."""
 
 
 #: Words by which brokers write wildcards.
@@ -101,11 +103,7 @@ class Rule(NamedTuple):
 
 
 def check_destination(name: str) -> None:
-    """Check a name in a map, or of the dead letters.
-
-    Raises:
-        ValueError: a bridge cannot take from it, or send to it.
-    """
+    """Raise ValueError if a bridge cannot take from a name in a map, or of the dead letters, or send to it."""
     if not name:
         raise ValueError("a destination is missing")
     if not name.isprintable() or name != name.strip():

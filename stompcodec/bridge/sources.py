@@ -121,13 +121,8 @@ class End:
 
 
 async def is_one_broker(source: AsyncClient, target: AsyncClient, seconds: float) -> bool:
-    """Return whether a message that is sent to a topic over one connection arrives over the other.
-
-    A broker that refuses that closes the connection, and counts as another one.
-
-    Args:
-        source, target: the connections.
-        seconds: how long the message may take, after both brokers have answered.
+    """Return whether a message that is sent to a topic over one connection arrives over the other within `seconds`,
+    after both have answered. A broker that refuses that closes the connection, and counts as another one.
     """
     topic = f"/topic/bridge-probe-{uuid.uuid4().hex}"
     with contextlib.suppress(StompError):
@@ -249,11 +244,7 @@ class Lane(NamedTuple):
     """The value of `Giver.exclusive` if no other consumer is to get messages of the queue."""
 
     def subscribe_headers(self, seen: int) -> dict[str, str]:
-        """Return headers of SUBSCRIBE.
-
-        Args:
-            seen: the place of the last message that was browsed before; 0 for none.
-        """
+        """Return headers of SUBSCRIBE, with the place of the last message that was browsed before; 0 for none."""
         if not self.browse:
             return {self.exclusive: "true"} if self.exclusive else {}
         headers = {"browser": "true"}
@@ -285,12 +276,7 @@ class Request(NamedTuple):
 
 
 async def lanes_of(client: AsyncClient, request: Request) -> list[Lane]:
-    """Return the subscriptions for a map.
-
-    Raises:
-        UnsuitableError: the broker cannot do it, or no destination matches.
-        StompError: it could not be asked.
-    """
+    """Return the subscriptions for a map. UnsuitableError: the broker cannot do it, or no destination matches."""
     giver = GIVERS[dialect_of(client)]
     if request.durable is not None and giver.client_id and client.options.client_id is None:
         raise UnsuitableError(f"{giver.title} needs a client id for durable subscriptions: give one with --client-id")
@@ -338,11 +324,7 @@ def _lane(giver: Giver, destination: str, target: str | None, request: Request) 
 
 
 def _wild_lanes(giver: Giver, rule: Rule, request: Request) -> list[Lane]:
-    """Return subscriptions with the broker's own wildcard.
-
-    Raises:
-        UnsuitableError: it has none for these.
-    """
+    """Return subscriptions with the broker's own wildcard, or raise UnsuitableError if it has none for these."""
     head = rule.source[:-1]
     heads = [head] if head else ["/queue/", "/topic/"]
     lanes = []
@@ -378,11 +360,7 @@ def is_advisory(destination: str) -> bool:
 
 
 async def is_empty(client: AsyncClient, lane: Lane) -> bool:
-    """Return whether a broker whose queues can be browsed shows no message of one.
-
-    Raises:
-        StompError: it could not be asked.
-    """
+    """Return whether a broker whose queues can be browsed shows no message of one, or raise StompError."""
     shown = client.subscribe(lane.destination, selector=lane.selector, headers={"browser": "true"})
     async with shown as subscription:
         first = await subscription.get(_PATIENCE)
@@ -392,12 +370,7 @@ async def is_empty(client: AsyncClient, lane: Lane) -> bool:
 async def listed(client: AsyncClient, pattern: str) -> list[tuple[str, int]]:
     """Return the names that our broker has for a pattern, and how many messages each has, delayed and held ones, too.
 
-    Args:
-        pattern: a name, or the beginning of names and a star.
-
-    Raises:
-        UnsuitableError: the broker does not list them.
-        StompError: it could not be asked.
+    A pattern is a name, or the beginning of names and a star. UnsuitableError: the broker does not list them.
     """
     names: list[tuple[str, int]] = []
     headers = {"browser": "names"}

@@ -14,6 +14,8 @@ import stompcodec
 
 #: The exit status after Ctrl-C: 128 plus the number of SIGINT, as in shells.
 INTERRUPTED = 130
+#: The exit status when nothing came for --expect-every.
+SILENT = 4
 #: Names of verbs in other tools.
 _SYNONYMS = {
     **dict.fromkeys(("publish", "send", "produce", "producer", "put", "write"), "pub"),
@@ -110,19 +112,18 @@ def _of(good: str, bad: str, usage: dict[int, str] = _USAGE) -> dict[int, str]:
 
 
 _UNREACHABLE = "the broker cannot be reached, or refused"
+_SILENCE = {SILENT: "nothing came for --expect-every"}
 _CONTEXTS = {2: "wrong usage, an unknown name, or the file of contexts is broken, not writable, or open to others"}
 _FOLDER = {2: "wrong usage, or nothing could be read: not a data folder, or in use by a broker"}
 
 _SHOWN = {2: "wrong usage, or the broker cannot show queues, or knows no selectors; nothing was taken"}
 
-
-def _tool(done: str, more: str = "") -> dict[int, str]:
-    return {
-        0: f"every message that was there was {done}",
-        1: f"{_UNREACHABLE}; not confirmed; or other consumers hold messages{more}",
-        2: "wrong usage; no terminal and no --yes; or the broker knows no selectors: nothing was done",
-        130: f"ended by Ctrl-C, SIGTERM or SIGHUP: each message was {done} or is still there",
-    }
+_TOOL = {
+    0: "every message that was there was handled",
+    1: f"{_UNREACHABLE}; not confirmed; other consumers hold messages; or some stayed, as the output says",
+    2: "wrong usage; no terminal and no --yes; or the broker knows no selectors: nothing was done",
+    130: "ended by Ctrl-C, SIGTERM or SIGHUP: each message was handled, or is still there",
+}
 
 
 #: Meanings by verb and status.
@@ -134,6 +135,7 @@ STATUSES: dict[str, dict[int, str]] = {
     "pub": _of("the broker has every message", f"{_UNREACHABLE}; some messages may not have arrived"),
     "sub": {
         **_of("all went well", f"{_UNREACHABLE}; a message could not be handled; or fewer than --count came"),
+        **_SILENCE,
         130: "ended by Ctrl-C, SIGTERM or SIGHUP, after the message at hand was handled",
     },
     "req": _of("the answer was shown", f"{_UNREACHABLE}; or no answer came within --timeout"),
@@ -141,6 +143,7 @@ STATUSES: dict[str, dict[int, str]] = {
         0: "ended by --count, --wait, SIGTERM, SIGHUP or Ctrl-C; each request was answered",
         1: f"{_UNREACHABLE}; a request could not be answered; or fewer than --count came within --wait",
         **_USAGE,
+        **_SILENCE,
         130: _BEFORE,
     },
     "ping": _of("the broker answered", _UNREACHABLE),
@@ -161,6 +164,7 @@ STATUSES: dict[str, dict[int, str]] = {
         0: "ended by --count, --wait, SIGTERM, SIGHUP or Ctrl-C; everything acknowledged is on the disk",
         1: f"{_UNREACHABLE}; the disk failed; CAPTURE was removed or replaced; or fewer than --count came in --wait",
         **_USAGE,
+        **_SILENCE,
         130: _BEFORE,
     },
     "replay": _of(
@@ -170,14 +174,15 @@ STATUSES: dict[str, dict[int, str]] = {
         0: "ended by --drain, --count, --wait, SIGTERM, SIGHUP, Ctrl-C; TO has every message that FROM has given away",
         1: f"{_UNREACHABLE}; messages were refused, and are in the dead letters of FROM; or --drain left some there",
         2: "wrong usage; FROM is TO; no destination matches, or FROM cannot do what the map asks for",
+        **_SILENCE,
         130: "ended by Ctrl-C, SIGTERM or SIGHUP before both brokers were connected",
     },
     "browse": _of("the messages were shown", _UNREACHABLE, _SHOWN),
-    "move": _tool("moved"),
-    "purge": _tool("removed"),
+    "move": _TOOL,
+    "purge": _TOOL,
     "dlq list": _of("the messages were shown", _UNREACHABLE, _SHOWN),
     "dlq show": _of("the messages were shown", _UNREACHABLE, _SHOWN),
-    "dlq retry": _tool("sent back", "; or some stayed: their origin is unknown or refuses them"),
+    "dlq retry": _TOOL,
     "context add": _of("the context is in the file", "the passcode could not be read", _CONTEXTS),
     "context use": {0: "all went well", **_CONTEXTS, **_STOPPED},
     "context list": {0: "all went well", **_CONTEXTS, **_STOPPED},

@@ -10,6 +10,7 @@ import re
 import stat
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
 import click
 from click.core import ParameterSource
 
-from stompcodec.cli.app import INTERRUPTED
+from stompcodec.cli.app import INTERRUPTED, SILENT
 from stompcodec.cli.inputs import Duration, complain, option_group
 from stompcodec.cli.screen import printable
 from stompcodec.content import is_text_type
@@ -31,6 +32,7 @@ from stompcodec.errors import (
     ReceiptTimeoutError,
     RejectedError,
     RemoteProtocolError,
+    SilentFeedError,
     StompError,
     StoreError,
 )
@@ -181,11 +183,7 @@ def _context_of(name: str, fields: Any) -> Context:
 
 
 def check_url(url: str) -> None:
-    """Check the URL of a context.
-
-    Raises:
-        ConfigError: it is malformed, or has a passcode.
-    """
+    """Raise ConfigError if the URL of a context is malformed, or has a passcode."""
     if any(address.passcode is not None for address in parse_uri(url)):
         raise ConfigError("it has a passcode, which is a field of its own", key="url")
 
@@ -273,6 +271,15 @@ _OF_DELIVERY = ("ack", "subscription", "redelivered")
 
 lenient_option = click.option(
     "--lenient", is_flag=True, help="Pass over messages that the broker cannot write as STOMP, and say which."
+)
+
+
+expect_option = click.option(
+    "--expect-every",
+    "expect",
+    type=Duration(0, min_open=True),
+    metavar="TIME",
+    help="End with an error if no message comes for TIME, as in 5m, though the broker beats.",
 )
 
 
@@ -425,10 +432,7 @@ def check_count(count: int, most: int | None, seconds: float | None) -> None:
 #: The options of the login, for `connected` and `credentials`.
 login_options = option_group(
     click.option(
-        "--login",
-        envvar="STOMPCODEC_LOGIN",
-        metavar="NAME",
-        help="The login; also STOMPCODEC_LOGIN, or in the URL.",
+        "--login", envvar="STOMPCODEC_LOGIN", metavar="NAME", help="The login; also STOMPCODEC_LOGIN, or in the URL."
     ),
     click.option(
         "--passcode-file",
@@ -569,11 +573,7 @@ def url_of(text: str) -> str:
 
 
 def addresses_of(url: str) -> list[Address]:
-    """Return the addresses in a URL or host:port.
-
-    Raises:
-        ConfigError: it is malformed. The message shows no passcode.
-    """
+    """Return the addresses in a URL or host:port, or raise ConfigError, whose message shows no passcode."""
     return parse_uri(url_of(url))
 
 
@@ -661,10 +661,10 @@ def opening(
     context: Context | None = None,
     **options: Any,
 ) -> Callable[[], Client]:
-    """Return a function that connects a client by a verb's options. Others, and errors: as
+    """Return a function that makes a client by a verb's options, to be entered. Others, and errors: as
     `stompcodec.client.connect`. A passcode is asked for once.
     """
-    import stompcodec.client as stomp
+    from stompcodec.client import Client, Options
 
     logging.getLogger("stompcodec").addHandler(logging.NullHandler())  # errors are reported by the verb
     who: dict[str, Any] = {"login": login, "passcode_file": passcode_file, "passcode": None}
@@ -679,21 +679,45 @@ def opening(
         options["versions"] = [given["version"]]
     times = {"connect_timeout": timeout, "receipt_timeout": timeout}
     options = {"vhost": given["vhost"], "reconnect": None, **times, **options}
-    return lambda: stomp.connect(addresses, **options)
+    return lambda: Client(addresses, Options(**options))
+
+
+class Stopped(threading.Event):
+    """An event for a signal, which also ends a client that is still connecting."""
+
+    connecting: Client | None = None
+
+    def set(self) -> None:
+        super().set()
+        if (client := self.connecting) is not None:
+            client.close(0.0)
 
 
 @contextmanager
-def connected(**broker: Any) -> Iterator[Client]:
-    """Yield a client, connected by a verb's options. Arguments and errors: `opening`."""
-    with opening(**broker)() as client:
+def connected(stopped: Stopped | None = None, **broker: Any) -> Iterator[Client]:
+    """Yield a client, connected by a verb's options. Arguments and errors: `opening`.
+
+    If `stopped` is set before there is a connection, the verb ends with status 130.
+    """
+    stopped, client = stopped or Stopped(), opening(**broker)()
+    stopped.connecting = client
+    try:
+        if not stopped.is_set():
+            client.open()
+    except StompError:
+        if not stopped.is_set():
+            raise
+    finally:
+        stopped.connecting = None
+    if stopped.is_set():
+        client.close(0.0)
+        sys.exit(INTERRUPTED)
+    with client:
         yield client
 
 
 def warn_of_missing_slash(client: Client, destination: str) -> None:
-    """Warn if a destination lacks its leading slash, as in queue/a: another queue, or none, at most brokers.
-
-    Artemis takes any name for an address.
-    """
+    """Warn if a destination lacks its leading slash, as in queue/a; but Artemis takes any name for an address."""
     if destination.startswith(_KINDS) and client.dialect != "artemis":
         name = printable(destination)
         complain(f"warning: {name} has no leading slash, so it is not /{name}; did you mean that?")
@@ -701,12 +725,12 @@ def warn_of_missing_slash(client: Client, destination: str) -> None:
 
 @contextmanager
 def reporting_errors(explain: Callable[[Exception], str] | None = None) -> Iterator[None]:
-    """Report errors of the broker or network in one line on standard error, and exit with status 1."""
+    """Report errors of the broker or network in one line on standard error, and exit with status 1, or `SILENT`."""
     try:
         yield
     except (StompError, ValueError) as error:
         complain((explain or explanation)(error))
-        sys.exit(1)
+        sys.exit(SILENT if isinstance(error, SilentFeedError) else 1)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
 

@@ -267,12 +267,8 @@ def address_of(client: Client) -> str:
 
 
 class Asker:
-    """Asks the management of the broker that a client is connected to.
-
-    Args:
-        client: the client.
-        prefix: the prefix of the destinations.
-        timeout: seconds to wait for each answer.
+    """Asks the management of the broker that a client is connected to, by destinations with a prefix. `timeout` is the
+    number of seconds to wait for each answer.
     """
 
     def __init__(self, client: Client, prefix: str, timeout: float) -> None:
@@ -285,12 +281,7 @@ class Asker:
         self._tokens: list[str | None] = [None]
 
     def ask(self, wish: Wish) -> Snapshot:
-        """Return a snapshot.
-
-        Raises:
-            CannotAskError: the broker cannot be asked, or does not allow it.
-            StompError: the connection was lost, or there was no answer in time.
-        """
+        """Return a snapshot. CannotAskError: the broker cannot be asked, or forbids it; StompError: no answer."""
         self._check_kind()  # each time, for a reconnect may lead to another broker
         refused: list[tuple[str, str]] = []
         whole: dict[str, Any] = {name: self._ask(name, {}, refused).get("result") for name in _WHOLE}

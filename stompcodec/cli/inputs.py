@@ -122,7 +122,7 @@ class FrameReader:
         self._longest = max(map(len, known)) + 2
         self._parser = Parser(None if self._auto else version, **self._options)
         self._base = base  # start of the parser's stream
-        self._at = base  # end of the frames returned so far
+        self._first = self._at = base  # end of the frames returned so far
         self._window = bytearray()  # the bytes from `_window_at` on
         self._window_at = base
         self._streamed: Place | None = None
@@ -140,6 +140,8 @@ class FrameReader:
             if batch:
                 yield batch
             failure = failure or self._take_in()
+            if failure is not None and self._is_caret_text():
+                continue
             if failure is not None:
                 broken = self._broken(failure)
                 yield broken
@@ -155,6 +157,8 @@ class FrameReader:
             failure = self._timed(self._drain_quickly, batch)
             yield batch
             failure = failure or self._take_in()
+            if failure is not None and self._is_caret_text():
+                continue
             if failure is not None:
                 yield self._located(failure)
             if failure is not None or self._ended:
@@ -179,10 +183,10 @@ class FrameReader:
 
     def _take_in(self) -> FrameError | None:
         """Feed the next bytes. At the end of the stream, return the error if it is incomplete."""
-        used = self._at - self._window_at
+        data = self._read_from(_READ)
+        used = self._at - self._window_at if data else 0
         del self._window[:used]
         self._window_at += used
-        data = self._read_from(_READ)
         self.begin = self.begin or data[:8]
         self.fed += len(data)
         self._window += data
@@ -276,6 +280,22 @@ class FrameReader:
             self.fed += len(data)
             if not data:
                 return None
+
+    def _is_caret_text(self) -> bool:
+        """Begin again with a NUL for each ^@ if the stream has those in its place, as a pasted log does."""
+        data = bytes(self._window)
+        if self._window_at != self._first or b"\0" in data or b"^@" not in data:
+            return False
+        complain("^@ is two characters here: each is read as the NUL that it stands for")
+        read, data = self._read_from, data.replace(b"^@", b"\0")
+
+        def take(size: int) -> bytes:
+            more = read(size)
+            return (more + read(1) if more.endswith(b"^") else more).replace(b"^@", b"\0")
+
+        self._begin(self._first, data)
+        self.fed, self._read_from, self._streamed, self.heartbeats = self._first + len(data), take, None, 0
+        return True
 
     def _begin(self, at: int, data: bytes) -> None:
         self._parser = Parser(self._parser.version, **self._options)

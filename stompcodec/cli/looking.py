@@ -230,10 +230,7 @@ class Looking(NamedTuple):
     def messages(self) -> Iterator[Message]:
         """Yield the messages that wait in the queue now, at a broker that shows queues.
 
-        Raises:
-            ReceiptTimeoutError: the broker shows neither a further message nor the end.
-            Interrupted: `stopped` said so.
-            StompError: as `Client.subscribe`.
+        Raises Interrupted if `stopped` said so; otherwise as `Client.subscribe`.
         """
         options: Any = {"selector": self.selector, "headers": {"browser": "true"}}
         options["on_unreadable"] = "raise" if self.passed is None else "ignore"

@@ -288,9 +288,7 @@ def end() -> None:
 def hand_over(name: str, told: Callable[[int], bytes] = _told) -> None:
     """Have a thread write what comes to `stdout` or `stderr`, and drop lines that nobody reads.
 
-    Args:
-        name: the name of the stream in `sys`.
-        told: returns the line that stands for dropped ones, from their number.
+    `told` returns the line that stands for dropped ones, from their number.
     """
     old = getattr(sys, name)
     if _process is not None and _raw_of(old) is not None:
@@ -307,11 +305,8 @@ def dropped(name: str) -> int:
 def prepare(output: bool = True) -> None:
     """Prepare the streams of a verb that signals do not end at once, before it takes these signals.
 
-    Its standard error is handed over. Its standard output waits for the reader, as a pipe does, but after `hurry` only
-    for a second: then writing raises OSError. Windows has no such signals.
-
-    Args:
-        output: False leaves standard output as it is.
+    Its standard error is handed over. With `output`, standard output waits for the reader, as a pipe does, but after
+    `hurry` only for a second: then writing raises OSError. Windows has no such signals.
     """
     if _process is None:
         return
@@ -380,7 +375,7 @@ def stop_on_signals(stop: Callable[[], object], *, output: bool = True) -> Itera
     needs, and, if the signal comes just before that thread begins to wait, only after the wait.
 
     SIGHUP stays ignored if it is, as with nohup. What is written to a terminal that was closed is discarded. Output
-    that nobody reads does not delay the end: see `streams.prepare`, also for `output`.
+    that nobody reads does not delay the end: see `prepare`, also for `output`. Later signals are ignored.
     """
     if threading.current_thread() is not threading.main_thread():
         yield  # only the main thread gets signals
@@ -397,8 +392,8 @@ def stop_on_signals(stop: Callable[[], object], *, output: bool = True) -> Itera
     try:
         yield
     finally:
-        for number, handler in zip(numbers, before):
-            signal.signal(number, handler)
+        for number, handler in zip(numbers, before):  # a further signal must not cut the end of the process short
+            signal.signal(number, signal.SIG_IGN if _process is not None and _process.hurried else handler)
         signal.set_wakeup_fd(waker)
         far.close()
         thread.join()
@@ -425,8 +420,8 @@ def _deliver(
                 continue
             hung_up = True
             _discard_output([number for number in terminals if not os.isatty(number)])
-        stop()
         hurry()
+        stop()
 
 
 def _discard_output(numbers: list[int]) -> None:

@@ -20,8 +20,9 @@ from dataclasses import dataclass
 
 from stompcodec.client.messages import Subscription
 from stompcodec.client.outbox import Call
-from stompcodec.errors import RejectedError
+from stompcodec.errors import RejectedError, SilentFeedError
 from stompcodec.transport.owner import CloseCodeError
+from stompcodec.values import shown_duration
 
 #: Seconds from the first to the last refused login that end a client: a broker that restarts may refuse for a while.
 SPAN = 60.0
@@ -124,6 +125,39 @@ class Refusals:
     def forget(self) -> None:
         """Begin anew: there was a session, or the broker refused for another reason."""
         self._count, self.are_enough = 0, False
+
+
+class Expected:
+    """The longest time without a message that is expected of a feed: a broker may beat for months and send nothing.
+
+    Args:
+        seconds: the time; None for no limit.
+
+    >>> expected = Expected(300.0)
+    >>> for number, now in ((0, 0.0), (1, 299.0), (1, 598.0)):
+    ...     expected.check(number, now)
+    >>> expected.check(1, 599.0)
+    Traceback (most recent call last):
+        ...
+    stompcodec.errors.SilentFeedError: no message came for 5m: is the destination right, and does its sender run?
+    """
+
+    def __init__(self, seconds: float | None) -> None:
+        self._seconds, self._last, self._since = seconds, -1.0, 0.0
+        self.silence = 0.0
+        """The seconds without a message, up to the last check."""
+
+    def check(self, last: float, now: float, *, busy: bool = False) -> None:
+        """Raise SilentFeedError if `last`, the number or time of the last message, was the same for too long.
+
+        While `busy`, with messages that came before, that does not count.
+        """
+        if busy or last != self._last:
+            self._last, self._since = last, now
+        self.silence = now - self._since
+        if self._seconds is not None and self.silence >= self._seconds:
+            why = "is the destination right, and does its sender run?"
+            raise SilentFeedError(f"no message came for {shown_duration(self._seconds)}: {why}")
 
 
 def is_refusal(error: BaseException | None) -> bool:

@@ -22,6 +22,7 @@ from typing import Any, Literal, NamedTuple
 
 from stompcodec.capture import CHAIN, Capture, CaptureWriter, Segment, octets_of
 from stompcodec.client import Client, Message, Subscription
+from stompcodec.client.backoff import Expected
 from stompcodec.client.dialects import BROKERS, BrokerDialect, lasting_identity
 from stompcodec.client.headers import pairs_of
 from stompcodec.codec import Frame
@@ -339,6 +340,7 @@ class Recorder:
         on_turn: called a few times per second, between two syncs.
         on_trouble: called with errors after which it tries again.
         hold: while it returns True nothing is written or acknowledged.
+        expect: it ends when no message comes for this many seconds; None for no limit.
         clock: returns the time, in seconds since 1970.
 
     Raises:
@@ -356,6 +358,7 @@ class Recorder:
         on_turn: Callable[[], object] = lambda: None,
         on_trouble: Callable[[Exception], object] = lambda error: None,
         hold: Callable[[], bool] = lambda: False,
+        expect: float | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         if acknowledge not in ("synced", "released"):
@@ -370,6 +373,7 @@ class Recorder:
         self._on_turn = on_turn
         self._on_trouble = on_trouble
         self._hold = hold
+        self._expected = Expected(expect)
         self._clock = clock
         self._arrived: queue.Queue[_Batch | Exception | None] = queue.Queue(maxsize=16)
         self._over: _Batch | None = None  # beyond `most`; needed only if earlier ones are duplicates
@@ -431,14 +435,16 @@ class Recorder:
     def run(self) -> None:
         """Record until `stop` is called, `most` messages are on disk, or the last subscription ends.
 
-        Raises a StompError if a subscription has failed, or the capture cannot be written any more, as after it was
-        removed.
+        Raises a StompError if a subscription has failed, the capture cannot be written any more, as after it was
+        removed, or no message came for longer than `expect`.
         """
         try:
             while not self._stop.is_set() and self.messages != self._most and self._live:
                 self._capture.check()
                 self._on_turn()
-                if self._hold():
+                full = self._hold()
+                self._expected.check(self.messages + self.duplicates, time.monotonic(), busy=full or self.held > 0)
+                if full:
                     self._stop.wait(_LOOK)
                     continue
                 self._record(self._group(_LOOK))

@@ -129,6 +129,7 @@ LIVE_OPTIONS = (
     Option("selector", "text", None, "selector, in the broker's language"),
     Option("subscribeHeaders", "text", None, 'further headers of SUBSCRIBE, as JSON: {"name": "value"}'),
     Option("reconnectTimeout", "seconds positive", 300.0, "the query fails after this long without a connection"),
+    Option("expectEvery", "seconds positive", None, "the query fails after this long without a message"),
     Option("dedupe", "text", "messageId", "how redelivered messages are recognized: messageId, header:NAME, or none"),
     Option("dedupeWindow", "count positive", 1_000_000, "messages remembered for dedupe"),
     Option("maxSpoolBytes", "size positive", 10 * 2**30, "largest spool; beyond it nothing is acknowledged"),
@@ -170,6 +171,7 @@ class LiveOptions:
     selector: str | None
     subscribe_headers: tuple[tuple[str, str], ...]
     reconnect_timeout: float
+    expect_every: float | None
     dedupe: str
     dedupe_window: int
     max_spool_bytes: int

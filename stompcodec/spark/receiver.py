@@ -272,6 +272,7 @@ class Receiver:
             on_turn=self._on_turn,
             on_trouble=self._on_trouble,
             hold=self._hold,
+            expect=options.expect_every,
         )
         with self._lock:
             self._recorder = recorder

@@ -12,6 +12,7 @@ import pytest
 from client.feeding import wait_for
 from patience import patience
 
+from stompcodec.cli import streams
 from stompcodec.cli.streams import ENDING, Outlet, stop_on_signals
 
 posix = pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
@@ -118,6 +119,20 @@ def test_which_signals_count(numbers, other, stops, unchanged):
     finally:
         signal.signal(other, before)
     assert len(found) == stops
+
+
+@posix
+def test_a_second_signal_does_not_cut_the_end_of_the_process_short(monkeypatch):
+    monkeypatch.setattr(streams, "_process", streams._Process())
+    before, stopped = signal.getsignal(signal.SIGTERM), threading.Event()
+    try:
+        with stop_on_signals(stopped.set, output=False):
+            signal.raise_signal(signal.SIGTERM)
+            assert stopped.wait(patience(10))
+        assert [signal.getsignal(number) for number in ENDING] == [signal.SIG_IGN] * len(ENDING)
+    finally:
+        for number, handler in zip(ENDING, (before, signal.default_int_handler, signal.SIG_DFL)):
+            signal.signal(number, handler)
 
 
 @posix

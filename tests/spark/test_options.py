@@ -86,6 +86,7 @@ def test_paths():
         (parse_file, {"zzz": "1"}, "the options are mode, commands"),
         (live, {"ackMode": "never"}, "ackMode is 'never': it must be one of spool, batch"),
         (live, {"dedupe": "uuid"}, "option dedupe is 'uuid': use messageId"),
+        *((live, {"expectEvery": wrong}, f"expectEvery is '{wrong}': .* more than 0") for wrong in ("0", "-5m")),
         (live, {"spoolDir": "s3://bucket/x"}, "it must be a folder on a mounted disk"),
         (live, {"subscribeHeaders": "a:b"}, "it must be JSON"),
         (live, {"subscriptions": "2", "subscriptionName": "x"}, "has one connection"),

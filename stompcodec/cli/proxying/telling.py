@@ -446,7 +446,6 @@ class Watcher:
         outputs: called with each entry, in a thread.
         recorder: None to record nothing.
         heart_beats: whether they are entries, too.
-        lint: whether frames are checked.
         failed: called in a thread with an error that ends showing or recording.
     """
 
@@ -457,13 +456,11 @@ class Watcher:
         recorder: Recorder | None = None,
         *,
         heart_beats: bool = False,
-        lint: bool = True,
         failed: Callable[[str, Exception], object],
     ) -> None:
         self.tally = tally
         self._outputs = outputs
         self._heart_beats = heart_beats
-        self._lint = lint
         self._conversations: dict[int, Conversation] = {}  # of the thread
         self._missed: Counter[int] = Counter()
         self._ended: deque[int] = deque(maxlen=_ENDED)  # connections whose files are open still
@@ -550,19 +547,17 @@ class Watcher:
         text = "not STOMP: it passes unchanged from here on"
         if broken.error.kind == "truncated":
             text = "the stream ends inside a frame"
-        findings = (finding_of(broken._replace(resumed=broken.start)),) if self._lint else ()
-        begin = mask_lines(broken.head)
         return Entry(
             *("not-stomp", note.time, note.connection, note.direction, text, broken.start),
-            begin=begin,
-            findings=findings,
+            begin=mask_lines(broken.head),
+            findings=(finding_of(broken._replace(resumed=broken.start)),),
             faults=note.faults,
         )
 
     def _passed(self, note: Note, event: Passed) -> Entry:
         place = event.place
         findings: tuple[Finding, ...] = ()
-        if self._lint and note.direction is not None:
+        if note.direction is not None:
             findings = tuple(self._check(note.connection, note.direction, event))
         return Entry(
             *("frame", note.time, note.connection, note.direction, "", place.start, masked(_shown(event))),

@@ -20,6 +20,7 @@ from stompcodec.cli.connecting import (
     addresses_of,
     adopt,
     check_count,
+    expect_option,
     explanation,
     passcode_of,
     referred,
@@ -110,7 +111,8 @@ class Progress:
         bridge = self.bridge
         seconds = round(time.monotonic() - self._start, 3)
         ends = {"from": str(bridge.source), "to": str(bridge.target)}
-        line = {"event": event, **ends, "seconds": seconds, "waiting": bridge.waiting, **bridge.tally.counts()}
+        line = {"event": event, **ends, "seconds": seconds, "silence": round(bridge.expected.silence, 3)}
+        line |= {"waiting": bridge.waiting, **bridge.tally.counts()}
         write_json(json.dumps(line, ensure_ascii=False).encode() + b"\n")
         sys.stdout.flush()
 
@@ -218,7 +220,7 @@ def _way(given: dict[str, Any]) -> Way:
         raise click.BadParameter(f"{printable(key)}: write header:NAME", param_hint="'--key'")
     if given["mirror"] and given["batch"] and given["durable"] is None:
         raise click.UsageError("--mirror acknowledges nothing: --batch can be used with it for --durable only")
-    names = ("prefetch", "batch", "dead_letter", "persistent", "most", "idle")
+    names = ("prefetch", "batch", "dead_letter", "persistent", "most", "idle", "expect")
     return Way(key=None if key is None else key[len("header:") :], **{name: given.pop(name) for name in names})
 
 
@@ -312,6 +314,7 @@ def _run(bridge: Bridge, progress: Progress, seconds: float | None) -> None:
     metavar="TIME",
     help="For --drain: the time without a message after which FROM counts as empty.  [default: ask FROM, or 3]",
 )
+@expect_option
 @click.option(
     "--destinations",
     metavar="FILE|-",

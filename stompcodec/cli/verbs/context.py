@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from typing import Any
@@ -126,8 +125,7 @@ def use(name: str) -> None:
 
 
 @command.command("list")
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON object per context.")
-def list_command(as_json: bool) -> None:
+def list_command() -> None:
     """List the contexts. A star marks the selected one.
 
     \b
@@ -135,10 +133,6 @@ def list_command(as_json: bool) -> None:
     """
     contexts = load()
     rows = [contexts.all[name] for name in sorted(contexts.all)]
-    if as_json:
-        for each in rows:
-            click.echo(json.dumps({**each.shown(), "selected": each.name == contexts.selected}))
-        return
     console = screen()
     from rich.text import Text
 

@@ -170,10 +170,7 @@ def check_target(file: str, form: str) -> None:
 
 
 def sink_of(file: str, form: str) -> Sink:
-    """Return the output for a file, "-" for standard output, in one of `FORMATS`.
-
-    Only its owner can read a capture, while other files follow the umask.
-    """
+    """Return the output for a file, "-" for standard output. Only its owner can read a capture."""
     if form == "raw":
         return _RawSink(_stream(file))
     if form == "json":

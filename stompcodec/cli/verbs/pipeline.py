@@ -23,6 +23,7 @@ from stompcodec.cli.connecting import (
     Context,
     adopt,
     connected,
+    expect_option,
     is_url,
     login_options,
     passcode_of,
@@ -203,6 +204,8 @@ class Input:
             _check_file(source)
         if self.broker and (not options["destinations"] or not options["spool"]):
             raise click.UsageError("a broker needs --destination and --spool, a folder for its messages")
+        if options.get("expect") and not self.broker:
+            raise click.UsageError("--expect-every is for a broker")
         if options["follow"] and options["available_now"]:
             raise click.UsageError("--follow or --available-now, not both")
         self.url = self.source if self.broker else broker
@@ -264,6 +267,8 @@ class Input:
         reader = reader.format("stomp").schema(schema)
         given = {"url": self.source, "destination": ",".join(self._options["destinations"])}
         given |= {"spoolDir": self._options["spool"], **self.credentials}
+        if self._options.get("expect"):
+            given["expectEvery"] = str(self._options["expect"])
         return reader.options(**given).load()  # type: ignore[no-any-return]
 
     @property
@@ -298,6 +303,7 @@ input_options = option_group(
     click.option("--checkpoint", type=click.Path(), metavar="DIR",
                  help="Where a stream keeps its progress. Default: in the output."),
     click.option("--spool", type=click.Path(), metavar="DIR", help="For a broker: the folder for its messages."),
+    expect_option,
     login_options,
 )  # fmt: skip
 

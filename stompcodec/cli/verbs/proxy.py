@@ -176,7 +176,6 @@ def _complain_of(entry: Entry) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object per line. Secrets are masked.")
 @click.option("-q", "--quiet", is_flag=True, help="Print no frames, only trouble and the counts at the end.")
 @click.option("--heart-beats", is_flag=True, help="Show heart-beats, too.")
-@click.option("--no-lint", is_flag=True, help="Do not check frames against the rules of STOMP.")
 @click.option("--record", "folder", type=click.Path(), metavar="CAPTURE", help="Record frames to a new capture.")
 @click.option(
     "--fault",
@@ -206,7 +205,6 @@ def command(
     as_json: bool,
     quiet: bool,
     heart_beats: bool,
-    no_lint: bool,
     folder: str | None,
     texts: tuple[str, ...],
     cert: str | None,
@@ -240,7 +238,7 @@ def command(
     sys.setswitchinterval(_SWITCH)
     try:
         with stop_on_signals(run.stop, output=False):  # a thread of its own writes there
-            _run(run, recorder, place, broker, faults_of(texts) if texts else None, timeout, heart_beats, not no_lint)
+            _run(run, recorder, place, broker, faults_of(texts) if texts else None, timeout, heart_beats)
     finally:
         sys.setswitchinterval(before)
     sys.exit(run.status)
@@ -265,12 +263,11 @@ def _run(
     faults: Faults | None,
     timeout: float,
     heart_beats: bool,
-    lint: bool,
 ) -> None:
     from stompcodec.cli.proxying.telling import Watcher
     from stompcodec.cli.proxying.wire import Proxy
 
-    watcher = Watcher(run.tally, run.outputs, recorder, heart_beats=heart_beats, lint=lint, failed=run.fail)
+    watcher = Watcher(run.tally, run.outputs, recorder, heart_beats=heart_beats, failed=run.fail)
     proxy = Proxy(place, target, watcher, faults=faults, whole=recorder is not None, timeout=timeout)
     try:
         asyncio.run(run.serve(proxy, watcher))

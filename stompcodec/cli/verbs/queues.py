@@ -210,8 +210,6 @@ def carry(taking: Taking, target_of: Target, tally: Tally, moved: Callable[[], N
 
     Args:
         taking: the queue. Its client does not reconnect, so no message is delivered to it twice.
-        target_of: returns where a message goes.
-        tally: counts.
         moved: called after each batch.
         one_target: all go to the same queue.
 
@@ -412,7 +410,6 @@ tool_options = option_group(
         help="The queue counts as empty after this time without a message, if the broker cannot tell.",
     ),
     click.option("--json", "as_json", is_flag=True, help="Print the counts as a JSON object."),
-    click.option("-q", "--quiet", is_flag=True, help="Print nothing on success."),
     lenient_option,
     broker_options,
 )
@@ -459,7 +456,6 @@ class Tool(NamedTuple):
     yes: bool
     idle: float
     as_json: bool
-    quiet: bool
     selector: str | None = None
     limit: int | None = None
     batch: int = BATCH
@@ -485,6 +481,8 @@ class Tool(NamedTuple):
                     most = self.limit if there is None else min(there, self.limit or there)
                     if returning is not None and kind.shows:
                         returning.survey(islice(looking.messages(), most), kind)
+                    if stopped.is_set():
+                        raise Interrupted
                     if self.dry_run:
                         self._preview(most or 0, returning)
                 except Interrupted:
@@ -526,7 +524,7 @@ class Tool(NamedTuple):
 
     def _announce(self, most: int | None, returning: Returning | None) -> None:
         """List the queues that messages go back to, and ask."""
-        if returning is not None and (returning.has_claims or not self.yes) and not (self.quiet and self.yes):
+        if returning is not None and (returning.has_claims or not self.yes):
             for line in returning.listed():
                 click.echo(line, err=True)
         if not self.yes:
@@ -592,7 +590,7 @@ class Tool(NamedTuple):
             octets = None if self.dry_run else tally.octets  # nothing was read
             counts = {"messages": messages, "bytes": octets, "left": tally.left, "dry_run": self.dry_run}
             click.echo(json.dumps({"verb": self.verb, "queue": self.queue, **counts}))
-        elif self.dry_run or not self.quiet:
+        else:
             click.echo(printable(text), err=not self.dry_run)
 
     def _interrupted(self, tally: Tally) -> NoReturn:
@@ -616,7 +614,7 @@ class _Progress:
 
     def __init__(self, tool: Tool, tally: Tally, most: int | None) -> None:
         self._tool, self._tally, self._most = tool, tally, most
-        self._line = StatusLine(not tool.quiet, _REDRAW)
+        self._line = StatusLine(True, _REDRAW)
         self.clear = self._line.clear
         self._start = time.monotonic()
 

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import sys
-import threading
 import time
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from stompcodec.cli.connecting import (
+    Stopped,
     at_url,
     broker_options,
     check_count,
     connected,
+    expect_option,
     is_url,
     lenient_option,
     passing_over,
@@ -32,7 +33,7 @@ from stompcodec.shown import plural
 
 if TYPE_CHECKING:
     from stompcodec.capture import CaptureWriter
-    from stompcodec.client.recorder import Dedupe, Recorder
+    from stompcodec.client.recorder import Recorder
 
 #: Seconds between two updates of the progress line, and between two checks for segments to delete.
 _REDRAW = 0.2
@@ -123,14 +124,7 @@ class Progress:
 @click.option("--keep-time", type=Duration(0), metavar="TIME", help="Delete older segments.")
 @click.option("-n", "--count", "most", type=click.IntRange(1), metavar="N", help="End after N messages.")
 @click.option("-w", "--wait", "seconds", type=Duration(0), metavar="TIME", help="End after this time.")
-@click.option(
-    "--prefetch",
-    type=click.IntRange(1),
-    default=1000,
-    show_default=True,
-    metavar="N",
-    help="Most messages that are not on the disk yet.",
-)
+@expect_option
 @click.option(
     "--dedupe",
     callback=_dedupe,
@@ -153,6 +147,7 @@ def command(
     keep_time: float | None,
     most: int | None,
     seconds: float | None,
+    expect: float | None,
     dedupe: str,
     quiet: bool,
     lenient: bool,
@@ -174,17 +169,16 @@ def command(
     destinations = _without_url(destinations, broker)
     if single and (keep is not None or keep_time is not None):
         raise click.UsageError("a single file has no segments to delete: --keep cannot be used with --single")
-    options = {**subscription_of(broker), "prefetch": broker.pop("prefetch")}
-    options["on_unreadable"] = "skip" if lenient else "raise"
-    stopped = threading.Event()
+    options = {**subscription_of(broker), "on_unreadable": "skip" if lenient else "raise"}
+    stopped = Stopped()
     with stop_on_signals(stopped.set), passing_over(lenient), reporting_errors():
         how: dict[str, Any] = {"single": True if single else None, "access": group, "segment_octets": segment}
         how["segment_seconds"] = _SEGMENT_SECONDS
         capture = _opened(output, destinations, quiet, **how)
         progress = Progress(capture, {"octets": keep, "seconds": keep_time}, quiet)
         try:
-            known = Dedupe.of(dedupe, _REMEMBERED)
-            _record(capture, progress, destinations, options, known, most, seconds, stopped, broker)
+            how = {"dedupe": Dedupe.of(dedupe, _REMEMBERED), "most": most, "expect": expect}
+            _record(capture, progress, destinations, options, how, seconds, stopped, broker)
         finally:
             progress.clear()
             capture.close()
@@ -221,10 +215,9 @@ def _record(
     progress: Progress,
     destinations: tuple[str, ...],
     options: dict[str, Any],
-    dedupe: Dedupe | None,
-    most: int | None,
+    how: dict[str, Any],
     seconds: float | None,
-    stopped: threading.Event,
+    stopped: Stopped,
     broker: dict[str, Any],
 ) -> None:
     from stompcodec.client import Backoff
@@ -237,8 +230,8 @@ def _record(
         if stopped.is_set() or (until is not None and time.monotonic() >= until):
             recorder.stop()
 
-    with connected(**broker, reconnect=Backoff(), on_state=report_reconnect) as client:
-        recorder = Recorder(client, capture, dedupe=dedupe, most=most, on_turn=turn, on_trouble=progress.told)
+    with connected(stopped, **broker, reconnect=Backoff(), on_state=report_reconnect) as client:
+        recorder = Recorder(client, capture, **how, on_turn=turn, on_trouble=progress.told)
         progress.recorder = recorder
         for destination in destinations:
             warn_of_missing_slash(client, destination)

@@ -143,10 +143,8 @@ def _messages(source: Source, period: Period, only: str | None) -> Iterator[Reco
 
 
 class Requests:
-    """The names that our broker takes as requests to manage it: a capture of somebody else must not give orders.
-
-    Args:
-        are_sent: the user wants them to be sent all the same.
+    """The names that our broker takes as requests to manage it: a capture of somebody else must not give orders, unless
+    the user wants that (`are_sent`).
     """
 
     def __init__(self, are_sent: bool) -> None:

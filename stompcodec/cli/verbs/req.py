@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from stompcodec.cli.connecting import (
+    Stopped,
     as_text,
     body_argument,
     broker_options,
     check_count,
     connected,
     connection_options,
+    expect_option,
     header_option,
     read_body,
     reporting_errors,
@@ -170,6 +171,7 @@ def _maker(
 @header_option("SEND")
 @click.option("-n", "--count", "most", type=click.IntRange(1), metavar="N", help="End after N requests.")
 @click.option("-w", "--wait", "seconds", type=Duration(0), metavar="TIME", help="End after this time.")
+@expect_option
 @broker_options
 def reply(
     destination: str,
@@ -181,6 +183,7 @@ def reply(
     headers: tuple[tuple[str, str], ...],
     most: int | None,
     seconds: float | None,
+    expect: float | None,
     **broker: Any,
 ) -> None:
     """Answer the requests that come to DEST.
@@ -197,9 +200,9 @@ def reply(
 
     answers = Answers(_maker(body, template, shell_command, headers), headers)
     usual = _PREFETCH if shell_command is None else _PREFETCH_COMMAND
-    receiver, watch, stopped = Receiver(answers, most, attempts), Watch(), threading.Event()
+    receiver, watch, stopped = Receiver(answers, most, attempts, expect), Watch(), Stopped()
     with stop_on_signals(stopped.set), reporting_errors():
-        with connected(**broker, reconnect=Backoff(), on_state=watch) as client:
+        with connected(stopped, **broker, reconnect=Backoff(), on_state=watch) as client:
             warn_of_missing_slash(client, destination)
             options: Any = {"prefetch": min(usual, most or usual), "dead_letter": dead_letter}
             subscription = client.subscribe(destination, ack="client-individual", **options)

@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from stompcodec.cli.connecting import (
+    Stopped,
     broker_options,
     check_count,
     connected,
+    expect_option,
     lenient_option,
     passing_over,
     report_reconnect,
@@ -57,11 +59,17 @@ def attempts_option(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class Receiver:
-    """A receiver of all subscriptions' messages, one at a time; it settles each one, and stops after `most`."""
+    """A receiver of all subscriptions' messages, one at a time; it settles each one, and stops after `most`, or with an
+    error if none comes for `expect` seconds.
+    """
 
-    def __init__(self, handle: Handler, most: int | None, attempts: int = ATTEMPTS) -> None:
+    def __init__(
+        self, handle: Handler, most: int | None, attempts: int = ATTEMPTS, expect: float | None = None
+    ) -> None:
+        from stompcodec.client.backoff import Expected
         from stompcodec.client.handlers import Handling, Retries
 
+        self._expected = Expected(expect)
         self._handle = handle
         self._most = most
         self._attempts, self._retries, self._number = attempts, Retries(Handling(attempts=attempts)), 0
@@ -146,11 +154,14 @@ class Receiver:
     def wait(self, seconds: float | None, interrupted: Callable[[], Any]) -> None:
         """Wait for the end, a time or Ctrl-C. Return when the current message is handled; no other follows."""
         until = None if seconds is None else time.monotonic() + seconds
-        while not (interrupted() or self.over.is_set() or (until is not None and time.monotonic() >= until)):
-            self.over.wait(_LOOK if until is None else min(_LOOK, max(0.0, until - time.monotonic())))
-        self.over.set()
-        with self._turn:
-            pass
+        try:
+            while not (interrupted() or self.over.is_set() or (until is not None and time.monotonic() >= until)):
+                self._expected.check(self._number, time.monotonic(), busy=self._turn.locked())
+                self.over.wait(_LOOK if until is None else min(_LOOK, max(0.0, until - time.monotonic())))
+        finally:
+            self.over.set()
+            with self._turn:
+                pass
 
 
 class Watch:
@@ -188,6 +199,7 @@ class Watch:
     "STOMP_HEADERS (JSON) in the environment. If it fails, it runs again; at last the message becomes a dead letter.",
 )
 @attempts_option
+@expect_option
 @subscription_options
 @lenient_option
 @broker_options
@@ -201,6 +213,7 @@ def command(
     shell_command: str | None,
     attempts: int,
     dead_letter: str | None,
+    expect: float | None,
     **broker: Any,
 ) -> None:
     """Show the messages of queues and topics as they come.
@@ -217,9 +230,10 @@ def command(
 
     options = {**subscription_of(broker), "on_unreadable": "skip" if lenient else "raise", "dead_letter": dead_letter}
     usual = 1 if shell_command is not None else _PREFETCH  # messages waiting for a command may go to another worker
-    receiver, watch, stopped = Receiver(handler(form, view, shell_command), most, attempts), Watch(), threading.Event()
+    receiver, watch = Receiver(handler(form, view, shell_command), most, attempts, expect), Watch()
+    stopped = Stopped()
     with reporting_errors(), stop_on_signals(stopped.set):
-        with passing_over(lenient), connected(**broker, reconnect=Backoff(), on_state=watch) as client:
+        with passing_over(lenient), connected(stopped, **broker, reconnect=Backoff(), on_state=watch) as client:
             options["prefetch"] = BROKERS[client.dialect].beside(min(usual, most or usual), options["headers"])
             for destination in destinations:
                 warn_of_missing_slash(client, destination)

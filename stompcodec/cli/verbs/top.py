@@ -24,7 +24,7 @@ from rich.text import Text
 
 from stompcodec.cli import figures as numbers
 from stompcodec.cli.app import INTERRUPTED
-from stompcodec.cli.connecting import broker_options, connected, report_reconnect, reporting_errors
+from stompcodec.cli.connecting import Stopped, broker_options, connected, report_reconnect, reporting_errors
 from stompcodec.cli.figures import (
     BY_NAME,
     HELP,
@@ -448,14 +448,9 @@ class Stream:
         self._silence: str | None = None
 
     def run(self, interval: float, *, once: bool) -> bool:
-        """Write until a signal ends it. Return whether there was a snapshot.
+        """Write every `interval` seconds until a signal ends it. Return whether there was a snapshot.
 
-        Args:
-            interval: seconds between two questions.
-            once: write the second answer only, and end. The rates are taken between the two.
-
-        Raises:
-            StompError, CannotAskError: the broker cannot be asked.
+        With `once`, write the second answer only, with the rates between the two. Raises as `Asker.ask`.
         """
         wait = max(interval, _LEAST) if once else interval
         watcher = Watcher(self._client, self._asker, self._wish, wait, self._look.set)
@@ -509,11 +504,7 @@ class Screen:
         self._answers = 0
 
     def run(self, interval: float) -> bool:
-        """Show it until a key or a signal ends it. Return whether there was anything to show.
-
-        Raises:
-            StompError, CannotAskError: the broker cannot be asked.
-        """
+        """Show it until a key or a signal ends it. Return whether there was anything to show. Raises as `Asker.ask`."""
         with Terminal() as terminal:
             self._choice.fit(self._console.height - AROUND)
             watcher = Watcher(self._client, self._asker, self._choice.wish(), interval, terminal.wake)
@@ -613,11 +604,7 @@ def _checked_sort(view: str, sort: str | None) -> str:
 @click.option("--once", is_flag=True, help="Ask twice, an interval apart for the rates, show it and end.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object each interval.")
 @click.option(
-    "--prefix",
-    default="/management/",
-    show_default=True,
-    metavar="TEXT",
-    help="The prefix of requests to the broker.",
+    "--prefix", default="/management/", show_default=True, metavar="TEXT", help="The prefix of requests to the broker."
 )
 @broker_options
 def command(
@@ -653,8 +640,9 @@ def command(
 def _run(choice: Choice, interval: float, once: bool, as_json: bool, prefix: str, broker: dict[str, Any]) -> None:
     from stompcodec.client import Backoff
 
-    console, connection, history = screen(), Connection(), History()
-    with connected(**broker, reconnect=Backoff(most=2.0), on_state=connection) as client:
+    console, connection, history, stopped = screen(), Connection(), History(), Stopped()
+    broker |= {"reconnect": Backoff(most=2.0), "on_state": connection}
+    with stop_on_signals(stopped.set), connected(stopped, **broker) as client:
         asker, address = Asker(client, prefix, broker["timeout"]), address_of(client)
 
         def write(shown: Snapshot) -> None:

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -15,7 +14,6 @@ from cli.running import run as run_verb
 from patience import patience
 
 from stompcodec.cli import connecting
-from stompcodec.cli.streams import ENDING
 from stompcodec.cli.verbs import bridge as verb
 from stompcodec.testing import StompBroker
 
@@ -136,27 +134,6 @@ def test_it_ends_in_good_order(brokers, ending):
         process.send_signal(signal.SIGHUP if ending == "a closed terminal" else signal.SIGTERM)
         assert process.wait(patience(60)) == 0
     assert (one.queued("/queue/a"), other.queued("/queue/a")) == (0, 25)
-
-
-@posix
-@pytest.mark.parametrize(("end", "number"), [("FROM", ENDING[0]), *(("TO", each) for each in ENDING)])
-def test_a_signal_ends_it_while_it_connects(brokers, end, number):
-    """A host that accepts connections and says nothing."""
-    with socket.create_server(("127.0.0.1", 0)) as mute:
-        url = f"stomp://127.0.0.1:{mute.getsockname()[1]}"
-
-        def signal_it():
-            with mute.accept()[0] as connection:
-                connection.recv(100)
-                os.kill(os.getpid(), number)
-                connection.recv(100_000)
-
-        thread = threading.Thread(target=signal_it)
-        thread.start()
-        ends = (url, brokers[0].url) if end == "FROM" else (brokers[0].url, url)
-        result = run(*ends, "-m", "/queue/a", "--timeout", f"{patience(30)}")
-        thread.join(patience(60))
-    assert (result.exit_code, result.stderr) == (130, f"stompcodec: ended before it was connected to {end} ({url})\n")
 
 
 def test_lost_ends_are_reported_once(brokers):

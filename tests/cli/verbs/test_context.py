@@ -51,9 +51,8 @@ def test_contexts_are_added_selected_listed_shown_and_removed():
     good("context", "use", "prod")
     listed = good("context", "list").splitlines()
     assert [line.split()[:2] for line in listed] == [["local", "stomp://localhost:61613"], ["*", "prod"]]
-    fields = {"name": "prod", "url": "stomp+ssl://ann@broker:61614/orders", "passcode": "***"}
-    assert json.loads(good("context", "list", "--json").splitlines()[1]) == {**fields, "selected": True}
-    assert SECRET not in good("context", "show")
+    shown = good("context", "show")
+    assert ("***" in shown, SECRET in shown) == (True, False)
     good("context", "use", "local")
     assert "localhost" in good("context", "show")
     good("context", "remove", "local")
@@ -67,7 +66,7 @@ def test_a_passcode_is_never_shown():
         assert load().all == {}
     add("a", "localhost:1", "--login", "ann", "--ask-passcode", input=f"{SECRET}\n")
     good("context", "use", "a")
-    verbs = ("context list", "context list --json", "context show", "ping", f"context add b stomp://ann:{SECRET}@b")
+    verbs = ("context list", "context show", "ping", f"context add b stomp://ann:{SECRET}@b")
     outputs = [*(run(*verb.split()).output for verb in verbs), repr(load()), str(load().all["a"])]
     assert [text for text in outputs if SECRET in text] == []
     assert set(load().all) == {"a"}
@@ -126,7 +125,7 @@ BROKEN = {
 
 @pytest.mark.parametrize("content", BROKEN.values(), ids=BROKEN)
 def test_a_broken_file_is_2_before_connecting(config, content, monkeypatch):
-    monkeypatch.setattr("stompcodec.client.connect", lambda *_arguments, **_options: pytest.fail("connected"))
+    monkeypatch.setattr("stompcodec.client.Client", lambda *_arguments, **_options: pytest.fail("connected"))
     write(config, content)
     for verb in ("context list", "ping", "ping --context a"):
         result = run(*verb.split())

@@ -45,6 +45,25 @@ def test_the_table_is_the_default_and_reads_standard_input():
     assert last == f"frames 2, bytes in bodies {size}, heart-beats 1"
 
 
+CARETS = b"CONNECT\nhost:a\n\n^@\nSEND\ndestination:/q\n\nhello^@\nACK\nid:1\n\n^@\n"
+
+
+@pytest.mark.parametrize("verb", ["decode", "decode --summary", "decode --resync", "lint", "inspect"])
+@pytest.mark.parametrize(("text", "frames"), [(CARETS, 3), (CARETS[19:], 2), (LOGIN + CARETS, 1)])
+def test_the_carets_of_a_pasted_log_are_nuls(verb, text, frames):
+    """But not once there was a NUL: then they are what the body holds."""
+    result = run_verb(*verb.split(), input=text)
+    assert ("^@ is two characters here" in result.stderr) is (frames > 1)
+    assert result.exit_code == (frames == 1)
+    assert f"frames {frames}" in result.stdout or verb == "inspect"
+
+
+def test_a_caret_may_end_what_was_read():
+    pieces = iter([CARETS[:21], *(CARETS[at : at + 1] for at in range(21, len(CARETS)))])
+    found = [place.frame.command for batch in FrameReader(lambda _: next(pieces, b"")).places() for place in batch]
+    assert found == ["CONNECT", "SEND", "ACK"]
+
+
 @pytest.mark.parametrize("width", [40, 80, 200])
 def test_the_table_keeps_to_the_width(width):
     wide = serialize(Frame("SEND", {"destination": "/queue/" + "日本" * 99, "x": "y" * 5000}, "äöü".encode() * 999))
@@ -299,7 +318,7 @@ def test_lint_names_the_segment_and_the_offset_in_it(capture):
         writer.append(CAPTURED[0] + bad, TIME)
     last = files_of(capture)[-1]
     at = last.read_bytes().index(bad)
-    result = run_verb("lint", "--json", capture)
+    result = run_verb("lint", "--format", "json", capture)
     assert (result.exit_code, result.stderr) == (1, "")
     (error,) = (each for each in objects(result) if each["severity"] == "error")
     assert (error["rule"], error["file"], error["offset"]) == ("S12-SND-01", str(last), at)

@@ -28,7 +28,7 @@ def run(*arguments, **options):
 
 
 def findings(data, *arguments):
-    result = run("--json", *arguments, input=data)
+    result = run("--format", "json", *arguments, input=data)
     found = objects(result)
     assert result.exit_code == any(finding["severity"] == "error" for finding in found)
     return found
@@ -191,7 +191,7 @@ def test_the_first_error_of_a_vector_is_found(vector):
     version = "auto" if vector["version"] == "none" else vector["version"]
     limits = [f"--limit={name}={size}" for name, size in vector.get("limits", {}).items()]
     expected = [event["kind"] for event in vector["expect"] if event["type"] == "error"]
-    result = run("--json", "--version", version, *limits, input=run_vectors.wire(vector))
+    result = run("--format", "json", "--version", version, *limits, input=run_vectors.wire(vector))
     texts = [line["text"] for line in objects(result)]
     kinds = [kind for text in texts for kind in ERROR_KINDS if text.startswith(ERROR_KINDS[kind].what)]
     kinds += ["unknown-command" for text in texts if text.startswith("the command ")]

@@ -306,7 +306,7 @@ def test_rabbitmq_is_told_apart_and_nothing_is_taken(arguments, said):
 
 @pytest.mark.parametrize("verb", [MOVE, ("purge", FROM), ("dlq", "retry", FROM)], ids=lambda verb: verb[0])
 def test_without_a_terminal_and_yes_nothing_happens(verb, monkeypatch):
-    monkeypatch.setattr("stompcodec.client.connect", lambda *_arguments, **_options: pytest.fail("connected"))
+    monkeypatch.setattr("stompcodec.client.Client", lambda *_arguments, **_options: pytest.fail("connected"))
     result = run_verb(*verb, input="y\n")
     assert (result.exit_code, "give --yes" in result.output) == (2, True)
 

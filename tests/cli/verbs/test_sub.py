@@ -18,6 +18,7 @@ from patience import patience
 import stompcodec.client as stomp
 from stompcodec import Frame
 from stompcodec.cli.show import FIELDS, Template
+from stompcodec.cli.streams import ENDING
 from stompcodec.client.handlers import Retries
 from stompcodec.client.messages import BaseMessage
 from stompcodec.testing import StompBroker
@@ -55,7 +56,7 @@ REFUSED += ["{headers[a}]}"]
 
 @pytest.mark.parametrize("form", REFUSED)
 def test_an_unknown_field_is_2_before_connecting(form, monkeypatch):
-    monkeypatch.setattr("stompcodec.client.connect", lambda *_arguments, **_options: pytest.fail("connected"))
+    monkeypatch.setattr("stompcodec.client.Client", lambda *_arguments, **_options: pytest.fail("connected"))
     result = run("sub", "/queue/a", "-u", "127.0.0.1:1", "-f", form)
     assert result.exit_code == 2, result.output
     assert "'-f' / '--format'" in result.output
@@ -109,6 +110,42 @@ def test_a_verb_tells_that_its_login_is_refused_after_a_reconnect(at, tmp_path, 
     assert b"the connection was lost" in first
     assert second.endswith(b"CONNECT was rejected: Access refused for user 'ann'; connecting again\n")
     assert b"refused" not in said  # once, since the reason stays the same
+
+
+@pytest.mark.parametrize("arguments", ["sub {}", "reply {} pong", "record {} -o a.stompcap", "bridge {} -m {}"])
+def test_a_feed_that_is_silent_for_too_long_is_status_4(at, fresh, tmp_path, monkeypatch, arguments):
+    monkeypatch.chdir(tmp_path)
+    at.good("pub", fresh, "x", "-H", "reply-to:/queue/none")
+    arguments = arguments.replace("bridge {}", f"bridge {at.url} {at.guarded_url.replace('//', '//guest:guest@')}")
+    result = at(*arguments.format(fresh).split(), "--expect-every", "400ms")
+    said = "stompcodec: no message came for 400ms: is the destination right, and does its sender run?\n"
+    assert (result.exit_code, said in result.stderr) == (4, True)
+    assert at.good("sub", fresh, "-w", "0.2") == b""  # what came before was acknowledged
+
+
+def test_a_command_that_takes_long_is_no_silence(at, fresh):
+    at.good("pub", fresh, "x")
+    at.good("sub", fresh, "-n", "1", "--exec", "sleep 0.6", "--expect-every", "0.3")
+
+
+#: Verbs that connect to a host which accepts connections and says nothing, and what they say at their end.
+CONNECTING = [
+    (f"{verb} -u {{0}} --timeout 1h", "") for verb in ("sub a", "reply a pong", "record a -o a", "top --json")
+]
+CONNECTING += [
+    (f"bridge {ends} -m a", f"stompcodec: ended before it was connected to {end} ({{0}})\n")
+    for ends, end in (("{0} {1}", "FROM"), ("{1} {0}", "TO"))
+]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
+@pytest.mark.parametrize("number", ENDING)
+@pytest.mark.parametrize(("arguments", "said"), CONNECTING)
+def test_a_signal_ends_a_verb_that_connects(at, tmp_path, monkeypatch, arguments, said, number):
+    monkeypatch.chdir(tmp_path)
+    with Peer(rules={"CONNECT": lambda _side, _frame: os.kill(os.getpid(), number)}) as peer:
+        result = run(*arguments.format(peer.url, at.url).split())
+    assert (result.exit_code, result.stdout, result.stderr) == (130, "", said.format(peer.url))
 
 
 @pytest.fixture

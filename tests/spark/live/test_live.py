@@ -21,7 +21,7 @@ from spark.live_making import Rows, failure, live_broker, publish, runner, runni
 from spark.making import ADMISSION
 
 from stompcodec.capture import Capture, CaptureBusyError, CaptureWriter
-from stompcodec.errors import ConnectionLostError, RejectedError, StoreError
+from stompcodec.errors import ConnectionLostError, RejectedError, SilentFeedError, StoreError
 from stompcodec.spark import receiver as module
 from stompcodec.spark.base import ReadAllAvailable
 from stompcodec.spark.link import parse_live
@@ -257,6 +257,19 @@ def test_a_broker_that_stays_away_ends_the_query(proxy, queue, spool):
         error = failure(receiver.check)
     assert isinstance(error, ConnectionLostError)
     assert "reconnectTimeout" in str(error)
+
+
+@pytest.mark.parametrize("mode", ["spool", "batch"])
+def test_a_feed_that_is_silent_for_too_long_ends_the_query(broker, queue, spool, mode):
+    publish(broker.url, queue, 5)
+    with receiving(broker.url, queue, spool, expectEvery=f"{interval(400)}ms", ackMode=mode) as receiver:
+        wait_for(lambda: receiver.count == 5)
+        if mode == "batch":
+            time.sleep(interval(800) / 1000)
+            receiver.check()  # Spark has them, so the broker may have to wait
+        receiver.release(receiver.ends())
+        assert isinstance(failure(receiver.check), SilentFeedError)
+    assert broker.queued(queue) == 0
 
 
 @pytest.mark.parametrize(
