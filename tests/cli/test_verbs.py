@@ -294,7 +294,7 @@ WRONG = {
         ("", MISSING),
         ("/queue/a -f {q}", "--format"),
         ("/queue/a -n 0", "--count"),
-        *((f"/queue/a --expect-every {wrong}", "--expect-every") for wrong in ("0", "-5", "0s", "soon")),
+        *((f"/queue/a --expect-every {wrong}", "'--expect-every': ") for wrong in ("0", "-5", "0s", "soon")),
     ],
     "reply": [
         (f"/queue/a {wrong}", "Error") for wrong in ("", "x --exec date", "x -f {body}", "-f {a}", "-f {body} --exec x")

@@ -24,7 +24,7 @@ from stompcodec.client import recorder as module
 from stompcodec.client.dialects import BROKERS, lasting_identity, row_of
 from stompcodec.client.messages import Comings
 from stompcodec.client.recorder import Dedupe, Held, Recorder
-from stompcodec.errors import StaleAckError, StoreError
+from stompcodec.errors import SilentFeedError, StaleAckError, StoreError
 from stompcodec.testing import StompBroker
 from stompcodec.testing.faults import Direction, FaultProxy
 
@@ -390,6 +390,15 @@ def test_each_message_once_on_a_disk_that_fails_now_and_then(broker, queue, path
             publish(broker.url, queue, 400)
             wait_for(lambda: recorder.messages == 400)
     assert (sorted(bodies(path)), left(broker.url, queue)) == ([*range(400)], 0)
+
+
+def test_what_is_held_back_is_no_silence(broker, queue, path):
+    full = [True]
+    with recording(broker.url, path, queue, hold=lambda: bool(full), expect=0.5) as recorder:
+        time.sleep(0.7)
+        assert recorder.error is None
+        full.clear()
+        wait_for(lambda: isinstance(recorder.error, SilentFeedError))
 
 
 def test_wrong_arguments(broker, path):
