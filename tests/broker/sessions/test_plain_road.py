@@ -528,12 +528,12 @@ def test_the_clock_is_looked_at_after_as_many_frames_on_each_road():
 
 
 @read_by_c
-def test_a_taker_is_offered_by_its_owner_alone():
+def test_a_hook_is_offered_by_its_owner_alone():
     bench = Bench()
     road = hot._road.Road(bench.peer().session, EACH)
     from stompcodec._codec_c import Parser
 
-    keeper = SimpleNamespace(taker=road.taker)
+    keeper = SimpleNamespace(hook=road.hook)
     with pytest.raises(ValueError, match="belongs to another object"):
         Parser("1.2")._offer(keeper)
     del road
