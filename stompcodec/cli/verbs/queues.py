@@ -707,10 +707,10 @@ def dlq() -> None:
 @dlq.command("list")
 @click.argument("queues", metavar="[QUEUE]...", nargs=-1)
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object per line.")
-@lenient_option
 @broker_options
-def list_letters(queues: tuple[str, ...], as_json: bool, lenient: bool, **broker: Any) -> None:
-    """Count the dead letters of each QUEUE by where they came from, and why.
+def list_letters(queues: tuple[str, ...], as_json: bool, **broker: Any) -> None:
+    """Count the dead letters of each QUEUE by where they came from, and why. Those that the broker cannot write as
+    STOMP are named, and passed over.
 
     Without QUEUE: all queues /queue/DLQ.* of our broker, or ActiveMQ.DLQ.
 
@@ -723,7 +723,7 @@ def list_letters(queues: tuple[str, ...], as_json: bool, lenient: bool, **broker
     rows: list[tuple[str, str, str, bool, int]] = []
     stopped: list[int] = []
     signals = stop_on_signals(lambda: stopped.append(1))
-    with passing_over(lenient) as passed, reporting_errors(), connected(**broker) as client, signals:
+    with passing_over(True) as passed, reporting_errors(), connected(**broker) as client, signals:
         kind = kind_of(client)
         names = queues or _dead_letters_of(client, kind)
         try:
