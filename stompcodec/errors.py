@@ -102,6 +102,34 @@ def tell_of_length() -> None:
     logging.getLogger("stompcodec.codec").warning(text)
 
 
+#: Answers of other protocols: where bytes stand, the bytes, the protocol, and what to do.
+_STRANGERS = (
+    (0, b"\x15\x03", "TLS", "use stomp+ssl://"),
+    (0, b"\x16\x03", "TLS", "use stomp+ssl://"),
+    (0, b"HTTP/", "HTTP", "use ws:// or http:// for WebSocket and SockJS"),
+    (5, b"ActiveMQ", "OpenWire", "the port for STOMP is usually 61613"),
+    (0, b"AMQP", "AMQP", "the port for STOMP is usually 61613"),
+    (0, b"\x20\x02", "MQTT", "the port for STOMP is usually 61613"),
+    (0, b"SSH-", "SSH", ""),
+    (0, b"-ERR", "Redis", ""),
+    (0, b"INFO {", "NATS", ""),
+    (0, b"220", "SMTP or FTP", ""),
+    (3, b"\0\x0a", "MySQL", ""),
+)
+
+
+def stranger(octets: bytes) -> str:
+    """Return the protocol that a server's first bytes are of, and what to do about it; "" if that is not known.
+
+    >>> stranger(b"HTTP/1.1 400 Bad Request")
+    'this is HTTP: use ws:// or http:// for WebSocket and SockJS'
+    """
+    for at, sign, name, remedy in _STRANGERS:
+        if octets.startswith(sign, at):
+            return f"this is {name}: {remedy or 'check the port'}"
+    return ""
+
+
 #: A name that contains one of these words names a secret.
 SECRET_WORDS = ("passcode", "password", "authorization", "token", "secret", "cookie")
 _SECRET_COMMANDS = (b"CONNECT", b"STOMP")
@@ -127,12 +155,12 @@ class FrameError(StompError, ValueError):
         detail: the cause in a few words, such as the name of a header. Never a header's value.
         near: bytes around the offset, for the message; empty if they may contain a secret.
 
-    >>> error = FrameError("unknown-command", 17, near=b"GET / HTTP/1.1")
+    >>> error = FrameError("unknown-command", 0, near=b"SSH-2.0-OpenSSH")
     >>> error.kind, error.offset
-    ('unknown-command', 17)
+    ('unknown-command', 0)
     >>> print(error)
-    unknown-command at octet 17: unknown command for this STOMP version; near b'GET / HTTP/1.1' \
-(check the peer's version, name the command in commands=, or read with lenient=True)
+    unknown-command at octet 0: unknown command for this STOMP version; near b'SSH-2.0-OpenSSH' \
+(this is SSH: check the port)
     """
 
     def __init__(
@@ -148,7 +176,8 @@ class FrameError(StompError, ValueError):
         what = f"{text.what}: {limit} is exceeded" if limit else text.what
         extra = f"; {detail}" if detail else ""
         seen = f"; near {near!r}" if near else ""
-        super().__init__(f"{kind}{where}: {what}{extra}{seen} ({text.remedy})")
+        self.remedy = (stranger(near) if offset is not None and offset <= NEAR else "") or text.remedy
+        super().__init__(f"{kind}{where}: {what}{extra}{seen} ({self.remedy})")
 
     def __reduce__(self) -> tuple[object, ...]:
         return _frame_error, (self.kind, self.offset, self.limit, self.detail, self.near)

@@ -758,15 +758,15 @@ def explanation(error: Exception) -> str:
     elif isinstance(error, ConnectionLostError):
         if "certificate" in folded:
             remedy = "trust its issuer with --ca FILE"
-        elif any(sign in folded for sign in ("no connected", "handshake", "websocket", "wrong version number")):
+        elif any(
+            sign in folded
+            for sign in ("an answer to", "no connected", "handshake", "websocket", "wrong version number")
+        ):
             remedy = "is it a STOMP broker, and the right scheme? see --url"
         elif "cannot connect" in folded:
             remedy = "is the broker running there? see --url"
         else:
             remedy = "messages without a receipt may be lost"
-    elif isinstance(error, RemoteProtocolError):
-        if "malformed frame" in folded:
-            remedy = "is it a STOMP broker, and the right port? see --url"
     elif isinstance(error, FrameError):
         return text
     return f"{text} ({remedy})" if remedy else text

@@ -139,6 +139,8 @@ class BrokerDialect(NamedTuple):
     """The prefix of selectors after which it refuses the same selector without the prefix, for everyone."""
     only_true: tuple[str, ...] = ()
     """Headers of SEND that mean what they say with the value true alone, and are left out with another one."""
+    unescapes: bool = False
+    """It reads escapes in CONNECT, which has none: the client writes each backslash twice."""
     knows_keys: bool = False
     """It drops a SEND whose `duplicate` header has the value of an earlier one, and confirms it."""
 
@@ -383,6 +385,7 @@ _OWN: dict[str, Any] = {
     "values": {},
     **{"forged": False, "changed": "", "poisoned": "", "only_true": ()},
     "least": None,
+    "unescapes": False,
     "knows_keys": True,
 }
 #: The dialects of our own broker in which a name with and without its prefix is one queue.
@@ -419,6 +422,7 @@ BROKERS: dict[str, BrokerDialect] = {
             ),
             nacked="again",
             letters="/queue/DLQ.{}",
+            unescapes=True,
         ),
         BrokerDialect(
             "artemis",
@@ -467,8 +471,9 @@ BROKERS: dict[str, BrokerDialect] = {
             changed="drops what waits",
             poisoned="convert_string_expressions:",
             least=1,
+            unescapes=True,
         ),
-        BrokerDialect("vertx", "vertx-stomp", requeue=None, aliases=(), nacked="drops"),
+        BrokerDialect("vertx", "vertx-stomp", requeue=None, aliases=(), nacked="drops", unescapes=True),
         _UNKNOWN,
     )
 }

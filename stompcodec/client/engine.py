@@ -27,7 +27,7 @@ from stompcodec.client.options import Options
 from stompcodec.client.outbox import Call
 from stompcodec.client.owner import Attempt, WireOwner
 from stompcodec.codec import Frame
-from stompcodec.errors import ConnectionLostError, RejectedError, StompError
+from stompcodec.errors import ConnectionLostError, RejectedError, RemoteProtocolError, StompError
 from stompcodec.transport.owner import LINGER
 from stompcodec.transport.sync import AHEAD, READ, Borrower, SyncWire
 from stompcodec.uri import Address
@@ -614,7 +614,7 @@ class Engine:
                     self._begin_with(address, after=not self._was_good)
                     break
                 log.log(logging.INFO if first else logging.WARNING, "no session at %s: %s", address, failed)
-                error = _at(address, failed)
+                error = _at(address, failed, self._last is None or self._last.error is None)
                 refused = error if isinstance(error, RejectedError) else refused
                 if self._is_refused(failed, refusals) and not first:
                     self._give_up(error)
@@ -757,10 +757,16 @@ class Engine:
             found = yield until if due is None else min(due, until)
 
 
-def _at(address: Address, error: BaseException) -> Exception:
-    """Return the error of an attempt to connect with its address, which is only one of several perhaps."""
-    if not isinstance(error, StompError):
-        lost = ConnectionLostError(f"cannot connect to {address}: {error}", sent=False)
+def _at(address: Address, error: BaseException, was_open: bool) -> Exception:
+    """Return the error of an attempt to connect with its address, which is only one of several perhaps.
+
+    `was_open`: the transport was there, so that it is not an error of middleware.
+    """
+    text = f"cannot connect to {address}: {error}"
+    if was_open and isinstance(error, RemoteProtocolError):
+        return RemoteProtocolError(text, cause=error.cause)
+    if not isinstance(error, StompError) or (was_open and isinstance(error, ConnectionLostError)):
+        lost = ConnectionLostError(text, sent=False)
         lost.__cause__ = error
         return lost
     if not getattr(error, "__notes__", None):  # middleware may raise one object again and again

@@ -334,6 +334,8 @@ class Inbound:
         if connection is None:
             return
         link.now = link.heard_at = now
+        if link.phase == "connecting":
+            link.first = (link.first + bytes(data[:64]))[:64]
         frames: Any = connection.receive(data, now)
         while frames is not None:
             frames = self._take(frames)

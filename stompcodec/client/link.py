@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from stompcodec.client.backoff import Item, Pace, is_refusal, name_of
 from stompcodec.client.bodies import BodySourceError
-from stompcodec.client.dialects import BrokerDialect, caution_session, row_of
+from stompcodec.client.dialects import BrokerDialect, caution_session, is_login_refused, row_of
 from stompcodec.client.handlers import cause
 from stompcodec.client.headers import ANYCAST
 from stompcodec.client.messages import BaseTransaction
@@ -31,7 +31,10 @@ from stompcodec.errors import (
     RemoteProtocolError,
     StaleAckError,
     StompError,
+    excerpt,
+    stranger,
 )
+from stompcodec.spec import SERVER
 from stompcodec.transport.owner import BIG, Part
 from stompcodec.uri import Address
 
@@ -79,6 +82,9 @@ def follow(table: Mapping[str, State], state: str, event: str) -> str:
 
 log = logging.getLogger("stompcodec.client")
 
+#: How the first bytes of a server begin.
+_ANSWERS = [command.encode() for command in SERVER]
+_BACKSLASH_HINT = " (RabbitMQ and others unescape CONNECT: name the broker by dialect=, or write each backslash twice)"
 #: Commands and answers that some brokers add to STOMP.
 _COMMANDS = ("PING", "PONG", "RECEIVE", "EMPTY")
 #: The command of calls that delete a durable subscription, which a lost connection, unlike others, does not do.
@@ -116,6 +122,8 @@ class ClientLink:
         self.address: Address | None = None  # of the last connection
         self.choose(None)
         self.server: Frame | None = None  # the last CONNECTED
+        self.first = b""  # bytes that came before it
+        self._hint = ""  # why CONNECT may have failed
         self.error: Exception | None = None  # why the last connection ended
         self.heard_at: float | None = None  # when bytes were last received
         self.lost_at: float | None = None  # when the connection was lost that is being restored
@@ -185,6 +193,12 @@ class ClientLink:
         given = [("host", host), (name, login), ("passcode", passcode), ("client-id", options.client_id)]
         headers = [(name, value) for name, value in given if value is not None and name not in options.headers]
         headers += options.headers.items() if more is None else more
+        self.first, self._hint = b"", ""
+        if any("\\" in value for _, value in headers):
+            if row_of(options.dialect, None).unescapes:
+                headers = [(name, value.replace("\\", "\\\\")) for name, value in headers]
+            elif options.dialect == "auto":
+                self._hint = _BACKSLASH_HINT
         self.connection.send(Frame("CONNECT", headers))
         if self.trace is not None:
             self.trace.append(("out", Frame("CONNECT", [(k, "***" if k == "passcode" else v) for k, v in headers])))
@@ -286,6 +300,8 @@ class ClientLink:
                 connection.close(now)
             except RemoteProtocolError as cut:
                 error = error or cut
+        if self.phase == "connecting":
+            error = self._unanswered(error)
         what = "no session" if connection is None else "the connection was lost"
         reason = ConnectionLostError(f"{what}: {error or 'closed by the server'}{during}")
         reason.__cause__ = error
@@ -303,6 +319,24 @@ class ClientLink:
             if was_in_session:
                 log.warning("%s", reason)
             self.tell(self.error)
+
+    def _unanswered(self, error: BaseException | None) -> StompError:
+        """Return why a connection ended before CONNECTED: also what answered, if that was not STOMP."""
+        first = self.first.lstrip(b"\r\n")
+        if first and not any(first.upper().startswith(word) or word.startswith(first) for word in _ANSWERS):
+            near = excerpt(first, 0)
+            what = "the server does not speak STOMP" + (f", it sent {near!r}" if near else "")
+            cause = error.cause if isinstance(error, RemoteProtocolError) else None
+            return RemoteProtocolError(f"{what} ({stranger(first) or 'check the port'})", cause=cause)
+        if isinstance(error, RejectedError) and is_login_refused(error):
+            return RejectedError(f"{error}{self._hint}", error.frame)
+        if isinstance(error, StompError):
+            return error
+        lost = ConnectionLostError(
+            f"{error or 'closed by the server without an answer to CONNECT'}{self._hint}", sent=False
+        )
+        lost.__cause__ = error
+        return lost
 
     def tell(self, error: Exception) -> None:
         """Report why the session is not back yet, unless that is what was reported last."""

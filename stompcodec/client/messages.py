@@ -67,7 +67,8 @@ def unreadable(error: RemoteProtocolError, before: Frame | None) -> Unreadable:
     if before is None or before.command != "MESSAGE" or before.get("content-length") is not None:
         return Unreadable(error, None, is_cut=False)
     why = "behind a MESSAGE without content-length, whose text may hold a NUL"
-    error = RemoteProtocolError(f"{error}, {why}: {described(before)}", cause=error.cause, frame=before)
+    what = str(error) if error.cause is None else str(error).removesuffix(f" ({error.cause.remedy})")
+    error = RemoteProtocolError(f"{what}, {why}: {described(before)}", cause=error.cause, frame=before)
     return Unreadable(error, before, is_cut=True)
 
 

@@ -17,12 +17,40 @@ from stompcodec.errors import ConfigError
 SLOW = stomp.Backoff(first=60, most=60, jitter=0)
 
 
-def test_what_is_no_stomp_names_its_address(shell):
-    page = b"HTTP/1.1 400 Bad Request\r\n\r\n\0"
-    rules = {"CONNECT": lambda side, frame: side.sock.sendall(page)}
-    with Peer(rules=rules) as peer, pytest.raises(stomp.RemoteProtocolError, match="malformed frame") as error:
-        shell.connect(f"stomp://ann:secret@127.0.0.1:{peer.port}")
-    assert error.value.__notes__ == [f"There was no session at stomp://ann:***@127.0.0.1:{peer.port}."]
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (b"\x15\x03\x01\0\x02\x02F", "F' (this is TLS: use stomp+ssl://)"),
+        (b"\x16\x03\x01\0\x02\x02F", "this is TLS"),
+        (b"\0\0\1\\\1ActiveMQ\0", "this is OpenWire"),
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n\0", "b'HTTP/1.1 400 Bad Request' (this is HTTP: use ws://"),
+        (b"AMQP\0\0\x09\1", "this is AMQP"),
+        (b"\x20\2\0\1", "this is MQTT"),
+        (b"SSH-2.0-OpenSSH_9.2\r\n", "this is SSH"),
+        (b"-ERR unknown command 'CONNECT'\r\n", "this is Redis"),
+        (b"INFO {}\r\n", "this is NATS"),
+        (b"220 mail ESMTP\r\n", "this is SMTP"),
+        (b"J\0\0\0\x0a8.0.1\0", "this is MySQL"),
+        (b"\n?", "it sent b'?' (check the port)"),
+        (b"hello secret", "does not speak STOMP (check the port)"),
+        (b"\n", "closed by the server without an answer to CONNECT"),
+        (b"CONNECTED\nversion", "the stream ended inside a frame"),
+        (b"CONNECTED\nversion:1.2\nheart-beat:x\n\n\0", "CONNECTED cannot be used: bad-heart-beat: heart-beat is not"),
+        (b"CONNECTED\n\nserver:vertx-stomp\nversion:1.2\n\n\0", "CONNECTED has its headers behind an empty line"),
+    ],
+)
+def test_what_is_no_stomp_is_named_with_its_address(shell, answer, said):
+    rules = {"CONNECT": lambda side, frame: (side.sock.sendall(answer), side.close())}
+    with Peer(rules=rules) as peer, pytest.raises((stomp.RemoteProtocolError, stomp.ConnectionLostError)) as error:
+        shell.connect(f"stomp://ann:secret@127.0.0.1:{peer.port}", lenient=True)
+    assert str(error.value).startswith(f"cannot connect to stomp://ann:***@127.0.0.1:{peer.port}: ")
+    assert (said in str(error.value), "secret" in str(error.value)) == (True, False)
+
+
+def test_headers_behind_an_empty_line_are_1_0_where_nothing_else_was_offered(shell):
+    answer = b"CONNECTED\n\nversion:1.0\n\n\0"
+    with Peer(rules={"CONNECT": lambda side, frame: side.sock.sendall(answer)}) as peer:
+        assert shell.connect(peer.url, lenient=True, versions=["1.0"]).version == "1.0"
 
 
 @pytest.mark.parametrize(

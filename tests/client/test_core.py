@@ -35,6 +35,25 @@ def test_connect_says_what_the_client_can_and_the_trace_masks_secrets():
     assert frame.headers.pairs() == [*said.items(), ("passcode", "s3cret"), ("client-id", "me"), ("x", "y")]
 
 
+@pytest.mark.parametrize(
+    ("dialect", "written", "hinted"),
+    [
+        *((name, "DOM\\\\ann", False) for name in ("rabbitmq", "activemq", "vertx")),
+        *((name, "DOM\\ann", False) for name in ("artemis", "stompcodec")),
+        ("auto", "DOM\\ann", True),
+    ],
+)
+@pytest.mark.parametrize("version", ["1.0", "1.2"])
+def test_a_backslash_in_connect_is_written_as_the_broker_reads_it(dialect, version, written, hinted):
+    """Which broker it is, only the option says before CONNECTED; else an error does."""
+    client = Scripted(version=version, dialect=dialect, versions=[version], headers={"login": "DOM\\ann"})
+    for ends in (lambda: client.answer("ERROR", {"message": "login refused"}), client.lose):
+        client.open()
+        assert client.frames()[0].headers["login"] == written
+        ends()
+        assert ("write each backslash twice" in str(client.core.link.error)) == hinted
+
+
 @pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
 def test_an_error_goes_to_the_call_that_it_names(version):
     client = Scripted(version=version).connect()

@@ -533,14 +533,17 @@ def only_true(place: Place, client: Any, name: str) -> None:
             raise Failed("the broker takes persistent:false for a queue of others")
 
 
-@field("login_refused")
+@field("login_refused", "unescapes")
 def login_refused(place: Place, client: Any, name: str) -> None:
-    """A wrong passcode is refused in words that the row knows; a broker that takes any login has none to refuse."""
+    """A wrong login is refused in words that the row knows, which have the login as it was given, if they name it.
+
+    A broker that takes any login has none to refuse."""
     try:
-        client = place.connect(passcode="wrong")
+        client = place.connect(login="gu\\nest", passcode="wrong", dialect="auto" if place.own else place.name)
     except stomp.RejectedError as error:
         row = dialects.row_of(place.name, "stompcodec/1" if place.own else None)
         same(row.refuses_login(str(error)), True, f"a refused login is recognised: {error}")
+        same("gu" in str(error), "gu\\nest" in str(error), f"its backslash came through: {error}")
     else:
         client.close()
 

@@ -303,7 +303,7 @@ def parser(request):
 
 def without_near(error):
     """The excerpt shows what has come of the stream."""
-    return re.sub(r"near b(['\"]).*?\1(:|$)", "", str(error))
+    return re.sub(r"near b(['\"]).*?\1(:| \(|$)", "", str(error))
 
 
 @given(data=st.data(), stream=streams())

@@ -380,7 +380,7 @@ def test_brokers_that_are_none(at, fresh):
     assert (result.exit_code, "stopped: " in result.stderr) == (1, True)
     with answering(b"HTTP/1.1 400 Bad Request\r\n\r\n") as url:
         result = at("pub", fresh, "x", "-u", url)
-    assert (result.exit_code, "is it a STOMP broker, and the right port? see --url" in result.stderr) == (1, True)
+    assert (result.exit_code, "(this is HTTP: use ws://" in result.stderr) == (1, True)
     with closed_port() as port:
         result = at("pub", "/queue/a", "x", "--url", f"stomp://ann:secret@127.0.0.1:{port}")
     (line,) = result.stderr.splitlines()
