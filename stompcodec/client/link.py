@@ -332,9 +332,8 @@ class ClientLink:
             return RejectedError(f"{error}{self._hint}", error.frame)
         if isinstance(error, StompError):
             return error
-        lost = ConnectionLostError(
-            f"{error or 'closed by the server without an answer to CONNECT'}{self._hint}", sent=False
-        )
+        what = str(error or "closed by the server without an answer to CONNECT")
+        lost = ConnectionLostError(what + self._hint, sent=False)
         lost.__cause__ = error
         return lost
 

@@ -1,6 +1,7 @@
 """What the pages of the site name is there: each page is in the menu, each link has a target, the reference names every
 public name, verb, option, error and rule, and docs/error-messages.md quotes texts that the code has."""
 
+import ast
 import os
 import re
 import tomllib
@@ -149,7 +150,7 @@ def test_pictures_come_along(staged: Path) -> None:
 
 MESSAGES = staging.DOCS / "error-messages.md"
 #: Texts that others write, quoted because people search for them.
-FOREIGN = {"… Connection refused", "near b'HTTP/1.1…'"}
+FOREIGN = {"… Connection refused"}
 
 
 def _quoted() -> list[str]:
@@ -176,6 +177,35 @@ def test_the_code_has_this_text(text: str, code: str) -> None:
     parts = [part for part in re.split(r"\s*…\s*", ours) if part.strip(" :")]
     assert text in FOREIGN or parts
     assert [part for part in parts if part not in code] == []
+
+
+#: The errors by which a server or the network ends what a program asked for; others are about the program's own calls.
+_ENDS = {
+    *("ConnectionLostError", "OutboxFullError", "ReceiptTimeoutError", "RejectedError"),
+    *("RemoteProtocolError", "StaleAckError"),
+}
+
+
+def _said(node: ast.expr) -> str:
+    """The text of an expression, with … for what is put in."""
+    if isinstance(node, ast.JoinedStr):
+        return "".join(map(_said, node.values))
+    return str(node.value) if isinstance(node, ast.Constant) else "…"
+
+
+def _messages() -> Iterator[str]:
+    for path in (PACKAGE / "client").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.Call) and node.args and ast.unparse(node.func).split(".")[-1] in _ENDS:
+                text = _said(node.args[0])
+                if len(re.findall(r"\w+", text)) > 1:  # else it is put together of others
+                    yield text
+
+
+@pytest.mark.parametrize("text", sorted(set(_messages())))
+def test_each_message_has_its_row(text: str) -> None:
+    rows = [re.escape(row).replace("…", ".*") for row in _quoted()]
+    assert [row for row in rows if re.search(row, text) and len(row) > 5]
 
 
 def test_every_kind_of_error_is_there() -> None:
