@@ -264,11 +264,6 @@ class Handshake:
             offer = "0,0"
         return Frame("CONNECTED", [("version", version), ("heart-beat", offer), *given])
 
-    @property
-    def is_choosing(self) -> bool:
-        """Whether the server may choose another version than 1.0."""
-        return self.first is None and [*self._offered] != ["1.0"]
-
     def on_connected(self, frame: Frame) -> str:
         """Return the version of the session, on a client that has received CONNECTED. Raise FrameError
         "no-common-version" if the server chose one that was not offered.
@@ -641,26 +636,25 @@ class Connection:
 
     def _malformed(self, error: FrameError) -> RemoteProtocolError:
         """Stop reading, and return the error to raise. In a session it has the frame."""
-        failed = getattr(self._parser, "failed", None)
+        failed = None if self.version is None else getattr(self._parser, "failed", None)
         error = moved(error, self._base)
-        known = failed is not None and error.offset is not None and self.version is not None
-        frame, octets, at = failed if known else (None, b"", 0)
+        frame, octets, at = failed or (None, b"", 0)
         if self.role is Role.SERVER:
             refused = self._refusal(f"malformed frame ({error.kind})", in_short(error), cause=error)
-            refused.frame = frame or (self._begun(octets, at) if known else None)
+            refused.frame = frame or self._begun(octets, at)
             return refused
         near = error.near
         if frame is not None:  # the fault is in its body, which may repeat a secret of the head
             near = octets[max(at - NEAR, 0) : at + NEAR]
             near = near if excerpt(str(frame.headers.pairs()).encode("utf-8", "replace") + near, 0) else b""
-        frame = frame or (self._begun(octets, at) if known else None)
+        frame = frame or self._begun(octets, at)
         heartbeat = self.heartbeat
         message = f"malformed frame ({error.kind}) at octet {error.offset}"
         message += (f", over {error.limit}" if error.limit else "") + (f", near {near!r}" if near else "")
-        named = f": {described(frame)}" if frame else ""
-        refused = self._refusal(f"{message}{named} ({error.remedy})", cause=error)
+        message += f": {described(frame)}" if frame else ""
+        refused = self._refusal(f"{message} ({error.remedy})", cause=error)
         refused.frame = frame
-        if known:
+        if failed and error.offset is not None:
             self._resume = Connection._seek, octets, error.offset - at, error.offset, heartbeat
         return refused
 
@@ -767,8 +761,8 @@ class Connection:
 
     def _on_connected(self, frame: Frame, data: Any) -> None:
         """Adopt the version and heart-beats on a client that has received CONNECTED."""
-        if frame.get("version") is None and b"\nversion:" in b"\n" + frame.body and self._handshake.is_choosing:
-            # Vert.x once wrote it so. Read leniently, its headers would be a body, and their version 1.0.
+        behind = frame.get("version") is None and b"\nversion:" in b"\n" + frame.body
+        if behind and self._handshake.versions not in ((), ("1.0",)):  # lenient reading would take it for 1.0
             raise self._refusal("CONNECTED has its headers behind an empty line: mend the server, or offer 1.0 alone")
         try:
             version = self._handshake.on_connected(frame)

@@ -104,8 +104,7 @@ def tell_of_length() -> None:
 
 #: Answers of other protocols: where bytes stand, the bytes, the protocol, and what to do.
 _STRANGERS = (
-    (0, b"\x15\x03", "TLS", "use stomp+ssl://"),
-    (0, b"\x16\x03", "TLS", "use stomp+ssl://"),
+    (0, (b"\x15\x03", b"\x16\x03"), "TLS", "use stomp+ssl://"),
     (0, b"HTTP/", "HTTP", "use ws:// or http:// for WebSocket and SockJS"),
     (5, b"ActiveMQ", "OpenWire", "the port for STOMP is usually 61613"),
     (0, b"AMQP", "AMQP", "the port for STOMP is usually 61613"),

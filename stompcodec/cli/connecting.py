@@ -758,10 +758,7 @@ def explanation(error: Exception) -> str:
     elif isinstance(error, ConnectionLostError):
         if "certificate" in folded:
             remedy = "trust its issuer with --ca FILE"
-        elif any(
-            sign in folded
-            for sign in ("an answer to", "no connected", "handshake", "websocket", "wrong version number")
-        ):
+        elif any(sign in folded for sign in ("an answer", "no connected", "handshake", "websocket", "wrong version")):
             remedy = "is it a STOMP broker, and the right scheme? see --url"
         elif "cannot connect" in folded:
             remedy = "is the broker running there? see --url"

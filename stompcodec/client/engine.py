@@ -614,7 +614,7 @@ class Engine:
                     self._begin_with(address, after=not self._was_good)
                     break
                 log.log(logging.INFO if first else logging.WARNING, "no session at %s: %s", address, failed)
-                error = _at(address, failed, self._last is None or self._last.error is None)
+                error = _at(address, failed, was_open=self._last is None or self._last.error is None)
                 refused = error if isinstance(error, RejectedError) else refused
                 if self._is_refused(failed, refusals) and not first:
                     self._give_up(error)
@@ -758,10 +758,7 @@ class Engine:
 
 
 def _at(address: Address, error: BaseException, was_open: bool) -> Exception:
-    """Return the error of an attempt to connect with its address, which is only one of several perhaps.
-
-    `was_open`: the transport was there, so that it is not an error of middleware.
-    """
+    """Return the error of an attempt to connect with its address. `was_open`: it is none of middleware."""
     text = f"cannot connect to {address}: {error}"
     if was_open and isinstance(error, RemoteProtocolError):
         return RemoteProtocolError(text, cause=error.cause)

@@ -33,12 +33,6 @@ class Turns:
 
     Whoever releases a lock and takes it again at once is faster than a thread that sleeps until it is free: that one
     would be woken with each message for nothing, at a high price. So while it `waits`, others `let_pass` first.
-
-    >>> lock = threading.Lock()
-    >>> turns = Turns(lock)
-    >>> with turns:
-    ...     lock.locked(), turns.waits
-    (True, False)
     """
 
     __slots__ = ("_gate", "_lock", "waits")
@@ -101,28 +95,14 @@ def watch(engine: Any) -> None:
 
 
 def refuse() -> LocalProtocolError:
-    """Return the error for a call in a child process.
-
-    >>> raise refuse()
-    Traceback (most recent call last):
-        ...
-    stompcodec.errors.LocalProtocolError: this client was opened before a fork, and belongs to the parent process: \
-open another client in the child
-    """
+    """Return the error for a call in a child process."""
     return LocalProtocolError(
         "this client was opened before a fork, and belongs to the parent process: open another client in the child"
     )
 
 
 def ended() -> LocalProtocolError:
-    """Return the error for a call while the interpreter finalizes.
-
-    >>> raise ended()
-    Traceback (most recent call last):
-        ...
-    stompcodec.errors.LocalProtocolError: the interpreter is shutting down, and the client's I/O thread has ended: \
-close the client before the program ends, by `with` or `atexit`
-    """
+    """Return the error for a call while the interpreter finalizes."""
     return LocalProtocolError(
         "the interpreter is shutting down, and the client's I/O thread has ended: "
         "close the client before the program ends, by `with` or `atexit`"

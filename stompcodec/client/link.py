@@ -328,7 +328,7 @@ class ClientLink:
             what = "the server does not speak STOMP" + (f", it sent {near!r}" if near else "")
             cause = error.cause if isinstance(error, RemoteProtocolError) else None
             return RemoteProtocolError(f"{what} ({stranger(first) or 'check the port'})", cause=cause)
-        if isinstance(error, RejectedError) and is_login_refused(error):
+        if self._hint and isinstance(error, RejectedError) and is_login_refused(error):
             return RejectedError(f"{error}{self._hint}", error.frame)
         if isinstance(error, StompError):
             return error

@@ -212,12 +212,7 @@ class Block:
 
 @dataclass(eq=False, repr=False, slots=True)
 class Upload:
-    """A SEND with a body of `size` bytes. `call` waits for its receipt; None without one.
-
-    >>> upload = Upload("SEND to /queue/a", [("destination", "/queue/a")], 5, 30.0)
-    >>> upload.head("1.2"), upload.take(b"hello"), upload.dribble(), upload.rest()
-    (b'SEND\\ndestination:/queue/a\\ncontent-length:5\\n\\n', b'', b'h', b'ello')
-    """
+    """A SEND with a body of `size` bytes. `call` waits for its receipt; None without one."""
 
     command: ClassVar[str] = "SEND"
     body: ClassVar[bytes] = b""  # for the outbox: only the head waits in memory
@@ -316,11 +311,6 @@ class Outbox:
 
     Frames that were passed to the connection count until the transport has taken them (`flushed`). Acknowledgements are
     never refused: their number is bounded by that of the messages.
-
-    >>> outbox = Outbox(2, 10_000)
-    >>> outbox.passed(Frame("SEND", {"destination": "/queue/a"}, b"hello"))
-    >>> outbox.frames, outbox.octets, outbox.has_room(100), outbox.has_room(10_000)
-    (1, 261, True, False)
     """
 
     def __init__(self, most_frames: int, most_octets: int) -> None:

@@ -629,23 +629,9 @@ def connect(
 ) -> SyncWire:
     """Connect, and do the handshakes of TLS and WebSocket. `owner.opened` is called before this returns.
 
-    `SyncWire` has an example.
-
-    Args:
-        address: such as a `stompcodec.uri.Address`.
-        owner: the receiver of bytes, in this thread.
-        ssl: the context for TLS; None for one that trusts the system's certificates.
-        timeout: seconds for all of it, except resolving the host name.
-        high: unwritten bytes at which the owner is told to stop writing.
-        waker: ends a `poll` from another thread; None if none needs to. It stays open when the connection is closed.
-        proxy: the HTTP proxy to connect through; None for none.
-
-    Returns:
-        The open connection.
-
-    Raises:
-        OSError: the connection or a handshake failed; TimeoutError if it took too long.
-        MissingExtraError: the package for WebSocket is not installed.
+    `SyncWire` has an example. Arguments and errors are those of `stompcodec.transport.aio.connect`; `owner` is called
+    in this thread, `timeout` does not bound the search for the host name, and `waker`, which stays open, ends a `poll`
+    from another thread.
     """
     deadline = time.monotonic() + timeout
     try:

@@ -612,27 +612,14 @@ Layers = dict[str, list["Middleware | AsyncMiddleware"]]
 
 
 def checked_middleware(middleware: Iterable[object]) -> None:
-    """Check the option `middleware`.
-
-    Raises:
-        TypeError: one of them is of another class, or the class itself instead of an instance.
-
-    >>> checked_middleware([Middleware])
-    Traceback (most recent call last):
-        ...
-    TypeError: middleware holds <class 'stompcodec.client.middleware.Middleware'>: give instances of Middleware
-    """
+    """Raise TypeError for an option `middleware` that holds other objects, or a class instead of an instance."""
     for each in middleware:
         if not isinstance(each, (Middleware, AsyncMiddleware)):
             raise TypeError(f"middleware holds {each!r:.100}: give instances of Middleware")
 
 
 def layers_of(middleware: Iterable[Middleware | AsyncMiddleware]) -> Layers:
-    """Return the middleware of each place.
-
-    >>> layers_of([Middleware()])["send"]
-    []
-    """
+    """Return the middleware of each place."""
     given = list(middleware)
     return {place: [each for each in given if _overrides(each, place)] for place in PLACES}
 
