@@ -54,12 +54,7 @@ class _Lazy:
 
 
 class ReceivedFrame(_Theirs):  # type: ignore[misc, valid-type, unused-ignore]
-    """`stomp.utils.Frame` for received frames. Headers take most of the time, so that they are made on first use.
-
-    >>> frame = ReceivedFrame.of(next(Parser().feed(b"MESSAGE\\ndestination:/queue/a\\n\\nhello\\0")))
-    >>> print(frame)
-    {cmd=MESSAGE,headers=[{'destination': '/queue/a'}],body=b'hello'}
-    """
+    """`stomp.utils.Frame` for received frames. Headers take most of the time, so that they are made on first use."""
 
     headers = _Lazy("headers")
     original_headers = _Lazy("original_headers")
@@ -94,14 +89,7 @@ def _raw(last: Any) -> bytes:
 
 
 class Reader:
-    """A reader of one socket's stream that reads like stomp.py.
-
-    >>> reader = Reader(None)
-    >>> [frame.cmd for frame in reader.feed(b"MESSAGE\\n\\nhello\\0ERROR\\nmessage:no blank line\\0RECE")]
-    ['MESSAGE', 'ERROR']
-    >>> reader.idle
-    False
-    """
+    """A reader of one socket's stream that reads like stomp.py."""
 
     __slots__ = ("_kept", "_parser", "_size", "_wanted", "last", "socket")
 
@@ -187,12 +175,7 @@ def _cut(octets: bytes, at: int) -> tuple[int, int]:
 
 
 class StrictReader:
-    """A reader of one socket's stream by the rules of STOMP: each EOL between frames is a heart-beat.
-
-    >>> reader = StrictReader(None)
-    >>> [frame.cmd for frame in reader.feed(b"CONNECTED\\nversion:1.1\\n\\n\\0\\n")]
-    ['CONNECTED', 'heartbeat']
-    """
+    """A reader of one socket's stream by the rules of STOMP: each EOL between frames is a heart-beat."""
 
     __slots__ = ("_parser", "last", "socket")
 
@@ -389,13 +372,7 @@ def _body(frame: Any) -> bytes:
 
 
 def convert_frame(frame: Any) -> list[bytes]:
-    """Replace `stomp.utils.convert_frame`: return the same bytes in one piece.
-
-    >>> convert_frame(stomp.utils.Frame("SEND", {"destination": "/queue/a", "b": None, "a": ("1", 2)}, "hi"))
-    [b'SEND\\na:1\\na:2\\ndestination:/queue/a\\n\\nhi\\x00']
-    >>> convert_frame(stomp.utils.Frame(None, {}, None))
-    [b'\\n']
-    """
+    """Replace `stomp.utils.convert_frame`: return the same bytes in one piece."""
     body = _body(frame)
     head = "".join([f"{name!s}:{value!s}\n" for name, value in _pairs(frame)])
     if not frame.cmd:
