@@ -104,14 +104,6 @@ def test_options_and_urls_are_checked_at_once(url, options, error):
             connect(url, **options)
 
 
-def test_versions_are_negotiated(shell):
-    with Peer(versions=["1.1"]) as peer:
-        assert shell.connect(peer.url).version == "1.1"
-        assert shell.connect(peer.url, versions=["1.0", "1.1"]).version == "1.1"
-        with pytest.raises(stomp.ConnectionLostError):
-            shell.connect(peer.url, versions=["1.2"])
-
-
 def test_credentials_that_cannot_be_had(shell, peer):
     def fail():
         raise RuntimeError("the secret is s3cret")
