@@ -3,6 +3,8 @@
 import argparse
 import json
 import os
+import re
+import socket
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -88,6 +90,31 @@ def results(request: pytest.FixtureRequest, brokers: dict[str, BrokerProcess]) -
 @pytest.mark.parametrize(("config", "scenario"), CHOSEN)
 def test_scenario(config: str, scenario: dict[str, Any], results: dict[str, Future[str]]) -> None:
     assert results[scenario["id"]].result() is None
+
+
+@pytest.mark.parametrize(
+    ("steps", "wrong"),
+    [
+        ([{"expect_heartbeats": "a", "offer": "offer", "wants": 500}], None),  # CONNECTED has no heart-beat header
+        ([{"expect_heartbeats": "a", "offer": "words", "wants": 500}], "step 1 .* ValueError.*invalid literal.*'no'"),
+        ([{"dance": "a"}], "step 1 .*dance.* StopIteration"),
+    ],
+)
+def test_a_scenario_that_raises_is_a_failed_one(
+    steps: list[dict[str, Any]], wrong: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        options = _options(server.getsockname()[1], None, "raises")
+        made = run_scenarios.Run.__init__
+
+        def begin(self: run_scenarios.Run, *arguments: Any) -> None:
+            made(self, *arguments)
+            self.names.update(offer=None, words="no")
+            self.connections["a"] = run_scenarios.Connection(options, options.timeout)
+
+        monkeypatch.setattr(run_scenarios.Run, "__init__", begin)
+        found = run_scenarios.run({"steps": steps}, options)
+    assert found == wrong or (wrong and re.match(wrong, found))
 
 
 @pytest.mark.skipif(FOLDER != TESTS / "scenarios", reason="another folder was asked for")
