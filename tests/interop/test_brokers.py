@@ -104,3 +104,11 @@ def test_outcomes_become_the_tables_of_the_page(script: ModuleType) -> None:
     )
     assert "| traces: a trace through all brokers is one | ok | ok | ok |" in page
     assert "| broker | read spool |\n| --- | :-: |\n| our broker | ok |" in page
+
+
+def test_what_needs_our_broker_is_left_out_without_it(script: ModuleType) -> None:
+    named, parameters = "test_other_peoples_clients", ({"broker": None}, {"broker": brokers.STARTED["rabbitmq"]})
+    items = [SimpleNamespace(originalname=named, path=SCRIPT, callspec=SimpleNamespace(params=p)) for p in parameters]
+    left = items[1:]
+    script.Tables().pytest_collection_modifyitems(items)
+    assert items == left
