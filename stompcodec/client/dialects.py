@@ -144,6 +144,41 @@ class BrokerDialect(NamedTuple):
     knows_keys: bool = False
     """It drops a SEND whose `duplicate` header has the value of an earlier one, and confirms it."""
 
+    offset: str = ""
+    """The header of MESSAGE with the offset in a stream, and of SUBSCRIBE with that of the first message; "" if there
+    are no streams."""
+    closes: tuple[tuple[str, str], ...] = ()
+    """Why it closes the connection without ERROR at a SEND with receipt: prefixes of destinations, and reasons."""
+    largest: tuple[int, ...] = ()
+    """The bytes, and perhaps the headers, of the largest frame; at a larger one it closes the connection without
+    ERROR. Empty: none is known."""
+
+    def excess(self, pairs: Collection[tuple[str, str]], octets: int) -> str:
+        """Return why a frame with these headers, beside content-length, and a body of so many bytes is too large.
+
+        "" if it is not known to be.
+
+        >>> BROKERS["rabbitmq"]._replace(largest=(10, 2)).excess([("a", "1")], 9)
+        'at more than 10 bytes, and this frame has about 13'
+        """
+        octets += sum(len(name) + len(value) + 2 for name, value in pairs)
+        for unit, most, count in zip(("bytes", "headers"), self.largest, (octets, len(pairs) + 1), strict=False):
+            if count > most:
+                return f"at more than {most} {unit}, and this frame has about {count}"
+        return ""
+
+    def refusals(self, what: str) -> str:
+        """Return why it may have refused a SEND with a receipt by closing; "" if that is not known."""
+        return ", or ".join(
+            reason for prefix, reason in self.closes if f" to {prefix}" in what or what.startswith("message")
+        )
+
+    def is_stream(self, headers: Iterable[tuple[str, str]]) -> bool:
+        """Return whether headers of SUBSCRIBE ask for a stream, as far as they tell."""
+        return bool(self.offset) and any(
+            name == self.offset or (name, value) == ("x-queue-type", "stream") for name, value in headers
+        )
+
     @property
     def may_stall(self) -> bool:
         """Whether a program that waits for messages may have to do something first: see `Windows.waits`."""
@@ -355,6 +390,8 @@ class BrokerDialect(NamedTuple):
 
 #: What brokers say when they refuse a login: ours, RabbitMQ, and both ActiveMQ and Artemis.
 _OURS, _RABBITMQ, _ACTIVEMQ = "login refused", "access refused for user", "password is invalid"
+#: Why RabbitMQ refuses messages without ERROR.
+_FULL, _LEFT = "if a queue with overflow=reject-publish is full", "if a subscriber of the topic leaves"
 #: The prefix for the kind of a destination.
 _KIND = re.compile(r"^/(?:amq/)?[a-z-]+/")
 #: Unknown brokers get a name that none reads as bytes. Artemis, which does so with activemq.prefetchSize, is unknown in
@@ -387,6 +424,7 @@ _OWN: dict[str, Any] = {
     "least": None,
     "unescapes": False,
     "knows_keys": True,
+    **{"offset": "", "closes": (), "largest": ()},
 }
 #: The dialects of our own broker in which a name with and without its prefix is one queue.
 _OWN_ALIASES = ("rabbitmq", "activemq")
@@ -423,6 +461,8 @@ BROKERS: dict[str, BrokerDialect] = {
             nacked="again",
             letters="/queue/DLQ.{}",
             unescapes=True,
+            offset="x-stream-offset",
+            closes=(("", _FULL),),
         ),
         BrokerDialect(
             "artemis",
@@ -481,7 +521,13 @@ BROKERS: dict[str, BrokerDialect] = {
 #: Row -> (first version, fields that changed with it), in order.
 _SINCE: dict[str, tuple[tuple[tuple[int, int], dict[str, Any]], ...]] = {
     # 4.3 refuses queues that are neither durable nor exclusive, the default of topic subscriptions.
-    "rabbitmq": (((4, 3), {"topic_queue": "exclusive"}),),
+    "rabbitmq": (
+        ((4, 0), {"largest": (4 * 2**20,)}),
+        (
+            (4, 3),
+            {"topic_queue": "exclusive", "largest": (4 * 2**20, 100), "closes": (("", _FULL), ("/topic/", _LEFT))},
+        ),
+    ),
 }
 #: The dialects whose forged headers this process has warned of.
 _warned: set[str] = set()

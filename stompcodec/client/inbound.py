@@ -18,7 +18,7 @@ from stompcodec.client.backoff import is_refusal
 from stompcodec.client.bodies import ReceivedBody
 from stompcodec.client.dialects import BROKERS, MOST, caution_durable
 from stompcodec.client.link import DELETE, ClientLink, log
-from stompcodec.client.messages import BaseMessage, Subscription, kept
+from stompcodec.client.messages import BaseMessage, Noted, Place, Subscription, kept
 from stompcodec.client.outbox import Call, Group
 from stompcodec.codec import END_OF_BODY, Frame
 from stompcodec.errors import (
@@ -45,7 +45,7 @@ class Spares:
         """The bytes of their unsettled messages, by id."""
         self.largest = 0
         self._held: dict[int, tuple[str, int, BaseMessage]] = {}  # by `seq`
-        subscription.inbox = _Noted(self.note, subscription.inbox)
+        subscription.inbox = Noted(self.note, subscription.inbox)
         if subscription.last is not None:
             self._held[subscription.last.seq] = (subscription.id, 0, subscription.last)
 
@@ -73,18 +73,6 @@ class Spares:
             if name in self.octets:
                 self.octets[name] -= size
         return list(lasts.values())
-
-
-class _Noted(deque[Any]):
-    """An inbox that tells of each message."""
-
-    def __init__(self, note: Callable[[BaseMessage], None], messages: Iterable[Any]) -> None:
-        super().__init__(messages)
-        self._note = note
-
-    def append(self, message: Any) -> None:
-        self._note(message)
-        super().append(message)
 
 
 #: The seconds between two looks at subscriptions that hold messages, and those without messages before one is named.
@@ -795,6 +783,8 @@ class Inbound:
             subscription.subscribed = subscription.confirmed = False
             subscription.left = 0
             self.windows.end(subscription, tell=False)
+            if subscription.place is not None:
+                subscription.place.cut()
             if subscription.explicit:  # the broker delivers them again
                 self.forget(subscription)
                 subscription.give_back()
@@ -806,7 +796,11 @@ class Inbound:
         if subscription is self.reply_subscription and self.link.dialect.implicit_replies:
             self._confirm(subscription)
             return
-        headers = subscription.asked = self.subscribe_headers(subscription)
+        headers = self.subscribe_headers(subscription)
+        if self.link.dialect.is_stream(headers):
+            subscription.place = subscription.place or Place(subscription, self.link.dialect.offset)
+            headers = subscription.place.asked(headers)
+        subscription.asked = headers
         subscription.may_stall = subscription.explicit and self.link.dialect.may_stall
         if subscription.explicit:
             self.windows.look_at = min(self.windows.look_at, self.link.now + LOOK)

@@ -141,6 +141,7 @@ class ClientLink:
         self._usual = [] if options.persistent is None else [("persistent", str(options.persistent).lower())]
         self.broken: Exception | None = None
         self.is_writable = True
+        self._large: tuple[str, str, Call | None] = ("", "", None)  # the last frame that is too large, and why
         self.upload: Upload | None = None  # its body is being sent; it stays the first of the outbox until the end
         self._wire = _Wire(False, False)
         self._connected_by: float | None = None
@@ -347,7 +348,7 @@ class ClientLink:
         """Note how a session ended. What ends each connection is not sent again: those who wait for it get an error.
 
         Returns:
-            What was under way alone, as the end of a sentence.
+            What was under way alone, and what the server may have refused, as the end of a sentence.
         """
         if not self.in_session or self.state in ("closing", "closed"):
             return ""
@@ -355,13 +356,24 @@ class ClientLink:
         is_theirs = error is None or is_refusal(error) or not isinstance(error, StompError)
         pace = self.pace
         item, culprit = pace.item, pace.lost(error, self.now, is_theirs)
+        what, why = ("", "") if isinstance(error, StompError) else self._closed_for()
         if culprit is not None:
-            self._convict(culprit, pace.refusal)
-        return f" while {name_of(item)} was under way" if item is not None and is_theirs else ""
+            self._convict(culprit, pace.refusal, why)
+        if item is not None and is_theirs:
+            return f" while {name_of(item)} was under way{why}"
+        return why and f", perhaps for {what}{why}"
 
-    def _convict(self, item: Item, refusal: BaseException | None) -> None:
+    def _closed_for(self) -> tuple[str, str]:
+        """Return what the server may have refused by closing without ERROR, and why, as the end of a sentence."""
+        what, reason, call = self._large
+        if not reason or (call is not None and call.done):
+            what = next((call.what for call in self.calls.sent.values() if call.command == "SEND"), "")
+            reason = self.dialect.refusals(what)
+        return what, reason and f": {self.dialect.name} closes without ERROR {reason}"
+
+    def _convict(self, item: Item, refusal: BaseException | None, why: str) -> None:
         """End what has ended two connections while it was under way alone."""
-        what = f"{name_of(item)} has ended two connections: {refusal or 'closed by the server'}"
+        what = f"{name_of(item)} has ended two connections: {refusal or 'closed by the server'}{why}"
         error: StompError = ConnectionLostError(what)
         if isinstance(refusal, RejectedError):
             words = str(refusal).removeprefix("the server sent an ERROR: ")
@@ -417,6 +429,7 @@ class ClientLink:
         self.server, self.version, self._connected_by = frame, self.connection.version, None
         self.choose(frame.get("server"))
         self._heads.clear()
+        self._large = ("", "", None)
         log.info("connected: STOMP %s, broker dialect %s", self.version, self.dialect.name)
         caution_session(self.dialect, self.version)
         self.happened("accepted")
@@ -583,6 +596,8 @@ class ClientLink:
         else:
             connection.send(frame)
         self.outbox.passed(frame)
+        if self.dialect.largest:
+            self._note_large(frame, call)
         if call is not None:
             self.calls.sent[call.id] = call
             call.sent = True
@@ -591,6 +606,14 @@ class ClientLink:
             self.inbox.weigh()
         if self.trace is not None:
             self.trace += [("out", each) for each in (frame.frames() if isinstance(frame, Block) else [frame])]
+
+    def _note_large(self, frame: Frame | Block, call: Call | None) -> None:
+        """Note a frame that is too large for the broker. In a block that is not, none is looked at."""
+        if isinstance(frame, Block) and not self.dialect.excess([], len(frame.body)):
+            return
+        for each in frame.frames() if isinstance(frame, Block) else (frame,):
+            if reason := self.dialect.excess(each.headers.pairs(), len(each.body)):
+                self._large = (f"{each.command} to {each.get('destination')}", reason, call)
 
     def _flush(self) -> None:
         """Move frames from the outbox to the connection, in order."""
@@ -642,6 +665,8 @@ class ClientLink:
             self.fail(upload, error)
             return False
         self.upload, upload.state, call = upload, "open", upload.call
+        if reason := self.dialect.excess(upload.pairs, upload.size):
+            self._large = (upload.what, reason, call)
         self._pass_on(head)
         if call is not None:
             self.calls.sent[call.id] = call

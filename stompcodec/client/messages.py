@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextvars import ContextVar
 from typing import Any, Literal, NamedTuple
 
@@ -128,6 +128,7 @@ class Subscription:
     asked: Sequence[tuple[str, str]] = ()  # the headers of its SUBSCRIBE on this connection
     is_named = False  # the log has said that it holds messages, and gets none
     stopped_by: Any = None  # the last transaction that the log has named, as its COMMIT has no answer
+    place: Any = None  # in its stream: see `Place`
     refusals = 0  # of its further consumers, in a row: see `Windows.refused`
 
     def __init__(
@@ -508,6 +509,71 @@ class BaseMessage:
     def __repr__(self) -> str:
         settled = f" {self.settled}" if self.settled else ""
         return f"<Message{settled} {self.frame!r}>"
+
+
+class Noted(deque[Any]):
+    """An inbox that tells of each message."""
+
+    def __init__(self, note: Callable[[BaseMessage], None], messages: Iterable[Any]) -> None:
+        super().__init__(messages)
+        self._note = note
+
+    def append(self, message: Any) -> None:
+        self._note(message)
+        super().append(message)
+
+
+#: The messages of a stream of which those that are settled are dropped.
+_TIDY = 100
+
+
+class Place:
+    """The place of a subscription in a stream, which keeps acknowledged messages: the client has to know what it has.
+
+    Args:
+        header: the name of the header with the offset.
+    """
+
+    def __init__(self, subscription: Subscription, header: str) -> None:
+        self._subscription, self._header = subscription, header
+        self._unsettled: list[tuple[int, BaseMessage]] = []  # with their offsets; some may be settled by now
+        self._next: int | None = None  # the offset to go on at
+        self._tidy_at = _TIDY
+        subscription.inbox = Noted(self.note, subscription.inbox)
+
+    def note(self, message: BaseMessage) -> None:
+        """Note a message that came."""
+        offset = message.get(self._header) or ""
+        if not (offset.isdecimal() and offset.isascii()):
+            return
+        self._next = int(offset) + 1
+        self._unsettled.append((int(offset), message))
+        if len(self._unsettled) >= self._tidy_at:
+            self._tidy()
+            self._tidy_at = 2 * len(self._unsettled) + _TIDY
+
+    def _tidy(self) -> None:
+        """Drop settled messages, in mode `client` with all before them; not those of open transactions."""
+        kept: list[tuple[int, BaseMessage]] = []
+        for offset, message in self._unsettled:
+            if not message.settled or message.seq in self._subscription.claims:
+                kept.append((offset, message))
+            elif self._subscription.cumulative:
+                kept.clear()
+        self._unsettled = kept
+
+    def cut(self) -> None:
+        """Go on at the first unsettled message."""
+        self._tidy()
+        if self._unsettled:
+            self._next = self._unsettled[0][0]
+            self._unsettled.clear()
+
+    def asked(self, headers: list[tuple[str, str]]) -> list[tuple[str, str]]:
+        """Return the headers of SUBSCRIBE, with the offset to go on at."""
+        if self._next is None:
+            return headers
+        return [*(pair for pair in headers if pair[0] != self._header), (self._header, f"offset={self._next}")]
 
 
 #: Why a call of a transaction in this state is refused; the states without an entry have a connection error.

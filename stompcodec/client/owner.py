@@ -278,6 +278,7 @@ class WireOwner:
             or link.is_watched
             or subscription.deaf
             or subscription.spares is not None
+            or subscription.place is not None
             or not subscription.confirmed
             or core.inbound.subscriptions.get(subscription.id) is not subscription
         ):

@@ -30,6 +30,7 @@ from stompcodec.bridge import sources as bridge_ends
 from stompcodec.client import engine
 from stompcodec.client.backoff import MOST_SHORT, STEP
 from stompcodec.client.dialects import BROKERS, row_of
+from stompcodec.client.handlers import leave
 from stompcodec.client.outbox import Block, Group, Upload
 from stompcodec.errors import ConnectionLostError, RejectedError
 from stompcodec.transport.owner import CloseCodeError
@@ -327,6 +328,168 @@ def test_only_culprits_end_and_all_of_them_do(data):
     assert bad_bodies <= failed
     assert len(failed - bad_bodies) <= len(cuts) // 2  # twice alone under way: the outcome is unknown
     assert all(calls[number].error.sent for number in failed - bad_bodies)
+
+
+FULL, LEFT = "if a queue with overflow=reject-publish is full", "if a subscriber of the topic leaves"
+BIG = Frame("SEND", {"destination": "/queue/a"}, bytes(2**22))
+MANY = Frame("SEND", [("destination", "/queue/a"), *((f"h{number}", "") for number in range(99))])
+
+
+@pytest.mark.parametrize(
+    ("server", "frame", "why"),
+    [
+        ("RabbitMQ/3.10.8", "/topic/a", FULL),
+        ("RabbitMQ/4.3.6", "/queue/a", FULL),
+        ("RabbitMQ/4.3.6", "/topic/a", f"{FULL}, or {LEFT}"),
+        ("RabbitMQ/3.13.7", BIG, FULL),
+        ("RabbitMQ/4.0.5", BIG, "at more than 4194304 bytes, and this frame has about 4194325"),
+        ("RabbitMQ/4.0.5", MANY, FULL),
+        ("RabbitMQ/4.3.6", MANY, "at more than 100 headers, and this frame has about 101"),
+        ("RabbitMQ/4.3.6", Block(serialize(BIG, "1.2"), 1, "1.2"), "at more than 4194304 bytes"),
+        ("RabbitMQ/4.3.6", Block(serialize(MANY, "1.2"), 1, "1.2"), f"{FULL}, or {LEFT}"),
+        ("RabbitMQ/4.3.6", Upload, "at more than 4194304 bytes, and this frame has about 4194336"),
+        ("ActiveMQ/6.3.1", BIG, ""),
+        ("stompcodec/0.1.0 as rabbitmq", BIG, ""),
+    ],
+)
+def test_what_the_server_may_have_refused_by_closing_is_named(server, frame, why):
+    client = Scripted(server=server).connect()
+    where = frame if isinstance(frame, str) else "/queue/a"
+    call = client.call("messages 0 to 9" if isinstance(frame, Block) else f"SEND to {where}")
+    if isinstance(frame, Block):
+        client.core.send_block(frame, client.now, call)
+    elif frame is Upload:
+        pairs = [("receipt", call.id), ("destination", where)]
+        client.core.upload(Upload(call.what, pairs, 2**22, 30.0, call), client.now)
+    else:
+        frame = Frame("SEND", {"destination": where}) if frame is where else frame
+        client.core.send(frame, client.now, call)
+    client.frames()
+    client.lose()
+    told = "SEND to /queue/a" if why.startswith("at") else call.what
+    for error in (call.error, client.core.link.error):
+        assert (f"closed by the server, perhaps for {told}: rabbitmq closes without ERROR {why}" in str(error)) is bool(
+            why
+        )
+        assert why or "perhaps" not in str(error)
+
+
+def test_what_the_server_has_taken_or_refused_otherwise_is_not_named():
+    client = Scripted(server="RabbitMQ/4.3.6").connect()
+    call = client.call("SEND to /queue/a")
+    client.core.send(Frame("SEND", [*BIG.headers.pairs(), ("receipt", call.id)], BIG.body), client.now, call)
+    client.confirm_all()
+    client.lose()
+    assert "perhaps" not in str(client.core.link.error)
+    client.connect()
+    client.send(receipt=True)
+    client.frames()
+    client.error(None, "the disk is full")
+    assert "perhaps" not in str(client.core.link.error)
+
+
+def test_what_ends_two_connections_is_told_why():
+    client = Scripted(server="RabbitMQ/4.3.6").connect()
+    call = client.call("SEND to /queue/a", resend=True)
+    client.core.send(Frame("SEND", [*BIG.headers.pairs(), ("receipt", call.id)], BIG.body), client.now, call)
+    client.frames()
+    client.lose()
+    refuse(client, lambda frame: frame.command == "SEND", Scripted.lose)
+    assert "while SEND to /queue/a was under way: rabbitmq closes without ERROR at more than" in str(call.error)
+
+
+STREAM, OFFSET = {"x-queue-type": "stream"}, "x-stream-offset"
+
+
+def stream(ack="client-individual", headers=STREAM, count=4):
+    """A subscription to a stream, and its first messages."""
+    client = Scripted(server="RabbitMQ/4.3.6").connect()
+    subscription = client.subscribed(ack, prefetch=10, headers=headers)
+    return client, subscription, [client.deliver(subscription, f"m{n}", **{OFFSET: str(n)}) for n in range(count)]
+
+
+def asked(client):
+    """The place that the next SUBSCRIBE asks for."""
+    client.lose()
+    client.connect(confirm=False)
+    (frame,) = client.confirm_all()
+    return [value for name, value in frame.headers.pairs() if name == OFFSET]
+
+
+@pytest.mark.parametrize(
+    ("ack", "acked", "offset"),
+    [
+        ("client-individual", [], "offset=0"),
+        ("client-individual", [0, 1], "offset=2"),
+        ("client-individual", [0, 2, 3], "offset=1"),
+        ("client-individual", [3, 2, 1, 0], "offset=4"),
+        ("client", [1], "offset=2"),
+        ("client", [0, 3], "offset=4"),
+    ],
+)
+def test_a_stream_goes_on_behind_what_is_acknowledged(ack, acked, offset):
+    client, subscription, messages = stream(ack, {**STREAM, OFFSET: "first"})
+    assert client.core.inbound.subscriptions[subscription.id].asked[-1] == (OFFSET, "first")
+    for number in acked:
+        client.ack(messages[number])
+    for _ in range(2):
+        assert asked(client) == [offset]
+
+
+def test_a_stream_goes_on_at_what_an_open_transaction_acknowledges():
+    client, _, messages = stream()
+    transaction = client.begin()
+    client.ack(messages[0], transaction=transaction)
+    assert asked(client) == ["offset=0"]
+
+
+def test_a_message_that_is_left_is_the_place_after_many_others():
+    client, subscription, (left,) = stream(count=1)
+    leave(left)
+    for number in range(1, 1000):
+        client.ack(client.deliver(subscription, f"m{number}", **{OFFSET: str(number)}))
+    assert len(subscription.place._unsettled) < 300
+    assert asked(client) == ["offset=0"]
+
+
+@pytest.mark.parametrize(
+    ("headers", "came", "place"),
+    [({}, "7", []), (STREAM, "7", ["offset=8"]), (STREAM, "x", []), ({OFFSET: "next"}, None, ["next"])],
+)
+def test_the_place_is_that_of_streams(headers, came, place):
+    """A sender may put the header on a message of any queue."""
+    client, subscription, _ = stream(headers=headers, count=0)
+    if came is not None:
+        client.ack(client.deliver(subscription, "m1", **{OFFSET: came}))
+    assert asked(client) == place
+
+
+def test_a_stream_is_not_read_again_when_its_window_grows():
+    client, subscription, _ = stream()
+    subscription.is_narrow = True
+    asked(client)
+    client.ack(client.deliver(subscription, "m5", **{OFFSET: "5"}))
+    client.core.inbound.begin_again(subscription, client.now, client.call(), narrow=False)
+    assert [frame.get(OFFSET) for frame in client.frames() if frame.command == "SUBSCRIBE"] == ["offset=6"]
+
+
+def test_a_message_that_the_waiting_thread_reads_counts_too(shell, rabbitmq):
+    """Each comes after the ACK of the one before, so that the thread that waits for it reads it itself."""
+    numbers = itertools.count()
+
+    def deliver(side, frame):
+        side.deliver("s", **{OFFSET: str(next(numbers))})
+
+    rabbitmq.rules["ACK"] = deliver
+    client = shell.connect(rabbitmq.url, reconnect=QUICK)
+    subscription = client.subscribe("/queue/a", id="s", ack="client-individual", prefetch=5, headers=STREAM)
+    rabbitmq.do(lambda: deliver(rabbitmq.side(), None))
+    for _ in range(50):
+        subscription.get(patience(10)).ack()
+    last = subscription.get(patience(10)).get(OFFSET)
+    rabbitmq.cut()
+    rabbitmq.wait(lambda peer: len(peer.got("SUBSCRIBE")) == 2)
+    assert rabbitmq.got("SUBSCRIBE")[1].get(OFFSET) == f"offset={last}" == "offset=50"
 
 
 def gets(client, subscription, body):

@@ -595,6 +595,43 @@ def values(place: Place, client: Any, name: str) -> None:
     same(bodies(subscription, 1), [b"sound"], "what comes after refused values")
 
 
+@field("offset")
+def offset(place: Place, client: Any, name: str) -> None:
+    """A subscription to a stream goes on behind what was acknowledged, on the next connection."""
+    header = place.row(client).offset
+    if header:
+        headers = {"x-queue-type": "stream", header: "first"}
+        subscription = client.subscribe(name, ack="client-individual", prefetch=4, headers=headers)
+        put(client, name, b"0", b"1", b"2")
+        for number in (0, 1):
+            message = got(subscription)
+            same((message.body, message.get(header)), (b"%d" % number, str(number)), "what comes")
+            message.ack()
+        client.send("/nowhere/", b"", receipt=False)  # ends the session
+        same(bodies(subscription, 1), [b"2"], "what comes on the next connection")
+
+
+@field("closes", "largest")
+def closes(place: Place, client: Any, name: str) -> None:
+    """A sender whose connection is closed without ERROR is told why."""
+    row, name, why = place.row(client), fresh("topic"), "closes without ERROR"
+    for _ in range(20 if row.closes else 0):  # RabbitMQ 4.3 closes most of these
+        client.subscribe(name).unsubscribe()
+        try:
+            client.send(name, b"x", receipt=True)
+        except stomp.ConnectionLostError as error:
+            same("a subscriber of the topic leaves" in str(error), True, f"the reason in {error}")
+            break
+    for octets in row.largest[:1]:
+        put(client, fresh(), bytes(octets - 1000))
+        try:
+            put(client, fresh(), bytes(octets))
+        except stomp.ConnectionLostError as error:
+            same(f"{why} at more than {octets} bytes" in str(error), True, f"the reason in {error}")
+        else:
+            raise Failed(f"a frame of more than {octets} bytes was taken")
+
+
 def place_of(target: Target) -> Place | None:
     """Return how the client for threads connects to a broker; None if the table has no row for it."""
     server = server_of(target)
