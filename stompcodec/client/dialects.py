@@ -145,22 +145,14 @@ class BrokerDialect(NamedTuple):
     """It drops a SEND whose `duplicate` header has the value of an earlier one, and confirms it."""
 
     offset: str = ""
-    """The header of MESSAGE with the offset in a stream, and of SUBSCRIBE with that of the first message; "" if there
-    are no streams."""
+    """The header with an offset in a stream, of MESSAGE and of SUBSCRIBE; "" if there are no streams."""
     closes: tuple[tuple[str, str], ...] = ()
     """Why it closes the connection without ERROR at a SEND with receipt: prefixes of destinations, and reasons."""
     largest: tuple[int, ...] = ()
-    """The bytes, and perhaps the headers, of the largest frame; at a larger one it closes the connection without
-    ERROR. Empty: none is known."""
+    """The bytes, and perhaps the headers, of the largest frame; at a larger one it closes without ERROR."""
 
     def excess(self, pairs: Collection[tuple[str, str]], octets: int) -> str:
-        """Return why a frame with these headers, beside content-length, and a body of so many bytes is too large.
-
-        "" if it is not known to be.
-
-        >>> BROKERS["rabbitmq"]._replace(largest=(10, 2)).excess([("a", "1")], 9)
-        'at more than 10 bytes, and this frame has about 13'
-        """
+        """Return why a frame with these headers, and content-length, is too large; "" if it is not known to be."""
         octets += sum(len(name) + len(value) + 2 for name, value in pairs)
         for unit, most, count in zip(("bytes", "headers"), self.largest, (octets, len(pairs) + 1), strict=False):
             if count > most:
@@ -169,15 +161,13 @@ class BrokerDialect(NamedTuple):
 
     def refusals(self, what: str) -> str:
         """Return why it may have refused a SEND with a receipt by closing; "" if that is not known."""
-        return ", or ".join(
-            reason for prefix, reason in self.closes if f" to {prefix}" in what or what.startswith("message")
-        )
+        is_any = what.startswith("message")  # of `send_many`
+        return ", or ".join(reason for prefix, reason in self.closes if is_any or f" to {prefix}" in what)
 
-    def is_stream(self, headers: Iterable[tuple[str, str]]) -> bool:
+    def is_stream(self, headers: list[tuple[str, str]]) -> bool:
         """Return whether headers of SUBSCRIBE ask for a stream, as far as they tell."""
-        return bool(self.offset) and any(
-            name == self.offset or (name, value) == ("x-queue-type", "stream") for name, value in headers
-        )
+        is_asked = ("x-queue-type", "stream") in headers or self.offset in dict(headers)
+        return is_asked and bool(self.offset)
 
     @property
     def may_stall(self) -> bool:
@@ -535,11 +525,7 @@ _VERSION = re.compile(r"/v?([0-9]{1,6})\.([0-9]{1,6})")
 
 
 def row_of(name: str, server: str | None) -> BrokerDialect:
-    """Return the dialect of a broker, by the client option `dialect` and the header server of CONNECTED.
-
-    >>> row_of("auto", "RabbitMQ/3.10.8").name, row_of("auto", "stompcodec/0.1.0 as artemis").name
-    ('rabbitmq', 'artemis')
-    """
+    """Return the dialect of a broker, by the client option `dialect` and the header server of CONNECTED."""
     folded = (server or "").lower()
     product, _, manner = folded.partition(" as ")
     words = set(re.split("[^a-z]+", product.partition("/")[0]))

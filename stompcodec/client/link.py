@@ -597,7 +597,8 @@ class ClientLink:
             connection.send(frame)
         self.outbox.passed(frame)
         if self.dialect.largest:
-            self._note_large(frame, call)
+            # A block is small, but for one large frame.
+            self._note_large([] if isinstance(frame, Block) else frame.headers.pairs(), len(frame.body), call)
         if call is not None:
             self.calls.sent[call.id] = call
             call.sent = True
@@ -607,13 +608,11 @@ class ClientLink:
         if self.trace is not None:
             self.trace += [("out", each) for each in (frame.frames() if isinstance(frame, Block) else [frame])]
 
-    def _note_large(self, frame: Frame | Block, call: Call | None) -> None:
-        """Note a frame that is too large for the broker. In a block that is not, none is looked at."""
-        if isinstance(frame, Block) and not self.dialect.excess([], len(frame.body)):
-            return
-        for each in frame.frames() if isinstance(frame, Block) else (frame,):
-            if reason := self.dialect.excess(each.headers.pairs(), len(each.body)):
-                self._large = (f"{each.command} to {each.get('destination')}", reason, call)
+    def _note_large(self, pairs: list[tuple[str, str]], octets: int, call: Call | None) -> None:
+        """Note a frame that is too large for the broker."""
+        if reason := self.dialect.excess(pairs, octets):
+            destination = next((value for name, value in pairs if name == "destination"), "")
+            self._large = (f"SEND to {destination}" if call is None else call.what, reason, call)
 
     def _flush(self) -> None:
         """Move frames from the outbox to the connection, in order."""
@@ -665,8 +664,7 @@ class ClientLink:
             self.fail(upload, error)
             return False
         self.upload, upload.state, call = upload, "open", upload.call
-        if reason := self.dialect.excess(upload.pairs, upload.size):
-            self._large = (upload.what, reason, call)
+        self._note_large(upload.pairs, upload.size, call)
         self._pass_on(head)
         if call is not None:
             self.calls.sent[call.id] = call

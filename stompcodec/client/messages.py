@@ -523,34 +523,27 @@ class Noted(deque[Any]):
         super().append(message)
 
 
-#: The messages of a stream of which those that are settled are dropped.
+#: How many settled messages of a stream are kept, beside as many as there are others.
 _TIDY = 100
 
 
 class Place:
-    """The place of a subscription in a stream, which keeps acknowledged messages: the client has to know what it has.
-
-    Args:
-        header: the name of the header with the offset.
-    """
+    """The place of a subscription in a stream, whose broker keeps acknowledged messages; `header` has the offset."""
 
     def __init__(self, subscription: Subscription, header: str) -> None:
         self._subscription, self._header = subscription, header
         self._unsettled: list[tuple[int, BaseMessage]] = []  # with their offsets; some may be settled by now
         self._next: int | None = None  # the offset to go on at
-        self._tidy_at = _TIDY
         subscription.inbox = Noted(self.note, subscription.inbox)
 
     def note(self, message: BaseMessage) -> None:
         """Note a message that came."""
         offset = message.get(self._header) or ""
-        if not (offset.isdecimal() and offset.isascii()):
-            return
-        self._next = int(offset) + 1
-        self._unsettled.append((int(offset), message))
-        if len(self._unsettled) >= self._tidy_at:
+        if offset.isdecimal() and offset.isascii():
+            self._next = int(offset) + 1
+            self._unsettled.append((int(offset), message))
+        if len(self._unsettled) > 2 * (self._subscription.open + len(self._subscription.claims)) + _TIDY:
             self._tidy()
-            self._tidy_at = 2 * len(self._unsettled) + _TIDY
 
     def _tidy(self) -> None:
         """Drop settled messages, in mode `client` with all before them; not those of open transactions."""

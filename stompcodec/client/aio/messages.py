@@ -154,19 +154,6 @@ class AsyncMessage(BaseMessage):
 
         Raises:
             OSError: the body could not be kept in a file, for example on a full disk.
-
-        >>> import asyncio
-        >>> from stompcodec.client import connect_async
-        >>> from stompcodec.testing import StompBroker
-        >>> async def main(url):
-        ...     async with connect_async(url, stream_over=4096) as client:
-        ...         await client.send("/queue/a", [b"a piece, "] * 1000)
-        ...         message = await client.subscribe("/queue/a").get(5)
-        ...         async with message.open() as reader:
-        ...             return message.is_streamed, reader.size, await reader.read(7)
-        >>> with StompBroker() as broker:
-        ...     asyncio.run(main(broker.url))
-        (True, 9000, b'a piece')
         """
         # threads only: return self.reader()
         return AsyncBodyReader(self.reader())  # asyncio only

@@ -142,14 +142,7 @@ class AsyncReceipt:
 
 
 def elsewhere() -> LocalProtocolError:
-    """Return the error for a call in another event loop than the client's.
-
-    >>> raise elsewhere()
-    Traceback (most recent call last):
-        ...
-    stompcodec.errors.LocalProtocolError: this client was opened in another event loop, and only works there: open a \
-client in each asyncio.run, or do everything in one
-    """
+    """Return the error for a call in another event loop than the client's."""
     return LocalProtocolError(
         "this client was opened in another event loop, and only works there: open a client in each asyncio.run, or do "
         "everything in one"
@@ -187,12 +180,6 @@ class Sent(asyncio.Future[None], Coroutine[Any, Any, None]):
     """A `send` that is over when it returns.
 
     It is a future that is done, of which `asyncio.gather` makes no task, and a coroutine for `asyncio.create_task`.
-
-    >>> async def main():
-    ...     sent = Sent.in_loop()
-    ...     await asyncio.gather(sent, asyncio.create_task(sent))
-    ...     return await sent
-    >>> asyncio.run(main())
     """
 
     @classmethod
@@ -232,22 +219,7 @@ def send(link: Any, make: Callable[[], Sending], timeout: float | None) -> Corou
 
 
 class Begun(Coroutine[Any, Any, None]):
-    """A coroutine that has run up to where it first waits. It goes on when this is awaited, in a context of its own.
-
-    >>> async def main():
-    ...     turns = []
-    ...     async def work():
-    ...         turns.append("begun")
-    ...         await sleep(0)
-    ...         turns.append("done")
-    ...     context = copy_context()
-    ...     begun = Begun(coroutine := work(), context, context.run(coroutine.send, None))
-    ...     turns.append("called")
-    ...     await begun
-    ...     return turns
-    >>> asyncio.run(main())
-    ['begun', 'called', 'done']
-    """
+    """A coroutine that has run up to where it first waits. It goes on when this is awaited, in a context of its own."""
 
     def __init__(self, coroutine: Coroutine[Any, Any, None], context: Context, waits_for: Any) -> None:
         self._coroutine = coroutine

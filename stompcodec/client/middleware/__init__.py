@@ -145,10 +145,6 @@ class Destinations:
 
     Args:
         most: the number of those with a label.
-
-    >>> destinations = Destinations(1)
-    >>> [destinations.label(name) for name in ("/queue/a", "/queue/b", "/queue/a")]
-    ['/queue/a', '_other', '/queue/a']
     """
 
     OTHER = "_other"
@@ -175,11 +171,7 @@ _TEMPORARY = ("/temp-queue/", "/temp-topic/", "/reply-queue/", "/remote-temp-que
 
 
 def is_temporary(destination: str) -> bool:
-    """Return whether a destination is a temporary one, whose name is made up by the broker or is used once.
-
-    >>> is_temporary("/temp-queue/replies"), is_temporary("/queue/a")
-    (True, False)
-    """
+    """Return whether a destination is a temporary one, whose name is made up by the broker or is used once."""
     return destination.startswith(_TEMPORARY)
 
 

@@ -152,18 +152,6 @@ class Message(BaseMessage):
 
         Raises:
             OSError: the body could not be kept in a file, for example on a full disk.
-
-        >>> from stompcodec.client import connect
-        >>> from stompcodec.testing import StompBroker
-        >>> def main(url):
-        ...     with connect(url, stream_over=4096) as client:
-        ...         client.send("/queue/a", [b"a piece, "] * 1000)
-        ...         message = client.subscribe("/queue/a").get(5)
-        ...         with message.open() as reader:
-        ...             return message.is_streamed, reader.size, reader.read(7)
-        >>> with StompBroker() as broker:
-        ...     main(broker.url)
-        (True, 9000, b'a piece')
         """
         return self.reader()
 
