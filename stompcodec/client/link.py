@@ -95,6 +95,8 @@ _HEADS, _LONGEST = 1000, 1000
 _LENGTH = b"content-length:"
 #: A client that is late with its work by more seconds than this is stuck.
 _STUCK = 5.0
+#: The seconds for which a frame without a receipt may be why the connection ends.
+_RECENT = 60.0
 #: The bytes that one turn moves from the outbox to the connection.
 _FLUSH = 256 * 1024
 
@@ -141,7 +143,7 @@ class ClientLink:
         self._usual = [] if options.persistent is None else [("persistent", str(options.persistent).lower())]
         self.broken: Exception | None = None
         self.is_writable = True
-        self._large: tuple[str, str, Call | None] = ("", "", None)  # the last frame that is too large, and why
+        self._large: tuple[str, str, Call | None, float] = ("", "", None, 0.0)  # the last too large frame; why; when
         self.upload: Upload | None = None  # its body is being sent; it stays the first of the outbox until the end
         self._wire = _Wire(False, False)
         self._connected_by: float | None = None
@@ -365,8 +367,8 @@ class ClientLink:
 
     def _closed_for(self) -> tuple[str, str]:
         """Return what the server may have refused by closing without ERROR, and why, as the end of a sentence."""
-        what, reason, call = self._large
-        if not reason or (call is not None and call.done):
+        what, reason, call, at = self._large
+        if not reason or (self.now - at > _RECENT if call is None else call.done):
             what = next((call.what for call in self.calls.sent.values() if call.command == "SEND"), "")
             reason = self.dialect.refusals(what)
         return what, reason and f": {self.dialect.name} closes without ERROR {reason}"
@@ -429,7 +431,7 @@ class ClientLink:
         self.server, self.version, self._connected_by = frame, self.connection.version, None
         self.choose(frame.get("server"))
         self._heads.clear()
-        self._large = ("", "", None)
+        self._large = ("", "", None, 0.0)
         log.info("connected: STOMP %s, broker dialect %s", self.version, self.dialect.name)
         caution_session(self.dialect, self.version)
         self.happened("accepted")
@@ -612,7 +614,7 @@ class ClientLink:
         """Note a frame that is too large for the broker."""
         if reason := self.dialect.excess(pairs, octets):
             destination = next((value for name, value in pairs if name == "destination"), "")
-            self._large = (f"SEND to {destination}" if call is None else call.what, reason, call)
+            self._large = (f"SEND to {destination}" if call is None else call.what, reason, call, self.now)
 
     def _flush(self) -> None:
         """Move frames from the outbox to the connection, in order."""

@@ -385,6 +385,13 @@ def test_what_the_server_has_taken_or_refused_otherwise_is_not_named():
     client.frames()
     client.error(None, "the disk is full")
     assert "perhaps" not in str(client.core.link.error)
+    for seconds in (1, 61):
+        client.connect()
+        client.core.send(BIG, client.now)
+        client.frames()
+        client.wait(seconds)
+        client.lose()
+        assert ("perhaps for SEND to /queue/a" in str(client.core.link.error)) is (seconds == 1)
 
 
 def test_what_ends_two_connections_is_told_why():
