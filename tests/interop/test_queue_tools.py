@@ -88,7 +88,7 @@ def test_purge(url: str, queues: tuple[str, str]) -> None:
 def test_kill_9_loses_nothing(url: str, queues: tuple[str, str]) -> None:
     """ActiveMQ doubles nothing either; at RabbitMQ a batch may be in both queues."""
     expected = fill(url, queues[0], COUNT)
-    process = started(url, "move", *queues, "--yes", stderr=subprocess.DEVNULL)
+    process = started("move", *queues, "--yes", "--url", url, stderr=subprocess.DEVNULL)
     with stomp.connect(url) as client, client.subscribe(queues[1], ack="client-individual") as subscription:
         first = subscription.get(patience(60))  # which returns to the queue, since it is not acknowledged
         process.send_signal(signal.SIGKILL)
