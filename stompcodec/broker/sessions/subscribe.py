@@ -11,6 +11,7 @@ from stompcodec.broker.memory import subscription_cost
 from stompcodec.broker.queues.backlog import Looked, Wait
 from stompcodec.broker.queues.consumer import AUTO, Consumer, SubscribeRequest, read_request
 from stompcodec.broker.queues.outbox import EOL
+from stompcodec.broker.routing.addresses import named
 from stompcodec.broker.sessions.receipts import confirm, hold_receipts
 from stompcodec.broker.sessions.send import parts_of
 from stompcodec.broker.sessions.session import Session
@@ -168,8 +169,8 @@ def _request(session: Session, frame: Frame) -> SubscribeRequest:
 
 def _checked(session: Session, frame: Frame) -> SubscribeRequest:
     request = read_request(session, frame)
-    if not request.destination:
-        raise Refused("RECEIVE lacks destination", "RECEIVE needs the headers of SUBSCRIBE.")
+    if len([named(part) for part in parts_of(request.destination, session.broker.config.composite)]) > 1:
+        raise Refused("RECEIVE takes one destination", "Send a RECEIVE for each of them.")
     return request
 
 
