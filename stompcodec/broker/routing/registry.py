@@ -434,6 +434,13 @@ class Destinations:
             raise Refused("no such queue", "The broker's settings for this address do not let clients create queues.")
         return self.queue(name, maker)
 
+    def check_plain(self, name: str) -> None:
+        """Raise Refused for wildcards in the name of a queue, where other brokers have them and this one has not."""
+        _kind, prefix, rest = self.naming.split(name)
+        has_some = self._config.wildcards in ("activemq", "artemis") and self.stored_queues.topic_of(name) is None
+        if has_some and self.addresses.wildcards.pattern(prefix, rest) is not None:
+            raise Refused("queues have no wildcards", "Subscribe to each queue by its name; topics have wildcards.")
+
     def check_topic(self, name: str) -> None:
         if name not in self.topics.by_name and not self.addresses.setting(name).auto_create_addresses:
             raise Refused("no such address", "The broker's settings do not let clients create addresses of that name.")
@@ -686,7 +693,8 @@ class VirtualHost:
         key = session.owner, client_id
         other, policy = self._clients.get(key), self._config.same_client
         if other is not None and policy == "refuse":
-            raise Refused("client-id is in use", "Another session has it: wait for its end, or take another one.")
+            remedy = "wait for its end, take another one, or set the broker's sessions.same_client to replace or allow."
+            raise Refused("client-id is in use", f"Another session has it: {remedy}")
         if other is not None and policy == "replace":
             other.fail("client-id was taken over", "Another session has connected with the same client-id.")
         self._clients[key] = session
@@ -737,7 +745,10 @@ class VirtualHost:
     def _consumer_of_queue(self, session: Peer, number: int, request: SubscribeRequest, name: str) -> Consumer:
         """Make the consumer of a queue, and the queue if need be, which may be exclusive or end with its consumers."""
         queue, new = self.queues.get(name), name not in self.queues
+        if request.durable is not None and self._config.dialect == "activemq":
+            raise Refused("cannot durably subscribe to a queue", "A queue keeps its messages: leave out the name.")
         if queue is None:
+            self.destinations.check_plain(name)
             queue = self.destinations.allowed_queue(name, self.destinations.shares.maker(session))
         if request.exclusive and self._config.exclusive == "session":
             if not new and name not in self.owners:

@@ -199,6 +199,8 @@ def subscribe(session: Session, frame: Frame) -> None:
     name = _name(request.destination, request.key)
     if name in session.consumers:
         raise Refused("subscription exists", "This session has a subscription with that id.")
+    if config.reply_to_subscribes and session.virtual_host.naming.is_temporary(request.destination):
+        raise Refused("invalid destination", "Temporary destinations are for reply-to, which subscribes to them.")
     consumers, durables = [], session.virtual_host.destinations.durables
     had = len(durables)
     try:
