@@ -11,7 +11,7 @@ from functools import partial
 
 from stompcodec.broker.config import Config
 from stompcodec.broker.connections import Maker, Peer
-from stompcodec.broker.loop_quota import AT_ONCE, Line, LoopQuota, Work
+from stompcodec.broker.loop_quota import AT_ONCE, Line, LoopQuota, Wall, Work
 from stompcodec.broker.memory import Account, Part
 from stompcodec.broker.message import Message
 from stompcodec.broker.queues.browser import Browser
@@ -264,7 +264,7 @@ class Destinations:
         config: Config,
         account: Account,
         journal: Journal,
-        wall: Callable[[], float],
+        wall: Wall,
         place: Callable[[Message], None],
         swept: Callable[[], None],
         opened: list[Topic],
@@ -527,11 +527,11 @@ class Destinations:
 
     def retained_for(self, address: Address, selector: Selector | None) -> list[Message]:
         """Return the retained messages that a new subscription gets."""
-        wall, found = self._wall(), self.retained.matching(address, self.addresses.pattern(address))
+        found, is_over = self.retained.matching(address, self.addresses.pattern(address)), self._wall.is_over
         return [
             message
             for message in found
-            if (message.expires is None or message.expires > wall) and (selector is None or selector.matches(message))
+            if not (message.expires and is_over(message.expires)) and (selector is None or selector.matches(message))
         ]
 
     # ---- remove ----
