@@ -280,7 +280,7 @@ class Config:
         "sessions.wire",
         values.table("{ trailing_lf = false }", values.flag, "version_header", "trailing_lf"),
         "Whether a CONNECT without accept-version, which gets 1.0, may name its highest version in the header version; "
-        "and whether an EOL follows each frame, as in RabbitMQ.",
+        "and whether an EOL follows each frame.",
         "trailing_lf",
         example="{ version_header = false, trailing_lf = true }",
     )

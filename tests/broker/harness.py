@@ -114,11 +114,6 @@ class Bench:
             self.turn()
         self.now = until
 
-    def set(self, seconds: float) -> None:
-        """Set the wall clock forward, or back."""
-        self.date += seconds
-        self.ahead += seconds
-
     def later(self, seconds: float) -> None:
         self.date += seconds
         self.wait(seconds)

@@ -37,9 +37,7 @@ _MOST_USERS = 3
 
 
 class Undelivered(Exception):
-    """A delivery failed, and no other consumer can take the message now. `message` is the one that the queue keeps in
-    its place; None if it became a dead letter.
-    """
+    """A delivery failed, and no consumer can take what the queue keeps: `message`; None for a dead letter."""
 
     def __init__(self, message: Message | None) -> None:
         super().__init__()

@@ -180,9 +180,7 @@ class Retained:
         self._expecting: set[str] = set()
 
     def target(self, action: str, address: Address, topic: Topic | None) -> RetainTarget:
-        """Return the target of a SEND with the header `retain`. Raise Refused if the action is unknown, or the room is
-        used up.
-        """
+        """Return the target of a SEND with the header `retain`. Raise Refused if it is invalid or without room."""
         if action not in ACTIONS:
             raise Refused("unknown value of retain", "retain is set or remove.")
         if action == "set" and not self._has_room(address.name):
@@ -202,9 +200,7 @@ class Retained:
         return others < self.part.limit
 
     def queue(self, address: Address, must: bool = False) -> Queue:
-        """Return the queue for the message of a topic, made if need be. Without room, it is closed, unless it `must` be
-        made.
-        """
+        """Return the queue of a topic, made if need be. Without room, it is closed, unless it `must` be made."""
         queue = self.queues.get(address.name)
         if queue is None:
             has_room = must or self._has_room(address.name)
@@ -277,9 +273,7 @@ def _trim(queue: Queue, count: int) -> None:
 
 @dataclass(eq=False, slots=True)
 class RetainTarget:
-    """The target of a SEND that sets or removes a retained message, by one of `ACTIONS`. Subscribers get the message as
-    any other.
-    """
+    """The target of a SEND that sets or removes a retained message, by one of `ACTIONS`."""
 
     retained: Retained
     action: str

@@ -120,9 +120,7 @@ class StoredQueues:
         return None if found is None else Address(Kind.TOPIC, self._config.topic_prefixes[0], found[1])
 
     def listen(self, queue: Queue) -> None:
-        """Subscribe a new queue to its virtual topic, if it has one. Raise Refused if there are too many destinations,
-        or the name has too many words.
-        """
+        """Subscribe a new queue to its virtual topic, if it has one. Raise Refused if a limit is reached."""
         address = self.topic_of(queue.name)
         if address is None:
             return
@@ -446,9 +444,7 @@ class Destinations:
             raise Refused("no such address", "The broker's settings do not let clients create addresses of that name.")
 
     def queue(self, name: str, maker: Maker | None = None) -> Queue:
-        """Return the queue of this name, made for a session if need be. Raise Refused if there are too many
-        destinations.
-        """
+        """Return the queue of this name, made for a session if need be. Raise Refused if there are too many."""
         queue = self.queues.get(name)
         if queue is None:
             self.check_room(name, maker)
@@ -478,9 +474,7 @@ class Destinations:
         return Queue(name, f"{self._vhost}\0{_RETAINED}{name}", self._bound, part, self._journal, self._wall)
 
     def check_room(self, name: str, maker: Maker | None = None) -> None:
-        """Check that there may be one more destination of this name. At the limit, remove idle ones. Raise Refused if
-        there are too many, or the name is too long.
-        """
+        """Check the name of a new destination, and that there is room for it, or raise Refused. Remove idle ones."""
         if len(name) > _MOST_NAME:
             raise Refused("destination too long", f"The name of a destination has at most {_MOST_NAME} characters.")
         for sweep in (self._sweep_topics, self.sweep):
@@ -490,18 +484,14 @@ class Destinations:
         self.shares.check(name, maker)
 
     def restore(self, record: Subscribed, name: str) -> None:
-        """Make a durable subscription, or a queue with arguments or a virtual topic, that the store had kept. `name` is
-        its key, without the virtual host.
-        """
+        """Make what the store had kept: a durable subscription or a queue, by its key without the virtual host."""
         if name.startswith("\0"):
             self.durables.restore(record, name)
         else:
             self.stored_queues.restore(record, name, self.queue)
 
     def load(self, name: str, message: Message) -> None:
-        """Take a message that the store had kept. They come in order. `name` is the key of its queue, without the
-        virtual host.
-        """
+        """Take a message that the store had kept, in order. `name` is its queue's key, without the virtual host."""
         if name.startswith(_RETAINED):
             _kind, prefix, rest = self.naming.split(name[len(_RETAINED) :])
             self.retained.load(Address(Kind.TOPIC, prefix, rest), message)
@@ -537,9 +527,7 @@ class Destinations:
     # ---- remove ----
 
     def delete(self, name: str, done: Callable[[], object] = lambda: None) -> bool:
-        """Delete a queue, with its messages. Return True if that goes on in later turns; `done` is called at its
-        end.
-        """
+        """Delete a queue with its messages. Return True if that goes on in later turns; `done` is called at its end."""
         if name not in self.queues:
             return False
         goes_on = self._remove(name, done)

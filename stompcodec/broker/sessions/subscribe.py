@@ -191,9 +191,7 @@ def release(session: Session, consumer: Consumer) -> None:
 
 
 def subscribe(session: Session, frame: Frame) -> None:
-    """Handle SUBSCRIBE, or raise Refused. A composite destination makes one subscription for each part, all with the
-    same id.
-    """
+    """Handle SUBSCRIBE, or raise Refused. Each part of a composite destination is a subscription of the same id."""
     config = session.broker.config
     request = read_request(session, frame)
     name = _name(request.destination, request.key)
