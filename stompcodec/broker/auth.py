@@ -570,9 +570,7 @@ def check_hash(passcode: str, hashed: str) -> bool:
 
 
 def parse_hash(hashed: str) -> tuple[int, int, int, bytes, bytes]:
-    """Return the parts of a hash: n, r, p, salt, digest. Raise ValueError if it is not in the form of `hash_passcode`,
-    or would cost too much to check.
-    """
+    """Return the n, r, p, salt and digest of a hash. Raise ValueError for another form, or one that costs too much."""
     try:
         kind, n, r, p, salt, digest = hashed.split("$")
         parts = int(n), int(r), int(p), base64.b64decode(salt, validate=True), base64.b64decode(digest, validate=True)

@@ -277,10 +277,12 @@ class Config:
     )
     version_header: bool = _key(
         False,
-        "sessions.version_header",
-        values.flag,
-        "Whether a CONNECT without accept-version may name its highest version in the header version. Otherwise it "
-        "gets 1.0.",
+        "sessions.wire",
+        values.table("{ trailing_lf = false }", values.flag, "version_header", "trailing_lf"),
+        "Whether a CONNECT without accept-version, which gets 1.0, may name its highest version in the header version; "
+        "and whether an EOL follows each frame.",
+        "trailing_lf",
+        example="{ version_header = false, trailing_lf = true }",
     )
     transactional_acks: bool = _key_by_dialect(
         True, "sessions.transactional_acks", values.flag, "Whether ACK and NACK obey transactions."
@@ -416,7 +418,7 @@ class Config:
     anycast_prefix: str = _key(
         "",
         "addresses.prefixes",
-        values.prefixes,
+        values.table('{ anycast = "queue/" }', values.line, "anycast_prefix", "multicast_prefix"),
         "Destinations with the prefix anycast are queues, and those with the prefix multicast topics. The prefix is "
         "removed.",
         "multicast_prefix",
@@ -514,6 +516,7 @@ class Config:
     # Set by the keys above that set several fields.
     ports: tuple[int, ...] = ()
     detect_legacy: bool = False
+    trailing_lf: bool = True
     ttl_override: int = 0
     ttl_min: int = 1000
     ttl_max: int = 2**31 - 1

@@ -191,9 +191,7 @@ class Lobby:
             self._timer = loop.call_later(_GRACE, self._thin)
 
     def make_room(self, peer: str, counts: Callable[[Guest], bool]) -> bool:
-        """Close the oldest connection that counts of the address of a new one, or of the address with most of them if
-        `peer` is empty. Return False if there is none.
-        """
+        """Close the oldest connection of that address, or without `peer` of the busiest. Return False without any."""
         place = network_of(peer)
         guests = self._guests.get(place, {}) if place else max(self._guests.values(), key=len, default={})
         guest = next(filter(counts, guests), None)
@@ -306,9 +304,7 @@ class Connections:
         self._most_of_address = config.address_connections or max(_LEAST_SHARE, most - most // 4)
 
     def why_not(self, session: Peer, sessions: int, now: float) -> str | None:
-        """Return why a new session cannot be admitted: all connections, or those of its address, are used up. None if
-        it can.
-        """
+        """Return why a new session cannot be admitted: too many connections, in all or of its address; or None."""
         if sessions >= self._config.max_connections and not self.make_room(""):
             return LATER
         address = self._address_of(session)

@@ -19,7 +19,7 @@ from typing import Concatenate
 from stompcodec.broker.auth import Auth
 from stompcodec.broker.config import Config
 from stompcodec.broker.connections import LATER, Connections, Deliverer, Refillable, Stats
-from stompcodec.broker.loop_quota import AT_ONCE, Deadlines, Line, LoopQuota, WaitLog, Work
+from stompcodec.broker.loop_quota import AT_ONCE, Deadlines, Line, LoopQuota, WaitLog, Wall, Work
 from stompcodec.broker.memory import CONNECTION, Account
 from stompcodec.broker.message import Message, reload_schedule
 from stompcodec.broker.queues.dispatcher import PagedExpiry
@@ -70,6 +70,7 @@ class Broker(BrokerState):
         store: the store of persistent messages; None to store nothing.
         wall: returns the time in seconds since 1970, used for expiry only. All other times are arguments, from a
             monotonic clock.
+        monotonic: that clock, if `wall` may be set.
         epoch: a word that was never used with this store; message ids begin with it. Only letters, digits, "." and "_".
         log: receives faults and refusals, but never header values.
         call_soon: has the loop call something, from any thread. It allows commits in the background; `wake`, which the
@@ -90,6 +91,7 @@ class Broker(BrokerState):
         store: Store | None = None,
         *,
         wall: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] | None = None,
         epoch: str = "0",
         log: logging.Logger = _LOG,
         call_soon: CallSoon | None = None,
@@ -97,7 +99,7 @@ class Broker(BrokerState):
         entropy: Callable[[int], bytes] = secrets.token_bytes,
     ) -> None:
         self.config = config
-        self.wall = wall
+        self.wall = Wall(wall, monotonic, log)
         self.epoch = epoch
         self.log = log
         self.auth = Auth(config.users, config.rules)
@@ -107,7 +109,7 @@ class Broker(BrokerState):
         self.quota.wake = lambda: self.wake()
         self.journal = Journal(store, log, call_soon, lambda: self.wake(), account, self.quota)
         #: Idempotency keys.
-        self.sent = SentKeys(config, self.journal, account, wall, share_commit)
+        self.sent = SentKeys(config, self.journal, account, self.wall, share_commit)
         self.stores_some = self.journal.store is not None
         self.stores_all = self.journal.keeps and config.durable == "all"
         self.plain = not (config.jms or config.message_id_header)
@@ -124,7 +126,7 @@ class Broker(BrokerState):
         self.max_transaction_octets = config.max_transaction_octets
         #: The highest seq that the store has recorded as possibly used.
         self._reserved = 0
-        self.delayed = Delayed(account, wall, self.place, config.max_delayed, self.journal, Window.of(config))
+        self.delayed = Delayed(account, self.wall, self.place, config.max_delayed, self.journal, Window.of(config))
         self.retries = Retries(account, lambda: self.now, config.max_delayed)
         self._begin_sessions(config)
         self._begin_time()

@@ -109,9 +109,7 @@ def prepare(send: _Handler, ack: _Handler, slow: tuple[str, ...], without: tuple
 
 
 def begin(session: Any, each: int) -> None:
-    """Let a session that has just connected have its SENDs and ACKs read without frames. After `each` frames somebody
-    looks at the clock.
-    """
+    """Have SENDs and ACKs of a new session read without frames; after `each` frames somebody looks at the clock."""
     if _road is None or not session.plain or session.version not in _VERSIONS:
         return
     road = _road.Road(session, each)

@@ -13,10 +13,65 @@ from typing import Protocol
 
 from stompcodec.broker.memory import Account, Holder
 
+#: Seconds by which a clock is not set, and more than which a step is logged.
+_STEP, _LOGGED = 1.0, 60.0
 #: Least decrease of message bytes for which trimming pays.
 _LEAST = 16 * 2**20
 #: A parameter of `mallopt`, and its initial value in glibc, in bytes.
 _MMAP_THRESHOLD, _LARGE = -3, 128 * 1024
+
+
+class Moment(float):
+    """A time that was counted from another one. `ahead` is that of its `Wall`, then."""
+
+    __slots__ = ("ahead",)
+
+    ahead: float
+
+
+class Wall:
+    """The seconds since 1970, by a clock that may be set while the broker runs; without `monotonic`, it never is.
+
+    >>> times = [1000.0, 5.0]
+    >>> wall = Wall(lambda: times[0], lambda: times[1], Logger(""))
+    >>> soon = wall.after(30.0)
+    >>> times[0] += 3600
+    >>> wall.is_over(1030.0), wall.is_over(soon), wall.ahead
+    (True, False, 4595.0)
+    """
+
+    __slots__ = ("_log", "_monotonic", "_time", "ahead")
+
+    def __init__(
+        self, time: Callable[[], float], monotonic: Callable[[], float] | None = None, log: Logger | None = None
+    ) -> None:
+        self._time, self._monotonic, self._log = time, monotonic or time, log
+        #: Seconds by which the clock is ahead of the monotonic one.
+        self.ahead = time() - self._monotonic()
+
+    def __call__(self) -> float:
+        now = self._time()
+        step = now - self._monotonic() - self.ahead
+        if not -_STEP < step < _STEP:
+            self.ahead += step
+            if abs(step) > _LOGGED and self._log is not None:
+                self._log.warning(
+                    "the clock was set by %+.0f s: expires follows it; expiration and delays do not", step
+                )
+        return now
+
+    def after(self, seconds: float) -> Moment:
+        """Return the time after some seconds, whatever the clock is set to meanwhile."""
+        moment = Moment(self() + seconds)
+        moment.ahead = self.ahead
+        return moment
+
+    def is_over(self, at: float) -> bool:
+        """Return whether a time has passed."""
+        if not isinstance(at, Moment):
+            return at <= self._time()
+        now = self()
+        return at + self.ahead - at.ahead <= now
 
 
 class Heap:

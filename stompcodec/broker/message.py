@@ -34,11 +34,11 @@ as delivered, because it is unknown whether the client got it.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 from typing import Protocol
 
+from stompcodec.broker.loop_quota import Wall
 from stompcodec.broker.values import NONE, Values
 from stompcodec.codec import Frame, parse, serialize, serialize_tail
 from stompcodec.spec import Limits
@@ -270,7 +270,7 @@ def message_of(
     frame: Frame,
     destination: str,
     persistent: bool,
-    wall: Callable[[], float],
+    wall: Wall,
     reply_to: str | None = None,
     values: Values = NONE,
 ) -> Message:
@@ -304,10 +304,10 @@ def tail_with_reply(frame: Frame, reply_to: str) -> bytes:
     return header_line("reply-to", reply_to) + serialize_tail(frame, "1.2", without=WITHOUT_REPLY_TO)
 
 
-def _expiry(expires: int, life: int, wall: Callable[[], float]) -> float | None:
+def _expiry(expires: int, life: int, wall: Wall) -> float | None:
     """Return when a message expires, in seconds since 1970: the earlier of both times."""
-    found = [at / 1000 for at in (expires, wall() * 1000 + life if life else 0) if 0 < at <= _LATEST]
-    return min(found, default=None)
+    found = (expires / 1000, wall.after(life / 1000) if life else 0.0)
+    return min((at for at in found if 0 < at <= _LATEST / 1000), default=None)
 
 
 @lru_cache(maxsize=128)
@@ -367,7 +367,7 @@ def with_fault(message: Message, pair: Pair) -> Message:
     return copy
 
 
-def schedule(message: Message, frame: Frame, values: Values, wall: Callable[[], float]) -> Message:
+def schedule(message: Message, frame: Frame, values: Values, wall: Wall) -> Message:
     """Give a new message the group and the delay of its SEND, and return it. `values` are those of the delays and of
     JMSXGroupSeq.
     """

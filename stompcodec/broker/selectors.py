@@ -527,9 +527,7 @@ def _require_kind(node: Node, *kinds: str) -> None:
 
 
 def as_condition(node: Node) -> Condition:
-    """Return a node as a condition. A name is true if the header's value is true, and unknown without that header.
-    Raise SelectorFault if it is a number or a text.
-    """
+    """Return a node as a condition. A name is one by its header's value. Raise SelectorFault for a number or text."""
     if node.kind == "boolean":
         return cast(Condition, node.read)
     if node.kind != "any":

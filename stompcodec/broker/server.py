@@ -32,7 +32,7 @@ from stompcodec.broker.storage.store import Store
 from stompcodec.spec import Limits
 from stompcodec.transport import aio, tls
 from stompcodec.transport.aio import descriptor_limit, reserve_of
-from stompcodec.transport.owner import Visitor
+from stompcodec.transport.owner import Part, Visitor
 
 #: Bytes of memory for each unwritten byte: the transport's buffer grows by copying.
 _UNWRITTEN = 2
@@ -53,6 +53,11 @@ class Clock(Protocol):
 
     def time(self) -> float:
         """Return the time since 1970, for expiry."""
+
+
+def _without_eol(chunk: bytes) -> bytes:
+    """Return a whole frame, or a part of one, without the EOL behind its NUL."""
+    return chunk[:-1] if chunk.endswith(b"\0\n") and not isinstance(chunk, Part) else chunk
 
 
 class _Peer:
@@ -76,8 +81,9 @@ class _Peer:
     def opened(self, wire: aio.Wire) -> None:
         self.wire = wire
         server = self.server
+        whole = wire.whole_frames or not server.config.trailing_lf
         self.session = server.broker.attach(
-            server.now(), peer=wire.peer, secure=wire.secure, whole_frames=wire.whole_frames, listener=self.listener
+            server.now(), peer=wire.peer, secure=wire.secure, whole_frames=whole, listener=self.listener
         )
         if wire.handshake:
             page = has_origin(wire.handshake) and not (server.config.web_page and is_own_origin(wire.handshake))
@@ -186,7 +192,7 @@ class _Peer:
             wire.abort()
             return
         if output:
-            wire.write(output)
+            wire.write(output if self.server.config.trailing_lf else list(map(_without_eol, output)))
         unwritten = _UNWRITTEN * wire.buffered
         if unwritten or session.memory.unwritten:
             session.note_unwritten(unwritten)
@@ -296,7 +302,11 @@ class Server:
             self.store = store_of(self.config)
         try:
             self.broker = Broker(
-                self.config, self.store, wall=self.clock.time, epoch=_epoch(), call_soon=self._call_soon
+                *(self.config, self.store),
+                wall=self.clock.time,
+                monotonic=self.now,
+                epoch=_epoch(),
+                call_soon=self._call_soon,
             )
             self.broker.wake = self.schedule_turn
             self.broker.journal.on_lost = lambda error: self._loop.call_soon(self._end_without_store)

@@ -462,11 +462,15 @@ def ttl(value: Any) -> Several:
     return _named(_TTL, value) if isinstance(value, dict) else Several(ttl=millis(value))
 
 
-def prefixes(value: Any) -> Several:
-    """Read the prefixes of the two routing types."""
-    if not isinstance(value, dict):
-        raise ValueError('it must be a table such as { anycast = "queue/", multicast = "topic/" }')
-    return _named({"anycast": ("anycast_prefix", line), "multicast": ("multicast_prefix", line)}, value)
+def table(example: str, read: Callable[[Any], Any], *fields: str) -> Callable[[Any], Several]:
+    """Return a reader of a table with the values of these fields, which are named without `_prefix`."""
+
+    def read_table(value: Any) -> Several:
+        if not isinstance(value, dict):
+            raise ValueError(f"it must be a table such as {example}")
+        return _named({field.removesuffix("_prefix"): (field, read) for field in fields}, value)
+
+    return read_table
 
 
 def wildcards(value: Any) -> Several:

@@ -154,9 +154,7 @@ class Reader(Protocol):
 
 
 def read_values(session: Reader, frame: Frame) -> Values:
-    """Return the values of the known headers of a frame, by name; without those that the dialect ignores. Raise Refused
-    if it refuses one.
-    """
+    """Return the known headers of a frame by name, without those that are ignored. Raise Refused for a bad one."""
     names = NAMES[frame.command]
     if not frame.has_any(*names):
         return NONE

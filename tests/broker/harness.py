@@ -28,14 +28,15 @@ class Bench:
     def __init__(self, store: Any = None, *, helper: Any = None, **config: Any) -> None:
         self.now = 0.0
         self.date = 1_000_000.0
+        #: By how much the wall clock was set.
+        self.ahead = 0.0
         #: A NACK has no pause, and only messages with persistent:true are stored, unless a test wants it otherwise.
         self.config = Config(**{"redelivery_delay": Pauses(), "durable": "persistent", **config})
         self.store = MemoryStore() if store is None else store
         #: What the store wants the loop to call.
         self.soon: list[Callable[[], object]] = []
-        self.broker = Broker(
-            self.config, self.store, wall=lambda: self.date, epoch="e", call_soon=self.soon.append, helper=helper
-        )
+        clocks: dict[str, Any] = {"wall": lambda: self.date, "monotonic": lambda: self.date - self.ahead}
+        self.broker = Broker(self.config, self.store, **clocks, epoch="e", call_soon=self.soon.append, helper=helper)
         #: Set by the broker when something was done in the background.
         self.woken = False
         self.broker.wake = self._wake

@@ -321,7 +321,7 @@ def test_no_other_name_leads_around_the_rules(command, name):
 
 def test_no_other_name_leads_to_a_temporary_queue_of_somebody_else():
     bench, owner, peer = bench_with_two(**DIALECTS["rabbitmq"])
-    owner.subscribe("/temp-queue/mine")
+    owner.put("/queue/a", reply_to="/temp-queue/mine")
     (name,) = destinations_of(bench).owners
     peer.subscribe(f"/amq/queue/{name}")
     assert refusal(peer) == "no such queue"

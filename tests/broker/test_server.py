@@ -7,6 +7,7 @@ import os
 import socket
 import time
 import zlib
+from types import SimpleNamespace
 
 import pytest
 from broker.crowd import connect_frame, masked
@@ -14,10 +15,12 @@ from broker.sockets import CONFIG, Client, browser, run, send, served, subscribe
 from crash.process import BrokerProcess
 from patience import patience
 
+from stompcodec import Parser
 from stompcodec.broker.config import Config
 from stompcodec.broker.server import serve
 from stompcodec.broker.storage.store import MemoryStore
 from stompcodec.errors import StoreError
+from stompcodec.frame import HEARTBEAT
 
 MIB = 2**20
 
@@ -58,6 +61,34 @@ async def test_memory_is_given_back_for_what_the_journal_lets_go_too(server, mon
     server.turn()
     server._tick(True)
     assert (server._heap._most, seen) == (77, [77])
+
+
+def test_what_is_counted_from_now_does_not_follow_the_clock():
+    clock = SimpleNamespace(monotonic=time.monotonic, time=lambda: time.time() + clock.ahead, ahead=0)
+
+    async def main(server):
+        client = await Client.connect(server)
+        await received(client, "/queue/a", "x", "expiration:60000", "receipt:r")
+        clock.ahead = 3600
+        client.send(subscribe("/queue/a"))
+        assert [(await client.frame()).command for _ in range(2)] == ["RECEIPT", "MESSAGE"]
+
+    run(main, clock=clock)
+
+
+@served(trailing_lf=False, large=100_000, heart_beat=(100, 0))
+async def test_no_eol_follows_a_frame_if_so_configured(server):
+    """A body may end like a frame, also where a large one is cut, and there are heart-beats."""
+    client = await Client.open(server)
+    client.parser = Parser("1.2", heartbeats=True)
+    frames = [await client.ask(connect_frame().decode().replace("host:/", "host:/\nheart-beat:0,100"))]
+    bodies = ["", "a\0\n", "\0\n" * 200_000]
+    requests = [send("/queue/a", body, "receipt:r", f"content-length:{len(body)}") for body in bodies]
+    frames += [await client.ask(text) for text in (*requests, subscribe("/queue/a"))]
+    frames += [await client.frame() for _ in bodies]
+    assert [frame.command for frame in frames] == ["CONNECTED", *["RECEIPT"] * 4, *["MESSAGE"] * 3]
+    assert [frame.body.decode() for frame in frames[-3:]] == bodies
+    assert await client.frame() is HEARTBEAT
 
 
 @served(max_queue_messages=500)

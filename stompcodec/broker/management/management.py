@@ -359,9 +359,7 @@ def host_of_peer(peer: str) -> str:
 
 
 def _target(session: Session, address: str) -> QueueOrTopic | None:
-    """Return the queue or topic that an answer goes to; None if it has ended. Raise Refused if the session may not send
-    there.
-    """
+    """Return the queue or topic of an answer; None if it has ended. Raise Refused if it is not allowed."""
     host = session.virtual_host
     if host.owners.get(address) is not session:
         return queue_of(session, Target(address))

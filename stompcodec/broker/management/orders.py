@@ -81,9 +81,7 @@ class Share:
         return len(self._taken)
 
     def take(self, message: Message, letter_of: LetterOf, goes_back: bool = False) -> bool:
-        """Take out a READY message. Return whether it was. If it `goes_back` to where it came from, a full target does
-        not end the order, because others have other targets.
-        """
+        """Take out a READY message. Return whether it was. One that `goes_back` is skipped if its target is full."""
         letter = letter_of(message)
         if isinstance(letter, str):
             self.stopped = letter

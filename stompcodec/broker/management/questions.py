@@ -116,9 +116,7 @@ class Ages:
             self._times[:half] = self._times[:half:2]
 
     def age(self, seq: int, now: float) -> float:
-        """Return the seconds since a message was sent, about one second too many; for one of an earlier run of the
-        broker, those since the start.
-        """
+        """Return the seconds since a message was sent, a second too many, or since the start of this broker."""
         at = bisect_left(self._seqs, seq)
         passed = now - (self._times[at - 1] if at else self.start)
         return thousandths(passed) if passed > 0.0 else 0.0
@@ -545,9 +543,7 @@ class Questions:
     # ---- sessions and what they have ----
 
     def _sessions(self, asker: Asker, after: int = 0) -> Iterator[Session | None]:
-        """Yield the sessions of the asker's virtual host that have connected, behind a number, in order; None for each
-        other one.
-        """
+        """Yield the connected sessions of the asker's virtual host, from a number on; None for each other one."""
         for session in list(self._broker.sessions.values()):
             mine = _number(session) > after and session.version and session.virtual_host is asker.host
             yield session if mine else None
@@ -641,9 +637,7 @@ class Questions:
         return {"rows": [row for _, row in rows], "next": token_of([upto]) if len(highest) > upto else None}
 
     def _names(self, asker: Asker) -> Generator[Line, None, list[str]]:
-        """Return all destinations of a virtual host as NAME + NUL + KIND, sorted not long ago: texts are sorted many
-        times faster than pairs, in the same order.
-        """
+        """Return the destinations of a virtual host as NAME + NUL + KIND, which sort faster than pairs."""
         now, host = self._broker.now, asker.host
         # Those that came since then are behind these, so that with equal numbers none came or went.
         newest = [next(reversed(things.values()), None) for things in (host.queues, host.topics)]

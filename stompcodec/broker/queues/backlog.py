@@ -101,9 +101,7 @@ class Fifo(deque[Message]):
 
 
 class _Level:
-    """Messages of one priority in order: blocks that can be searched, and a line of the later ones, which the level
-    takes over.
-    """
+    """Messages of one priority in order: blocks that can be searched, and a line of later ones to take over."""
 
     __slots__ = ("_blocks", "_ends", "_seqs", "last", "line")
 

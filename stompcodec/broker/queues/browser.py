@@ -204,9 +204,7 @@ class Browser(Queue):
         """Do nothing on NACK, or at the end: the messages never left."""
 
     def acknowledge(self, tag: int) -> list[Message]:
-        """Return the READY messages that an ACK covers, to be settled. Raise Refused unless `tag` is the number of a
-        delivery, or of the mark of the end.
-        """
+        """Return the READY messages that an ACK covers. Raise Refused unless `tag` is a delivery or the mark."""
         return [] if tag == self._marker else [message for _tag, message in self._consumer.take(tag)]
 
 

@@ -19,7 +19,7 @@ from math import inf
 from operator import attrgetter
 from typing import Protocol
 
-from stompcodec.broker.loop_quota import AT_ONCE, FEW, Line, LoopQuota, Waiter, Work
+from stompcodec.broker.loop_quota import AT_ONCE, FEW, Line, LoopQuota, Waiter, Wall, Work
 from stompcodec.broker.message import Message, Pair
 from stompcodec.broker.queues.backlog import START, Backlog, Looked, Place, Wait
 from stompcodec.broker.queues.consumer import Consumer
@@ -37,9 +37,7 @@ _MOST_USERS = 3
 
 
 class Undelivered(Exception):
-    """A delivery failed, and no other consumer can take the message now. `message` is the one that the queue keeps in
-    its place; None if it became a dead letter.
-    """
+    """A delivery failed, and no consumer can take what the queue keeps: `message`; None for a dead letter."""
 
     def __init__(self, message: Message | None) -> None:
         super().__init__()
@@ -761,7 +759,7 @@ class Expiry:
 
     __slots__ = ("_next", "pending", "wall")
 
-    def __init__(self, wall: Callable[[], float]) -> None:
+    def __init__(self, wall: Wall) -> None:
         self.wall = wall
         #: A message with an expiry time has come since the last sweep, or was left by it.
         self.pending = False
@@ -774,7 +772,7 @@ class Expiry:
             Work(self._sweep(queue, now)).take_turn(now)
 
     def _sweep(self, queue: Contents, now: float) -> Iterator[Line]:
-        messages, wall, quota = deque(queue.messages), self.wall(), queue.quota
+        messages, is_over, quota = deque(queue.messages), self.wall.is_over, queue.quota
         length, others = len(messages), False
         found: list[int] = []
         self._next, self.pending = inf, False  # new messages set it again
@@ -782,7 +780,7 @@ class Expiry:
             for _ in range(min(_LOOKS, len(messages))):
                 message = messages.popleft()
                 if message.expires is not None:
-                    if message.expires <= wall:
+                    if is_over(message.expires):
                         found.append(message.seq)
                     else:
                         others = True

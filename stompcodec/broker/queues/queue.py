@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 
 from stompcodec.broker.connections import Maker, Peer
-from stompcodec.broker.loop_quota import AT_ONCE, FEW, Line, LoopQuota, Work
+from stompcodec.broker.loop_quota import AT_ONCE, FEW, Line, LoopQuota, Wall, Work
 from stompcodec.broker.memory import LOW, MESSAGE, Account
 from stompcodec.broker.message import SPOOLED, Message, plain_message, shared, with_fault
 from stompcodec.broker.queues.backlog import WAIT, Looked, Wait
@@ -84,7 +84,7 @@ class Queue:
         bound: Bound,
         account: Account,
         journal: Journal | None,
-        wall: Callable[[], float],
+        wall: Wall,
         on_drop: Callable[[Queue, Message, str], bool] | None = None,
         ranked: bool = False,
         quota: LoopQuota | None = None,
@@ -407,7 +407,7 @@ class Queue:
     def stamp(self, message: Message) -> None:
         """Set the expiry time of a new message to that of the queue's x-message-ttl, if it is earlier."""
         if self.arguments is not None and self.arguments.message_ttl is not None:
-            expires = self.expiry.wall() + self.arguments.message_ttl
+            expires = self.expiry.wall.after(self.arguments.message_ttl)
             message.expires = expires if message.expires is None else min(expires, message.expires)
 
     def enqueue(self, message: Message, stored: bool = False) -> bool:
@@ -903,7 +903,7 @@ class Queue:
 
     def is_expired(self, message: Message) -> bool:
         """Return whether a message has expired."""
-        return message.expires is not None and message.expires <= self.expiry.wall()
+        return message.expires is not None and self.expiry.wall.is_over(message.expires)
 
     def expire(self, message: Message) -> None:
         """Drop an expired message, which has left READY."""

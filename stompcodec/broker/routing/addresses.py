@@ -75,7 +75,7 @@ class Naming:
         '/temp-queue/s-1-a'
         """
         _kind, prefix, name = self.split(destination)
-        return f"{prefix}{session_id}-{name}"
+        return f"{prefix}{session_id}-{named(name)}"
 
     def of_letters(self, destination: str) -> str | None:
         """Return the queue, without its prefix, whose dead letter queue this is; None for other names.
@@ -141,16 +141,16 @@ class Addresses:
             raise Refused(
                 "a reserved destination", f"Names with {self._reserved} are for SENDs that manage the broker."
             )
-        _named(destination)
+        named(destination)
         special = self._special(destination)
         if special is not None:
             return special
         for prefix, kind in self._prefixes:
             if destination.startswith(prefix):
-                return Address(kind, "", _named(destination[len(prefix) :]))
+                return Address(kind, "", named(destination[len(prefix) :]))
         kind, prefix, rest = self._naming.split(destination)
         if prefix:
-            return Address(kind, prefix, _named(rest))
+            return Address(kind, prefix, named(rest))
         if routing is None or not self._config.routing_headers:
             setting = self.setting(destination)
             routing = setting.default_queue_routing_type if subscribing else setting.default_address_routing_type
@@ -169,7 +169,7 @@ class Addresses:
         if not self._exchanges or not destination.startswith((_EXCHANGE, _AMQ_QUEUE)):
             return None
         if destination.startswith(_AMQ_QUEUE):
-            rest = _named(destination[len(_AMQ_QUEUE) :])
+            rest = named(destination[len(_AMQ_QUEUE) :])
             return Address(Kind.QUEUE, self._config.queue_prefixes[0], rest, True, True)
         exchange, _, key = destination[len(_EXCHANGE) :].partition("/")
         return self._exchange(exchange, key)
@@ -207,7 +207,8 @@ class Addresses:
         return setting
 
 
-def _named(rest: str) -> str:
-    if not rest:
+def named(name: str) -> str:
+    """Return a name, or what follows its prefix. Raise Refused if it has nothing but blanks and slashes."""
+    if not name.replace("/", " ").strip():
         raise Refused("no destination", "A name is empty: write that of a queue or a topic, such as /queue/a.")
-    return rest
+    return name

@@ -152,9 +152,7 @@ class DeadLetters:
             self._hold(queue, some, seconds)
 
     def give_back(self, queue: Source, messages: list[Message], culprit: Message | None) -> None:
-        """Requeue messages that are spared. It is an attempt of the message at fault only, which after the last one
-        becomes a dead letter.
-        """
+        """Requeue messages that are spared: an attempt, perhaps the last one, of the message at fault only."""
         at_fault = [message for message in messages if message is culprit]
         for message in at_fault:
             if message.attempts + 1 >= self._config.max_attempts and self.bury(queue, message, MAX_ATTEMPTS):

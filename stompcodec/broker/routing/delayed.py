@@ -15,7 +15,7 @@ from math import inf
 from operator import itemgetter
 
 from stompcodec.broker.connections import Peer
-from stompcodec.broker.loop_quota import AT_ONCE
+from stompcodec.broker.loop_quota import AT_ONCE, Wall
 from stompcodec.broker.memory import DELAY, LOW, MESSAGE, Account, Part
 from stompcodec.broker.message import Message, make_due
 from stompcodec.broker.queues.queue import Queue
@@ -180,9 +180,7 @@ class Retained:
         self._expecting: set[str] = set()
 
     def target(self, action: str, address: Address, topic: Topic | None) -> RetainTarget:
-        """Return the target of a SEND with the header `retain`. Raise Refused if the action is unknown, or the room is
-        used up.
-        """
+        """Return the target of a SEND with the header `retain`. Raise Refused if it is invalid or without room."""
         if action not in ACTIONS:
             raise Refused("unknown value of retain", "retain is set or remove.")
         if action == "set" and not self._has_room(address.name):
@@ -202,9 +200,7 @@ class Retained:
         return others < self.part.limit
 
     def queue(self, address: Address, must: bool = False) -> Queue:
-        """Return the queue for the message of a topic, made if need be. Without room, it is closed, unless it `must` be
-        made.
-        """
+        """Return the queue of a topic, made if need be. Without room, it is closed, unless it `must` be made."""
         queue = self.queues.get(address.name)
         if queue is None:
             has_room = must or self._has_room(address.name)
@@ -277,9 +273,7 @@ def _trim(queue: Queue, count: int) -> None:
 
 @dataclass(eq=False, slots=True)
 class RetainTarget:
-    """The target of a SEND that sets or removes a retained message, by one of `ACTIONS`. Subscribers get the message as
-    any other.
-    """
+    """The target of a SEND that sets or removes a retained message, by one of `ACTIONS`."""
 
     retained: Retained
     action: str
@@ -328,14 +322,14 @@ class Delayed:
     """
 
     __slots__ = (
-        *("_account", "_heap", "_later", "_most", "_number", "_place", "_stored", "_stored_octets", "_wall", "blocked"),
-        *("cost",),
+        *("_account", "_ahead", "_heap", "_later", "_most", "_number", "_place", "_stored", "_stored_octets", "_wall"),
+        *("blocked", "cost"),
     )
 
     def __init__(
         self,
         account: Account,
-        wall: Callable[[], float],
+        wall: Wall,
         place: Callable[[Message], None],
         most: int,
         journal: Journal,
@@ -343,6 +337,8 @@ class Delayed:
     ) -> None:
         self._account = account
         self._wall = wall
+        #: `Wall.ahead` when the times of the heap were right.
+        self._ahead = wall.ahead
         self._place = place
         self._most = most
         #: Bytes of delayed messages for topics.
@@ -366,7 +362,16 @@ class Delayed:
         """Seconds until the next message is due; None if none waits, or before it has been read from the store."""
         if not self._heap or self._later.reading or self._heap[0][0] > self._later.horizon:
             return None
-        return max(_LEAST, self._heap[0][0] - self._wall())
+        now = self._now()
+        return max(_LEAST, self._heap[0][0] - now)
+
+    def _now(self) -> float:
+        """Return the time, after moving all of the heap by what the clock was set."""
+        now, step = self._wall(), self._wall.ahead - self._ahead
+        if step:
+            self._ahead += step
+            self._heap = [(entry[0] + step, *entry[1:]) for entry in self._heap]
+        return now
 
     def check_room(self, count: int) -> None:
         """Raise Refused if this many more messages may not wait. At the limit, forget those whose queue has ended."""
@@ -437,6 +442,7 @@ class Delayed:
 
     def _add(self, due: float, message: Message | int, find: _Find, octets: int = 0) -> None:
         self._number += 1
+        self._now()
         self._account.use(DELAY)
         heapq.heappush(self._heap, (due, self._number, message, find, octets))
         if octets:
@@ -489,7 +495,7 @@ class Delayed:
         self._later.refill()
 
     def _release(self) -> None:
-        now = min(self._wall(), self._later.horizon)
+        now = min(self._now(), self._later.horizon)
         for _ in range(AT_ONCE):  # the rest at the next call
             if not self._heap or self._heap[0][0] > now:
                 break

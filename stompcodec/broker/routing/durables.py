@@ -86,9 +86,7 @@ class Durables:
         return None
 
     def find(self, name: str, owner: str | None) -> Durable | None:
-        """Return the durable subscription that a user means by a name: their own, or one without an owner. Without
-        users (`owner` is None), anybody's will do.
-        """
+        """Return the durable subscription that a user means by a name: their own, or one without an owner."""
         named = self._named.get(name)
         if named is None:
             return None
@@ -240,9 +238,7 @@ class Durables:
         return self._queue("", key, True) if store is None or not store.incomplete else None
 
     def delete(self, durable: Durable, done: Callable[[], object] = lambda: None) -> bool:
-        """End a durable subscription without consumers, and delete its messages. Return True if that goes on in later
-        turns; `done` is called at its end.
-        """
+        """End a durable subscription without consumers. Return True if that goes on; `done` is called at its end."""
         del self._by_key[_key_of(durable.queue)]
         named = self._named[durable.name]
         del named[durable.owner]

@@ -11,7 +11,7 @@ from functools import partial
 
 from stompcodec.broker.config import Config
 from stompcodec.broker.connections import Maker, Peer
-from stompcodec.broker.loop_quota import AT_ONCE, Line, LoopQuota, Work
+from stompcodec.broker.loop_quota import AT_ONCE, Line, LoopQuota, Wall, Work
 from stompcodec.broker.memory import Account, Part
 from stompcodec.broker.message import Message
 from stompcodec.broker.queues.browser import Browser
@@ -120,9 +120,7 @@ class StoredQueues:
         return None if found is None else Address(Kind.TOPIC, self._config.topic_prefixes[0], found[1])
 
     def listen(self, queue: Queue) -> None:
-        """Subscribe a new queue to its virtual topic, if it has one. Raise Refused if there are too many destinations,
-        or the name has too many words.
-        """
+        """Subscribe a new queue to its virtual topic, if it has one. Raise Refused if a limit is reached."""
         address = self.topic_of(queue.name)
         if address is None:
             return
@@ -264,7 +262,7 @@ class Destinations:
         config: Config,
         account: Account,
         journal: Journal,
-        wall: Callable[[], float],
+        wall: Wall,
         place: Callable[[Message], None],
         swept: Callable[[], None],
         opened: list[Topic],
@@ -434,14 +432,19 @@ class Destinations:
             raise Refused("no such queue", "The broker's settings for this address do not let clients create queues.")
         return self.queue(name, maker)
 
+    def check_plain(self, name: str) -> None:
+        """Raise Refused for wildcards in the name of a queue, where other brokers have them and this one has not."""
+        _kind, prefix, rest = self.naming.split(name)
+        has_some = self._config.wildcards in ("activemq", "artemis") and self.stored_queues.topic_of(name) is None
+        if has_some and self.addresses.wildcards.pattern(prefix, rest) is not None:
+            raise Refused("queues have no wildcards", "Subscribe to each queue by its name; topics have wildcards.")
+
     def check_topic(self, name: str) -> None:
         if name not in self.topics.by_name and not self.addresses.setting(name).auto_create_addresses:
             raise Refused("no such address", "The broker's settings do not let clients create addresses of that name.")
 
     def queue(self, name: str, maker: Maker | None = None) -> Queue:
-        """Return the queue of this name, made for a session if need be. Raise Refused if there are too many
-        destinations.
-        """
+        """Return the queue of this name, made for a session if need be. Raise Refused if there are too many."""
         queue = self.queues.get(name)
         if queue is None:
             self.check_room(name, maker)
@@ -471,9 +474,7 @@ class Destinations:
         return Queue(name, f"{self._vhost}\0{_RETAINED}{name}", self._bound, part, self._journal, self._wall)
 
     def check_room(self, name: str, maker: Maker | None = None) -> None:
-        """Check that there may be one more destination of this name. At the limit, remove idle ones. Raise Refused if
-        there are too many, or the name is too long.
-        """
+        """Check the name of a new destination, and that there is room for it, or raise Refused. Remove idle ones."""
         if len(name) > _MOST_NAME:
             raise Refused("destination too long", f"The name of a destination has at most {_MOST_NAME} characters.")
         for sweep in (self._sweep_topics, self.sweep):
@@ -483,18 +484,14 @@ class Destinations:
         self.shares.check(name, maker)
 
     def restore(self, record: Subscribed, name: str) -> None:
-        """Make a durable subscription, or a queue with arguments or a virtual topic, that the store had kept. `name` is
-        its key, without the virtual host.
-        """
+        """Make what the store had kept: a durable subscription or a queue, by its key without the virtual host."""
         if name.startswith("\0"):
             self.durables.restore(record, name)
         else:
             self.stored_queues.restore(record, name, self.queue)
 
     def load(self, name: str, message: Message) -> None:
-        """Take a message that the store had kept. They come in order. `name` is the key of its queue, without the
-        virtual host.
-        """
+        """Take a message that the store had kept, in order. `name` is its queue's key, without the virtual host."""
         if name.startswith(_RETAINED):
             _kind, prefix, rest = self.naming.split(name[len(_RETAINED) :])
             self.retained.load(Address(Kind.TOPIC, prefix, rest), message)
@@ -520,19 +517,17 @@ class Destinations:
 
     def retained_for(self, address: Address, selector: Selector | None) -> list[Message]:
         """Return the retained messages that a new subscription gets."""
-        wall, found = self._wall(), self.retained.matching(address, self.addresses.pattern(address))
+        found, is_over = self.retained.matching(address, self.addresses.pattern(address)), self._wall.is_over
         return [
             message
             for message in found
-            if (message.expires is None or message.expires > wall) and (selector is None or selector.matches(message))
+            if not (message.expires and is_over(message.expires)) and (selector is None or selector.matches(message))
         ]
 
     # ---- remove ----
 
     def delete(self, name: str, done: Callable[[], object] = lambda: None) -> bool:
-        """Delete a queue, with its messages. Return True if that goes on in later turns; `done` is called at its
-        end.
-        """
+        """Delete a queue with its messages. Return True if that goes on in later turns; `done` is called at its end."""
         if name not in self.queues:
             return False
         goes_on = self._remove(name, done)
@@ -686,7 +681,8 @@ class VirtualHost:
         key = session.owner, client_id
         other, policy = self._clients.get(key), self._config.same_client
         if other is not None and policy == "refuse":
-            raise Refused("client-id is in use", "Another session has it: wait for its end, or take another one.")
+            remedy = "wait for its end, take another one, or set the broker's sessions.same_client to replace or allow."
+            raise Refused("client-id is in use", f"Another session has it: {remedy}")
         if other is not None and policy == "replace":
             other.fail("client-id was taken over", "Another session has connected with the same client-id.")
         self._clients[key] = session
@@ -737,7 +733,10 @@ class VirtualHost:
     def _consumer_of_queue(self, session: Peer, number: int, request: SubscribeRequest, name: str) -> Consumer:
         """Make the consumer of a queue, and the queue if need be, which may be exclusive or end with its consumers."""
         queue, new = self.queues.get(name), name not in self.queues
+        if request.durable is not None and self._config.dialect == "activemq":
+            raise Refused("cannot durably subscribe to a queue", "A queue keeps its messages: leave out the name.")
         if queue is None:
+            self.destinations.check_plain(name)
             queue = self.destinations.allowed_queue(name, self.destinations.shares.maker(session))
         if request.exclusive and self._config.exclusive == "session":
             if not new and name not in self.owners:

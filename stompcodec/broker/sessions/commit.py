@@ -96,9 +96,7 @@ def _acknowledge(accepted: bool, session: Session, frame: Frame) -> None:
 
 
 def _delivery(session: Session, frame: Frame) -> tuple[Consumer | None, int]:
-    """Return the consumer and number of the delivery that an ACK names, or raise Refused. The consumer is None if it
-    has ended.
-    """
+    """Return the consumer (None if it has ended) and number of the delivery of an ACK, or raise Refused."""
     if session.version == "1.2":
         number, _, tag = (frame.get("id") or "").partition("-")
         consumer = session.by_number.get(number)
@@ -296,9 +294,7 @@ def _take_effect(session: Session, transaction: Transaction, frame: Frame) -> No
 
 
 def _only_queue(session: Session, transaction: Transaction) -> Queue | None:
-    """Return the queue to which a transaction sends persistent messages without special headers, if it does nothing
-    else.
-    """
+    """Return the queue to which a transaction sends plain persistent messages, if it does nothing else."""
     target = transaction.only_target
     if target is None or target.queue.__class__ is not Queue:
         return None
@@ -546,9 +542,7 @@ def _apply(
 
 
 def _finish(session: Session, last: _Last) -> None:
-    """Requeue or drop the deliveries of NACKs: those of a queue together, so that they come back in order. Then end the
-    consumers of RECEIVEs.
-    """
+    """Requeue or drop the deliveries of NACKs, those of a queue in order. Then end the consumers of RECEIVEs."""
     for (queue, requeue, pause), deliveries in last.rejected.items():
         session.virtual_host.dead_letters.reject(queue, deliveries, requeue, pause)
     for consumer in last.received:

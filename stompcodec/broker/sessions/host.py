@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Protocol
 
 from stompcodec.broker.config import Config
 from stompcodec.broker.connections import Connections, Deliverer
-from stompcodec.broker.loop_quota import LoopQuota
+from stompcodec.broker.loop_quota import LoopQuota, Wall
 from stompcodec.broker.memory import Account
 from stompcodec.broker.message import Message
 from stompcodec.broker.queues.consumer import Consumer
@@ -36,7 +36,7 @@ class Host(SenderContext, Protocol):
     @property
     def handlers(self) -> Handlers: ...
     @property
-    def wall(self) -> Callable[[], float]: ...
+    def wall(self) -> Wall: ...
     @property
     def wake(self) -> Callable[[], None]: ...
     @property

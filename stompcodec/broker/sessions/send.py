@@ -27,9 +27,7 @@ _MOST_PARTS = 16
 
 
 def targets_of(session: Session, frame: Frame) -> list[Target]:
-    """Return the targets of a SEND: one, or several for a composite destination. Raise Refused if sending to one of
-    them is impossible or not allowed.
-    """
+    """Return the targets of a SEND, several of a composite destination. Raise Refused if one is not possible."""
     config, destination = session.broker.config, session.header(frame, "destination") or ""
     if config.refuse_message_id and frame.get("message-id") is not None:
         raise Refused("message-id must not be set", "Only the broker gives messages their message-id.")

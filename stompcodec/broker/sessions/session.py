@@ -256,9 +256,7 @@ class Session(SessionState):
     # ---- input ----
 
     def receive(self, data: Any, now: float) -> None:
-        """Process received bytes, any bytes-like object, which is not kept. Errors are not raised: the peer gets ERROR,
-        and the session ends.
-        """
+        """Process received bytes, which are not kept. After an error the peer gets ERROR, and the session ends."""
         if self.ended:
             return
         self.broker.now = now
@@ -392,9 +390,7 @@ class Session(SessionState):
         return self.steps is None
 
     def work(self, frame: Frame, steps: Iterator[Line]) -> None:
-        """Process a frame in steps: the first now, and all of them before the next frame. Raise Paused, which `receive`
-        catches, if steps are left.
-        """
+        """Process a frame in steps: all of them before the next frame. Raise Paused if some are left."""
         self.steps, self._frame = steps, frame
         self._step()
         if self.steps is not None:
@@ -411,9 +407,7 @@ class Session(SessionState):
             line.line_up(self)
 
     def lost(self, now: float, error: BaseException | None = None) -> None:
-        """End the session after its transport was lost, or closed by the peer without an error. Unacknowledged messages
-        return to their queues.
-        """
+        """End the session, whose transport was lost or closed. Unacknowledged messages return to their queues."""
         self.broker.now = now
         quota = self.broker.quota
         self.leaving = True
@@ -567,9 +561,7 @@ class Session(SessionState):
         return value if self.exact or value is None else value.strip(" ")
 
     def take_large(self, frame: Frame, done: Callable[[Frame, LargeBody], object]) -> None:
-        """Receive the body of a large SEND in pieces. `done` is called with the SEND, without its body, and with the
-        complete body.
-        """
+        """Receive the body of a large SEND in pieces. `done` is called with the SEND and with the complete body."""
         owner = who_counts(self, self.broker.config.users is not None)
         self.upload = Upload(self.broker.spool, frame, done, f"of {owner}")
         self.upload.frame = self._spelled(self.upload.frame)

@@ -11,6 +11,7 @@ from stompcodec.broker.memory import subscription_cost
 from stompcodec.broker.queues.backlog import Looked, Wait
 from stompcodec.broker.queues.consumer import AUTO, Consumer, SubscribeRequest, read_request
 from stompcodec.broker.queues.outbox import EOL
+from stompcodec.broker.routing.addresses import named
 from stompcodec.broker.sessions.receipts import confirm, hold_receipts
 from stompcodec.broker.sessions.send import parts_of
 from stompcodec.broker.sessions.session import Session
@@ -168,8 +169,8 @@ def _request(session: Session, frame: Frame) -> SubscribeRequest:
 
 def _checked(session: Session, frame: Frame) -> SubscribeRequest:
     request = read_request(session, frame)
-    if not request.destination:
-        raise Refused("RECEIVE lacks destination", "RECEIVE needs the headers of SUBSCRIBE.")
+    if len([named(part) for part in parts_of(request.destination, session.broker.config.composite)]) > 1:
+        raise Refused("RECEIVE takes one destination", "Send a RECEIVE for each of them.")
     return request
 
 
@@ -190,14 +191,14 @@ def release(session: Session, consumer: Consumer) -> None:
 
 
 def subscribe(session: Session, frame: Frame) -> None:
-    """Handle SUBSCRIBE, or raise Refused. A composite destination makes one subscription for each part, all with the
-    same id.
-    """
+    """Handle SUBSCRIBE, or raise Refused. Each part of a composite destination is a subscription of the same id."""
     config = session.broker.config
     request = read_request(session, frame)
     name = _name(request.destination, request.key)
     if name in session.consumers:
         raise Refused("subscription exists", "This session has a subscription with that id.")
+    if config.reply_to_subscribes and session.virtual_host.naming.is_temporary(request.destination):
+        raise Refused("invalid destination", "Temporary destinations are for reply-to, which subscribes to them.")
     consumers, durables = [], session.virtual_host.destinations.durables
     had = len(durables)
     try:

@@ -214,9 +214,7 @@ class Places:
         return os.fsdecode(self._log + end)
 
     def gone(self) -> str | None:
-        """Return the path where another file is, or none; None if both are where they were. Raise OSError if that is
-        unknown.
-        """
+        """Return the path where another file is, or none; None if both are there. Raise OSError if that is unknown."""
         return next((os.fsdecode(noted[0]) for noted in self.noted if _noted(noted[0]) != noted), None)
 
 
@@ -647,9 +645,7 @@ class _Scanned(NamedTuple):
 
 
 def examine_wal(path: Path) -> Wal:
-    """Read a log, `messages.sqlite-wal`, without changing it. It must not be written to meanwhile. A missing or empty
-    one has no frames.
-    """
+    """Read a `messages.sqlite-wal` to which nobody writes, and do not change it. A missing one has no frames."""
     try:
         file = open(path, "rb")  # noqa: SIM115 - closed below
     except FileNotFoundError:

@@ -87,9 +87,7 @@ class BodyFolder:
             self._end = weakref.finalize(self, os.close, self._file)
 
     def is_there(self) -> bool:
-        """Return whether the folder is still at its path: files in another one are not found by the next broker. Raise
-        OSError if that is unknown.
-        """
+        """Return whether the folder that is open is still at its path. Raise OSError if that is unknown."""
         return self._file is None or self._closed or is_at(self._file, self.path)
 
     def new_name(self) -> str:
@@ -218,9 +216,7 @@ class Body:
 
 
 def link(path: Path, folder: BodyFolder, name: str) -> None:
-    """Link a file into a folder under a `new_name`, or copy it where links are not possible. An OSError leaves no
-    partial file.
-    """
+    """Link a file into a folder under a `new_name`, or copy it. An OSError leaves no partial file."""
     try:
         os.link(path, folder.path / name)
     except FileNotFoundError:
@@ -264,9 +260,7 @@ class Bodies:
         self._unsynced = False
 
     def write(self, octets: bytes) -> BodyFile:
-        """Write a new file and sync its content to disk. Call `sync` to sync its name. An OSError leaves no partial
-        file.
-        """
+        """Write a new file and sync its content; `sync` syncs its name. An OSError leaves no partial file."""
         name = self.folder.new_name()
         self._unsynced = True
         try:
@@ -309,9 +303,7 @@ class Bodies:
 
 
 def stored_body(folder: Path, body: BodyFile, verify: bool = False) -> Body | None:
-    """Return an adopted body of a folder, or None if its file is missing or damaged. `verify` compares the checksum
-    now, not when it is delivered.
-    """
+    """Return an adopted body; None if its file is missing or, if `verify`, damaged. Delivery checks it otherwise."""
     path = folder / body.file
     if not is_body(body.file):
         return None
@@ -323,9 +315,7 @@ def stored_body(folder: Path, body: BodyFile, verify: bool = False) -> Body | No
 
 
 def read_body(folder: Path, body: BodyFile) -> bytes | None:
-    """Return the content of a file, or None if it is missing or damaged. Raise StoreError if it exists but cannot be
-    read.
-    """
+    """Return the content of a file; None if it is missing or damaged. Raise StoreError if it cannot be read."""
     path = folder / body.file
     if not is_body(body.file):
         return None
@@ -415,9 +405,7 @@ class Spool:
         return self._octets
 
     def open(self) -> None:
-        """Take the folder that was named, and remove the files that an earlier run left there. Raise StoreError if it
-        is another broker's, or holds foreign files.
-        """
+        """Take the folder, and remove files of an earlier run. Raise StoreError if it is another's or has others."""
         path = self._path
         if path is None or (self._shared and not os.path.lexists(path)):
             return
@@ -464,9 +452,7 @@ class Spool:
             raise _refused(error) from error
 
     def keep(self, body: LargeBody) -> Body:
-        """Return a body that the store has read as one of the spool: its file is linked here. Raise StoreError if it
-        cannot be.
-        """
+        """Return a body that the store has read as one of the spool, which links its file, or raise StoreError."""
         try:
             folder = self._ready()
             name = folder.new_name()

@@ -353,9 +353,7 @@ class Writer:
             self.mark = max(self.mark, seq)
 
     def subscriptions(self) -> list[Subscribed]:
-        """Return all durable subscriptions. Damaged ones are reported and left in the file. Raise StoreError if they
-        cannot be read.
-        """
+        """Return all durable subscriptions, or raise StoreError. Damaged ones are reported and left in the file."""
         assert self._db is not None
         try:
             found, rows = read_subscriptions(self._db, self.damage)
@@ -715,9 +713,7 @@ class Writer:
         return False
 
     def remove_leftovers(self) -> bool:
-        """Remove a share of the transient messages of earlier runs, and return whether to go on: there are more, and
-        readers do not keep a long WAL.
-        """
+        """Remove some transient messages of earlier runs. Return whether more are left, and the WAL may grow."""
         leftovers = self.leftovers
         try:
             db = self._db or self._clear_doubts()

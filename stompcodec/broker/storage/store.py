@@ -133,14 +133,10 @@ class Store(Protocol):
         """The number of operations in the open batch. A put and a remove of the same message cancel out."""
 
     def load(self, queue: str | None = None) -> Iterable[Stored]:
-        """Yield every message, or those of one queue, by queue and `seq`. Read it to its end before any other
-        operation. Raise StoreError if the stored data cannot be read.
-        """
+        """Yield every message, or those of one queue, by queue and `seq`. Read all before anything else."""
 
     def held(self) -> Iterable[Held]:
-        """Yield every queue that holds messages, without reading them. Read it once, to its end, before any other
-        operation. Raise StoreError if the stored data cannot be read.
-        """
+        """Yield every queue that holds messages, without reading them. Read it as `load`, whose errors it has."""
 
     def read(
         self,
@@ -226,9 +222,7 @@ class Store(Protocol):
         """Delete the durable subscription of a queue in the open batch. Its messages are removed one by one."""
 
     def keys(self) -> Iterable[SentKey]:
-        """Yield every idempotency key, by `number`. Read it once, to its end, before anything is put. Its errors are
-        those of `load`.
-        """
+        """Yield every idempotency key, by `number`. Read all before anything is put. Errors are those of `load`."""
 
     def remember(self, key: SentKey) -> None:
         """Store an idempotency key in the open batch. Its `number` must be new."""
@@ -299,9 +293,7 @@ class Store(Protocol):
         """
 
     def close(self) -> None:
-        """Commit the open batch and release the files, even if the commit raises StoreError. The store cannot be used
-        afterwards.
-        """
+        """Commit the open batch and release the files, even if that raises StoreError. This is the end of the store."""
 
 
 class MemoryStore:

@@ -250,9 +250,7 @@ class Totals:
         return found
 
     def lowered(self, removes: Iterable[int], totals: dict[int, Total]) -> dict[int, Total]:
-        """Return the totals lowered by the removal of these keys. `totals` are those that the transaction has changed
-        already.
-        """
+        """Return the totals lowered by the removal of these keys; the transaction has changed `totals` already."""
         highs = self._highs
         if not highs:
             return {}
@@ -268,9 +266,7 @@ class Totals:
         }
 
     def committed(self, db: sqlite3.Connection, dropped: Iterable[int], changes: dict[int, Total]) -> None:
-        """Apply a transaction that has deleted queues (`dropped`) and written totals. A drained queue may have rows
-        left in `db`.
-        """
+        """Apply a transaction that deleted queues (`dropped`) and wrote totals. Drained ones may have rows in `db`."""
         for number in dropped:
             self._drop(number)
         for number, total in changes.items():

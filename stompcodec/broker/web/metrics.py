@@ -172,9 +172,7 @@ class Metrics:
     def _looked_at(
         self, things: Iterator[_Thing], meanwhile: set[Queue | Topic]
     ) -> Generator[Line, None, tuple[dict[str, _Numbers], _Numbers]]:
-        """Return the numbers of those destinations with labels, and the sums of the others. Those in `meanwhile` have
-        ended since it began.
-        """
+        """Return the numbers of these destinations, and sums of the others; those in `meanwhile` have ended."""
         numbers: dict[str, _Numbers] = {}
         others = self._past
         some: list[_Numbers] = []  # of the others, since the last turn

@@ -93,6 +93,7 @@ GOOD = {
     'queues.prefetch = "10KiB"': {"window": 10_240, "prefetch_octets": True},
     'broker.dialect = "artemis"\nqueues.prefetch = 7': {**ARTEMIS, "prefetch": 7, "window": None},
     'addresses.prefixes = { anycast = "q/", multicast = "t/" }': {"anycast_prefix": "q/", "multicast_prefix": "t/"},
+    "sessions.wire = { trailing_lf = false }": {"trailing_lf": False},
     'addresses.wildcards = { delimiter = "/" }': {"delimiter": "/"},
 }
 
@@ -112,6 +113,7 @@ BAD = {
     "messages.large": ["0", '"big"'],
     "sessions.ttl": ["-1", "true", '"60 000"', '"-1s"', "inf"],
     "queues.prefetch": ["0", "-1", '"much"', "1.5", "true", "[7]"],
+    "sessions.wire": ["true", "[]"],
     "addresses.prefixes": ['"queue/"', '["queue/"]'],
     "addresses.wildcards": ['"kafka"', "true"],
     "log.frames": ['"some"', "true"],

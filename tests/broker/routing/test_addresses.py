@@ -96,7 +96,29 @@ def test_a_composite_send_is_one_or_none_and_bounded():
         assert all(queue.count == 0 for queue in bench.broker.queues.values())
 
 
-# ---- composite destinations ----
+@pytest.mark.parametrize(
+    ("dialect", "headers", "why"),
+    [
+        ("rabbitmq", {"destination": "/temp-queue/a"}, "invalid destination"),
+        (
+            "activemq",
+            {"destination": "/queue/a", "activemq.subscriptionName": "n"},
+            "cannot durably subscribe to a queue",
+        ),
+        ("activemq", {"destination": "/queue/a.>"}, "queues have no wildcards"),
+        ("artemis", {"destination": "/queue/a.*"}, "queues have no wildcards"),
+        ("rabbitmq", {"destination": "/queue/a.*"}, None),  # there it is a name
+        ("activemq", {"destination": "/queue/a.>b"}, None),
+        ("activemq", {"destination": "/queue/Consumer.A.VirtualTopic.>"}, None),
+        ("stompcodec", {"destination": "/queue/a.>", "durable-subscriber-name": "n"}, None),
+    ],
+)
+@pytest.mark.req("S12-SUB-03")
+def test_what_would_wait_for_ever_is_refused(dialect, headers, why):
+    """A subscription that the broker of the dialect refuses, or serves in a way that this one does not."""
+    peer = Bench(dialect=dialect).client(client_id="c")
+    peer.send("SUBSCRIBE", **{"id": "1", **headers})
+    assert [frame.headers["message"] for frame in peer.take()] == ([] if why is None else [why])
 
 
 # ---- RabbitMQ: exchanges, queues made elsewhere, and queues of a session ----

@@ -63,6 +63,28 @@ def test_a_message_waits_for_its_time(name, persistent, listening):
     assert (len(bench.broker.delayed), bench.broker.journal.batch.actions) == (0, [])
 
 
+@pytest.mark.parametrize("step", [3600.0, -3600.0, 20.0])
+@pytest.mark.parametrize("kept", ["true", "false"])
+def test_what_is_counted_from_now_keeps_its_length_when_the_clock_is_set(step, kept):
+    """`expires` follows the clock. A step of more than a minute is logged once."""
+    bench, warned = Bench(), []
+    bench.broker.log.addFilter(log := lambda record: warned.append(record.getMessage()))
+    sender = bench.peer()
+    for number, headers in enumerate([{}, {"delay": "5000"}, {"expiration": "5000"}, {"expires": "1000005000"}]):
+        sender.put(QUEUE, str(number), persistent=kept, **headers)
+    sender.put("/queue/b", "6", x_message_ttl="5000")
+    bench.date, bench.ahead = bench.date + step, step
+    sender.put(QUEUE, "4", persistent=kept, delay="4000")
+    sender.put(QUEUE, "5", persistent=kept, expiration="4000")
+    pass_time(bench, 3)
+    stays = [b"3"] if step < 0 else []
+    assert (bench.ready(), bench.ready("/queue/b")) == ([b"0", b"2", *stays, b"5"], [b"6"])
+    pass_time(bench, 3.5)
+    assert (bench.ready(), bench.ready("/queue/b")) == ([b"0", *stays, b"4", b"1"], [])
+    bench.broker.log.removeFilter(log)
+    assert len(warned) == (abs(step) > 60)
+
+
 def test_how_many_may_wait():
     bench = Bench(max_delayed=3)
     sender = bench.peer()

@@ -378,6 +378,7 @@ def test_a_client_id_is_taken_within_one_user(policy):
     second = bench.peer(connect=False)
     second.send("CONNECT", accept_version="1.2", host="/", login="ada", passcode="guest", client_id="c")
     assert (second.closed, ada.closed, eve.closed) == (policy == "refuse", policy == "replace", False)
+    assert (policy == "refuse") == any(b"sessions.same_client" in frame.body for frame in second.take())
     for peer in (second, ada, eve):
         peer.lose()
     assert bench.broker.virtual_host("/")._clients == {}

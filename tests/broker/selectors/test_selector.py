@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from stompcodec import Frame, MissingExtraError, StompError
 from stompcodec.broker import selectors as selector_grammar
+from stompcodec.broker.loop_quota import Wall
 from stompcodec.broker.message import message_of
 from stompcodec.broker.selectors import MOST_OCTETS, SelectorError, Typed, compile_selector, value_of
 from stompcodec.content import json_value
@@ -22,7 +23,7 @@ def message(headers, **fields):
     """A message as the broker makes it of a SEND."""
     frame = Frame("SEND", {"destination": "/queue/a", **headers}, b"color:body\n\n")
     values = {"priority": int(headers["priority"])} if "priority" in headers else {}
-    made = message_of(frame, "/queue/a", fields.pop("persistent", False), lambda: 1000.0, values=values)
+    made = message_of(frame, "/queue/a", fields.pop("persistent", False), Wall(lambda: 1000.0), values=values)
     made.ident, made.seq = b"m-1", 1
     for name, value in fields.items():
         setattr(made, name, value)

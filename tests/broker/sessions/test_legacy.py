@@ -295,16 +295,6 @@ def test_other_versions_and_selectors_see_the_usual_spelling():
     assert b"\njmsxgroupid:other\n" in sender.octets
 
 
-def test_other_versions_are_left_alone():
-    bench = Bench()
-    early = b"CONNECT\naccept-version:1.2\nhost:/\n\n\0SEND\ndestination:/queue/a\namq_scheduled_delay:5000\n\nx\0"
-    bench.peer(connect=False).raw(early)
-    peer = bench.peer()
-    subscribe(peer)
-    send(peer, "amq_scheduled_delay:5000")
-    assert peer.bodies() == [b"x", b"x"]
-
-
 def test_behind_connect_in_one_read_and_in_a_transaction():
     bench = Bench()
     inside = b"send\ndestination:/queue/a\ntransaction:t\n_AMQ_DUPL_ID:k\n\nx\0"

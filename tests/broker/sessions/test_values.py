@@ -95,16 +95,29 @@ def test_a_bad_argument_of_a_new_queue_names_header_and_value(name, dialect):
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-@pytest.mark.parametrize("destination", ["", "/queue/", "/topic/", "/temp-queue/", "/queue/a,", "/queue/a,,/queue/b"])
+@pytest.mark.parametrize(
+    "destination",
+    [
+        *("", "/queue/", "/topic/", "/temp-queue/", "/queue/a,", "/queue/a,,/queue/b", " ", "/", "//", "/queue/ "),
+        *("/topic/\t", "/temp-topic/ ", "/queue//"),
+    ],
+)
 def test_a_destination_without_a_name_is_refused(dialect, destination):
-    for command in ("SEND", "SUBSCRIBE"):
-        bench = Bench(dialect=dialect)
+    there, id, receipt = (("destination", destination), ("id", "1"), ("receipt", "r"))
+    frames = [(command, [there, id, receipt]) for command in ("SEND", "SUBSCRIBE", "RECEIVE")]
+    frames.append(("SEND", [there, ("transaction", "t"), receipt]))
+    if destination.startswith("/temp-"):  # the broker gives it another name
+        frames.append(("SEND", [("destination", "/queue/a"), ("reply-to", destination), receipt]))
+    for command, pairs in frames:
+        bench = Bench(dialect=dialect, commands=("RECEIVE",))
         if "," in destination and not bench.config.composite:
             return
         peer = bench.peer()
-        peer.send(command, destination=destination, id="1", receipt="r")
+        peer.send("BEGIN", transaction="t")
+        peer.raw(octets(command, pairs))
         error = peer.error()
-        assert (error.headers["message"], error.headers["receipt-id"]) == ("no destination", "r")
+        assert error.headers["message"] in ("no destination", "invalid destination")
+        assert error.headers["receipt-id"] == "r"
         assert not any(queue.count or queue.consumers for queue in bench.broker.queues.values())
 
 

@@ -107,7 +107,8 @@ def test_receive_from_a_durable_subscription():
 @pytest.mark.parametrize(
     ("config", "headers", "why"),
     [
-        ({}, {"destination": None}, "RECEIVE lacks destination"),
+        ({}, {"destination": None}, "no destination"),
+        ({"dialect": "activemq"}, {"destination": "/queue/a,/queue/b"}, "RECEIVE takes one destination"),
         ({}, {"ack": "sometimes"}, "unknown ack mode"),
         ({}, {"browser": "true"}, "RECEIVE cannot browse"),
         ({"max_unacked": 1, "prefetch": 1}, {"ack": "client"}, "too many unacknowledged messages"),
