@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
+from stompcodec.arguments import checked
 from stompcodec.codec import Frame, Parser, serialize, serialize_parts
 from stompcodec.errors import (
     NEAR,
@@ -201,9 +202,9 @@ class Handshake:
     __slots__ = ("_connect_beat", "_heart_beat", "_highest", "_offered", "_version_header", "first", "versions")
 
     def __init__(self, versions: Sequence[str], heart_beat: tuple[int, int], version_header: bool = False) -> None:
-        if isinstance(versions, str) or not versions or not set(versions) <= {*VERSIONS, "legacy"}:
+        if not versions or not set(versions) <= {*VERSIONS, "legacy"}:
             raise ValueError(f"versions is {versions!r}: give some of {', '.join(VERSIONS)}, or legacy")
-        if len(heart_beat) != 2 or any(type(ms) is not int or ms < 0 for ms in heart_beat):
+        if min(heart_beat) < 0:
             raise ValueError(f"heart_beat is {heart_beat!r}: give two numbers of milliseconds, 0 or more")
         #: In the order of `VERSIONS`.
         self.versions = tuple(version for version in VERSIONS if version in versions)
@@ -475,9 +476,10 @@ class Connection:
         *("_whole_frames", "heartbeat", "on_piece", "output", "role", "state", "version"),
     )
 
+    @checked
     def __init__(
         self,
-        role: Role,
+        role: Role | str,
         *,
         versions: Sequence[str] = VERSIONS,
         limits: Limits | None = None,

@@ -194,11 +194,17 @@ def checked_limits(limits: Limits | None) -> Limits:
     return limits
 
 
+def _listed(name: str, given: Any, what: str = "a list or tuple of names") -> tuple[Any, ...]:
+    """Return what an argument lists. Raise TypeError for one string, or what lists nothing."""
+    is_one = isinstance(given, (str, bytes))
+    if is_one or not (hasattr(given, "__iter__") or hasattr(given, "__getitem__")):
+        raise TypeError(f"{name} is {'one string' if is_one else type(given).__name__}: give {what}")
+    return tuple(given)
+
+
 def checked_names(names: Iterable[str] | None) -> tuple[str, ...]:
     """Return header names as a tuple. Raise TypeError for one string, or a name that is not str."""
-    if isinstance(names, (str, bytes)):
-        raise TypeError("names is one string: give a list or tuple of names")
-    checked = tuple(names or ())
+    checked = _listed("names", names or ())
     for name in checked:
         if not isinstance(name, str):
             raise TypeError(f"a header's name must be str, not {type(name).__name__}")
@@ -211,10 +217,8 @@ def checked_commands(commands: Iterable[str]) -> frozenset[str]:
     """
     if not commands:
         return _NO_COMMANDS
-    if isinstance(commands, (str, bytes)):
-        raise TypeError("commands is one string: give a list or tuple of names")
     names = set()
-    for name in commands:
+    for name in _listed("commands", commands):
         if not isinstance(name, str):
             raise TypeError(f"a command must be str, not {type(name).__name__}")
         name = str.__str__(name)  # a subclass may have methods of its own
@@ -267,9 +271,7 @@ def checked_columns(columns: Iterable[str] | None) -> frozenset[str]:
     """Return the chosen columns; all for None. Raise TypeError for one string, ValueError for an unknown column."""
     if columns is None:
         return frozenset(COLUMNS)
-    if isinstance(columns, (str, bytes)):
-        raise TypeError("columns is one string: give a list or tuple of names")
-    wanted = tuple(columns)
+    wanted = _listed("columns", columns)
     for name in wanted:
         if name not in COLUMNS:
             raise ValueError(f"unknown column {name!r}: use {', '.join(COLUMNS)}; headers are given by names")
@@ -289,9 +291,8 @@ def checked_where(where: Iterable[Any]) -> tuple[Condition, ...]:
     >>> checked_where([("destination", "prefix", ["/b", "/a", "/b/c"])])
     (Condition(name=b'destination', is_prefix=True, values=(b'/a', b'/b')),)
     """
-    if isinstance(where, (str, bytes)):
-        raise TypeError('where is one string: give a list of conditions such as ("destination", "in", ["/queue/a"])')
-    return tuple([_checked_condition(condition) for condition in where])
+    what = 'a list of conditions such as ("destination", "in", ["/queue/a"])'
+    return tuple([_checked_condition(condition) for condition in _listed("where", where, what)])
 
 
 def _checked_condition(condition: Any) -> Condition:
@@ -302,9 +303,7 @@ def _checked_condition(condition: Any) -> Condition:
     name, kind, given = condition
     if kind not in ("in", "prefix"):
         raise ValueError(f"the condition on {name!r} has {kind!r}: use 'in' or 'prefix'")
-    if isinstance(given, (str, bytes)):
-        raise TypeError(f"the values for {name!r} are one string: give a list or tuple of values")
-    texts = list(given)
+    texts = _listed(f"the condition on {name!r}", given, "a list or tuple of values")
     for text in (name, *texts):
         if not isinstance(text, str):
             raise TypeError(f"the condition on {name!r} has a {type(text).__name__}: it must be str")

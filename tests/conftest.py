@@ -3,6 +3,7 @@
 import csv
 import gc
 import importlib
+import inspect
 import logging
 import os
 import re
@@ -30,7 +31,7 @@ profiles.load()
 
 #: Seconds that tests wait at a `StompBroker`. Only a test that fails waits this long.
 for _wait in ("expect", "wait_subscribed", "wait_connected", "wait_disconnected", "wait_queued"):
-    getattr(StompBroker, _wait).__kwdefaults__["timeout"] = 60.0
+    inspect.unwrap(getattr(StompBroker, _wait)).__kwdefaults__["timeout"] = 60.0
 
 
 #: Seconds on a quiet machine after which a test hangs, and fails; and one that is marked as slow. What a test waits for

@@ -23,8 +23,8 @@ TREE = Path(__file__).parents[1]
 #: imports only what stands before it, and not each other. `*` is all that is not named. The modules of a folder that is
 #: not here are only free of circles. A module without a place fails the test: give it one.
 FLOORS = {
-    "": "_lean > errors, spec > content > frame > columns > _scan_py > _codec_py > codec > states, values > uri"
-    " > connection > __init__ > disk, shown > transport, capture > client, broker > bridge, compat, testing"
+    "": "_lean > arguments, errors, spec > content > frame > columns > _scan_py > _codec_py > codec > states, values"
+    " > uri > connection > __init__ > disk, shown > transport, capture > client, broker > bridge, compat, testing"
     " > spark > cli > __main__",
     "broker": "hot, memory, values > loop_quota, auth > settings > config > message > bodies > connections"
     " > selectors, storage > queues > routing > sessions > core > management > web > server > __init__",

@@ -13,6 +13,7 @@ import uuid
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable
 
+from stompcodec.arguments import check_fields, checks
 from stompcodec.bridge.carrier import PATIENCE, Carrier, Entry, Tally, error_frame, is_passing, reason_of
 from stompcodec.bridge.headers import PATH, SEQ, Hop, circle, dead_letter, idempotency_key, may_be_one, same_broker
 from stompcodec.bridge.mapping import Way, is_topic
@@ -68,6 +69,7 @@ class _Session:
         self.subscribed: list[Lane] = []
 
 
+@checks()
 class Bridge:
     """A bridge between two brokers: it moves messages, or mirrors them.
 
@@ -104,6 +106,7 @@ class Bridge:
         on_turn: Callable[[], object] = lambda: None,
         on_trouble: Callable[[End | None, Exception | str], object] = lambda end, error: None,
     ) -> None:
+        check_fields(request)
         if same_broker(source.addresses, target.addresses):
             raise ValueError(f"FROM and TO are the same broker, {target}: name two different ones")
         if source.name == target.name:
@@ -114,6 +117,7 @@ class Bridge:
         self.target = target
         self.request = request
         self.way = way = Way() if way is None else way
+        check_fields(way)
         self.tally = Tally()
         """The counts so far."""
         self._on_turn = on_turn

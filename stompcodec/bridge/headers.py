@@ -28,10 +28,6 @@ def broker_name(addresses: list[Address]) -> str:
     """Return the name of a broker in paths and keys: host:port, with the virtual host if the URL has one.
 
     A list for failover is one broker, whatever its order; the loopback interface is this machine.
-
-    >>> from stompcodec.uri import parse_uri
-    >>> broker_name(parse_uri("stomp://ann:secret@Orders.example/eu"))
-    'orders.example:61613/eu'
     """
     return min(_name(address) for address in addresses)
 
@@ -47,9 +43,6 @@ def check_name(name: str) -> str:
 
     Raises:
         ValueError: it cannot stand in a path.
-
-    >>> check_name("north")
-    'north'
     """
     if not name or not name.isprintable() or "," in name or name != name.strip() or len(name) > _MOST_NAME:
         raise ValueError(f"{name[:80]!r}: a name has 1 to {_MOST_NAME} printable characters, without commas")
@@ -78,10 +71,6 @@ def same_broker(one: list[Address], other: list[Address]) -> bool:
 
     It resolves host names, and does not connect. Two ports of one broker are noticed
     only once both are connected to: see `may_be_one`.
-
-    >>> from stompcodec.uri import parse_uri
-    >>> same_broker(parse_uri("stomp://localhost"), parse_uri("failover:(stomp://a.invalid:1,tcp://127.0.0.1:61613)"))
-    True
     """
     return any(_is_same(a, b) for a in one for b in other)
 
@@ -93,12 +82,7 @@ def _is_same(one: Address, other: Address) -> bool:
 
 
 def may_be_one(one: list[Address], other: list[Address]) -> bool:
-    """Return whether two URLs lead to one machine, where one broker may have several ports and virtual hosts.
-
-    >>> from stompcodec.uri import parse_uri
-    >>> may_be_one(parse_uri("stomp://localhost"), parse_uri("ws://127.0.0.1:15674/ws"))
-    True
-    """
+    """Return whether two URLs lead to one machine, where one broker may have several ports and virtual hosts."""
     hosts = ({each for address in addresses for each in _machine(address.host)} for addresses in (one, other))
     return not set.isdisjoint(*hosts)
 
@@ -127,13 +111,7 @@ def extended(path: str | None, source: str) -> str:
 
 
 def circle(path: str | None, source: str, target: str) -> str | None:
-    """Return why a message must not be carried on, or None: its path has this source, or this target.
-
-    >>> circle("a:61613", "b:61613", "a:61613")
-    'loop: it was carried from a:61613 before (bridge-path: a:61613)'
-    >>> circle("a:61613", "b:61613", "c:61613") is None
-    True
-    """
+    """Return why a message must not be carried on, or None: its path has this source, or this target."""
     if not path:
         return None
     names = path.split(",")
@@ -230,13 +208,7 @@ _UNWRITABLE = {"1.0": ("\r\n\0", "\r\n\0:"), "legacy": ("\r\n\0", "\r\n\0:"), "1
 
 
 class Hop(NamedTuple):
-    """The way from one broker to another, which turns the headers of a MESSAGE into those of a SEND.
-
-    >>> hop = Hop("a:61613", "stompcodec", "rabbitmq", "1.2")
-    >>> hop.headers([("destination", "/queue/a"), ("message-id", "1-7"), ("expires", "90000"), ("n", "1")], "k", 30.0)
-    [('original-destination', '/queue/a'), ('original-message-id', '1-7'), ('expiration', '60000'), ('n', '1'), \
-('bridge-path', 'a:61613'), ('idempotency-key', 'k')]
-    """
+    """The way from one broker to another, which turns the headers of a MESSAGE into those of a SEND."""
 
     source: str
     """The name of the source, for paths."""
@@ -354,10 +326,6 @@ def taken_value(taker: Taker, name: str, value: str) -> str | None:
 def dead_letter(headers: Headers, target: str, reason: str, broker: str = "stompcodec") -> list[tuple[str, str]]:
     """Return the headers of a dead letter: those of the message, and why it was refused. `broker`, whose dead letter it
     is, is a key of `TAKERS`.
-
-    >>> frame = Frame("MESSAGE", {"destination": "/queue/a", "message-id": "7", "n": "1"})
-    >>> dead_letter(frame.headers, "/queue/b", "too large")[:3]
-    [('n', '1'), ('original-destination', '/queue/a'), ('original-message-id', '7')]
     """
     made = {"destination", "message-id", "expires", "expiration", "delay", "x-delay", _REASON, _TARGET, REFUSED}
     made |= {"idempotency-key", "_AMQ_DUPL_ID", "AMQ_SCHEDULED_DELAY", "AMQ_SCHEDULED_CRON"}

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from stompcodec.arguments import check_fields, checks
+
 #: Where refused messages go, at the source.
 DEAD_LETTER = "/queue/bridge-dead-letters"
 
@@ -45,6 +47,7 @@ TOPICS = ("/topic/", "/exchange/", "topic://")
 _MOST_NAME = 4096
 
 
+@checks("target_of")
 class Rule(NamedTuple):
     """One entry of the map: a destination of the source, or a pattern, and where its messages go.
 
@@ -114,6 +117,7 @@ def check_destination(name: str) -> None:
         raise ValueError(f"{name!r}: a temporary destination belongs to one session, and cannot be carried")
 
 
+@checks("matching", "rule_of", "target_of")
 class Mapping:
     """The rules of a bridge. For a destination the first one that matches counts.
 
@@ -136,6 +140,7 @@ class Mapping:
             raise ValueError("no destination: name some by SOURCE=TARGET")
         seen: set[str] = set()
         for rule in self.rules:
+            check_fields(rule)
             if rule.source in seen:
                 raise ValueError(f"{rule.source!r} is mapped twice: one message goes to one place")
             if rule.source in self.excluded:

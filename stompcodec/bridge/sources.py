@@ -14,6 +14,7 @@ import uuid
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, NamedTuple, TypeVar
 
+from stompcodec.arguments import checks
 from stompcodec.bridge.headers import REFUSED, SEQ, broker_name, check_name
 from stompcodec.bridge.mapping import Mapping, Rule, is_topic
 from stompcodec.client import AsyncClient, Backoff, connect_async
@@ -31,6 +32,7 @@ _GOODBYE = 10.0
 T = TypeVar("T")
 
 
+@checks()
 class End:
     """A broker at one end of a bridge.
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, fields, replace
 from enum import Enum
 from typing import Any, NamedTuple, TypeVar, cast
 
+from stompcodec.arguments import check_fields, checked
 from stompcodec.broker import settings as values
 from stompcodec.broker.auth import Rule, User, fault_of
 from stompcodec.broker.memory import MESSAGE
@@ -572,9 +573,11 @@ class Config:
     web_metrics_destinations: int = 100
 
     def __post_init__(self) -> None:
-        for name, value in _usual(self.dialect).items():
-            if getattr(self, name) is _Unset.UNSET:
+        paths = {name: os.fspath(value) for name, value in vars(self).items() if isinstance(value, os.PathLike)}
+        for name, value in (_usual(self.dialect) | paths).items():
+            if name in paths or getattr(self, name) is _Unset.UNSET:
                 object.__setattr__(self, name, value)  # the only way into a frozen dataclass
+        check_fields(self)
         for fault, target, message in self._faults():
             if fault:
                 raise ConfigError(message, key=target)
@@ -704,6 +707,7 @@ KEYS: tuple[Key, ...] = tuple(
 _BY_NAME = {key.name: key for key in KEYS}
 
 
+@checked
 def load_config(path: str | os.PathLike[str], **over: Any) -> Config:
     """Read a configuration file.
 

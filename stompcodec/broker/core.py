@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from typing import Concatenate
 
+from stompcodec.arguments import checked
 from stompcodec.broker.auth import Auth
 from stompcodec.broker.config import Config
 from stompcodec.broker.connections import LATER, Connections, Deliverer, Refillable, Stats
@@ -85,6 +86,7 @@ class Broker(BrokerState):
     ([b'CONNECTED'], 1)
     """
 
+    @checked
     def __init__(
         self,
         config: Config,

@@ -21,6 +21,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol
 
+from stompcodec.arguments import checked
 from stompcodec.broker.auth import Gate, has_origin, is_forwarded, is_loopback, is_own_origin, own_names
 from stompcodec.broker.config import Config
 from stompcodec.broker.connections import Guest, Lobby, most_before_login, refusal
@@ -547,6 +548,7 @@ class Server:
         self._frames.look(account.held)
 
 
+@checked
 def serve(
     config: Config | None = None,
     *,
@@ -643,6 +645,7 @@ _SWITCH = 0.00005
 _LOOK = 10.0
 
 
+@checked
 def run(
     config: Config,
     *,

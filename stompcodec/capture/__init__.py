@@ -20,6 +20,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
+from stompcodec.arguments import checks
 from stompcodec.capture.index import (
     PIECE,
     ROW,
@@ -91,6 +92,7 @@ class Piece(NamedTuple):
         return self.offset + len(self.data)
 
 
+@checks("problem")
 class Capture:
     """A reader of a capture: a folder of segments, or a single file.
 

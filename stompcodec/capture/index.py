@@ -20,6 +20,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
+from stompcodec.arguments import checked
 from stompcodec.codec import END_OF_BODY, Parser
 from stompcodec.disk import PRIVATE, Access, create, is_at, lock, sync, unlock
 from stompcodec.errors import FrameError, StoreError
@@ -220,14 +221,7 @@ class Row(NamedTuple):
 
 
 class IndexEncoder:
-    """The writer of an index of a segment at offset `base`: each method returns bytes to append.
-
-    >>> index, again = IndexEncoder(0), IndexDecoder(0)
-    >>> again.feed(index.header() + index.row(10, 1_700_000_000_000_000, 0) + index.seal())
-    [Row(start=0, end=10, time=1700000000000000, sum=0)]
-    >>> again.sealed, again.damaged
-    (True, False)
-    """
+    """The writer of an index of a segment at offset `base`: each method returns bytes to append."""
 
     def __init__(self, base: int) -> None:
         self._base = base
@@ -349,6 +343,7 @@ def read_trailer(part: bytes, size: int) -> int | None:
     return int(start) if fits else None
 
 
+@checked
 def is_sealed(path: str | os.PathLike[str]) -> bool:
     """Return whether a file is a sealed single-file capture, by its end; False if it cannot be read.
 

@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
+from stompcodec.arguments import checks
 from stompcodec.capture.index import (
     PIECE,
     ROW,
@@ -321,6 +322,7 @@ def octets_of(frame: Frame, version: str | None = "1.2") -> bytes:
     return serialize(Frame(frame.command, pairs, frame.body), version, lenient=True, commands=commands)
 
 
+@checks()
 class CaptureWriter:
     """The writer of a capture; a capture has one at a time. It repairs the capture first if a crash left it incomplete.
 

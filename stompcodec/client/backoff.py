@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from stompcodec.arguments import check_fields
 from stompcodec.client.messages import Subscription
 from stompcodec.client.outbox import Call
 from stompcodec.errors import RejectedError, SilentFeedError
@@ -73,6 +74,7 @@ class Backoff:
     attempts: int | None = None
 
     def __post_init__(self) -> None:
+        check_fields(self)
         most = max(MOST, self.first) if self.most is None else self.most
         if not 0 < self.first <= most or math.isinf(self.first):
             raise ValueError(f"first is {self.first} and most is {most}: write 0 < first <= most, in seconds")

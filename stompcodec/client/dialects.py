@@ -23,9 +23,6 @@ def lasting_identity(dialect: BrokerDialect, headers: Mapping[str, str]) -> str 
 
     Subscriptions to one topic get their copies with one identity: compare those of one subscription or destination.
     On Artemis it is the number in the journal with the timestamp, since a new journal counts from the beginning again.
-
-    >>> lasting_identity(BROKERS["artemis"], {"message-id": "72,28", "timestamp": "1795935891986"})
-    '28 1795935891986'
     """
     kind = dialect.lasting
     if kind == "id":
@@ -50,8 +47,6 @@ _LONGEST, _MANAGEMENT = 4096, "/management/"
 MOST = 2**31 - 1
 #: The bytes of a window that no other consumer of a queue competes for.
 _WIDE = 8 * 2**20
-#: The values of the client option `topic_queues`.
-TOPIC_QUEUES = ("auto", "transient", "exclusive", "durable")
 #: Headers of SUBSCRIBE by which a program itself chooses the queue behind a topic subscription.
 _CHOSEN = frozenset({"durable", "persistent", "auto-delete", "exclusive", "x-queue-type"})
 
@@ -258,11 +253,7 @@ class BrokerDialect(NamedTuple):
         return names
 
     def letters_of(self, destination: str) -> str:
-        """Return where copies of messages go that are given up; "" if the broker has no place for them.
-
-        >>> BROKERS["rabbitmq"].letters_of("/exchange/prices/eu"), BROKERS["artemis"].letters_of("/queue/a")
-        ('/queue/DLQ.prices.eu', 'DLQ')
-        """
+        """Return where copies of messages go that are given up; "" if the broker has no place for them."""
         return self.letters.format(_KIND.sub("", destination).replace("/", "."))
 
     def refusing(self, requeue: bool | None, discard: bool) -> bool | None:

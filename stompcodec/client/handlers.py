@@ -86,22 +86,14 @@ class Handling(NamedTuple):
         """Return it with its defaults, which need no handler.
 
         Raises:
-            TypeError: a number is no number, the handler or the key is no function, or `give_up` no exceptions.
             ValueError: an unknown policy, one with ack="auto", a number out of range, or a concurrency above 1 with
                 ack="client": the ACK of a message would also cover messages that other calls still work on.
             LocalProtocolError: the broker does not support the policy: messages would stay unsettled.
         """
-        for name, function in (("handler", self.handler), ("key", self.key)):
-            if function is not None and not callable(function):
-                raise TypeError(f"{name} is {function!r:.60}: it must be a function")
         for name, number in (("concurrency", self.concurrency), ("attempts", self.attempts)):
-            if type(number) is not int:
-                raise TypeError(f"{name} is {number!r:.60}: it must be a whole number")
             if not 0 < number <= _MOST:
                 raise ValueError(f"{name} is {number!r:.60}: it must be 1 or more, and at most {_MOST}")
-        errors = self.give_up if isinstance(self.give_up, tuple) else (self.give_up,)
-        if not all(isinstance(each, type) and issubclass(each, Exception) for each in errors):
-            raise TypeError(f"give_up is {self.give_up!r:.60}: it must be a tuple of exception classes")
+        errors = (self.give_up,) if isinstance(self.give_up, type) else tuple(self.give_up)
         ack = self.ack
         if ack is None:
             ack = "auto" if self.handler is None else "client-individual"

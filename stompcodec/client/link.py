@@ -544,7 +544,7 @@ class ClientLink:
 
     def _head_of(self, destination: str) -> bytes:
         """Return the head of a SEND up to the number in content-length; nothing if it cannot be written."""
-        if self._wire.text_only:  # each body has to be looked at
+        if self._wire.text_only or not destination:  # each body has to be looked at; `outgoing` refuses it
             return b""
         try:
             pairs = [("destination", destination), *self._usual]

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextvars import ContextVar
 from typing import Any, Literal, NamedTuple
 
+from stompcodec.arguments import checked
 from stompcodec.client.bodies import BodyReader, ReceivedBody
 from stompcodec.client.dialects import BROKERS, MOST, BrokerDialect, lasting_identity
 from stompcodec.client.headers import HeaderSource, pairs_of
@@ -32,13 +33,6 @@ _MOST_COUNTED = 100
 _SMALL = 2**16
 #: Headers that differ each time a message is delivered.
 _OF_DELIVERY = ("ack", "message-id", "redelivered")
-
-
-def _checked(on_unreadable: OnUnreadable) -> OnUnreadable:
-    """Return a known policy, or raise ValueError."""
-    if on_unreadable not in SETTLED:
-        raise ValueError(f"on_unreadable is {on_unreadable!r:.60}: use {', '.join(SETTLED)}")
-    return on_unreadable
 
 
 class Unreadable(NamedTuple):
@@ -146,7 +140,7 @@ class Subscription:
         on_unreadable: OnUnreadable = "raise",
         dead_letter: str | None = None,
     ) -> None:
-        _check({"destination": destination, "id": id}, {"selector": selector, "durable": durable}, ack, prefetch)
+        _check(ack, prefetch, destination=destination, id=id, durable=durable, dead_letter=dead_letter)
         self.destination = destination
         self.id = durable or id
         self.ack = ack
@@ -154,8 +148,8 @@ class Subscription:
         self._is_usual = prefetch is None  # headers may choose another one
         self.selector, self.durable = selector, durable
         self.headers = list(pairs_of("SUBSCRIBE", headers))
-        self.confirm, self.dead_letter = confirm, checked_letter(dead_letter)
-        self.on_unreadable, self.comings = _checked(on_unreadable), Comings()
+        self.confirm, self.dead_letter = confirm, dead_letter
+        self.on_unreadable, self.comings = on_unreadable, Comings()
         self.explicit, self.cumulative = ack != "auto", ack == "client"
         self.dialect, self.folds_case = BROKERS["unknown"], False  # of its broker; header names are in lower case
         self.inbox: deque[Any] = deque()
@@ -312,24 +306,12 @@ class Subscription:
         return count
 
 
-def checked_letter(dead_letter: str | None) -> str | None:
-    """Return the option `dead_letter`; raise TypeError or ValueError if it is no destination."""
-    if dead_letter is not None and not isinstance(dead_letter, str):
-        raise TypeError(f"dead_letter is {dead_letter!r:.60}: it must be str, or None")
-    if dead_letter == "":
-        raise ValueError("dead_letter is empty: name a queue")
-    return dead_letter
-
-
-def _check(texts: dict[str, str], more: dict[str, str | None], ack: str, prefetch: int | None) -> None:
-    """Raise TypeError or ValueError for an argument that cannot be; `more` may be None."""
-    for name, text in (*texts.items(), *more.items()):
-        if not isinstance(text, str) and (text is not None or name in texts):
-            raise TypeError(f"{name} is {text!r:.60}: it must be str")
+def _check(ack: str, prefetch: int | None, **names: str | None) -> None:
+    """Raise ValueError for an argument that cannot be."""
+    if "" in names.values():
+        raise ValueError(f"{next(name for name, given in names.items() if given == '')} is empty: give a name")
     if ack not in ACK_MODES:
         raise ValueError(f"ack is {ack!r:.60}: use {', '.join(ACK_MODES)}")
-    if prefetch is not None and type(prefetch) is not int:
-        raise TypeError(f"prefetch is {prefetch!r:.60}: it must be a number of messages")
     if prefetch is not None and not 0 < prefetch <= MOST:
         raise ValueError(f"prefetch is {prefetch!r:.60}: it must be 1 to {MOST} messages")
 
@@ -453,6 +435,7 @@ class BaseMessage:
         self.body  # noqa: B018  # raises if it is in a file
         return text_of(self.frame, charset, untyped="utf_8")
 
+    @checked
     def content(self, max_size: int = 100 * 2**20) -> bytes:
         """Return the body without its content-encoding (gzip, deflate, base64), inflated to at most `max_size` bytes.
 

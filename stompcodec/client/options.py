@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Literal, TypedDict
 
+from stompcodec.arguments import check_fields
 from stompcodec.client.backoff import Backoff
-from stompcodec.client.dialects import BROKERS, TOPIC_QUEUES
+from stompcodec.client.dialects import BROKERS
 from stompcodec.client.headers import WRITTEN, pairs_of
-from stompcodec.client.messages import checked_letter
-from stompcodec.client.middleware import AsyncMiddleware, Middleware, checked_middleware
+from stompcodec.client.middleware import AsyncMiddleware, Middleware
 from stompcodec.client.outbox import seconds_of
 from stompcodec.codec import Frame
 from stompcodec.spec import VERSIONS, Limits
@@ -119,48 +119,34 @@ class Options:
     `AsyncMiddleware` is for `connect_async` alone."""
 
     def __post_init__(self) -> None:
+        check_fields(self)
         for name in ("connect_timeout", "receipt_timeout", "close_timeout"):
             if seconds_of(name, getattr(self, name)) <= 0:
                 raise ValueError(f"{name} is {getattr(self, name)}: it must be above 0, in seconds")
         for name in ("outbox_frames", "outbox_octets", "inbox_messages", "inbox_octets"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}: it must be 1 or more")
-        if self.login_attempts is not None and (type(self.login_attempts) is not int or self.login_attempts < 1):
+        if self.login_attempts is not None and self.login_attempts < 1:
             raise ValueError(f"login_attempts is {self.login_attempts!r}: it must be 1 or more, or None for no limit")
-        if self.stream_over is not None and (type(self.stream_over) is not int or self.stream_over < SHORT):
+        if self.stream_over is not None and self.stream_over < SHORT:
             raise ValueError(f"stream_over is {self.stream_over!r}: it must be None, or {SHORT} bytes or more")
         if seconds_of("startup_timeout", self.startup_timeout) < 0:
             raise ValueError(f"startup_timeout is {self.startup_timeout}: it must be 0 or more")
-        if self.persistent is not None and type(self.persistent) is not bool:
-            raise TypeError(f"persistent is {self.persistent!r:.60}: it must be True, False or None")
-        checked_letter(self.dead_letter)
-        if type(self.artemis_types) is not bool:
-            raise TypeError(f"artemis_types is {self.artemis_types!r:.60}: it must be True or False")
+        if self.dead_letter == "":
+            raise ValueError("dead_letter is empty: name a queue")
         if self.dialect != "auto" and self.dialect not in BROKERS:
             raise ValueError(f"dialect is {self.dialect!r}: use auto, {', '.join(sorted(BROKERS))}")
-        if self.topic_queues not in TOPIC_QUEUES:
-            raise ValueError(f"topic_queues is {self.topic_queues!r}: use {', '.join(TOPIC_QUEUES)}")
-        if self.outbox_full not in ("block", "raise"):
-            raise ValueError(f"outbox_full is {self.outbox_full!r}: use block or raise")
-        if self.reconnect is not None and not isinstance(self.reconnect, Backoff):
-            raise TypeError("reconnect must be a Backoff, or None to not reconnect")
         if self.proxy is not None and self.proxy != "environment":
             parse_proxy(self.proxy)
-        checked_middleware(self.middleware)
-        _checked_heart_beat(self.heart_beat)
+        if not all(0 <= each <= _LONGEST_BEAT for each in self.heart_beat):
+            raise ValueError(f"heart_beat is {self.heart_beat!r:.60}: give two numbers of ms, 0 to {_LONGEST_BEAT}")
         _checked_headers(self)
-        _checked_versions(self.versions)
-
-
-def _checked_heart_beat(intervals: tuple[int, int]) -> None:
-    if len(intervals) != 2 or not all(isinstance(each, int) and 0 <= each <= _LONGEST_BEAT for each in intervals):
-        raise ValueError(f"heart_beat is {intervals!r:.60}: give two whole numbers of ms, 0 to {_LONGEST_BEAT}")
+        if not set() < set(self.versions) <= set(VERSIONS) and [*self.versions] != ["legacy"]:
+            raise ValueError(f"versions is {self.versions!r}: give some of {', '.join(VERSIONS)}, or legacy alone")
 
 
 def _checked_headers(options: Options) -> None:
     headers, usual = options.headers, {each.name: each.default for each in fields(options)}
-    if not isinstance(headers, Mapping):
-        raise TypeError(f"headers is {type(headers).__name__}: it must be a mapping of names and values")
     given = dict(Frame("CONNECT", pairs_of("CONNECT", headers)).headers)
     given.pop("login" if "legacy" in options.versions else "username", None)  # no option writes it then
     for header, name in WRITTEN.items():
@@ -170,15 +156,6 @@ def _checked_headers(options: Options) -> None:
         written = value if isinstance(value, str) or callable(value) else ",".join(map(str, value))
         if written != given[header]:
             raise ValueError(f"headers= holds {header!r}, and {name}= is another value: give one of them")
-
-
-def _checked_versions(versions: Iterable[str]) -> None:
-    if (
-        isinstance(versions, str)
-        or not set(versions)
-        or not (set(versions) <= set(VERSIONS) or [*versions] == ["legacy"])
-    ):
-        raise ValueError(f"versions is {versions!r}: give some of {', '.join(VERSIONS)}, or legacy alone")
 
 
 class CommonOptions(TypedDict, total=False):

@@ -20,6 +20,7 @@ from datetime import datetime, timezone
 from hashlib import blake2b
 from typing import Any, Literal, NamedTuple
 
+from stompcodec.arguments import checks
 from stompcodec.capture import CHAIN, Capture, CaptureWriter, Segment, octets_of
 from stompcodec.client import Client, Message, Subscription
 from stompcodec.client.backoff import Expected
@@ -36,6 +37,7 @@ _ANY = Limits(max_headers=10_000, max_body=2**40)
 _OURS = BROKERS["stompcodec"]
 
 
+@checks("key", "load", "recognizes", "remember")
 class Dedupe:
     """The last recorded messages.
 
@@ -326,6 +328,7 @@ class _Written(NamedTuple):
     message: Message
 
 
+@checks()
 class Recorder:
     """The writer of subscribed messages into a capture. The thread that calls `run` writes and syncs.
 
@@ -342,9 +345,6 @@ class Recorder:
         hold: while it returns True nothing is written or acknowledged.
         expect: it ends when no message comes for this many seconds; None for no limit.
         clock: returns the time, in seconds since 1970.
-
-    Raises:
-        ValueError: another value of `acknowledge`.
     """
 
     def __init__(
@@ -361,8 +361,6 @@ class Recorder:
         expect: float | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        if acknowledge not in ("synced", "released"):
-            raise ValueError(f"acknowledge is {acknowledge!r}: use synced or released")
         self._clients = [clients] if isinstance(clients, Client) else list(clients)
         self._capture = capture
         self._dedupe = dedupe

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from stompcodec.arguments import check_flags, checks
 from stompcodec.client.bodies import Source
 from stompcodec.client.core import REPLIES, ClientCore
 from stompcodec.client.engine import Engine
@@ -75,6 +76,8 @@ def outgoing(
     deflate or base64, or several separated by commas) is a FrameError. `kind` is the row of `OWNED`: a header of it is
     a ValueError.
     """
+    if not destination:
+        raise ValueError(f"destination is {destination!r}: name a queue or a topic")
     pairs = [("destination", destination)]
     if headers is not None:
         if type(headers) is dict and kind == "SEND" and SENT.isdisjoint(headers):  # without a call, as in most sends
@@ -83,8 +86,7 @@ def outgoing(
             pairs += pairs_of(kind, headers)
     if persistent is not None or usual is not None:
         say_persistent(pairs, persistent, usual)
-    text = isinstance(body, str)
-    octets = body.encode() if isinstance(body, str) else body
+    text, octets = (True, body.encode()) if isinstance(body, str) else (False, body)
     if text and "content-type" not in dict(pairs) and not isinstance(headers, AsIs):
         pairs.append(("content-type", "text/plain;charset=utf-8"))
     if content_encoding is not None:
@@ -102,8 +104,7 @@ def outgoing(
 
 def say_persistent(pairs: list[tuple[str, str]], persistent: bool | None, usual: bool | None = None) -> None:
     """Add the header `persistent` of a SEND: what the call says, else what is `usual`, unless `headers=` has it."""
-    if persistent is not None and type(persistent) is not bool:
-        raise TypeError(f"persistent is {persistent!r:.60}: it must be True, False or None")
+    check_flags(persistent=persistent)
     wanted = usual if persistent is None else persistent
     if wanted is None:
         return
@@ -187,12 +188,14 @@ class BaseLink:
         body: Any,  # bytes or str
         headers: HeaderSource | None,
         content_encoding: str | None,
-        receipt: bool,
+        receipt: Any,  # bool
         timeout: float | None,
         resend: bool | None,
         persistent: bool | None,
     ) -> Sending:
         """Return a message for `push`, without middleware: bytes without headers take a shorter way."""
+        if type(receipt) is not bool or not (resend is None or type(resend) is bool):
+            check_flags(receipt=receipt, resend=resend)
         is_bare = type(body) is bytes and headers is None and content_encoding is None and persistent is None
         if is_bare and receipt and not (self.options.resend if resend is None else resend):
             call = self.call(f"SEND to {destination}", "SEND", timeout)
@@ -314,6 +317,7 @@ class BaseLink:
         return self.subscription(name, "auto", None, id=REPLIES)
 
 
+@checks()
 class BaseClient:
     """The properties that `Client` and `AsyncClient` share."""
 
@@ -390,7 +394,10 @@ BLOCK = 256 * 1024
 #: The most frames of a block without receipts.
 _MOST = 1000
 #: The messages of `send_many`: SEND frames, or tuples of destination, body and perhaps headers. Blocks are internal.
-Outgoings = Iterable["Frame | tuple[str, bytes | str] | tuple[str, bytes | str, HeaderSource | None] | Block",]
+if TYPE_CHECKING:
+    Outgoings = Iterable["Frame | tuple[str, bytes | str] | tuple[str, bytes | str, HeaderSource | None] | Block",]
+else:
+    Outgoings = Iterable  # they are looked at one by one
 
 
 class SendManyError(StompError):
@@ -471,10 +478,6 @@ class Bulk:
         persistent: bool | None,
     ) -> None:
         options = link.options
-        if transaction is not None and not isinstance(transaction, BaseTransaction):
-            raise TypeError(f"transaction is {transaction!r:.60}: it must be one of this client")
-        if not isinstance(receipt_every, int):
-            raise TypeError(f"receipt_every is {receipt_every!r:.60}: it must be a number of messages")
         if receipt_every < 0:
             raise ValueError(f"receipt_every is {receipt_every}: it must be 0 (no receipts) or more")
         if resend and (transaction is not None or not receipt_every):
@@ -489,7 +492,6 @@ class Bulk:
         self._timeout = options.receipt_timeout if timeout is None else seconds_of("timeout", timeout)
         self._resend = (options.resend if resend is None else resend) and self.receipts
         self._persistent = options.persistent if persistent is None else persistent
-        say_persistent([], self._persistent)  # checks it
         self._extra = link.core.link.cause()
         self._suits = link.core.link.suits  # looked at again for each block
         if transaction is not None:
@@ -543,7 +545,7 @@ class Bulk:
             pairs, body = frame.headers.pairs(), frame.body
         else:
             destination, body, headers = message if len(message) == 3 else _parts(message)
-            if isinstance(body, bytes):
+            if isinstance(body, bytes) and destination:
                 pairs = [("destination", destination)]
                 if headers:
                     is_free = type(headers) is dict and SENT.isdisjoint(headers)

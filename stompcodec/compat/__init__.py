@@ -15,11 +15,13 @@ from __future__ import annotations
 import importlib
 from typing import Literal
 
+from stompcodec.arguments import checked
 from stompcodec.compat.seams import Installed, PeerError, module_of, undo
 
 __all__ = ["Installed", "PeerError", "install", "undo"]
 
 
+@checked
 def install(
     library: str, quirks: bool = True, *, heart_beats: tuple[int, int] | Literal[False] | None = None
 ) -> Installed:
@@ -40,7 +42,7 @@ def install(
     Raises:
         PeerError: the library is unknown, missing or of an unknown version, or it is installed with other arguments.
             Nothing was changed.
-        ValueError: `heart_beats` is given for another library, or is not two numbers of milliseconds, None or False.
+        TypeError, ValueError: `heart_beats` is not two numbers of ms, None or False, or is for another library.
 
     >>> import stompman.connection
     >>> with install("stompman"):

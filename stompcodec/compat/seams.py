@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
+from stompcodec.arguments import checked
 from stompcodec.client.dialects import row_of
 from stompcodec.errors import StompError
 
@@ -26,11 +27,7 @@ class PeerError(StompError, ImportError):
 
 
 class Seam(NamedTuple):
-    """One name to replace.
-
-    >>> Seam("stomp.transport:BaseTransport", "transmit", print).owner
-    'stomp.transport:BaseTransport'
-    """
+    """One name to replace."""
 
     owner: str
     """The module, or "module:Class"."""
@@ -39,11 +36,7 @@ class Seam(NamedTuple):
 
 
 class Peer(NamedTuple):
-    """A library that can run on our codec.
-
-    >>> Peer("stomp.py", (8, 1), (10,)).wanted
-    'stomp.py>=8.1,<10'
-    """
+    """A library that can run on our codec."""
 
     distribution: str
     """Its name in the package registry."""
@@ -141,17 +134,14 @@ def install(
 
 
 def module_of(library: str) -> str:
-    """Return the module of `stompcodec.compat` for a library, named as in the registry or as the module.
-
-    >>> module_of("stomp.py")
-    'stomppy'
-    """
+    """Return the module of `stompcodec.compat` for a library, named as in the registry or as the module."""
     for module, name in PEERS.items():
         if library in (module, name):
             return module
     raise PeerError(f"unknown library {library!r}: use one of {', '.join(PEERS.values())}")
 
 
+@checked
 def undo(library: str | None = None) -> None:
     """Restore a library that runs on our codec; does nothing if it does not.
 
@@ -170,13 +160,7 @@ def undo(library: str | None = None) -> None:
 
 
 def version_of(peer: Peer) -> str:
-    """Return the version of a library; raise PeerError if it is unknown, or the library is not installed.
-
-    >>> version_of(Peer("no-such-library", (1,), (2,)))
-    Traceback (most recent call last):
-    ...
-    stompcodec.compat.seams.PeerError: no-such-library is not installed: pip install 'no-such-library>=1,<2'
-    """
+    """Return the version of a library; raise PeerError if it is unknown, or the library is not installed."""
     try:
         version = importlib.metadata.version(peer.distribution)
     except importlib.metadata.PackageNotFoundError:

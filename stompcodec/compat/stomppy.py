@@ -75,11 +75,7 @@ HeartBeats = tuple[int, int] | Literal[False] | None
 
 
 def checked(heart_beats: Any) -> HeartBeats:
-    """Return the argument `heart_beats` of `install`, or raise ValueError: it is not None, False or two numbers of ms.
-
-    >>> checked([10000, 10000])
-    (10000, 10000)
-    """
+    """Return the argument `heart_beats` of `install`; raise ValueError unless it is None, False or two numbers."""
     if heart_beats is None or heart_beats is False:
         return heart_beats
     pair = _pair(heart_beats)
@@ -447,11 +443,7 @@ def _functions(quirks: bool) -> dict[str, Any]:
 
 
 def seams(quirks: bool = True, heart_beats: HeartBeats = None, taken: WeakSet[Beats] | None = None) -> list[Seam]:
-    """Return the names of stomp.py to replace. A function is in several modules, which import it from each other.
-
-    >>> [seam.name for seam in seams() if seam.owner == "stomp.transport:BaseTransport"][-1]
-    'transmit'
-    """
+    """Return the names of stomp.py to replace. A function is in several modules, which import it from each other."""
     methods = _methods(quirks, heart_beats, taken)
     found = [Seam("stomp.transport:BaseTransport", name, new) for name, new in methods.items()]
     modules = sorted(name for name in sys.modules if name.startswith("stomp."))

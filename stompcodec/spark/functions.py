@@ -15,6 +15,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from stompcodec.arguments import checked
 from stompcodec.codec import Frame, parse_columns, serialize
 from stompcodec.errors import FrameError
 from stompcodec.spark.base import SinkError
@@ -44,6 +45,7 @@ _NO_HEADERS = frozenset(["command", "headers", "body", "text", "error", "length"
 _MADE = frozenset(["redelivered", "sent_at"])
 
 
+@checked
 def from_stomp(
     frame: Column | str,
     schema: T.StructType | str | None = None,
@@ -210,6 +212,7 @@ def _buffer(values: Any) -> tuple[memoryview, Any]:
     return memoryview(data).cast("B")[int(ends[0]) : int(ends[-1])], ends - ends[0]
 
 
+@checked
 def to_stomp(frame: Column | str, *, version: str = "1.2") -> Column:
     """Return a column of frames, as bytes, made from a column of structs.
 

@@ -21,6 +21,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from stompcodec.arguments import checked
 from stompcodec.errors import ConfigError, MissingExtraError, StompError
 from stompcodec.values import size
 
@@ -42,6 +43,7 @@ _RUNTIME = {
 _UNCHECKED = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
 
 
+@checked
 def session(
     name: str = "stompcodec",
     *,

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+from stompcodec.arguments import checks
 from stompcodec.broker import Config
 from stompcodec.broker.server import Server, serve
 from stompcodec.capture import CaptureWriter, octets_of
@@ -19,6 +20,7 @@ from stompcodec.testing.record import Record, RecordedFrame, lines
 from stompcodec.testing.session import Watch, WatchedSession
 
 
+@checks()
 class ShiftedClock:
     """The clock of the machine plus an offset that only grows.
 
@@ -50,6 +52,7 @@ _T = TypeVar("_T")
 _NEVER_LARGE = 2**62
 
 
+@checks()
 class StompBroker:
     """A broker in its own thread: `with StompBroker() as broker:`, or `start` and `stop`.
 

@@ -16,19 +16,15 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from stompcodec.arguments import check_fields, checks
+
 #: Seconds for the thread to answer.
 _PATIENCE = 30.0
 _T = TypeVar("_T")
 
 
 class LoopThread:
-    """A running event loop in its own thread, until `end`.
-
-    >>> thread = LoopThread("a-loop")
-    >>> thread.run(asyncio.sleep(0, "done"))
-    'done'
-    >>> thread.end()
-    """
+    """A running event loop in its own thread, until `end`."""
 
     def __init__(self, name: str) -> None:
         self._loop = asyncio.new_event_loop()
@@ -99,6 +95,9 @@ class Direction:
     hold: bool = False
     """Do not read, so that the sender's buffers fill up."""
 
+    def __post_init__(self) -> None:
+        check_fields(self)
+
 
 @dataclass
 class Rules:
@@ -116,6 +115,9 @@ class Rules:
     """Reset new connections."""
     reset: bool = True
     """True cuts by a reset (RST), False by an orderly end (FIN)."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
 
 class _Link:
@@ -139,10 +141,6 @@ class Flow:
         number: the number of the connection.
         name: the direction, "up" or "down".
         seed: the seed of random numbers.
-
-    >>> flow = Flow(1, "up", 0)
-    >>> flow.size(Direction(cut_after=5), 3), flow.size(Direction(cut_after=5), 3), flow.left
-    (3, 2, 0)
     """
 
     def __init__(self, number: int, name: str, seed: int) -> None:
@@ -173,6 +171,7 @@ def _hang_up(writer: asyncio.StreamWriter, reset: bool) -> None:
     writer.transport.abort()
 
 
+@checks()
 class FaultProxy:
     """A proxy between clients and a server. `with` runs it in its own thread, `async with` in the running loop.
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from stompcodec.arguments import checks
 from stompcodec.codec import Frame
 from stompcodec.testing.record import matches
 
@@ -54,6 +55,7 @@ class Fault:
         return True
 
 
+@checks("due")
 class FrameFaults:
     """The faults of a `StompBroker`: its attribute `faults`. Any thread may set them; they apply to later frames.
 

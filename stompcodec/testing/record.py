@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from stompcodec.arguments import checks
 from stompcodec.codec import Frame
 from stompcodec.frame import Headers
 
@@ -71,9 +72,6 @@ def matches(frame: Frame, headers: Mapping[str, Any]) -> bool:
     """Return whether a frame has certain headers. In a name "_" may stand for "-".
 
     A value is a text, a compiled pattern to search for, or None for a header that must be absent.
-
-    >>> matches(Frame("SEND", {"content-type": "text/plain"}), {"content_type": re.compile("^text/"), "receipt": None})
-    True
     """
     for name, wanted in headers.items():
         value = frame.get(name)
@@ -92,6 +90,7 @@ def matches(frame: Frame, headers: Mapping[str, Any]) -> bool:
     return True
 
 
+@checks("add")
 class Record:
     """The recorded frames. Any thread may call its methods.
 

@@ -217,11 +217,7 @@ def _with_crlf(octets: bytes) -> bytes:
 
 
 def _parts(data: bytes) -> list[bytes]:
-    """Split output into frames, each with the EOL after it, and heart-beats.
-
-    >>> _parts(b"\\nRECEIPT\\nreceipt-id:1\\n\\n\\0\\n\\n")
-    [b'\\n', b'RECEIPT\\nreceipt-id:1\\n\\n\\x00\\n', b'\\n']
-    """
+    """Split output into frames, each with the EOL after it, and heart-beats."""
     parts, at = [], 0
     for end in [*frame_ends(data, limits=_LIMITS), len(data)]:
         while at < end and data[at] == 10:

@@ -91,8 +91,6 @@ def test_the_url_says_who_and_where(shell, peer):
         ("stomp://h", {"outbox_full": "maybe"}, ValueError),
         ("stomp://h", {"startup_timeout": -1}, ValueError),
         ("stomp://h", {"dialect": "klingon"}, ValueError),
-        ("stomp://h", {"versions": "1.2"}, ValueError),
-        ("stomp://h", {"reconnect": True}, TypeError),
         ("stomp://h", {"no_such": 1}, TypeError),
         ("stomp://h", {"proxy": "socks5://h:1"}, ConfigError),
         ("gopher://h", {}, ConfigError),

@@ -263,7 +263,6 @@ def test_a_policy_acts_when_a_message_is_given_up(monkeypatch, options, fates, c
 @pytest.mark.parametrize(
     ("error", "options", "said"),
     [
-        (TypeError, {"give_up": KeyboardInterrupt}, "give_up is "),
         (ValueError, {"ack": "auto", "on_error": "nack"}, "on_error='nack' has no effect with ack='auto'"),
         (ValueError, {"ack": "auto", "on_error": print}, "on_error=.* has no effect with ack='auto'"),
         (LocalProtocolError, {"on_error": "requeue"}, "on_error='requeue': the NACK of artemis cannot requeue"),

@@ -384,7 +384,7 @@ def test_what_is_held_back_is_no_silence(broker, queue, path):
 
 
 def test_wrong_arguments(broker, path):
-    wrong = pytest.raises(ValueError, match="use synced or released")
+    wrong = pytest.raises(ValueError, match="acknowledge is 'never'")
     with CaptureWriter(path) as capture, stomp.connect(broker.url) as client, wrong:
         Recorder(client, capture, acknowledge="never")
     with pytest.raises(ValueError, match="window is 0"):

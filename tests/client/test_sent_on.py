@@ -70,16 +70,6 @@ def test_headers_of_the_program_win_over_the_option(shell, peer):
         client.send("/queue/a", b"x", no, persistent=True)
 
 
-@pytest.mark.parametrize("value", ["true", 1])
-def test_another_value_of_persistent_is_refused_by_name(shell, peer, value):
-    client = shell.connect(peer.url)
-    for call in (*ROADS.values(), lambda client, name, **how: client.request(name, b"x", **how)):
-        with pytest.raises(TypeError, match=r"persistent is .*: it must be True, False or None"):
-            call(client, "/queue/a", persistent=value)
-    with pytest.raises(TypeError, match=r"persistent is .*: it must be True, False or None"):
-        stomp.Options(persistent=value)
-
-
 @pytest.mark.parametrize(
     ("option", "argument", "header"),
     [(None, None, "false"), (None, True, "true"), (True, None, "true"), (True, False, "false")],
@@ -125,8 +115,6 @@ def test_the_url_takes_true_and_false():
     for fault in ("no", "", "1"):
         with pytest.raises(ConfigError, match="artemis_types: it must be true or false"):
             stomp.connect(f"stomp://127.0.0.1:1?artemis_types={fault}")
-    with pytest.raises(TypeError, match="artemis_types is 'no'"):
-        stomp.Options(artemis_types="no")
 
 
 def test_the_first_send_to_a_queue_is_logged_once(shell, artemis, caplog):
@@ -372,7 +360,7 @@ def test_connect(peer, header, option, value, other):
         ({"headers": {"receipt": "r"}}, ValueError, "'receipt', which belongs to the client"),
         ({"headers": {"transaction": "r"}}, ValueError, "'transaction', which belongs to the client"),
         ({"headers": [("a", "b")]}, TypeError, "headers is list"),
-        ({"headers": {"x": 5}}, TypeError, "header 'x' must be str, not int"),
+        ({"headers": {"x": 5}}, TypeError, "headers holds 'x' with a value of int"),
         ({"headers": {"login": "ann"}, "login": lambda: "ann"}, ValueError, "login= is another value"),
         ({"headers": {"username": "a"}, "login": "b", "versions": ["legacy"]}, ValueError, "'username', and login="),
     ],

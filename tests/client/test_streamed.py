@@ -216,7 +216,7 @@ def test_the_threshold(streaming, queue):
         assert reader.read() == b"x" * 4097
 
 
-@pytest.mark.parametrize("value", [4095, -1, 5000.0, "5000", True])
+@pytest.mark.parametrize("value", [4095, -1])
 def test_other_thresholds_are_refused(value):
     with pytest.raises(ValueError, match="stream_over"):
         stomp.Options(stream_over=value)

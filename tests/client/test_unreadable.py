@@ -150,8 +150,6 @@ def test_unnamed_faults_are_passed_over_if_all_subscriptions_do_that(client):
 def test_values():
     for value in SETTLED:
         assert Subscription("/queue/a", id="1", on_unreadable=value).on_unreadable == value
-    with pytest.raises(ValueError, match="on_unreadable is 'never': use raise, skip, ack, ignore"):
-        Subscription("/queue/a", id="1", on_unreadable="never")
 
 
 def test_raise_in_both_shells(shell, peer):

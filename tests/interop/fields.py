@@ -16,7 +16,7 @@ from patience import patience
 
 import stompcodec.client as stomp
 from stompcodec.client import dialects
-from stompcodec.client.dialects import BROKERS, TOPIC_QUEUES, BrokerDialect
+from stompcodec.client.dialects import BROKERS, BrokerDialect
 
 _SECONDS = 20  # Seconds in which everything comes that is on its way, on a quiet machine.
 
@@ -551,7 +551,7 @@ def login_refused(place: Place, client: Any, name: str) -> None:
 @field("topics", "topic_queue")
 def topics(place: Place, client: Any, name: str) -> None:
     """Every subscription to a topic gets its own copy, with each kind of queue that can be asked for."""
-    for choice in TOPIC_QUEUES:
+    for choice in ("auto", "transient", "exclusive", "durable"):
         clients = [place.connect(topic_queues=choice) for _ in range(2)]
         if choice != "transient" or place.row(clients[0]).topic_queue == choice:
             name = fresh("topic")

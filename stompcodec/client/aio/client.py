@@ -12,6 +12,7 @@ from collections.abc import Callable, Coroutine, Generator
 from functools import partial
 from typing import Any
 
+from stompcodec.arguments import checks
 from stompcodec.client.aio.link import AsyncLink
 from stompcodec.client.aio.messages import AsyncMessage, AsyncSubscription, AsyncTransaction
 from stompcodec.client.aio.waiting import AsyncBody, AsyncReceipt, Messages, as_coroutine, begin, leave, send, sleep
@@ -26,6 +27,7 @@ from stompcodec.errors import ReceiptTimeoutError, StompError
 from stompcodec.uri import Address
 
 
+@checks("send", "send_for_receipt")
 class AsyncClient(BaseClient):
     """A client for asyncio, as `connect_async` returns it. It belongs to the event loop in which it was opened.
 
@@ -120,19 +122,19 @@ class AsyncClient(BaseClient):
         if (
             type(body) is bytes
             and headers is None
-            and not receipt
-            and not resend
+            and receipt is False
+            and resend is None
             and persistent is None
             and timeout is None
             and content_encoding is None
+            and length is None
             and link.engine.send(destination, body)
         ):
             return link.delivery.sent
         parts = (destination, body, headers, content_encoding, receipt, timeout, resend, persistent)
-        if link.layers is None and is_whole(body):
-            given = partial(link.given, *parts)  # asyncio only
-            # threads only: given = link.given(*parts)
-            return send(link, given, timeout)
+        if link.layers is None and length is None and is_whole(body):
+            return send(link, partial(link.given, *parts), timeout)  # asyncio only
+            # threads only: return send(link, link.given(*parts), timeout)
         return begin(link, partial(link.give, *parts, length), body, length)
 
     async def send_for_receipt(
@@ -157,7 +159,7 @@ class AsyncClient(BaseClient):
             OutboxFullError, FrameError, TypeError, LocalProtocolError: as for `send`; the receipt raises the others.
         """
         link, more = self._link, (headers, content_encoding)
-        if link.layers is None and is_whole(body):
+        if link.layers is None and length is None and is_whole(body):
             receipt = await link.push(link.given(destination, body, *more, True, timeout, resend, persistent), timeout)
         else:
             receipt = await link.give(destination, body, *more, True, timeout, resend, persistent, length, wait=False)

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 from typing import Any
 
+from stompcodec.arguments import checked
 from stompcodec.client.aio.waiting import (
     AsyncDelivery,
     AsyncReceipt,
@@ -76,6 +77,7 @@ class AsyncLink(BaseLink):
 
     # ---- sending ----
 
+    @checked
     async def give(
         self,
         destination: str,
@@ -274,6 +276,7 @@ class AsyncLink(BaseLink):
 
     # ---- settling ----
 
+    @checked
     async def settle(
         self,
         message: BaseMessage,
@@ -286,8 +289,6 @@ class AsyncLink(BaseLink):
         transaction: BaseTransaction | None = None,
     ) -> None:
         """Send ACK or NACK for a message, and wait for its receipt if it has one."""
-        if not isinstance(message, BaseMessage):
-            raise TypeError(f"message is {message!r:.60}: it must be a message of this client")
         more: dict[str, Any] = {"receipt": receipt, "timeout": timeout, "transaction": transaction}
         if self.layers is None or not message.subscription.explicit or message.settled:
             answer = self.settling(message, command, headers, requeue=requeue, **more)

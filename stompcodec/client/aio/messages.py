@@ -9,6 +9,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any
 
+from stompcodec.arguments import checks
 from stompcodec.client.aio.link import AsyncLink
 from stompcodec.client.aio.waiting import (
     AsyncBody,
@@ -31,6 +32,7 @@ from stompcodec.client.shell import end_of, now, outgoing
 from stompcodec.errors import StompError
 
 
+@checks("ack")
 class AsyncMessage(BaseMessage):
     """A received message.
 
@@ -68,7 +70,7 @@ class AsyncMessage(BaseMessage):
             RejectedError, ConnectionLostError, ReceiptTimeoutError: with `receipt`.
         """
         link = self.subscription.link
-        if receipt or headers or not link.engine.acknowledge(self):
+        if receipt is not False or headers or timeout is not None or not link.engine.acknowledge(self):
             await link.settle(self, "ACK", headers, receipt=receipt, timeout=timeout)
 
     async def nack(
@@ -180,6 +182,7 @@ class AsyncMessage(BaseMessage):
             await link.send(make, message, timeout, "reply", receipt=receipt)
 
 
+@checks("__init__", "begin", "get")
 class AsyncSubscription(Base):
     """A subscription, which is restored on new connections. Iterate over it, or call `get` or `take`.
 
@@ -250,8 +253,6 @@ class AsyncSubscription(Base):
 
     async def take(self, most: int, timeout: float | None = None) -> list[AsyncMessage]:
         """Wait for messages, and return up to `most` of them; an empty list where `get` returns None."""
-        if not isinstance(most, int | float):  # before a message is taken, which would be lost
-            raise TypeError(f"most is {most!r:.60}: it must be a number of messages")
         first = await self.get(timeout)
         if first is None:
             return []
@@ -570,6 +571,7 @@ class _Work:
             await link.start(call, link.core.inbound.begin_again, subscription, narrow=narrow).wait()
 
 
+@checks("__init__")
 class AsyncTransaction(BaseTransaction):
     """A transaction: its `async with` block ends with COMMIT, or with ABORT if it raises.
 

@@ -25,6 +25,7 @@ from collections.abc import (
 from contextvars import Context, copy_context
 from typing import Any, NoReturn, TypeVar
 
+from stompcodec.arguments import checks
 from stompcodec.client.bodies import (
     PIECE,
     BodyReader,
@@ -495,6 +496,7 @@ async def _steps(steps: Iterable[Awaitable[object] | None]) -> None:
 # ---- bodies ----
 
 
+@checks()
 class AsyncBodyReader:
     """A reader of a body, as `message.open` gives it. It reads files in other threads.
 

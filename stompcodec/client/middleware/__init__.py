@@ -603,13 +603,6 @@ class AsyncMiddleware:
 Layers = dict[str, list["Middleware | AsyncMiddleware"]]
 
 
-def checked_middleware(middleware: Iterable[object]) -> None:
-    """Raise TypeError for an option `middleware` that holds other objects, or a class instead of an instance."""
-    for each in middleware:
-        if not isinstance(each, (Middleware, AsyncMiddleware)):
-            raise TypeError(f"middleware holds {each!r:.100}: give instances of Middleware")
-
-
 def layers_of(middleware: Iterable[Middleware | AsyncMiddleware]) -> Layers:
     """Return the middleware of each place."""
     given = list(middleware)

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from stompcodec.arguments import checks
 from stompcodec.client.bodies import is_whole
 from stompcodec.client.handlers import ATTEMPTS, GIVE_UP, Errors, Handling, Policy
 from stompcodec.client.headers import HeaderSource
@@ -24,6 +25,7 @@ from stompcodec.errors import ReceiptTimeoutError, StompError
 from stompcodec.uri import Address
 
 
+@checks("send", "send_for_receipt")
 class Client(BaseClient):
     """A client for threads, as `connect` returns it. Any thread may use it, also handlers.
 
@@ -112,18 +114,18 @@ class Client(BaseClient):
         if (
             type(body) is bytes
             and headers is None
-            and not receipt
-            and not resend
+            and receipt is False
+            and resend is None
             and persistent is None
             and timeout is None
             and content_encoding is None
+            and length is None
             and link.engine.send(destination, body)
         ):
             return link.delivery.sent
         parts = (destination, body, headers, content_encoding, receipt, timeout, resend, persistent)
-        if link.layers is None and is_whole(body):
-            given = link.given(*parts)
-            return send(link, given, timeout)
+        if link.layers is None and length is None and is_whole(body):
+            return send(link, link.given(*parts), timeout)
         return begin(link, partial(link.give, *parts, length), body, length)
 
     def send_for_receipt(
@@ -148,7 +150,7 @@ class Client(BaseClient):
             OutboxFullError, FrameError, TypeError, LocalProtocolError: as for `send`; the receipt raises the others.
         """
         link, more = self._link, (headers, content_encoding)
-        if link.layers is None and is_whole(body):
+        if link.layers is None and length is None and is_whole(body):
             receipt = link.push(link.given(destination, body, *more, True, timeout, resend, persistent), timeout)
         else:
             receipt = link.give(destination, body, *more, True, timeout, resend, persistent, length, wait=False)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
+from stompcodec.arguments import checked
 from stompcodec.client.bodies import Source, is_whole
 from stompcodec.client.handlers import Handling, answer_of, copy_of, decide, has_key, leave, log, note, text_of, way_of
 from stompcodec.client.headers import HeaderSource, pairs_of
@@ -70,6 +71,7 @@ class Link(BaseLink):
 
     # ---- sending ----
 
+    @checked
     def give(
         self,
         destination: str,
@@ -267,6 +269,7 @@ class Link(BaseLink):
 
     # ---- settling ----
 
+    @checked
     def settle(
         self,
         message: BaseMessage,
@@ -279,8 +282,6 @@ class Link(BaseLink):
         transaction: BaseTransaction | None = None,
     ) -> None:
         """Send ACK or NACK for a message, and wait for its receipt if it has one."""
-        if not isinstance(message, BaseMessage):
-            raise TypeError(f"message is {message!r:.60}: it must be a message of this client")
         more: dict[str, Any] = {"receipt": receipt, "timeout": timeout, "transaction": transaction}
         if self.layers is None or not message.subscription.explicit or message.settled:
             answer = self.settling(message, command, headers, requeue=requeue, **more)

@@ -11,6 +11,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any
 
+from stompcodec.arguments import checks
 from stompcodec.client.handlers import LONGEST, Hand, Handling, Retries, holding, leave, log, note, own_hand, take_up
 from stompcodec.client.headers import HeaderSource
 from stompcodec.client.messages import BaseMessage, BaseTransaction
@@ -32,6 +33,7 @@ from stompcodec.client.sync.waiting import (
 from stompcodec.errors import StompError
 
 
+@checks("ack")
 class Message(BaseMessage):
     """A received message.
 
@@ -66,7 +68,7 @@ class Message(BaseMessage):
             RejectedError, ConnectionLostError, ReceiptTimeoutError: with `receipt`.
         """
         link = self.subscription.link
-        if receipt or headers or not link.engine.acknowledge(self):
+        if receipt is not False or headers or timeout is not None or not link.engine.acknowledge(self):
             link.settle(self, "ACK", headers, receipt=receipt, timeout=timeout)
 
     def nack(
@@ -177,6 +179,7 @@ class Message(BaseMessage):
             link.send(make, message, timeout, "reply", receipt=receipt)
 
 
+@checks("__init__", "begin", "get")
 class Subscription(Base):
     """A subscription, which is restored on new connections. Iterate over it, or call `get` or `take`.
 
@@ -241,8 +244,6 @@ class Subscription(Base):
 
     def take(self, most: int, timeout: float | None = None) -> list[Message]:
         """Wait for messages, and return up to `most` of them; an empty list where `get` returns None."""
-        if not isinstance(most, int | float):  # before a message is taken, which would be lost
-            raise TypeError(f"most is {most!r:.60}: it must be a number of messages")
         first = self.get(timeout)
         if first is None:
             return []
@@ -558,6 +559,7 @@ class _Work:
             link.start(call, link.core.inbound.begin_again, subscription, narrow=narrow).wait()
 
 
+@checks("__init__")
 class Transaction(BaseTransaction):
     """A transaction: its `with` block ends with COMMIT, or with ABORT if it raises.
 

@@ -1,0 +1,161 @@
+"""The arguments of public calls, checked against their annotations before a call does anything."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache, wraps
+from importlib import import_module
+from types import FunctionType, SimpleNamespace, UnionType
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+_Class = TypeVar("_Class", bound=type)
+_Call = TypeVar("_Call", bound=Callable[..., Any])
+#: Class -> how an error names it, and what else is taken for it.
+_KINDS: dict[Any, tuple[str, Any]] = {
+    bytes: ("bytes", (bytearray, memoryview)),
+    int: ("a whole number", ()),
+    float: ("a number", ()),
+    tuple: ("a tuple", list),
+    type(None): ("None", ()),
+    Callable: ("a function", ()),
+    Mapping: ("a mapping", ()),
+    Sequence: ("a list", ()),
+    Iterable: ("a list", ()),
+}
+_COROUTINE = 0x80  # inspect.CO_COROUTINE, which takes long to import
+#: Errors do not show the values of these, which may hold a secret.
+_SECRET = frozenset({"body", "data", "headers", "login", "passcode", "proxy", "url", "users"})
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    """Return whether a value is what an annotation says. Iterators are not read."""
+    kind: Any = get_origin(hint) or hint
+    parts = get_args(hint)
+    if kind in (Union, UnionType):
+        return any(_fits(value, each) for each in parts)
+    if kind is Literal:
+        return any(type(value) is type(each) and value == each for each in parts)
+    if kind in (int, float):  # also those of NumPy
+        return type(value) is not bool and hasattr(value, "__index__" if kind is int else "__float__")
+    if kind is Any or not isinstance(kind, type):  # a variable
+        return True
+    if getattr(kind, "_is_protocol", False) and kind.__module__.startswith("stompcodec."):
+        return all(hasattr(value, name) for name in vars(kind) if name[0] != "_")
+    if isinstance(value, str | bytes) and kind in (Iterable, Sequence):
+        return False
+    if kind is type and parts:
+        return isinstance(value, type) and issubclass(value, parts[0])
+    if not isinstance(value, kind) and not isinstance(value, _KINDS.get(kind, ("", ()))[1]):
+        return False
+    if isinstance(value, Mapping) and len(parts) == 2:
+        return all(_fits(name, parts[0]) and _fits(each, parts[1]) for name, each in value.items())
+    if parts and isinstance(value, tuple | list | Mapping) and kind is not Callable:
+        each = parts if kind is tuple and parts[-1] is not ... else parts[:1] * len(value)
+        return len(value) == len(each) and all(map(_fits, value, each))
+    return True
+
+
+def _words(hint: Any) -> list[str]:
+    """Return how an error names what an annotation says, as alternatives."""
+    kind, parts = get_origin(hint) or hint, get_args(hint)
+    if kind in (Union, UnionType):
+        return list(dict.fromkeys(word for each in parts for word in _words(each)))
+    if kind is Literal or kind is bool:
+        return [repr(each) for each in parts or (True, False)]
+    name = _KINDS[kind][0] if kind in _KINDS else getattr(kind, "__name__", str(kind))
+    inner = [_said(each) for each in parts if each is not ...] if kind is not Callable else []
+    if kind is tuple and inner and parts[-1] is not ...:
+        return [f"({', '.join(inner)})"]
+    return [f"{name} of {' to '.join(inner)}" if inner else name]
+
+
+def _said(hint: Any) -> str:
+    *words, last = _words(hint)
+    return f"{', '.join(words)} or {last}" if words else last
+
+
+class _Hints(dict[str, Any]):
+    """The annotations of a function or class, each resolved when it is first needed."""
+
+    def __init__(self, texts: Mapping[str, Any], names: dict[str, Any]) -> None:
+        super().__init__()
+        self._texts, self._names = texts, names
+
+    def __missing__(self, name: str) -> Any:
+        given, names = SimpleNamespace(__annotations__={name: self._texts.get(name, Any)}), dict(self._names)
+        while name not in self:
+            try:
+                self[name] = get_type_hints(given, names)[name]
+            except NameError as error:  # imported for type checkers only
+                try:
+                    names[str(error.name)] = import_module(str(error.name))
+                except ImportError:
+                    self[name] = Any
+        return self[name]
+
+    def check(self, name: str, value: object) -> None:
+        """Raise TypeError if an argument is not what its annotation says."""
+        hint = self[name]
+        if _fits(value, hint):
+            return
+        shown = f"is {type(value).__name__ if name in _SECRET else repr(value):.60}"
+        if isinstance(value, Mapping):
+            wrong = next((each for each in value.items() if not _fits(dict([each]), hint)), None)
+            shown = shown if wrong is None else f"holds {wrong[0]!r:.60} with a value of {type(wrong[1]).__name__}"
+        is_word = type(value) is str and "Literal[" in repr(hint)
+        raise (ValueError if is_word else TypeError)(f"{name} {shown}: it must be {_said(hint)}")
+
+
+def check_flags(**flags: bool | None) -> None:
+    """Raise TypeError for a value that is neither a boolean nor None. It costs less than `checked`."""
+    for name, value in flags.items():
+        if value is not None and type(value) is not bool:
+            raise TypeError(f"{name} is {value!r:.60}: it must be True, False or None")
+
+
+def checked(function: _Call) -> _Call:
+    """Return a function that first checks its arguments, and raises TypeError with the name of a wrong one."""
+    code: Any = function.__code__
+    names, hints = code.co_varnames[: code.co_argcount], _Hints(function.__annotations__, function.__globals__)
+
+    @wraps(function)
+    def call(*args: Any, **named: Any) -> Any:
+        for pair in (*zip(names, args), *named.items()):
+            hints.check(*pair)
+        return function(*args, **named)
+
+    @wraps(function)
+    async def wait(*args: Any, **named: Any) -> Any:
+        return await call(*args, **named)
+
+    return wait if code.co_flags & _COROUTINE else call  # type: ignore[return-value]
+
+
+def checks(*but: str) -> Callable[[_Class], _Class]:
+    """Return a decorator of a class, whose public methods then check their arguments; `but` names those that do it
+    themselves, since they are called for each message.
+    """
+
+    def change(cls: _Class) -> _Class:
+        for name, method in list(vars(cls).items()):
+            if (name[0] != "_" or name == "__init__") and name not in but:
+                if isinstance(method, FunctionType) and len(method.__annotations__) > 1:
+                    setattr(cls, name, checked(method))
+                elif isinstance(method, classmethod):
+                    setattr(cls, name, classmethod(checked(method.__func__)))
+        return cls
+
+    return change
+
+
+@cache
+def _hints_of(cls: Any) -> _Hints:
+    return _Hints(cls.__annotations__, vars(sys.modules[cls.__module__]))
+
+
+def check_fields(instance: Any) -> None:
+    """Raise TypeError with the name of a field of a dataclass or named tuple that is not what its annotation says."""
+    hints = _hints_of(instance.__class__)
+    for pair in (instance._asdict() if hasattr(instance, "_asdict") else vars(instance)).items():
+        hints.check(*pair)

@@ -1,0 +1,247 @@
+"""Every argument of every public call is checked at the call: the error names the argument."""
+
+import asyncio
+import importlib
+import inspect
+import re
+from contextlib import AsyncExitStack
+
+import pytest
+
+import stompcodec.client as stomp
+from stompcodec import Frame, Limits, Parser
+from stompcodec.bridge import Bridge, End, Mapping, Request, Rule, Way
+from stompcodec.broker import Config
+from stompcodec.capture import Capture, CaptureWriter
+from stompcodec.client.recorder import Dedupe, Recorder
+from stompcodec.errors import ConfigError
+from stompcodec.testing import FaultProxy, FrameFaults, Record, ShiftedClock, StompBroker
+
+DOORS = ["", ".bridge", ".broker", ".capture", ".client", ".compat", ".spark", ".testing"]
+#: Classes that programs do not make; types and bases; and those whose methods are for the shell of a core.
+MADE = {
+    *("Address", "AsyncBodyReader", "AsyncMessage", "AsyncReceipt", "AsyncSubscription", "AsyncTransaction", "Health"),
+    *("Message", "Piece", "Receipt", "Row", "Segment", "Subscription", "Transaction"),
+}
+LEFT_OUT = {
+    *("AsyncConnectOptions", "AsyncMiddleware", "BodyReader", "ConnectOptions", "Cursor", "Fault", "Headers"),
+    *("Installed", "Middleware", "RecordedFrame", "Role", "Tally"),
+}
+CORES = {"Broker", "Connection"}
+#: Methods that only other parts of the package call.
+INTERNAL = {
+    *("answer", "begin", "check", "confirm_by", "count_calls", "covered", "cut", "delays", "due", "end", "forget"),
+    *("get_buffer", "give_back", "hold", "is_last_of", "own", "problem", "reader", "reopen", "settle"),
+    *("subscribe_headers", "unsubscribe_headers", "buffer_updated"),
+}
+#: What is not checked.
+FREE = {
+    "look-ups, as in a dict": {
+        "Frame.get.",
+        "Message.get.",
+        "AsyncMessage.get.",
+        "Message.value.",
+        "AsyncMessage.value.",
+    },
+    "called for each frame": {"octets_of.", "Record.add.", "Rule.target_of.", "Mapping."},
+    "any value counts as true or false": {".lenient", ".heartbeats", ".repeats", ".whole_frames", ".version_header"},
+    "the type is known to type checkers only": {"register.spark", "source_metrics.progress"},
+}
+#: Other words than the name of an argument.
+WORDS = {
+    "data": "bytes-like",
+    "buffer": "bytes-like",
+    "frame": "a Frame",
+    "frames": "not iterable",
+    "max_body": "maxBody",
+    "headers": "of header '",
+}
+#: A right value for arguments that a call must have.
+GOOD = {
+    **{"body": b"hello", "command": "SEND", "count": 1, "data": b"", "destination": "/queue/a", "headers": {}},
+    **{
+        "frame": Frame("SEND", {"destination": "/queue/a"}),
+        "frames": (),
+        "message": "refused",
+        "messages": (),
+        "now": 1,
+    },
+    **{"clients": (), "role": "client", "rules": [Rule("/queue/a", "/queue/b")], "seconds": 1.0, "time": 0},
+    **{"timeout": 0.1, "url": "stomp://127.0.0.1:1", "change": str, "name": "a", "source": "/queue/a"},
+    **{"target": "/queue/b", "mapping": Mapping.parse(["/queue/a"]), "request": Request(Mapping.parse(["/queue/a"]))},
+    **{"at": 1.0, "config": Config(), "function": str, "library": "stompman", "path": "no/such", "upstream": ("a", 1)},
+    **{
+        "options": stomp.Options(),
+        "most": 1,
+        "chain": "frames",
+        "size": 1,
+        "offset": 1,
+        "text": "/queue/a",
+        "version": 1,
+    },
+    **{"texts": ["/queue/a"], "segment": None, "name_of": "a", "progress": None, "keep": 1},
+}
+
+
+class Odd:
+    """What no argument may be."""
+
+
+#: More wrong values.
+ROWS = [
+    ("connect", "url", 1),
+    ("Options", "ssl", True),
+    ("Options", "ssl", "ca.pem"),
+    ("StompBroker", "users", {"ann": "pw"}),
+    ("Config", "users", {"ann": "pw"}),
+]
+for _of in ("Client", "AsyncClient"):
+    ROWS += [
+        *((f"{_of}.subscribe", "headers", wrong) for wrong in ({"x": 5}, [("x", 5)], {"id": "a"}, {"ack": "client"})),
+        *(
+            (f"{_of}.{name}", "destination", "")
+            for name in ("send", "request", "subscribe", "receive", "send_for_receipt")
+        ),
+        *((f"{_of}.subscribe", name, "") for name in ("id", "durable", "dead_letter")),
+        *((f"{_of}.subscribe", name, 1) for name in ("id", "destination", "selector", "handler", "confirm")),
+        *((f"{_of}.request", "headers", {name: "a"}) for name in ("reply-to", "correlation-id")),
+        *((f"{_of}.send", "headers", wrong) for wrong in ({"receipt": "mine"}, {"persistent": True})),
+        *((f"{_of}.send", name, 1) for name in ("receipt", "resend", "persistent")),
+        (f"{_of}.on_message", "destination", None),
+    ]
+#: Calls that show what is wrong about a value of a class that has no checks.
+USED = {
+    "Limits": lambda **given: Parser(limits=Limits(**given)),
+    "Request": lambda **given: Bridge(End("stomp://a"), End("stomp://b"), Request(**given)),
+    "Rule": lambda **given: Mapping([Rule(**given)]),
+    "Way": lambda **given: Bridge(End("stomp://a"), End("stomp://b"), Request(GOOD["mapping"]), Way(**given)),
+}
+
+
+def arguments(call):
+    """Return the names of the arguments of a call, each with whether it must be given."""
+    kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    parameters = [each for each in inspect.signature(call).parameters.values() if each.kind not in kinds]
+    return {each.name: each.default is each.empty for each in parameters if each.name != "self"}
+
+
+def calls():
+    """Return the public calls by their names."""
+    found = {"Dedupe": Dedupe, "Recorder": Recorder, "Recorder.subscribe": Recorder.subscribe}
+    for door in DOORS:
+        try:
+            module = importlib.import_module(f"stompcodec{door}")
+            public = {name: getattr(module, name) for name in module.__all__}
+        except ImportError:  # an extra that is not installed
+            continue
+        for name, each in public.items():
+            if name in LEFT_OUT or not callable(each) or (isinstance(each, type) and issubclass(each, BaseException)):
+                continue
+            if name not in MADE:
+                found[name] = each
+            methods = dir(each) if inspect.isclass(each) and name not in CORES else ()
+            for method in {*methods} - INTERNAL - {*dir(tuple)}:
+                if method[0] != "_" and inspect.isroutine(getattr(each, method)):
+                    found[f"{name}.{method}"] = getattr(each, method)
+    return found
+
+
+def cases():
+    """Yield the cases: the name of a call, an argument, and a wrong value."""
+    free = [each for names in FREE.values() for each in names]
+    for name, call in calls().items():
+        for argument in arguments(call):
+            if not any(each in f"{name}.{argument}" for each in free):
+                yield name, argument, Odd()
+    yield from ROWS
+
+
+async def objects(url, folder, stack):
+    """Return the objects whose methods are called, by the names of their classes."""
+    found = {}
+    for prefix in ("Async", ""):
+        client = (stomp.connect_async if prefix else stomp.connect)(url)
+        client = await stack.enter_async_context(client) if prefix else stack.enter_context(client)
+        client.send(f"/queue/of{prefix}", b"hello")
+        subscription = client.subscribe(f"/queue/of{prefix}", ack="client-individual")
+        message = await subscription.get(5) if prefix else subscription.get(5)
+        found[f"{prefix}Client"], found[f"{prefix}Message"] = client, message
+        found[f"{prefix}Subscription"], found[f"{prefix}Transaction"] = subscription, client.transaction()
+    capture = stack.enter_context(CaptureWriter(folder / "capture"))
+    made = [capture, Capture(folder / "capture"), Recorder(client, capture), FaultProxy(("127.0.0.1", 1)), Record(1)]
+    made += [FrameFaults(), GOOD["mapping"], Rule("/queue/a", "/queue/b"), ShiftedClock(), StompBroker(), Parser("1.2")]
+    made += [GOOD["frame"], End("stomp://a"), found["AsyncMessage"].open(), Config()]
+    return found | {type(each).__name__: each for each in made}
+
+
+async def fault_of(call, good, name, wrong):
+    """Return what is wrong about the error for an argument; None if it names it."""
+    try:
+        result = call(**{**good, name: wrong})
+        if inspect.isawaitable(result):
+            await asyncio.wait_for(result, 1)
+    except (TypeError, ValueError, ConfigError) as error:
+        said = str(error).replace(repr(wrong), "")
+        return None if name in said.lower() or WORDS.get(name, name) in said else repr(error)
+    except Exception as error:
+        return repr(error)
+    return f"it is taken: {result!r:.60}"
+
+
+async def faults_of(url, folder):
+    async with AsyncExitStack() as stack:
+        found, called, faults = await objects(url, folder, stack), calls(), {}
+        for name, argument, wrong in cases():
+            owner, _, method = name.partition(".")
+            call = getattr(found[owner], method) if method else USED.get(name, called[name])
+            must = [
+                each
+                for each, is_needed in arguments(call if method else called[name]).items()
+                if is_needed or each == "body"
+            ]
+            right = {**GOOD, "capture": found["CaptureWriter"], "fault": found["FrameFaults"].lose("SEND")}
+            if owner.endswith("_stomp"):  # a column
+                right["frame"] = "frame"
+            if owner == "Bridge":
+                right |= {"source": End("stomp://a"), "target": End("stomp://b")}
+            if owner.endswith("Transaction"):
+                right["message"] = found[owner.replace("Transaction", "Message")]
+            good = {each: right[each] for each in must if each != argument}
+            fault = await fault_of(call, good, argument, wrong)
+            if fault is not None:
+                faults[f"{name}({argument}={wrong!r:.20})"] = fault
+    return faults
+
+
+def test_every_argument_is_checked(stomp_broker, tmp_path):
+    faults = asyncio.run(faults_of(stomp_broker.url, tmp_path))
+    assert not faults, "\n".join(f"{call}: {fault}" for call, fault in faults.items())
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "said"),
+    [
+        ("passcode", b"secret", "passcode is bytes: it must be str, a function or None"),
+        ("headers", {"x": 5}, "headers holds 'x' with a value of int: it must be a mapping of str to str"),
+        ("heart_beat", (1,), "heart_beat is (1,): it must be (a whole number, a whole number)"),
+        ("heart_beat", (1, True), "heart_beat is (1, True): it must be (a whole number, a whole number)"),
+        ("login_attempts", True, "login_attempts is True: it must be a whole number or None"),
+        ("close_timeout", True, "close_timeout is True: it must be a number"),
+        ("close_timeout", "5", "close_timeout is '5': it must be a number"),
+        ("versions", "1.2", "versions is '1.2': it must be a list of str"),
+        ("resend", 1, "resend is 1: it must be True or False"),
+        ("ssl", True, "ssl is True: it must be SSLContext or None"),
+        ("outbox_full", 5, "outbox_full is 5: it must be 'block' or 'raise'"),
+        ("middleware", [stomp.Middleware], "it must be a list of Middleware or AsyncMiddleware"),
+    ],
+)
+def test_an_error_says_what_an_argument_must_be(option, value, said):
+    with pytest.raises(TypeError, match=re.escape(said)):
+        stomp.Options(**{option: value})
+
+
+def test_what_else_is_taken():
+    with pytest.raises(ValueError, match="outbox_full is 'never': it must be 'block' or 'raise'"):
+        stomp.Options(outbox_full="never")  # the type is right
+    assert stomp.Options(heart_beat=[0, 0], close_timeout=1).heart_beat == [0, 0]
+    assert inspect.iscoroutinefunction(stomp.AsyncClient.request)
