@@ -196,7 +196,7 @@ def _texts(node: ast.AST) -> Iterator[str]:
 
 def _messages(tree: ast.Module) -> Iterator[str]:
     """The texts of these errors, also where their function has a name for them: `what = …`."""
-    for function in (each for each in ast.walk(tree) if isinstance(each, ast.FunctionDef)):
+    for function in (each for each in ast.walk(tree) if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)):
         nodes = list(ast.walk(function))
         for call in (each for each in nodes if isinstance(each, ast.Call) and each.args):
             if re.fullmatch(_ENDS, ast.unparse(call.func)):
@@ -208,7 +208,11 @@ def _messages(tree: ast.Module) -> Iterator[str]:
                     yield from (text for text in _texts(part) if len(re.findall(r"\w+", text)) > 3)
 
 
-@pytest.mark.parametrize("path", sorted((PACKAGE / "client").glob("*.py")), ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path",
+    sorted(PACKAGE.glob("client/**/*.py")) + sorted(PACKAGE.glob("transport/*.py")),
+    ids=lambda path: f"{path.parent.name}-{path.stem}",
+)
 def test_each_message_has_its_row(path: Path) -> None:
     rows = [re.escape(row).replace("…", ".*") for row in _quoted() if len(row) > 5]
     texts = set(_messages(ast.parse(path.read_text("utf-8"))))
