@@ -15,6 +15,7 @@ from stompcodec.broker.core import Broker
 from stompcodec.broker.queues.queue import Queue
 from stompcodec.broker.sessions.session import Session
 from stompcodec.broker.settings import Pauses
+from stompcodec.broker.storage.folder import HelperThread
 from stompcodec.broker.storage.store import MemoryStore
 from stompcodec.errors import StoreError
 
@@ -222,8 +223,11 @@ def bench_with_two(**config: Any) -> tuple[Bench, Peer, Peer]:
     return bench, bench.peer(), bench.peer()
 
 
-class AtOnce:
+class AtOnce(HelperThread):
     """A helper that does its jobs in the caller's thread."""
+
+    def __init__(self) -> None:
+        super().__init__("test")
 
     def give(self, job: Callable[[], object]) -> None:
         job()
