@@ -36,50 +36,26 @@ INTERNAL = {
 }
 #: What is not checked.
 FREE = {
-    "look-ups, as in a dict": {
-        "Frame.get.",
-        "Message.get.",
-        "AsyncMessage.get.",
-        "Message.value.",
-        "AsyncMessage.value.",
-    },
+    "look-ups, as in a dict": {"Frame.get.", "Message.get.", "Message.value."},
     "called for each frame": {"octets_of.", "Record.add.", "Rule.target_of.", "Mapping."},
     "any value counts as true or false": {".lenient", ".heartbeats", ".repeats", ".whole_frames", ".version_header"},
     "the type is known to type checkers only": {"register.spark", "source_metrics.progress"},
 }
 #: Other words than the name of an argument.
 WORDS = {
-    "data": "bytes-like",
-    "buffer": "bytes-like",
-    "frame": "a Frame",
-    "frames": "not iterable",
-    "max_body": "maxBody",
-    "headers": "of header '",
+    **{"data": "bytes-like", "buffer": "bytes-like", "frame": "a Frame", "frames": "not iterable"},
+    **{"max_body": "maxBody", "headers": "of header '"},
 }
 #: A right value for arguments that a call must have.
 GOOD = {
     **{"body": b"hello", "command": "SEND", "count": 1, "data": b"", "destination": "/queue/a", "headers": {}},
-    **{
-        "frame": Frame("SEND", {"destination": "/queue/a"}),
-        "frames": (),
-        "message": "refused",
-        "messages": (),
-        "now": 1,
-    },
-    **{"clients": (), "role": "client", "rules": [Rule("/queue/a", "/queue/b")], "seconds": 1.0, "time": 0},
+    **{"frame": Frame("SEND", {"destination": "/queue/a"}), "frames": (), "message": "refused", "messages": ()},
+    **{"clients": (), "role": "client", "rules": [Rule("/queue/a", "/queue/b")], "seconds": 1.0, "time": 0, "now": 1},
     **{"timeout": 0.1, "url": "stomp://127.0.0.1:1", "change": str, "name": "a", "source": "/queue/a"},
     **{"target": "/queue/b", "mapping": Mapping.parse(["/queue/a"]), "request": Request(Mapping.parse(["/queue/a"]))},
     **{"at": 1.0, "config": Config(), "function": str, "library": "stompman", "path": "no/such", "upstream": ("a", 1)},
-    **{
-        "options": stomp.Options(),
-        "most": 1,
-        "chain": "frames",
-        "size": 1,
-        "offset": 1,
-        "text": "/queue/a",
-        "version": 1,
-    },
-    **{"texts": ["/queue/a"], "segment": None, "name_of": "a", "progress": None, "keep": 1},
+    **{"options": stomp.Options(), "most": 1, "chain": "frames", "size": 1, "offset": 1, "text": "/queue/a"},
+    **{"texts": ["/queue/a"], "segment": None, "name_of": "a", "progress": None, "keep": 1, "version": 1},
 }
 
 
@@ -98,10 +74,8 @@ ROWS = [
 for _of in ("Client", "AsyncClient"):
     ROWS += [
         *((f"{_of}.subscribe", "headers", wrong) for wrong in ({"x": 5}, [("x", 5)], {"id": "a"}, {"ack": "client"})),
-        *(
-            (f"{_of}.{name}", "destination", "")
-            for name in ("send", "request", "subscribe", "receive", "send_for_receipt")
-        ),
+        *((f"{_of}.{name}", "destination", "") for name in ("send", "request", "subscribe", "receive")),
+        (f"{_of}.send_for_receipt", "destination", ""),
         *((f"{_of}.subscribe", name, "") for name in ("id", "durable", "dead_letter")),
         *((f"{_of}.subscribe", name, 1) for name in ("id", "destination", "selector", "handler", "confirm")),
         *((f"{_of}.request", "headers", {name: "a"}) for name in ("reply-to", "correlation-id")),
@@ -194,11 +168,6 @@ async def faults_of(url, folder):
         for name, argument, wrong in cases():
             owner, _, method = name.partition(".")
             call = getattr(found[owner], method) if method else USED.get(name, called[name])
-            must = [
-                each
-                for each, is_needed in arguments(call if method else called[name]).items()
-                if is_needed or each == "body"
-            ]
             right = {**GOOD, "capture": found["CaptureWriter"], "fault": found["FrameFaults"].lose("SEND")}
             if owner.endswith("_stomp"):  # a column
                 right["frame"] = "frame"
@@ -206,7 +175,8 @@ async def faults_of(url, folder):
                 right |= {"source": End("stomp://a"), "target": End("stomp://b")}
             if owner.endswith("Transaction"):
                 right["message"] = found[owner.replace("Transaction", "Message")]
-            good = {each: right[each] for each in must if each != argument}
+            must = arguments(call if method else called[name]).items()
+            good = {each: right[each] for each, is_needed in must if each != argument and (is_needed or each == "body")}
             fault = await fault_of(call, good, argument, wrong)
             if fault is not None:
                 faults[f"{name}({argument}={wrong!r:.20})"] = fault

@@ -88,7 +88,8 @@ def test_the_url_says_who_and_where(shell, peer):
     [
         ("stomp://h", {"receipt_timeout": 0}, ValueError),
         ("stomp://h", {"outbox_frames": 0}, ValueError),
-        ("stomp://h", {"outbox_full": "maybe"}, ValueError),
+        *(("stomp://h", {"login_attempts": value}, ValueError) for value in (0, -1)),
+        *(("stomp://h", {"stream_over": value}, ValueError) for value in (4095, -1)),
         ("stomp://h", {"startup_timeout": -1}, ValueError),
         ("stomp://h", {"dialect": "klingon"}, ValueError),
         ("stomp://h", {"no_such": 1}, TypeError),
@@ -98,7 +99,7 @@ def test_the_url_says_who_and_where(shell, peer):
 )
 def test_options_and_urls_are_checked_at_once(url, options, error):
     for connect in (stomp.connect, stomp.connect_async):
-        with pytest.raises(error):
+        with pytest.raises(error, match=next(iter(options), "gopher")):
             connect(url, **options)
 
 

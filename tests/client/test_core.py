@@ -470,10 +470,6 @@ def test_a_reconnect_to_another_broker_uses_its_words(before, after, names, expe
 
 def test_each_subscription_and_connection_has_a_durable_queue_of_its_own():
     """A shared queue would halve the messages."""
-    with pytest.raises(
-        ValueError, match="topic_queues is 'quorum': it must be 'auto', 'transient', 'exclusive' or 'durable'"
-    ):
-        Scripted(topic_queues="quorum")
     client = Scripted(server="RabbitMQ/4.3.0", topic_queues="durable").connect()
     for _ in range(2):
         client.subscribed(destination="/topic/a")

@@ -146,12 +146,6 @@ def test_the_start_tries_each_address_once(shell, peer):
         assert shell.connect(f"failover:({bad.url},{bad.url},{peer.url})", login_attempts=1).state == "connected"
 
 
-@pytest.mark.parametrize("value", [0, -1])
-def test_login_attempts_has_a_range(value):
-    with pytest.raises(ValueError, match="login_attempts"):
-        stomp.connect("stomp://127.0.0.1:1", login_attempts=value)
-
-
 @pytest.mark.parametrize(
     ("server", "words"),
     [

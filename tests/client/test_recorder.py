@@ -136,6 +136,8 @@ def test_another_header_may_be_the_id():
     for text in ("", "header:", "uuid"):
         with pytest.raises(ValueError, match="use messageId"):
             Dedupe.of(text)
+    with pytest.raises(ValueError, match="window is 0"):
+        Dedupe(window=0)
 
 
 @settings(max_examples=examples(30))
@@ -381,14 +383,6 @@ def test_what_is_held_back_is_no_silence(broker, queue, path):
         assert recorder.error is None
         full.clear()
         wait_for(lambda: isinstance(recorder.error, SilentFeedError))
-
-
-def test_wrong_arguments(broker, path):
-    wrong = pytest.raises(ValueError, match="acknowledge is 'never'")
-    with CaptureWriter(path) as capture, stomp.connect(broker.url) as client, wrong:
-        Recorder(client, capture, acknowledge="never")
-    with pytest.raises(ValueError, match="window is 0"):
-        Dedupe(window=0)
 
 
 @removing

@@ -355,17 +355,15 @@ def test_connect(peer, header, option, value, other):
 
 
 @pytest.mark.parametrize(
-    ("options", "error", "words"),
+    ("options", "words"),
     [
-        ({"headers": {"receipt": "r"}}, ValueError, "'receipt', which belongs to the client"),
-        ({"headers": {"transaction": "r"}}, ValueError, "'transaction', which belongs to the client"),
-        ({"headers": [("a", "b")]}, TypeError, "headers is list"),
-        ({"headers": {"x": 5}}, TypeError, "headers holds 'x' with a value of int"),
-        ({"headers": {"login": "ann"}, "login": lambda: "ann"}, ValueError, "login= is another value"),
-        ({"headers": {"username": "a"}, "login": "b", "versions": ["legacy"]}, ValueError, "'username', and login="),
+        ({"headers": {"receipt": "r"}}, "'receipt', which belongs to the client"),
+        ({"headers": {"transaction": "r"}}, "'transaction', which belongs to the client"),
+        ({"headers": {"login": "ann"}, "login": lambda: "ann"}, "login= is another value"),
+        ({"headers": {"username": "a"}, "login": "b", "versions": ["legacy"]}, "'username', and login="),
     ],
 )
-def test_connect_has_a_mapping_and_no_receipt(options, error, words):
-    with pytest.raises(error, match=words):
+def test_connect_has_no_receipt_and_one_login(options, words):
+    with pytest.raises(ValueError, match=words):
         stomp.Options(**options)
     stomp.Options(headers={"username": "ann"}, login="bob")

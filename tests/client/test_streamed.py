@@ -216,12 +216,6 @@ def test_the_threshold(streaming, queue):
         assert reader.read() == b"x" * 4097
 
 
-@pytest.mark.parametrize("value", [4095, -1])
-def test_other_thresholds_are_refused(value):
-    with pytest.raises(ValueError, match="stream_over"):
-        stomp.Options(stream_over=value)
-
-
 def test_a_reader_is_a_binary_file(broker, queue):
     with stomp.connect(broker.url, stream_over=4096) as client:
         client.send(queue, b"line\n" * 2000)

@@ -65,12 +65,12 @@ def test_a_timeout_that_has_passed_is_over_at_once(shell, peer, timeout):
     ("name", "values"),
     [
         *((name, [math.nan, -1, 10**400]) for name in TIMEOUTS),
-        ("heart_beat", [(-1, 0), (0, -1), (math.nan, 0), (math.inf, 0), (1.5, 0), (2**63, 0), (0, 10**400), (1000,)]),
+        ("heart_beat", [(-1, 0), (0, -1), (2**63, 0), (0, 10**400)]),
     ],
 )
 def test_an_option_that_is_no_time_is_refused_by_name(name, values):
     for value in values:
-        with pytest.raises((TypeError, ValueError), match=name):
+        with pytest.raises(ValueError, match=name):
             stomp.Options(**{name: value})
 
 

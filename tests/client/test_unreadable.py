@@ -5,7 +5,7 @@ from client.scripted import Scripted
 from patience import patience
 
 import stompcodec.client as stomp
-from stompcodec.client.messages import SETTLED, Subscription
+from stompcodec.client.messages import Subscription
 from stompcodec.errors import RemoteProtocolError
 
 #: As ActiveMQ 6 writes a JMS message whose property is called "new\nline", and one whose text has a NUL.
@@ -145,11 +145,6 @@ def test_unnamed_faults_are_passed_over_if_all_subscriptions_do_that(client):
     client.connect()
     write(client, (LF, skips, "1"), (GOOD, ends, "2"))  # a named one is that of its subscription
     assert bodies(client, ends) == [b"good"]
-
-
-def test_values():
-    for value in SETTLED:
-        assert Subscription("/queue/a", id="1", on_unreadable=value).on_unreadable == value
 
 
 def test_raise_in_both_shells(shell, peer):
