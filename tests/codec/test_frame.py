@@ -14,8 +14,6 @@ from types import MappingProxyType
 
 import pytest
 from codec.corpus import workload
-from hypothesis import given
-from hypothesis import strategies as st
 
 from stompcodec.spec import Limits
 
@@ -304,16 +302,6 @@ def test_type_errors_name_the_culprit_never_its_value(codec, args, culprit):
         codec.Frame(*args)
     assert culprit in str(raised.value)
     assert SECRET not in str(raised.value)
-
-
-@given(pairs=st.lists(st.tuples(st.text(max_size=3), st.text(max_size=3)), max_size=8), body=st.binary(max_size=5))
-def test_any_text_is_held_as_it_is(codec, pairs, body):
-    frame = codec.Frame("SEND", pairs, body)
-    assert (frame.headers.pairs(), frame.body) == (pairs, body)
-    assert dict(frame.headers) == dict(reversed(pairs))
-    assert list(frame.headers) == list(dict(pairs))
-    for name, _ in pairs:
-        assert frame.get(name) == frame.headers[name]
 
 
 # ---- equality, copies, repr ----

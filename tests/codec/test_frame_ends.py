@@ -127,11 +127,7 @@ def test_going_on_behind_a_malformed_frame(codec, bad):
 
 
 @pytest.mark.parametrize(
-    ("every", "most", "ends"),
-    [
-        *[(6, None, [6, 12, 18, 24, 30]), (7, None, [12, 24, 30]), (30, None, [30]), (2**70, None, [30])],
-        *[(20, 1, [24]), (1, 3, [6, 12, 18]), (1, 2**70, [6, 12, 18, 24, 30]), (1, 0, [])],
-    ],
+    ("every", "most", "ends"), [(7, None, [12, 24, 30]), (2**70, None, [30]), (1, 2**70, [6, 12, 18, 24, 30])]
 )
 def test_every_and_most(codec, every, most, ends):
     # Unfinished frames have no end.

@@ -67,21 +67,6 @@ def test_lenient_takes_a_wrong_length_for_what_it_means(kind, after):
             assert read(codec, data + NEXT, version=version, lenient="server")[0][0] == "missing-null"
 
 
-@pytest.mark.parametrize(
-    ("data", "kind", "at"),
-    [
-        (frame_of(6, b"h\0llo") + NEXT, "missing-null", 36),
-        (frame_of(30, b"x" * 200), "missing-null", 61),
-        (frame_of(4, "£123".encode()) + b"\0", "missing-null", 36),
-    ],
-)
-def test_what_no_sender_means_is_an_error(data, kind, at):
-    for codec in codecs():
-        for cuts in ((), range(1, len(data))):
-            assert read(codec, data, cuts)[-1] == (kind, at)
-        assert codec.parse_columns(data, lenient=True).error == kind
-
-
 def test_a_body_that_ends_in_a_nul_is_taken_at_once_and_what_contradicts_it_is_an_error():
     """It cannot be told from one whose sender counts the NUL until the next byte is there. With other NULs, it can."""
     data = frame_of(6, b"hello\0")

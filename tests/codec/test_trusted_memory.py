@@ -184,8 +184,6 @@ def test_limits_are_those_that_were_checked(codec):
     growing = Growing(max_headers=1)
     assert type(checked_limits(growing)) is Limits
     assert codec.parse_columns(b"SEND\na:1\nb:2\n\n\0", limits=growing).error == "limit-exceeded"
-    with pytest.raises(TypeError, match="Limits"):
-        codec.Parser("1.2", limits=(1, 2, 3, 4))
 
 
 # ---- parsers that are not ready ----

@@ -98,29 +98,6 @@ def test_nothing_depends_on_the_cuts_and_all_is_as_the_model_has_it(conversation
         assert heard.state is next_state("server", model.state, "ERROR", model.version)
 
 
-# ---- the version changes inside a chunk ----
-
-ESCAPED = b"SUBSCRIBE\nid:0\ndestination:a\\nb\n\n\0SEND\ndestination:c\\rd\nx:e\r\n\nbody\0"
-
-
-@pytest.mark.req("S12-ESC-01", "S11-ESC-01", "S12-ESC-05", "S11-ESC-04", "S12-NEG-03", "S12-EOL-01")
-@pytest.mark.parametrize(
-    ("version", "subscribed", "sent", "cr"),
-    [("1.2", "a\nb", "c\rd", "e"), ("1.1", "a\nb", None, None), ("1.0", "a\\nb", "c\\rd", "e\r")],
-)
-def test_what_is_behind_connect_is_read_by_its_version(version, subscribed, sent, cr):
-    wire = connect_wire(version) + ESCAPED
-    for at in range(len(wire) + 1):
-        got = listen(Connection(Role.SERVER), [wire[:at], wire[at:]])
-        assert got.frames[1].headers["destination"] == subscribed
-        if sent is None:
-            assert (len(got.frames), got.error[1][0]) == (2, "bad-escape")
-            assert got.error[1][1] == wire.index(b"\\r")
-        else:
-            assert (got.frames[2].headers["destination"], got.frames[2].headers["x"]) == (sent, cr)
-            assert got.error is None
-
-
 # ---- limits ----
 
 
