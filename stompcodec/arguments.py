@@ -25,7 +25,7 @@ _KINDS: dict[Any, tuple[str, Any]] = {
 }
 _COROUTINE = 0x80  # inspect.CO_COROUTINE, which takes long to import
 #: Errors do not show the values of these, which may hold a secret.
-_SECRET = frozenset({"body", "data", "headers", "login", "passcode", "proxy", "url", "users"})
+_SECRET = frozenset({"body", "data", "headers", "http_headers", "login", "passcode", "proxy", "url", "users"})
 
 
 def _fits(value: Any, hint: Any) -> bool:

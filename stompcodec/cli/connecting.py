@@ -474,6 +474,22 @@ def _is_from(option: str, source: ParameterSource) -> bool:
     return click.get_current_context().get_parameter_source(option) is source
 
 
+def _http_headers(_context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> dict[str, str] | None:
+    """Parse NAME:VALUE options for the client's `http_headers`: a callback of click. Errors do not show a value."""
+    if not values:
+        return None
+    from stompcodec.transport.http import check_http
+
+    if not all(":" in value for value in values):
+        raise click.BadParameter("write NAME:VALUE", param=option)
+    headers = {name: value.strip() for name, _, value in (each.partition(":") for each in values)}
+    try:
+        check_http(headers)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param=option) from None
+    return headers
+
+
 #: The options of the broker's address and the login, without a timeout. The context is for `connected`.
 connection_options = option_group(
     click.option(
@@ -492,6 +508,14 @@ connection_options = option_group(
     ),
     login_options,
     click.option("--vhost", metavar="NAME", help="The virtual host. Default: from the URL, or its host name."),
+    click.option(
+        "--http-header",
+        "http_headers",
+        metavar="NAME:VALUE",
+        multiple=True,
+        callback=_http_headers,
+        help="An HTTP header for WebSocket and SockJS; repeatable.",
+    ),
     click.option("--version", type=click.Choice(VERSIONS), help="Offer this STOMP version only."),
     click.option("--ca", type=click.Path(), metavar="FILE", help="Trust the certificates in FILE (PEM)."),
     click.option("--insecure", is_flag=True, help="Do not check the broker's certificate."),

@@ -15,6 +15,7 @@ from stompcodec.client.middleware import AsyncMiddleware, Middleware
 from stompcodec.client.outbox import seconds_of
 from stompcodec.codec import Frame
 from stompcodec.spec import VERSIONS, Limits
+from stompcodec.transport.http import check_http
 from stompcodec.transport.layers import parse_proxy
 from stompcodec.transport.sync import AHEAD
 
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 #: A text, or a function that is called before every attempt to connect, for example to fetch a token.
 Credential = str | Callable[[], "str | Awaitable[str]"]
+#: HTTP headers, or a function like that of a `Credential`.
+HttpHeaders = Mapping[str, str] | Callable[[], "Mapping[str, str] | Awaitable[Mapping[str, str]]"]
 #: Bodies of up to this many bytes are never streamed, so that the body of an ERROR, which says why, is in memory.
 #: Invariant: a waiting thread, which streams none, reads no more at once.
 SHORT = max(4096, AHEAD)
@@ -54,6 +57,9 @@ class Options:
     """The `client-id` header of CONNECT, which some brokers require for durable subscriptions."""
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     """More headers of CONNECT. One that another option writes, such as host, must say the same as that option."""
+    http_headers: HttpHeaders | None = field(default=None, repr=False)
+    """More HTTP headers of the handshake over WebSocket and SockJS, such as Authorization, Cookie or Origin. A function
+    is called like `login`. None is logged. Without Authorization, a server that asks for Basic gets the URL's login."""
     versions: Sequence[str] = VERSIONS
     """The versions of STOMP to offer; or ("legacy",) for the older worker dialect, which does not negotiate."""
     heart_beat: tuple[int, int] = (10_000, 10_000)
@@ -140,6 +146,8 @@ class Options:
             parse_proxy(self.proxy)
         if not all(0 <= each <= _LONGEST_BEAT for each in self.heart_beat):
             raise ValueError(f"heart_beat is {self.heart_beat!r:.60}: give two numbers of ms, 0 to {_LONGEST_BEAT}")
+        if isinstance(self.http_headers, Mapping):
+            check_http(self.http_headers)
         _checked_headers(self)
         if not set() < set(self.versions) <= set(VERSIONS) and [*self.versions] != ["legacy"]:
             raise ValueError(f"versions is {self.versions!r}: give some of {', '.join(VERSIONS)}, or legacy alone")
@@ -166,6 +174,7 @@ class CommonOptions(TypedDict, total=False):
     vhost: str | None
     client_id: str | None
     headers: Mapping[str, str]
+    http_headers: HttpHeaders | None
     versions: Sequence[str]
     heart_beat: tuple[int, int]
     limits: Limits | None

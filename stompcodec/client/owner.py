@@ -20,6 +20,7 @@ from stompcodec.codec import Frame, Parser, parse
 from stompcodec.connection import Connection
 from stompcodec.errors import ConnectionLostError, StompError
 from stompcodec.spec import Limits
+from stompcodec.transport.http import Handshake, check_http
 from stompcodec.transport.layers import proxy_of
 from stompcodec.transport.owner import Owner
 from stompcodec.transport.sync import SyncWire, connect
@@ -86,7 +87,8 @@ class Attempt(threading.Thread):
         self.login = self._credential(options.login, self.address.login)
         self.passcode = self._credential(options.passcode, self.address.passcode)
         proxy = proxy_of(options.proxy, self.address)
-        self.wire = connect(self.address, self._owner, ssl=options.ssl, timeout=options.connect_timeout, proxy=proxy)
+        http, timeout = self._handshake(), options.connect_timeout
+        self.wire = connect(self.address, self._owner, ssl=options.ssl, timeout=timeout, proxy=proxy, handshake=http)
 
     def _connect_through(self, layers: list[Middleware | AsyncMiddleware]) -> None:
         """Connect inside of the middleware, which is left when there is a session, or the attempt has failed."""
@@ -140,16 +142,29 @@ class Attempt(threading.Thread):
     def _credential(self, own: Credential | None, address: str | None) -> str | None:
         if own is None:
             return address
-        if isinstance(own, str):
-            return own
-        try:
-            text = self._ask(own, self._options.connect_timeout)
-        except Exception as error:
-            why = type(error).__name__  # the text of the error may hold a secret
-            raise ConnectionLostError(f"asking for the credentials failed: {why}", sent=False) from error
+        text = self._given(own)
         if not isinstance(text, str):
             raise ConnectionLostError(f"the credentials are {type(text).__name__}: they must be str", sent=False)
         return text
+
+    def _handshake(self) -> Handshake:
+        given = self._options.http_headers
+        headers = {} if given is None or not self.address.websocket else self._given(given)
+        try:
+            check_http(headers)
+        except (TypeError, ValueError) as error:
+            raise ConnectionLostError(str(error), sent=False) from None
+        return Handshake(headers, self.address.login, self.address.passcode)
+
+    def _given(self, own: Any) -> Any:
+        """Return the value of an option, or of its function."""
+        if not callable(own):
+            return own
+        try:
+            return self._ask(own, self._options.connect_timeout)
+        except Exception as error:
+            why = type(error).__name__  # the text of the error may hold a secret
+            raise ConnectionLostError(f"asking for the credentials failed: {why}", sent=False) from error
 
 
 class _InLoop:

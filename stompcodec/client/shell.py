@@ -148,7 +148,10 @@ class BaseLink:
         self._subscription_class = subscription_class
         self.core = ClientCore(options, lambda: uuid.uuid4().hex, self._replies, message_class)
         self.delivery = self.delivery_class(options)
-        self.engine = Engine(self.core, parse_uri(url) if isinstance(url, str) else url, self.delivery)
+        addresses = parse_uri(url) if isinstance(url, str) else url
+        if options.http_headers and not any(each.websocket for each in addresses):
+            raise ValueError("http_headers is for ws://, wss://, http:// and https:// alone")
+        self.engine = Engine(self.core, addresses, self.delivery)
         self._ids = itertools.count(1)
 
     def call(self, what: str, command: str, timeout: float | None, *, resend: bool = False) -> Call:

@@ -22,6 +22,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
 
+from stompcodec.transport.http import Handshake
 from stompcodec.transport.layers import Proxy, client_layer, server_layer
 from stompcodec.transport.owner import (
     HIGH,
@@ -551,13 +552,12 @@ async def _connect(
     place: Place, owner: Owner, ssl: SSLContext | None, timeout: float, high: int, proxy: Proxy | None
 ) -> Wire:
     first = place if proxy is None else proxy
-    for asked in (False, True):
-        layer = client_layer(place, ssl, proxy, asked)
-        make_layer = None if layer is None else lambda _own, layer=layer: layer()
+    layer = client_layer(place, ssl, proxy, Handshake())
+    make_layer = None if layer is None else lambda _own: layer()
+    while True:  # twice at most: see `Handshake`
         plan = _Plan(lambda: owner, make_layer, place.tls, place.websocket, high, timeout)
         with contextlib.suppress(AskAgainError):
             return await _reach(plan, first.host, first.port)
-    raise ConnectionResetError("the server closed the connection before the session")
 
 
 async def _reach(plan: _Plan, host: str, port: int) -> Wire:

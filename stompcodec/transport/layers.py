@@ -15,21 +15,18 @@ from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import unquote
 
 from stompcodec.errors import ConfigError
+from stompcodec.transport.http import Answer, Handshake, take_answer
 from stompcodec.transport.owner import Admit, Layer, Octets, Over, Place
 
 if TYPE_CHECKING:
     from ssl import SSLContext
 
-#: The largest head of an answer in bytes.
-MAX_HEAD = 16 * 1024
 _PORTS = {"http": 80, "https": 443}
 _URL = re.compile(
     r"(?:(?P<scheme>[a-z][a-z0-9+.-]*)://)?(?:(?P<user>[^/?#]*)@)?"
     r"(?P<host>\[[0-9a-f:.]+\]|[^\[\]:/?#@,\s]+)(?::(?P<port>[0-9]{1,5}))?/?",
     re.IGNORECASE,
 )
-_STATUS = re.compile(rb"HTTP/1\.[0-9] ([1-5][0-9]{2})(?: ([^\r\n]*))?\r?\n")
-_END = re.compile(rb"\r?\n\r?\n")
 #: What to do about an answer.
 _HINTS = {
     403: "it does not allow this host or port",
@@ -152,39 +149,27 @@ class ConnectLayer:
         if self.error is not None:
             return []
         self._head += data
-        while (end := _END.search(self._head[: MAX_HEAD + 4])) is not None:
-            head, self._head = self._head[: end.end()], self._head[end.end() :]
-            if self._is_interim(head):
-                continue
-            rest, self._head = self._head, b""
-            return self._upward(rest)
-        if len(self._head) > MAX_HEAD:
-            self._fail(f"its answer is longer than {MAX_HEAD} bytes")
-        elif not b"HTTP/1.".startswith(self._head[:7]):
-            self._fail("its answer is not HTTP")
+        try:
+            while self._head:
+                answer, self._head = take_answer(self._head)
+                if answer is None:
+                    return []
+                if answer.status >= 200:
+                    return self._judge(answer)
+        except ValueError as error:
+            self._fail(f"its answer {error}")
         return []
 
-    def _upward(self, rest: bytes) -> list[Octets]:
-        return [rest] if self.opened and rest else []
-
-    def _is_interim(self, head: bytes) -> bool:
-        """Read the head of an answer; return whether another follows."""
-        match = _STATUS.match(head)
-        if match is None:
-            self._fail("its answer is not HTTP")
-            return False
-        status = int(match[1])
-        if 200 <= status < 300:
+    def _judge(self, answer: Answer) -> list[Octets]:
+        rest, self._head = self._head, b""
+        if answer.status < 300:
             self.opened = True
-            return False
-        if status < 200:
-            return True
-        reason = "".join(each for each in (match[2] or b"")[:60].decode("latin-1") if each.isprintable()).strip()
-        hint = _HINTS.get(status, "redirects are not followed" if status < 400 else "")
-        if status == 407 and self._proxy.login is not None:
+            return [rest] if rest else []
+        hint = _HINTS.get(answer.status, "redirects are not followed" if answer.status < 400 else "")
+        if answer.status == 407 and self._proxy.login is not None:
             hint = "it does not accept this login"
-        self._fail(f"{status} {reason}".strip() + (f": {hint}" if hint else ""))
-        return False
+        self._fail(answer.text + (f": {hint}" if hint else ""))
+        return []
 
     def _fail(self, why: str) -> None:
         self._head = b""
@@ -208,11 +193,11 @@ class ConnectLayer:
 
 
 def client_layer(
-    place: Place, context: SSLContext | None, proxy: Proxy | None = None, asked: bool = False
+    place: Place, context: SSLContext | None, proxy: Proxy | None, handshake: Handshake
 ) -> Callable[[], Layer] | None:
     """Return a function that makes the layers of a connection to `place`; None for plain TCP.
 
-    `asked`: the connection before this one ended by AskAgainError.
+    After AskAgainError the next connection gets the same `handshake`, which knows more by then.
     """
     makers: list[Callable[[], Layer]] = []
     if proxy is not None:
@@ -223,7 +208,7 @@ def client_layer(
     if place.tls:
         makers.append(_tls(place.host, context))
     if place.sockjs or place.websocket:
-        makers.append(lambda: _websocket(place, asked))
+        makers.append(lambda: _websocket(place, handshake))
     return (lambda: reduce(Over, (make() for make in makers))) if makers else None
 
 
@@ -234,12 +219,12 @@ def _tls(host: str, context: SSLContext | None) -> Callable[[], Layer]:
     return lambda: TlsLayer(chosen, server_hostname=host)
 
 
-def _websocket(place: Place, asked: bool) -> Layer:
+def _websocket(place: Place, handshake: Handshake) -> Layer:
     from stompcodec.transport import websocket
 
     if place.sockjs:
-        return websocket.SockJsLayer(place.host, place.port, place.path, secure=place.tls, asked=asked)
-    return websocket.client_layer(place.host, place.port, place.path, secure=place.tls)
+        return websocket.SockJsLayer(place.host, place.port, place.path, secure=place.tls, handshake=handshake)
+    return websocket.client_layer(place.host, place.port, place.path, secure=place.tls, handshake=handshake)
 
 
 def server_layer(

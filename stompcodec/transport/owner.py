@@ -74,13 +74,13 @@ class CloseCodeError(ConnectionAbortedError):
         reason: the peer's words.
 
     >>> CloseCodeError(1008, "token expired")
-    CloseCodeError('the server closed the WebSocket: 1008 token expired')
+    CloseCodeError('the server closed the WebSocket: 1008: token expired')
     """
 
     def __init__(self, code: int, reason: str, what: str = "WebSocket") -> None:
         self.code = code
         said = "".join(each for each in reason[:100] if each.isprintable())
-        super().__init__(f"the server closed the {what}: {code or '?'} {said}".rstrip())
+        super().__init__(f"the server closed the {what}: {code or '?'}" + (f": {said}" if said else ""))
 
 
 class AskAgainError(ConnectionError):

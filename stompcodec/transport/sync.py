@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
+from stompcodec.transport.http import Handshake
 from stompcodec.transport.layers import Proxy, client_layer
 from stompcodec.transport.owner import (
     BIG,
@@ -626,19 +627,19 @@ def connect(
     high: int = HIGH,
     waker: Waker | None = None,
     proxy: Proxy | None = None,
+    handshake: Handshake | None = None,
 ) -> SyncWire:
     """Connect, and do the handshakes of TLS and WebSocket. `owner.opened` is called before this returns.
 
     `SyncWire` has an example. Arguments and errors are those of `stompcodec.transport.aio.connect`; `owner` is called
-    in this thread, `timeout` does not bound the search for the host name, and `waker`, which stays open, ends a `poll`
-    from another thread.
+    in this thread, `timeout` does not bound the search for the host name, `waker`, which stays open, ends a `poll`
+    from another thread, and `handshake` has HTTP headers.
     """
     deadline = time.monotonic() + timeout
-    try:
-        return _connect(address, owner, client_layer(address, ssl, proxy), timeout, deadline, high, waker, proxy)
-    except AskAgainError:
-        make_layer = client_layer(address, ssl, proxy, asked=True)
-        return _connect(address, owner, make_layer, timeout, deadline, high, waker, proxy)
+    make_layer = client_layer(address, ssl, proxy, handshake or Handshake())
+    while True:  # three times at most: see `Handshake`
+        with contextlib.suppress(AskAgainError):
+            return _connect(address, owner, make_layer, timeout, deadline, high, waker, proxy)
 
 
 def _connect(

@@ -26,18 +26,16 @@ from urllib.parse import quote
 from stompcodec.codec import read_websocket, write_websocket
 from stompcodec.errors import MissingExtraError
 from stompcodec.frame import is_utf8
+from stompcodec.transport.http import MAX_HEAD, Handshake, take_answer
 from stompcodec.transport.owner import Admit, AskAgainError, CloseCodeError, Layer, Octets, Part, PlainRequest
 
-#: The largest answer to /info in bytes, head and body each.
+#: The largest body of an answer to /info in bytes.
 MAX_INFO = 16 * 1024
 #: The most bytes of a SockJS frame before the session is open.
 _MAX_FIRST = 64 * 1024
-_STATUS = re.compile(rb"HTTP/1\.([0-9]) ([1-5][0-9]{2})(?: ([^\r\n]*))?\r?\n")
-_END = re.compile(rb"\r?\n\r?\n")
 _IN_STRING = re.compile(rb'["\\]')
 _OUTSIDE = re.compile(rb'["\]]')
 _HINTS = {
-    401: "it wants an HTTP login, which is not supported",
     403: "it does not allow this Origin or client",
     404: "there is no SockJS endpoint at this path",
 }
@@ -133,7 +131,7 @@ class SockJsLayer:
         host, port: the server, for the header Host.
         path: the path of the endpoint, with its query.
         secure: True if TLS is below this layer.
-        asked: True if /info was asked for on an earlier connection.
+        handshake: the HTTP headers.
 
     >>> layer = SockJsLayer("localhost", 80, "/stomp")
     >>> layer.start()
@@ -144,13 +142,15 @@ class SockJsLayer:
     (b'GET', False)
     """
 
-    def __init__(self, host: str, port: int, path: str, *, secure: bool = False, asked: bool = False) -> None:
+    def __init__(
+        self, host: str, port: int, path: str, *, secure: bool = False, handshake: Handshake | None = None
+    ) -> None:
         route, mark, query = path.partition("?")
         self._route, self._query = route.rstrip("/"), mark + query
         self._host = (f"[{host}]" if ":" in host else host) + ("" if port == (443 if secure else 80) else f":{port}")
         session = f"{self._route}/{random.randrange(1000):03}/{uuid.uuid4().hex}/websocket{self._query}"
-        self._websocket: Layer = client_layer(host, port, session, secure=secure, subprotocols=None)
-        self._is_asked = asked
+        self._http = http = handshake or Handshake()
+        self._websocket: Layer = client_layer(host, port, session, secure=secure, subprotocols=None, handshake=http)
         self._info = b""  # what was received of the answer to /info
         self._frames = Frames()
         self._bound = _MAX_FIRST
@@ -169,16 +169,17 @@ class SockJsLayer:
         return len(self._info) + self._websocket.buffered + self._frames.buffered
 
     def start(self) -> None:
-        if self._is_asked:
+        if self._http.knows_info:
             self._websocket.start()
             return
-        lines = [f"GET {self._route}/info{self._query} HTTP/1.1", f"Host: {self._host}", "Accept: application/json"]
+        headers = {"Host": self._host, "Accept": "application/json", **self._http.headers()}
+        lines = [f"GET {self._route}/info{self._query} HTTP/1.1", *map(": ".join, headers.items())]
         self._output.append("\r\n".join([*lines, "", ""]).encode())
 
     def receive(self, data: Octets) -> Sequence[Octets]:
         if self.error is not None or self.ended:
             return []
-        if not self._is_asked:
+        if not self._http.knows_info:
             self._info += data
             self._read_info()
             return []
@@ -216,33 +217,30 @@ class SockJsLayer:
 
     def _read_info(self) -> None:
         """Read the answer to /info, if all of it is here."""
-        end = _END.search(self._info[: MAX_INFO + 4])
-        if end is None:
-            if len(self._info) > MAX_INFO:
-                self._refuse(f"the head of the answer to /info is longer than {MAX_INFO} bytes")
-            elif not b"HTTP/1.".startswith(self._info[:7]):
-                self._refuse("the answer to /info is not HTTP")
-            return
-        head = self._info[: end.end()]
-        match = _STATUS.match(head)
-        if match is None:
-            self._refuse("the answer to /info is not HTTP")
-            return
-        status = int(match[2])
-        if status != 200:
-            reason = "".join(each for each in (match[3] or b"")[:60].decode("latin-1") if each.isprintable()).strip()
-            hint = _HINTS.get(status, _MOVED if 300 <= status < 400 else "")
-            self._refuse(f"{status} {reason}".strip() + (f": {hint}" if hint else ""))
-            return
-        headers = _headers_of(head)
         try:
-            body = _body_of(headers, self._info[end.end() :])
+            answer, rest = take_answer(self._info)
+        except ValueError as error:
+            self._refuse(f"the answer to /info {error}")
+            return
+        if answer is None:
+            return
+        status = answer.status
+        if self._http.is_asked(status, answer.headers):
+            self.error = AskAgainError("the server asked for a login")
+            return
+        if status != 200:
+            hint = self._http.hint if status == 401 else _HINTS.get(status, _MOVED if 300 <= status < 400 else "")
+            self._refuse(answer.text + (f": {hint}" if hint else ""))
+            return
+        headers = {name.lower(): value for name, value in reversed(answer.headers)}  # the first of repeated ones
+        try:
+            body = _body_of(headers, rest)
         except ValueError as error:
             self._refuse(f"the answer to /info is malformed: {error}")
             return
         if body is not None:
             self._info = b""
-            self._judge(body, match[1] == b"0" or "close" in headers.get("connection", "").lower())
+            self._judge(body, answer.closes or "close" in headers.get("connection", "").lower())
 
     def _judge(self, body: bytes, closes: bool) -> None:
         try:
@@ -253,11 +251,12 @@ class SockJsLayer:
             self._refuse("the answer to /info is not a JSON object")
         elif info.get("websocket", True) is False:
             self._refuse("it has no WebSocket transport, and others are not supported")
-        elif closes:
-            self.error = AskAgainError("the server closed the connection after /info")
         else:
-            self._is_asked = True
-            self._websocket.start()
+            self._http.knows_info = True
+            if closes:
+                self.error = AskAgainError("the server closed the connection after /info")
+            else:
+                self._websocket.start()
 
     def _refuse(self, why: str) -> None:
         self._info = b""
@@ -284,7 +283,7 @@ class SockJsLayer:
         return output + self._websocket.take_output()
 
     def close(self) -> None:
-        if self._is_asked:
+        if self._http.knows_info:
             self._websocket.close()
 
     def bound(self, octets: int) -> None:
@@ -306,15 +305,6 @@ def _octets(text: object) -> bytes:
         return text.encode()
     except UnicodeEncodeError:
         raise ValueError("a text has half of a surrogate pair") from None
-
-
-def _headers_of(head: bytes) -> dict[str, str]:
-    """Return the headers of an answer, names in lower case; the first of repeated ones."""
-    headers: dict[str, str] = {}
-    for line in head.decode("latin-1").splitlines()[1:]:
-        name, _, value = line.partition(":")
-        headers.setdefault(name.strip().lower(), value.strip())
-    return headers
 
 
 def _body_of(headers: dict[str, str], octets: bytes) -> bytes | None:
@@ -364,8 +354,6 @@ __all__ = ["SUBPROTOCOLS", "WebSocketLayer", "client_layer", "server_layer"]
 SUBPROTOCOLS = ("v12.stomp", "v11.stomp", "v10.stomp")
 #: The largest handshake in bytes.
 MAX_HANDSHAKE = 64 * 1024
-#: The largest head of any request in bytes where plain HTTP is served.
-MAX_HEAD = 16 * 1024
 #: The default of the largest message in bytes.
 MAX_MESSAGE = 128 * 2**20
 
@@ -436,6 +424,7 @@ def client_layer(
     secure: bool = False,
     max_message: int = MAX_MESSAGE,
     subprotocols: Sequence[str] | None = SUBPROTOCOLS,
+    handshake: Handshake | None = None,
 ) -> WebSocketLayer:
     """Return the layer of a client's connection. `WebSocketLayer` has an example.
 
@@ -445,6 +434,7 @@ def client_layer(
         secure: True if TLS is below this layer.
         max_message: the largest message in bytes; larger ones end the connection.
         subprotocols: those to offer; None for none.
+        handshake: the HTTP headers.
     """
     route, _, query = quote(path or "/", safe="/%?&=+:@!$'()*,;~-._").partition("?")
     protocol = ClientProtocol(
@@ -453,7 +443,7 @@ def client_layer(
         max_size=max_message,
         logger=_log,
     )
-    return WebSocketLayer(protocol, max_message)
+    return WebSocketLayer(protocol, max_message, handshake=handshake or Handshake())
 
 
 def _select(protocol: Any, offered: Sequence[str]) -> Any:
@@ -481,8 +471,10 @@ class WebSocketLayer:
         admit: Admit | None = None,
         address: str = "",
         plain_http: bool = False,
+        handshake: Handshake | None = None,
     ) -> None:
         self._protocol = protocol
+        self._http = handshake  # of a client
         self._path = path
         self._admit = admit
         self._address = address
@@ -521,8 +513,10 @@ class WebSocketLayer:
         return headers
 
     def start(self) -> None:
-        if isinstance(self._protocol, ClientProtocol):
-            self._protocol.send_request(self._protocol.connect())
+        if isinstance(self._protocol, ClientProtocol) and self._http is not None:
+            request = self._protocol.connect()
+            request.headers.update(self._http.headers())
+            self._protocol.send_request(request)
 
     @property
     def buffered(self) -> int:
@@ -685,8 +679,13 @@ class WebSocketLayer:
             if response.status_code != 101:
                 why = reason or protocol.handshake_exc
                 self.error = _refused(f"{response.status_code} {response.reason_phrase}", why)
-        elif isinstance(event, Response) and protocol.handshake_exc is not None:
-            self.error = _refused(f"{event.status_code} {event.reason_phrase}", protocol.handshake_exc)
+        elif isinstance(event, Response) and self._http is not None and protocol.handshake_exc is not None:
+            status, why = event.status_code, protocol.handshake_exc
+            if self._http.is_asked(status, event.headers.raw_items()):
+                self.error = AskAgainError("the server asked for a login")
+            else:
+                what = f"{status} {event.reason_phrase}".rstrip()
+                self.error = _refused(what, self._http.hint if status == 401 else why)
         self.opened = protocol.state is OPEN
         if self.opened:
             self._most = self._bound

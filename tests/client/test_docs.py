@@ -11,7 +11,7 @@ from stompcodec.client import owner
 from stompcodec.client.dialects import BROKERS
 from stompcodec.client.handlers import POLICIES
 from stompcodec.client.options import SHORT, Options
-from stompcodec.transport import layers, websocket
+from stompcodec.transport import http, websocket
 
 DOCS = Path(__file__).parents[2] / "docs"
 pytestmark = pytest.mark.skipif(not DOCS.is_dir(), reason="without the docs")
@@ -70,7 +70,7 @@ def test_the_numbers_are_told():
             f"up to {SHORT // 1024} KiB are never streamed",
             f"more than {(owner._WHOLE_BODY + owner._BESIDE_BODY) // 2**20} MiB",
         ],
-        "proxies": [f"a head over {layers.MAX_HEAD // 1024} KiB", f"an answer over {websocket.MAX_INFO // 1024} KiB"],
+        "proxies": [f"a head over {http.MAX_HEAD // 1024} KiB", f"an answer over {websocket.MAX_INFO // 1024} KiB"],
     }
     assert [text for name, texts in told.items() for text in texts if text not in page(name)] == []
 

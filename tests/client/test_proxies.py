@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 import pytest
 from client.broker import BrokerThread
 from client.shells import QUICK
@@ -86,6 +88,71 @@ def test_bytes_that_are_no_text_fail_and_harm_nothing_else(shell, endpoint, queu
     with pytest.raises(stomp.ConnectionLostError, match="not UTF-8"):
         client.send(queue, iter([b"\xff" * 100]), length=100, receipt=True)
     client.send(queue, b"next", receipt=True)
+
+
+BASIC = "Basic YW5uOnMzY3JldA=="
+
+
+def test_http_headers_are_fresh_for_each_connection_and_secret(shell, broker, caplog):
+    def headers():
+        count = len(endpoint.heads)
+        return {"Authorization": BASIC, "Cookie": f"token=s3cret{count}", "Origin": "http://here"}
+
+    async def later():
+        return headers()
+
+    caplog.set_level(logging.DEBUG, "stompcodec")
+    with Endpoint(broker.port, login=BASIC) as endpoint:
+        own = f"http://127.0.0.1:{endpoint.port}/stomp"
+        client = shell.connect(own, http_headers=headers if shell.name == "sync" else later, reconnect=QUICK)
+        with pytest.raises(stomp.ConnectionLostError, match="not UTF-8"):
+            client.send("/queue/a", iter([b"\xff"]), length=1, receipt=True)
+        client.wait_connected(patience(10))
+        cookies = [head["Cookie"] for head in endpoint.heads]
+        assert cookies == [f"token=s3cret{at}" for at in ("0", "0; seen=1", "2", "2; seen=1")]
+        assert {head["Origin"] for head in endpoint.heads} == {"http://here"}
+        client.close()
+    assert "s3cret" not in caplog.text + repr(client) + repr(client.options)
+
+
+def test_the_login_of_the_url_answers_a_server_that_asks_for_basic(shell, broker):
+    with Endpoint(broker.port, login=BASIC) as endpoint:
+        shell.connect(f"http://ann:s3cret@127.0.0.1:{endpoint.port}/stomp").close()
+        assert [head.get("Authorization") for head in endpoint.heads] == [None, BASIC, BASIC]
+        for user, options in (("", {"http_headers": {"authorization": "s3cret"}}), ("ann:s3cret2@", {})):
+            with pytest.raises(stomp.ConnectionLostError, match="does not accept this login") as raised:
+                shell.connect(f"http://{user}127.0.0.1:{endpoint.port}/stomp", **options)
+            assert "s3cret" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("headers", "said"),
+    [
+        *(({name: "s3cret"}, repr(name)) for name in ("Host", "upgrade", "Content-Length", "Connection")),
+        *(({name: "s3cret"}, repr(name)) for name in ("Transfer-Encoding", "Sec-WebSocket-Protocol")),
+        *(
+            ({"X-Y": value}, "the value of 'X-Y'")
+            for value in ("s3cret\r\nA: b", "s3cret\n", "s3cret\0", "s3cret\ud800")
+        ),
+        *(({f"X-Y{rest}": ""}, "begins with 'X-Y'") for rest in (": s3cret", "\r\nA: s3cret", " ", "ä")),
+        ({"": "s3cret"}, "begins with ''"),
+        ({"X-Y": b"s3cret"}, "'X-Y' with a value of bytes"),
+        ([("X-Y", "s3cret")], "is list"),
+    ],
+)
+def test_http_headers_are_checked_at_the_call_or_with_each_attempt(shell, headers, said):
+    with pytest.raises((ValueError, TypeError)) as raised:
+        shell.connect("ws://127.0.0.1:9/", http_headers=headers)
+    assert said in str(raised.value)
+    assert "s3cret" not in str(raised.value)
+    with pytest.raises(stomp.ConnectionLostError, match="http_headers") as raised:
+        shell.connect("ws://127.0.0.1:9/", http_headers=lambda: headers)
+    assert "s3cret" not in str(raised.value)
+
+
+def test_http_headers_need_a_url_that_has_them(shell):
+    with pytest.raises(ValueError, match="ws://"):
+        shell.connect("stomp://127.0.0.1:9", http_headers={"X-Y": "z"})
 
 
 def test_a_wrong_path_says_so(shell):

@@ -92,6 +92,19 @@ def test_a_subscribe_that_is_refused_without_a_receipt_ends_and_the_others_go_on
     assert (message.body, good.error) == (b"on", None)
 
 
+@pytest.mark.parametrize("endpoint", ["ws://{}/closed/stomp", "http://{}/closed/sockjs"])
+@pytest.mark.peer("spring")
+def test_an_http_login_before_the_session(peer: Any, shell: Shell, endpoint: str) -> None:
+    where = f"127.0.0.1:{peer.ports['ws']}"
+    bearer = {"Authorization": "Bearer letmein"}
+    for host, headers in ((f"ann:secret@{where}", None), (where, bearer), (where, lambda: bearer)):
+        greeting = shell.connect(endpoint.format(host), http_headers=headers).subscribe("/app/hello", confirm=False)
+        assert greeting.get(patience(10)).text() == "hello"
+    for host, why in ((where, "wants an HTTP login"), (f"ann:wrong@{where}", "does not accept this login")):
+        with pytest.raises(stomp.ConnectionLostError, match=f"401: it {why}"):
+            shell.connect(endpoint.format(host))
+
+
 @pytest.mark.peer("activemq5", "activemq6")
 def test_only_what_always_fails_becomes_a_dead_letter(peer: Any) -> None:
     """The first message fails for two seconds, the third one always."""

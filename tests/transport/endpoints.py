@@ -19,14 +19,17 @@ class Endpoint:
     """`/stomp` of a server; each session is a connection to the broker on `port`.
 
     It answers /info on a connection of its own, as `websockets` closes those that are no handshake. `first` is sent
-    before the session begins; `asked` has the paths of all requests.
+    before the session begins; `asked` has the paths of all requests, `heads` their headers. With `login`, requests need
+    it as their Authorization.
     """
 
-    def __init__(self, port=None, *, info=None, first=("o",), context=None):
+    def __init__(self, port=None, *, info=None, first=("o",), context=None, login=None):
         self.target = port
         self.info = {"websocket": True, "origins": ["*:*"], "cookie_needed": False} if info is None else info
         self.first = first
         self.asked = []
+        self.heads = []
+        self.login = login
         self.got = []
         self._server = serve(self._session, "127.0.0.1", 0, process_request=self._request, ssl=context)
         self.port = self._server.socket.getsockname()[1]
@@ -42,9 +45,13 @@ class Endpoint:
 
     def _request(self, connection, request):
         self.asked.append(request.path)
+        self.heads.append(dict(request.headers.raw_items()))
+        if self.login not in (None, self.heads[-1].get("Authorization")):
+            more = [("Www-Authenticate", "Basic"), ("Content-Length", "0"), ("Connection", "close")]
+            return Response(401, "Unauthorized", Headers(more))
         if request.path.partition("?")[0].endswith("/info"):
             body = json.dumps(self.info).encode()
-            headers = Headers([("Content-Length", str(len(body))), ("Connection", "close")])
+            headers = Headers([("Content-Length", str(len(body))), ("Connection", "close"), ("Set-Cookie", "seen=1")])
             return Response(http.HTTPStatus.OK.value, "OK", headers, body)
         return None
 

@@ -21,7 +21,8 @@ from transport.wires import KINDS, Peer, Place, Raw, Server, Sync, in_thread, on
 
 from stompcodec.errors import ConfigError
 from stompcodec.transport import aio, sync, tls
-from stompcodec.transport.layers import MAX_HEAD, ConnectLayer, Proxy, parse_proxy, proxy_of
+from stompcodec.transport.http import MAX_HEAD
+from stompcodec.transport.layers import ConnectLayer, Proxy, parse_proxy, proxy_of
 
 layered = pytest.mark.parametrize("kind", ["tls", "ws", "wss"])
 

@@ -15,7 +15,9 @@ from transport.endpoints import Endpoint
 from transport.wires import Peer, Place, on_loops
 
 from stompcodec.transport import aio
-from stompcodec.transport.websocket import Frames, SockJsLayer, server_layer
+from stompcodec.transport.http import Handshake
+from stompcodec.transport.owner import AskAgainError
+from stompcodec.transport.websocket import Frames, SockJsLayer, client_layer, server_layer
 
 INFO = b'{"websocket":true,"cookie_needed":false,"origins":["*:*"],"entropy":7}'
 
@@ -95,10 +97,10 @@ def test_frames_may_be_cut_anywhere(arrays, data):
 @pytest.mark.parametrize(
     ("frame", "opened", "error", "words"),
     [
-        ('c[3000,"Go away!"]', True, ConnectionAbortedError, "3000 Go away!"),
-        ('c[2010,"Another connection still open"]', False, ConnectionRefusedError, "2010 Another"),
+        ('c[3000,"Go away!"]', True, ConnectionAbortedError, "3000: Go away!$"),
+        ('c[2010,"Another connection still open"]', False, ConnectionRefusedError, "2010: Another"),
         ('c["x"]', True, ConnectionAbortedError, r"\?$"),
-        ('c[1,"a\\nb\\u001b"]', True, ConnectionAbortedError, "1 ab$"),
+        ('c[1,"a\\nb\\u001b"]', True, ConnectionAbortedError, "1: ab$"),
         ("a{}", True, ConnectionAbortedError, "no array"),
         ('a["a"}]', True, ConnectionAbortedError, "not JSON"),
         ("a[1]", True, ConnectionAbortedError, "something else than texts"),
@@ -150,6 +152,37 @@ def test_bad_answers_to_info(answer, words):
         raise layer.error
     assert "s3cret" not in str(layer.error)
     assert list(layer.receive(info())) == []
+
+
+CHALLENGE = b"""Www-authenticate: Negotiate, basic realm="x"\r
+Set-Cookie: b=2; Path=/; HttpOnly\r
+Set-Cookie: a=; Max-Age=0\r
+Set-Cookie: c=\xff\r
+"""
+
+
+@pytest.mark.parametrize("kind", ["SockJS", "WebSocket"])
+@pytest.mark.parametrize("login", ["ann", None])
+def test_headers_go_with_each_request_and_the_login_once_it_is_asked_for(kind, login):
+    handshake = Handshake({"Cookie": "a=1; d=4", "X-Y": "z"}, login, "s3cret")
+
+    def asked(answer):
+        layer = (SockJsLayer if kind == "SockJS" else client_layer)("h", 80, "/s", handshake=handshake)
+        layer.start()
+        head = joined(layer.take_output()).split(b"\r\n")
+        layer.receive(answer)
+        return layer, head, [line for line in head if line[:6] in (b"Cookie", b"Author")]
+
+    layer, head, sent = asked(info(b"", b"401 Unauthorized", CHALLENGE))
+    assert b"X-Y: z" in head
+    assert sent == [b"Cookie: a=1; d=4"]
+    if login is None:
+        assert str(layer.error) == f"{kind} refused, 401 Unauthorized: it wants an HTTP login: see http_headers"
+        return
+    assert isinstance(layer.error, AskAgainError)
+    layer, head, sent = asked(info(b"", b"401 ", CHALLENGE))
+    assert sent == [b"Authorization: Basic YW5uOnMzY3JldA==", b"Cookie: d=4; b=2"]
+    assert str(layer.error) == f"{kind} refused, 401: it does not accept this login"
 
 
 @given(st.booleans(), st.data())

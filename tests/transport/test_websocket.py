@@ -292,7 +292,7 @@ def test_a_close_code_of_the_server_is_the_error_behind_messages_that_came_with_
     assert joined(client.receive(joined(server.take_output()))) == b"hello"
     assert isinstance(client.error, CloseCodeError)
     assert client.error.code == code
-    assert str(client.error) == f"the server closed the WebSocket: {code} token expired"
+    assert str(client.error) == f"the server closed the WebSocket: {code}: token expired"
 
 
 # ---- many tiny frames: a layer handles a share of them, and others are served before it goes on ----

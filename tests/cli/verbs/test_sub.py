@@ -392,6 +392,20 @@ def test_brokers_that_are_none(at, fresh):
         assert (result.exit_code, "see --url" in result.stderr) == (1, True)
 
 
+def test_headers_of_the_http_handshake(at):
+    def pub(url, *headers):
+        return at("pub", "/queue/a", "x", "-u", url, *(word for each in headers for word in ("--http-header", each)))
+
+    with pytest.importorskip("transport.endpoints").Endpoint(login="none") as endpoint:
+        result = pub(f"http://127.0.0.1:{endpoint.port}/stomp", "X-Y: s3cret: z", "authorization:s3cret")
+    assert (result.exit_code, "not accept this login" in result.stderr, "s3cret" in result.stderr) == (1, True, False)
+    assert [endpoint.heads[0][name] for name in ("X-Y", "authorization")] == ["s3cret: z", "s3cret"]
+    for header, said in (("Host: s3cret", "'Host'"), ("s3cret", "NAME:VALUE"), ("X: s3cret\n2", "'X'")):
+        result = pub("ws://127.0.0.1:9/", header)
+        assert (result.exit_code, said in result.stderr, "s3cret" in result.stderr) == (2, True, False)
+    assert pub("stomp://127.0.0.1:9", "X-Y: z").exit_code == 1
+
+
 def test_a_terminal_is_asked_for_the_passcode_and_shows_progress(at, fresh):
     url = at.guarded_url.replace("//", "//guest@")
     with Terminal("pub", fresh, "x", "--count", "20", "--rate", "50", "-u", url) as terminal:
