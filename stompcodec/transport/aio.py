@@ -1,4 +1,4 @@
-"""The transport for asyncio: a wire and its layers, which share one state; `connect`, `listen`, and accepting.
+"""The transport for asyncio, for servers: a wire and its layers, which share one state; `listen`, and accepting.
 
 All connections of a thread read into one buffer, so that an idle one owns none. TLS and WebSocket are layers above the
 socket (`stompcodec.transport.owner`), so that closing, lingering and back-pressure work the same for all.
@@ -22,8 +22,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
 
-from stompcodec.transport.http import Handshake
-from stompcodec.transport.layers import Proxy, client_layer, server_layer
+from stompcodec.transport.layers import server_layer
 from stompcodec.transport.owner import (
     HIGH,
     LINGER,
@@ -31,11 +30,9 @@ from stompcodec.transport.owner import (
     MOST_REPLIES,
     TIMEOUT,
     Admit,
-    AskAgainError,
     Layer,
     Octets,
     Owner,
-    Place,
     PlainRequest,
     Visitor,
     gather,
@@ -49,7 +46,7 @@ if TYPE_CHECKING:
 if sys.platform != "win32":
     import resource
 
-__all__ = ["Listener", "Owner", "Wire", "connect", "listen"]
+__all__ = ["Listener", "Owner", "Wire", "listen"]
 
 log = logging.getLogger("stompcodec.transport")
 
@@ -76,7 +73,7 @@ class Lobby(Protocol):
 
 @dataclass(eq=False)
 class _Plan:
-    """The settings that the wires of one listener, or of one call of connect, share."""
+    """The settings that the wires of one listener share."""
 
     make_owner: Callable[[], Owner]
     make_layer: Callable[[str], Layer] | None
@@ -91,38 +88,33 @@ class _Plan:
     #: The buffer that all wires read into.
     view: memoryview = field(default_factory=read_buffer)
     opening: set[Wire] = field(default_factory=set)
-    waiter: asyncio.Future[None] | None = None
 
     def __call__(self) -> Wire:
         return Wire(self)
 
 
 class Wire(asyncio.BufferedProtocol):
-    """One connection. `connect` and `listen` make it, and pass it to `Owner.opened`.
+    """One connection. `listen` makes it, and passes it to `Owner.opened`.
 
     After `close` or `abort` the owner receives no more bytes, and writes are dropped; `lost` is still called.
 
-    >>> from stompcodec.uri import parse_uri
     >>> class Shout:
     ...     def opened(self, wire):
-    ...         self.wire, self.answer = wire, asyncio.Event()
+    ...         self.wire = wire
     ...     def received(self, data):
-    ...         self.data = bytes(data)
-    ...         self.answer.set()
-    ...         if self.data.islower():
-    ...             self.wire.write([self.data.upper()])
+    ...         self.wire.write([bytes(data).upper()])
     ...     def writable(self, yes):
     ...         pass
     ...     def lost(self, error):
     ...         pass
     >>> async def main():
-    ...     listener, client = await listen("127.0.0.1", 0, Shout), Shout()
-    ...     wire = await connect(parse_uri(f"stomp://127.0.0.1:{listener.port}")[0], client)
-    ...     wire.write([b"hello"])
-    ...     await client.answer.wait()
-    ...     wire.close()
+    ...     listener = await listen("127.0.0.1", 0, Shout)
+    ...     reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
+    ...     writer.write(b"hello")
+    ...     data = await reader.read(5)
+    ...     writer.close()
     ...     listener.close()
-    ...     return client.data
+    ...     return data
     >>> asyncio.run(main())
     b'HELLO'
     """
@@ -364,8 +356,6 @@ class Wire(asyncio.BufferedProtocol):
         self.handshake = () if take is None else take()
         self._owner.opened(self)
         self.handshake = ()
-        if plan.waiter is not None and not plan.waiter.done():
-            plan.waiter.set_result(None)
 
     def _leave_visitor(self) -> None:
         visitor, self._visitor = self._visitor, None
@@ -385,8 +375,6 @@ class Wire(asyncio.BufferedProtocol):
             plan.opening.discard(self)
             error = error or ConnectionResetError("closed during the handshake")
             log.info("%s: no connection: %s", self.peer, error)
-            if plan.waiter is not None and not plan.waiter.done():
-                plan.waiter.set_exception(error)
 
     def _end(self) -> None:
         if self._held and not self._closing:
@@ -512,69 +500,6 @@ class Listener:
         # The wait_closed of the server waits for open wires in some versions of Python, and for nothing in others.
         for _ in range(2):
             await asyncio.sleep(0)
-
-
-async def connect(
-    address: Place,
-    owner: Owner,
-    *,
-    ssl: SSLContext | None = None,
-    timeout: float = TIMEOUT,
-    high: int = HIGH,
-    proxy: Proxy | None = None,
-) -> Wire:
-    """Connect, and do the handshakes of TLS and WebSocket. `owner.opened` is called before this returns.
-
-    `Wire` has an example.
-
-    Args:
-        address: such as a `stompcodec.uri.Address`.
-        owner: the receiver of bytes.
-        ssl: the context for TLS; None for one that trusts the system's certificates.
-        timeout: seconds for all of it.
-        high: unwritten bytes at which the owner is told to stop writing.
-        proxy: the HTTP proxy to connect through; None for none.
-
-    Returns:
-        The open connection.
-
-    Raises:
-        OSError: the connection or a handshake failed; TimeoutError if it took too long.
-        MissingExtraError: the package for WebSocket is not installed.
-    """
-    try:
-        return await asyncio.wait_for(_connect(address, owner, ssl, timeout, high, proxy), timeout)
-    except TimeoutError:
-        raise TimeoutError(f"no connection to {address.host}:{address.port} in {timeout} s") from None
-
-
-async def _connect(
-    place: Place, owner: Owner, ssl: SSLContext | None, timeout: float, high: int, proxy: Proxy | None
-) -> Wire:
-    first = place if proxy is None else proxy
-    layer = client_layer(place, ssl, proxy, Handshake())
-    make_layer = None if layer is None else lambda _own: layer()
-    while True:  # twice at most: see `Handshake`
-        plan = _Plan(lambda: owner, make_layer, place.tls, place.websocket, high, timeout)
-        with contextlib.suppress(AskAgainError):
-            return await _reach(plan, first.host, first.port)
-
-
-async def _reach(plan: _Plan, host: str, port: int) -> Wire:
-    """Return a wire whose handshakes are done; leave nothing behind where that fails or is cancelled."""
-    loop = asyncio.get_running_loop()
-    plan.waiter = loop.create_future()
-    wire: Wire | None = None
-    try:
-        _, wire = await loop.create_connection(plan, host, port)
-        await plan.waiter
-        return wire
-    finally:
-        plan.waiter.cancel()
-        if not plan.waiter.cancelled():
-            plan.waiter.exception()  # seen
-        if wire is not None and wire._owner is None:
-            wire.abort()
 
 
 async def listen(

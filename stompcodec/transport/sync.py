@@ -631,9 +631,20 @@ def connect(
 ) -> SyncWire:
     """Connect, and do the handshakes of TLS and WebSocket. `owner.opened` is called before this returns.
 
-    `SyncWire` has an example. Arguments and errors are those of `stompcodec.transport.aio.connect`; `owner` is called
-    in this thread, `timeout` does not bound the search for the host name, `waker`, which stays open, ends a `poll`
-    from another thread, and `handshake` has HTTP headers.
+    `SyncWire` has an example.
+
+    Args:
+        address: such as a `stompcodec.uri.Address`.
+        owner: the receiver of bytes, called in this thread.
+        ssl: the context for TLS; None for one that trusts the system's certificates.
+        timeout: seconds for all of it but the search for the host name.
+        high: unwritten bytes at which the owner is told to stop writing.
+        waker: ends a `poll` from another thread; it stays open.
+        proxy, handshake: the HTTP proxy to connect through; the HTTP headers.
+
+    Raises:
+        OSError: the connection or a handshake failed; TimeoutError if it took too long.
+        MissingExtraError: the package for WebSocket is not installed.
     """
     deadline = time.monotonic() + timeout
     make_layer = client_layer(address, ssl, proxy, handshake or Handshake())

@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from patience import patience
 from profiles import examples
 from transport.proxies import ScriptedProxy
-from transport.wires import KINDS, Peer, Place, Raw, Server, Sync, in_thread, on_loops, place, shaken
+from transport.wires import KINDS, Peer, Place, Raw, Server, Sync, connect, in_thread, on_loops, place, shaken
 
 from stompcodec.errors import ConfigError
-from stompcodec.transport import aio, sync, tls
+from stompcodec.transport import sync, tls
 from stompcodec.transport.http import MAX_HEAD
 from stompcodec.transport.layers import ConnectLayer, Proxy, parse_proxy, proxy_of
 
@@ -140,7 +140,7 @@ async def test_a_name_is_looked_up_and_checked_unless_nobody_verifies(version, c
         accepting = tls.server_context(getattr(certificates, shown))
         async with Server("tls", context=accepting, echo=True) as server:
             client, octets = Peer(), random.Random(1).randbytes(1_000_000)
-            await aio.connect(Place(host, server.port, tls=True), client, ssl=context)
+            await connect(Place(host, server.port, tls=True), client, ssl=context)
             client.wire.write([octets])
             assert await client.has(1_000_000) == octets
             client.wire.close()
@@ -161,7 +161,7 @@ async def test_clients_must_show_a_certificate(certificates):
         for other in ((), (certificates.stranger,)):
             client = Peer()
             try:
-                await aio.connect(server.place, client, ssl=tls.client_context(certificates.ca, *other))
+                await connect(server.place, client, ssl=tls.client_context(certificates.ca, *other))
             except OSError:
                 continue
             assert isinstance(await client.gone(), OSError)
@@ -343,6 +343,6 @@ def test_every_kind_of_wire_goes_through_a_proxy(kind, secured, contexts_of, con
         assert head.startswith(f"CONNECT 127.0.0.1:{server.port} HTTP/1.1\r\n")
 
 
-def test_a_proxy_that_is_slow_is_given_up(shell):
-    with in_thread("tcp", echo=False) as silent, pytest.raises(TimeoutError, match=r"handshake|0\.1 s"):
-        shell.connect(Place("b", 1), Peer(), proxy=Proxy("127.0.0.1", silent.port, False), timeout=0.1)
+def test_a_proxy_that_is_slow_is_given_up():
+    with in_thread("tcp", echo=False) as silent, pytest.raises(TimeoutError, match="handshake"):
+        sync.connect(Place("b", 1), Peer(), proxy=Proxy("127.0.0.1", silent.port, False), timeout=0.1)

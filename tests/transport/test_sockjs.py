@@ -7,14 +7,10 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from patience import patience
 
 pytest.importorskip("websockets")
 
-from transport.endpoints import Endpoint
-from transport.wires import Peer, Place, on_loops
 
-from stompcodec.transport import aio
 from stompcodec.transport.http import Handshake
 from stompcodec.transport.owner import AskAgainError
 from stompcodec.transport.websocket import Frames, SockJsLayer, client_layer, server_layer
@@ -197,15 +193,3 @@ def test_the_answer_to_info_may_come_in_any_pieces(chunked, data):
         layer.receive(piece)
     assert layer.error is None
     assert joined(layer.take_output()).startswith(b"GET /stomp/")
-
-
-@on_loops
-async def test_an_asynchronous_wire():
-    with Endpoint() as endpoint:
-        peer = Peer()
-        place = Place("127.0.0.1", endpoint.port, websocket=True, sockjs=True)
-        wire = await aio.connect(place, peer, timeout=patience(10))
-        wire.write([b"hello"])
-        assert await peer.has(5) == b"HELLO"
-        wire.close()
-        await peer.gone()

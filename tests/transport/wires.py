@@ -14,6 +14,9 @@ import pytest
 from patience import patience
 
 from stompcodec.transport import aio, sync
+from stompcodec.transport.http import Handshake
+from stompcodec.transport.layers import client_layer
+from stompcodec.transport.owner import HIGH
 from stompcodec.transport.tls import TlsLayer
 
 #: Runs a test that is a coroutine on both loops.
@@ -100,6 +103,18 @@ class Peer:
         return bytes(self.data)
 
 
+async def connect(where: Any, peer: Peer, *, ssl: Any = None, timeout: float = 60.0, high: int = HIGH) -> None:
+    """Open a wire of asyncio as a client: that is a server's, with other layers."""
+    layer = client_layer(where, ssl, None, Handshake())
+    make_layer = None if layer is None else lambda _own: layer()
+    plan = aio._Plan(lambda: peer, make_layer, where.tls, where.websocket, high, timeout)
+    _, wire = await asyncio.get_running_loop().create_connection(plan, where.host, where.port)
+    while wire in plan.opening:
+        await asyncio.sleep(0.001)
+    if not peer.log:
+        raise wire._error or ConnectionResetError("closed during the handshake")
+
+
 class Server:
     """A listener whose owners are peers: `async with Server() as server`."""
 
@@ -143,7 +158,7 @@ class Server:
     async def connect(self, context: Any = None, **options: Any) -> Peer:
         """A client of this server."""
         peer = Peer()
-        await aio.connect(self.place, peer, ssl=context, **options)
+        await connect(self.place, peer, ssl=context, **options)
         return peer
 
 
@@ -173,7 +188,7 @@ class Loop:
         return asyncio.run_coroutine_threadsafe(work, self.loop).result(patience(40))
 
     def connect(self, where: Any, peer: Any, **options: Any) -> None:
-        self.run(aio.connect(where, peer, **options))
+        self.run(connect(where, peer, **options))
 
     def call(self, what: Any) -> Any:
         async def call() -> Any:
