@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 #: The largest head of an answer in bytes.
@@ -80,7 +80,8 @@ class Handshake:
         login, passcode: sent only to a server that asks for Basic, unless the user gives Authorization.
 
     >>> handshake = Handshake({"Cookie": "a=1"}, "ann", "x")
-    >>> handshake.is_asked(401, [("WWW-Authenticate", "Basic"), ("Set-Cookie", "b=2; Path=/")])
+    >>> head = b"HTTP/1.1 401 No\\r\\nWWW-Authenticate: Basic\\r\\nSet-Cookie: b=2; Path=/\\r\\n\\r\\n"
+    >>> handshake.is_asked(take_answer(head)[0])
     True
     >>> handshake.headers()
     {'Authorization': 'Basic YW5uOng=', 'Cookie': 'a=1; b=2'}
@@ -105,19 +106,20 @@ class Handshake:
         """Return the headers of the next request."""
         return self._headers | ({"Cookie": "; ".join(self._cookies.values())} if self._cookies else {})
 
-    def is_asked(self, status: int, answer: Iterable[tuple[str, str]]) -> bool:
-        """Take the cookies of an answer; return whether to ask again, since from now on the login is sent, too."""
-        wants_basic = False
-        for name, value in answer:
-            if name.lower() == "set-cookie":
-                pair = value.partition(";")[0].strip()
-                key = pair.partition("=")[0].rstrip()
-                self._cookies.pop(key, None)
-                if "=" in pair and pair.isascii() and pair.isprintable() and not _EXPIRED.search(value):
-                    self._cookies[key] = pair
-            elif name.lower() == "www-authenticate":
-                wants_basic = wants_basic or "basic" in value.lower()
-        if status != 401 or not wants_basic or self._login is None or self._has_login:
+    def take_cookies(self, headers: list[tuple[str, str]]) -> None:
+        """Send the cookies that an answer sets from now on."""
+        for value in (value for name, value in headers if name.lower() == "set-cookie"):
+            pair = value.partition(";")[0].strip()
+            key = pair.partition("=")[0].rstrip()
+            self._cookies.pop(key, None)
+            if "=" in pair and pair.isascii() and pair.isprintable() and not _EXPIRED.search(value):
+                self._cookies[key] = pair
+
+    def is_asked(self, answer: Answer) -> bool:
+        """Take an answer that refuses; return whether to ask again, with the login and with its cookies."""
+        self.take_cookies(answer.headers)
+        ways = [value.lower() for name, value in answer.headers if name.lower() == "www-authenticate"]
+        if answer.status != 401 or "basic" not in " ".join(ways) or self._login is None or self._has_login:
             return False
         self._headers["Authorization"] = f"Basic {base64.b64encode(self._login).decode()}"
         return True

@@ -13,7 +13,6 @@ import selectors
 import socket
 import time
 from collections import deque
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from stompcodec.transport.http import Handshake
@@ -646,40 +645,23 @@ def connect(
         OSError: the connection or a handshake failed; TimeoutError if it took too long.
         MissingExtraError: the package for WebSocket is not installed.
     """
-    deadline = time.monotonic() + timeout
+    deadline, first = time.monotonic() + timeout, address if proxy is None else proxy
     make_layer = client_layer(address, ssl, proxy, handshake or Handshake())
     while True:  # three times at most: see `Handshake`
-        with contextlib.suppress(AskAgainError):
-            return _connect(address, owner, make_layer, timeout, deadline, high, waker, proxy)
-
-
-def _connect(
-    address: Place,
-    owner: Owner,
-    make_layer: Callable[[], Layer] | None,
-    timeout: float,
-    deadline: float,
-    high: int,
-    waker: Waker | None,
-    proxy: Proxy | None,
-) -> SyncWire:
-    first = address if proxy is None else proxy
-    try:
-        sock = _reach(first.host, first.port, deadline)
-    except TimeoutError:
-        raise TimeoutError(f"no connection to {first.host}:{first.port} in {timeout} s") from None
-    try:
-        layer = None if make_layer is None else make_layer()
-        wire = SyncWire(sock, owner, layer, address, high, waker)
-    except BaseException:  # the peer may be gone already
-        sock.close()
-        raise
-    try:
-        _shake_hands(wire, layer, deadline)
-    except BaseException:
-        wire.abort()
-        raise
-    return wire
+        try:
+            sock = _reach(first.host, first.port, deadline)
+        except TimeoutError:
+            raise TimeoutError(f"no connection to {first.host}:{first.port} in {timeout} s") from None
+        wire = None
+        try:
+            layer = None if make_layer is None else make_layer()
+            wire = SyncWire(sock, owner, layer, address, high, waker)
+            _shake_hands(wire, layer, deadline)
+            return wire
+        except BaseException as error:
+            sock.close() if wire is None else wire.abort()  # the peer may be gone already
+            if not isinstance(error, AskAgainError):
+                raise
 
 
 def _reach(host: str, port: int, deadline: float) -> socket.socket:

@@ -13,6 +13,7 @@ UTF-8. A client does not check this, since some brokers send any body as text.
 from __future__ import annotations
 
 import codecs
+import contextlib
 import json
 import logging
 import os
@@ -26,7 +27,7 @@ from urllib.parse import quote
 from stompcodec.codec import read_websocket, write_websocket
 from stompcodec.errors import MissingExtraError
 from stompcodec.frame import is_utf8
-from stompcodec.transport.http import MAX_HEAD, Handshake, take_answer
+from stompcodec.transport.http import MAX_HEAD, Answer, Handshake, take_answer
 from stompcodec.transport.owner import Admit, AskAgainError, CloseCodeError, Layer, Octets, Part, PlainRequest
 
 #: The largest body of an answer to /info in bytes.
@@ -37,9 +38,9 @@ _IN_STRING = re.compile(rb'["\\]')
 _OUTSIDE = re.compile(rb'["\]]')
 _HINTS = {
     403: "it does not allow this Origin or client",
-    404: "there is no SockJS endpoint at this path",
+    404: "there is no such endpoint at this path",
+    **dict.fromkeys((301, 302, 303, 307, 308), "redirects are not followed: connect to the new address"),
 }
-_MOVED = "redirects are not followed: connect to the new address"
 
 
 class Frames:
@@ -224,14 +225,10 @@ class SockJsLayer:
             return
         if answer is None:
             return
-        status = answer.status
-        if self._http.is_asked(status, answer.headers):
-            self.error = AskAgainError("the server asked for a login")
+        if answer.status != 200:
+            self.error = _refusal("SockJS", answer, self._http)
             return
-        if status != 200:
-            hint = self._http.hint if status == 401 else _HINTS.get(status, _MOVED if 300 <= status < 400 else "")
-            self._refuse(answer.text + (f": {hint}" if hint else ""))
-            return
+        self._http.take_cookies(answer.headers)
         headers = {name.lower(): value for name, value in reversed(answer.headers)}  # the first of repeated ones
         try:
             body = _body_of(headers, rest)
@@ -475,6 +472,7 @@ class WebSocketLayer:
     ) -> None:
         self._protocol = protocol
         self._http = handshake  # of a client
+        self._answer = b""  # to it
         self._path = path
         self._admit = admit
         self._address = address
@@ -606,6 +604,12 @@ class WebSocketLayer:
 
     def _shake_hands(self, octets: bytes, received: list[Octets]) -> int:
         """Read the peer's half of the handshake, and return where it ends."""
+        if self._http is not None:  # the library would wait for the end of a body
+            with contextlib.suppress(ValueError):  # the library says what is wrong
+                answer, self._answer = take_answer(self._answer + octets)
+                if answer is not None and answer.status >= 200:
+                    self.error = _refusal("WebSocket", answer, self._http)
+                    return len(octets)
         at = 0
         while not self.opened and self.error is None and self.request is None and at < len(octets):
             # Line by line: bytes after the peer's half of the handshake must not be read before ours is written.
@@ -679,16 +683,11 @@ class WebSocketLayer:
             if response.status_code != 101:
                 why = reason or protocol.handshake_exc
                 self.error = _refused(f"{response.status_code} {response.reason_phrase}", why)
-        elif isinstance(event, Response) and self._http is not None and protocol.handshake_exc is not None:
-            status, why = event.status_code, protocol.handshake_exc
-            if self._http.is_asked(status, event.headers.raw_items()):
-                self.error = AskAgainError("the server asked for a login")
-            else:
-                what = f"{status} {event.reason_phrase}".rstrip()
-                self.error = _refused(what, self._http.hint if status == 401 else why)
+        elif isinstance(event, Response) and protocol.handshake_exc is not None:
+            self.error = _refused(f"{event.status_code} {event.reason_phrase}", protocol.handshake_exc)
         self.opened = protocol.state is OPEN
         if self.opened:
-            self._most = self._bound
+            self._most, self._answer = self._bound, b""
 
     def _look(self) -> None:
         """Set `error` or `ended` from the state of the library."""
@@ -768,6 +767,14 @@ class WebSocketLayer:
         self._bound = octets
         if self.opened:
             self._most = octets
+
+
+def _refusal(what: str, answer: Answer, http: Handshake) -> ConnectionError:
+    """Return the error of an answer that refuses, which may be to ask again."""
+    if http.is_asked(answer):
+        return AskAgainError("the server asked for a login")
+    hint = http.hint if answer.status == 401 else _HINTS.get(answer.status, "")
+    return ConnectionRefusedError(f"{what} refused, {answer.text}" + (f": {hint}" if hint else ""))
 
 
 def _refused(what: str, why: object) -> ConnectionRefusedError:

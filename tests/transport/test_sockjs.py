@@ -127,7 +127,7 @@ def test_a_frame_of_the_limit_and_one_past_it():
     ("answer", "words"),
     [
         (info(status=b"302 Found", more=b"Location: https://user:s3cret@other/\r\n"), "302 Found: redirects are not"),
-        (info(status=b"404 Not Found"), "404 Not Found: there is no SockJS endpoint"),
+        (info(status=b"404 Not Found"), "404 Not Found: there is no such endpoint"),
         (info(status=b"500 Oops"), "500 Oops$"),
         (info(b'{"websocket":false}'), "no WebSocket transport"),
         (info(b"[]"), "not a JSON object"),
@@ -169,14 +169,14 @@ def test_headers_go_with_each_request_and_the_login_once_it_is_asked_for(kind, l
         layer.receive(answer)
         return layer, head, [line for line in head if line[:6] in (b"Cookie", b"Author")]
 
-    layer, head, sent = asked(info(b"", b"401 Unauthorized", CHALLENGE))
+    layer, head, sent = asked(info(b"none", b"401 Unauthorized", CHALLENGE)[:-2])
     assert b"X-Y: z" in head
     assert sent == [b"Cookie: a=1; d=4"]
     if login is None:
         assert str(layer.error) == f"{kind} refused, 401 Unauthorized: it wants an HTTP login: see http_headers"
         return
     assert isinstance(layer.error, AskAgainError)
-    layer, head, sent = asked(info(b"", b"401 ", CHALLENGE))
+    layer, head, sent = asked(info(b"none", b"401 ", CHALLENGE)[:-2])
     assert sent == [b"Authorization: Basic YW5uOnMzY3JldA==", b"Cookie: d=4; b=2"]
     assert str(layer.error) == f"{kind} refused, 401: it does not accept this login"
 
