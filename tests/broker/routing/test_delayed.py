@@ -60,7 +60,7 @@ def test_a_message_waits_for_its_time(name, persistent, listening):
     assert int(message.headers["message-id"].partition("-")[2]) == 3  # behind the messages that arrived meanwhile
     peer.ack(message)
     assert (queue_of(bench).count, bench.octets, list(bench.store.load())) == (0, 0, [])
-    assert (len(bench.broker.delayed), bench.broker.journal.batch.actions) == (0, [])
+    assert (len(bench.broker.delayed), queue_of(bench).deferred, bench.broker.journal.batch.actions) == (0, {}, [])
 
 
 @pytest.mark.parametrize("step", [3600.0, -3600.0, 20.0])
