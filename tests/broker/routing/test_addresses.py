@@ -5,7 +5,7 @@ What ActiveMQ 5.17 did with the same frames is expected of virtual topics.
 
 import pytest
 from broker.harness import Bench, FaultyStore
-from broker.moves import client, left, put_all, refusal, taker, transaction
+from broker.moves import client, finish, left, put_all, refusal, taker, transaction
 from broker.paged import queue_of
 
 from stompcodec.broker.auth import Rule, User, hash_passcode
@@ -328,6 +328,18 @@ def test_wildcards_of_virtual_topics(name, topics):
     sender.put("/topic/Orders", "another")
     sender.put("/queue/VirtualTopic.Orders", "a queue is no topic")
     assert peer.bodies() == [topic.encode() for topic in topics]
+
+
+def test_a_queue_made_while_a_transaction_waits_for_the_disk():
+    bench = activemq(FaultyStore(background=True))
+    peer, sender = taker(bench, queue("A")), bench.peer()
+    finish(bench)
+    with transaction(sender):
+        sender.put(TOPIC, "1", transaction="t", persistent="true")
+    late = taker(bench, queue("B"))
+    finish(bench)
+    # The late queue was not there, and the store does not have the message for it.
+    assert (peer.bodies(), late.bodies(), stored(bench)) == ([b"1"], [], [])
 
 
 def test_an_automatic_queue_ends_with_its_last_consumer():

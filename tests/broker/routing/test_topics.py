@@ -276,3 +276,16 @@ def test_a_receipt_behind_a_transaction_follows_its_own_commit(together):
         receipts += [frame.headers["receipt-id"] for frame in sender.take()]
         assert gone or "s" not in receipts
     assert (receipts, store.bodies) == (["r", "s"], ["2"])
+
+
+def test_a_later_one_wins_over_what_came_back():
+    store = FaultyStore(background=True)
+    bench, sender = retaining(store)
+    sender.put(TOPIC, "1", retain="set", persistent="true", receipt="r")
+    store.finish(at_once=True)
+    sender.put(TOPIC, "2", retain="set", persistent="true", receipt="s")
+    bench.peer().put(TOPIC, "3", retain="set", persistent="true", receipt="t")
+    store.faulty = True
+    store.finish(at_once=True)
+    store.faulty = False
+    assert left(bench, TOPIC) == [b"3"]
