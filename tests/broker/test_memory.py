@@ -329,3 +329,20 @@ def test_a_limit_has_room_for_one_frame():
     Config(memory=64 * 2**20)
     with pytest.raises(ConfigError, match=r"line 2: limits\.memory: it must be at least"):
         parse_config('[limits]\nmemory = "1 MiB"\n')
+
+
+def test_senders_go_on_when_memory_is_free_again_though_their_own_queue_is_as_it_was():
+    bench = Small()
+    large, small, holder = bench.peers_of(3)
+    for _ in range(10):
+        small.put("/queue/small", b"x" * 1000)
+    fill(large, "/queue/large")
+    holder.session.note_unwritten(bench.account.second - bench.account.used - 5000)
+    small.put("/queue/small", b"x")
+    assert small.session.paused
+    holder.session.note_unwritten(0)
+    bench.turn()
+    assert not small.session.paused
+    bench.wait(2)
+    assert not small.session.paused
+    assert large.session.paused

@@ -171,6 +171,8 @@ def test_a_bad_value_is_refused_with_its_place(name, text):
         (f'users.ada = "{HASH}"\n[[rules]]\nwho = "bob"', 2, "rules", "unknown user or group 'bob'"),
         (f'users.ada = "{HASH}"\n[[rules]]\nwho = "@staff"', 2, "rules", "unknown user or group '@staff'"),
         ('[[rules]]\nwho = "ada"', 1, "rules", "unknown user or group 'ada': add it to the users"),
+        ("[[addresses.settings]]\nauto_create_queues = true", 1, "addresses.settings.0", "match is missing"),
+        ('[addresses]\nexchanges = { a = "headers" }', 2, "addresses.exchanges", '"topic", "direct" or "fanout"'),
         ("[listen]\nport = false", 2, "listen.port", "there is no port"),
         ("[listen]\nport = 3\nws_port = 3", 2, "listen.port", "cannot share"),
         ("[listen]\nport = [3, 4, 3]", 2, "listen.port", "cannot share"),

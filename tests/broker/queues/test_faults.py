@@ -284,6 +284,16 @@ def test_a_large_body_that_cannot_be_read_to_its_end_is_no_attempt():
     assert (message.attempts, message.faults) == (0, {("", "1.2")})
 
 
+def test_a_large_body_that_is_too_short_is_no_attempt():
+    bench = Bench(large=64)
+    bench.peer().put(QUEUE, "x" * 100, persistent="true")
+    (message,) = queue_of(bench).messages
+    os.truncate(message.body.path, 99)
+    assert refusal(taker(bench)) == UNWRITTEN
+    (message,) = queue_of(bench).messages
+    assert (message.attempts, len(list(bench.store.load()))) == (0, 1)
+
+
 def test_a_fault_while_the_shell_writes_ends_that_connection_alone(monkeypatch, caplog):
     async def main(server):
         peers = [await Client.connect(server) for _ in range(3)]

@@ -5,10 +5,10 @@ What ActiveMQ 5.17 did with the same frames is expected of virtual topics.
 
 import pytest
 from broker.harness import Bench, FaultyStore
-from broker.moves import left, put_all, refusal, taker
+from broker.moves import client, finish, left, put_all, refusal, taker, transaction
 from broker.paged import queue_of
 
-from stompcodec.broker.auth import Rule
+from stompcodec.broker.auth import Rule, User, hash_passcode
 from stompcodec.broker.config import DIALECTS, Config
 from stompcodec.broker.routing.addresses import Addresses, Naming
 from stompcodec.broker.settings import Kind, Preset, Setting
@@ -162,6 +162,18 @@ def test_an_unknown_exchange_and_a_message_id_are_refused(command):
     assert refusal(other) == "message-id must not be set"
 
 
+def test_rules_hold_for_the_topic_behind_a_named_queue():
+    rules = (Rule("ada", destination="/topic/private"), Rule(destination="/queue/*"))
+    users = {name: User(name, hash_passcode("guest", n=16)) for name in ("ada", "bob")}
+    bench = Bench(**DIALECTS["rabbitmq"], rules=rules, users=users)
+    ada, bob = client(bench, "", login="ada"), client(bench, "", login="bob")
+    ada.subscribe("/topic/private", x_queue_name="q", durable="true")
+    ada.subscribe("/amq/queue/q", "2", receipt="r")
+    assert ada.next().command == "RECEIPT"
+    bob.subscribe("/amq/queue/q")
+    assert refusal(bob) == NOT_ALLOWED
+
+
 def stored(bench):
     return [found.destination for found in bench.store.load()]
 
@@ -198,6 +210,18 @@ def test_an_auto_delete_queue_ends_with_its_last_consumer_if_that_made_it(before
         assert queue_of(bench).count == 5
     else:
         assert (bench.broker.queues, stored(bench), bench.octets) == ({}, [], 0)
+
+
+def test_a_transaction_that_outlives_its_queue():
+    """It holds a delivery of a queue that is gone."""
+    bench, sender, peer = rabbitmq()
+    peer.subscribe("/queue/a", auto_delete="true", ack="client-individual")
+    sender.put("/queue/a", "1", persistent="true")
+    with transaction(peer):
+        peer.ack(peer.next("MESSAGE"), transaction="t")
+        peer.send("UNSUBSCRIBE", id="1")
+    bench.peer().put("/queue/x", "x", persistent="true")
+    assert (stored(bench), list(bench.broker.queues)) == (["/queue/x"], [("/", "/queue/x")])
 
 
 # ---- queues that SUBSCRIBE names ----
@@ -304,6 +328,28 @@ def test_wildcards_of_virtual_topics(name, topics):
     sender.put("/topic/Orders", "another")
     sender.put("/queue/VirtualTopic.Orders", "a queue is no topic")
     assert peer.bodies() == [topic.encode() for topic in topics]
+
+
+def test_a_queue_made_while_a_transaction_waits_for_the_disk():
+    bench = activemq(FaultyStore(background=True))
+    peer, sender = taker(bench, queue("A")), bench.peer()
+    finish(bench)
+    with transaction(sender):
+        sender.put(TOPIC, "1", transaction="t", persistent="true")
+    late = taker(bench, queue("B"))
+    finish(bench)
+    # The late queue was not there, and the store does not have the message for it.
+    assert (peer.bodies(), late.bodies(), stored(bench)) == ([b"1"], [], [])
+
+
+def test_an_automatic_queue_ends_with_its_last_consumer():
+    bench = activemq()
+    taker(bench, queue("A"), auto_delete="true").lose()
+    bench.peer().put(TOPIC, "nobody")
+    assert (list(bench.broker.queues), list(bench.store.subscriptions())) == ([], [])
+    bench.wait(60)
+    assert bench.peer().session.virtual_host.destinations.shares.count == 0
+    bench.audit()
 
 
 @pytest.mark.parametrize("name", ["VirtualTopic." + "a." * 64 + "*", "VirtualTopic." + "a" * 5000])

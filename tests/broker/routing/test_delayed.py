@@ -5,8 +5,8 @@ from contextlib import closing
 
 import pytest
 from broker.harness import Bench, FaultyStore
-from broker.moves import refusal, taker, transaction
-from broker.paged import QUEUE, numbers, queue_of
+from broker.moves import finish, refusal, taker, transaction
+from broker.paged import QUEUE, Pages, numbers, queue_of
 from broker.storage.storing import KEY, inline
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -60,7 +60,7 @@ def test_a_message_waits_for_its_time(name, persistent, listening):
     assert int(message.headers["message-id"].partition("-")[2]) == 3  # behind the messages that arrived meanwhile
     peer.ack(message)
     assert (queue_of(bench).count, bench.octets, list(bench.store.load())) == (0, 0, [])
-    assert (len(bench.broker.delayed), bench.broker.journal.batch.actions) == (0, [])
+    assert (len(bench.broker.delayed), queue_of(bench).deferred, bench.broker.journal.batch.actions) == (0, {}, [])
 
 
 @pytest.mark.parametrize("step", [3600.0, -3600.0, 20.0])
@@ -255,3 +255,36 @@ def test_missing_and_damaged_ones_are_told_apart(tmp_path, kind, restarted, capl
     if not missing:
         assert bench.store.damage.messages == damaged
     bench.store.close()
+
+
+def test_those_of_a_queue_that_is_being_removed_do_not_come_into_a_new_one_of_that_name():
+    store = FaultyStore(background=False)
+    bench = Bench(store, window_messages=3)
+    sender = bench.peer()
+    send_each_second(sender, range(30), 11_000, **{"x-expires": "5000"})
+    queue = queue_of(bench)
+    pass_time(bench, 4.5)
+    store.background = True
+    while not queue.closed:
+        pass_time(bench, 0.1)
+    send_each_second(sender, range(100, 110), 61_000)
+    pass_time(bench, 10)  # those of the old queue that were in memory would be due
+    assert queue_of(bench).total == 10
+    finish(bench)
+    assert queue_of(bench).total == 10
+    store.background = False
+    peer = taker(bench)
+    pass_time(bench, 90, 0.5)
+    assert (numbers(peer), list(store.load())) == (list(range(100, 110)), [])
+
+
+def test_a_page_that_cannot_be_read_is_read_again():
+    bench, peer = filled(20, Pages())
+    bench.store.broken = True
+    pass_time(bench, 30)
+    first = numbers(peer)
+    assert first == list(range(len(first)))
+    assert len(first) < 10
+    bench.store.broken = False
+    pass_time(bench, 3)
+    assert numbers(peer) == list(range(len(first), 20))

@@ -9,7 +9,7 @@ import signal
 
 import pytest
 from broker.harness import Bench, FaultyStore
-from broker.moves import client, put_all, refusal
+from broker.moves import client, put_all, refusal, taker
 from broker.sockets import Client, send
 from crash.process import BrokerProcess
 from patience import patience
@@ -17,6 +17,7 @@ from patience import patience
 from stompcodec import Limits, Parser
 from stompcodec.broker.auth import Rule, User, hash_passcode
 from stompcodec.broker.config import DIALECTS
+from stompcodec.broker.message import Message
 from stompcodec.broker.settings import Preset
 
 TOPIC = "/topic/a"
@@ -155,6 +156,28 @@ def test_receive_makes_no_durable_subscription(header):
     (error,) = peer.take()
     assert (error.command, error.headers["message"]) == ("ERROR", "no such durable subscription")
     assert (names(bench), list(bench.store.subscriptions())) == ([], [])
+
+
+def test_by_the_name_of_its_queue():
+    bench = Bench(**DIALECTS["rabbitmq"])
+    one, two = (taker(bench, TOPIC, x_queue_name="shared") for _ in range(2))
+    reader = taker(bench, "/amq/queue/shared")
+    put_all(bench.peer(), range(3), TOPIC)
+    assert [len(peer.bodies()) for peer in (one, two, reader)] == [1, 1, 1]
+    for peer in (one, two, reader):
+        assert names(bench) == ["shared"]
+        peer.lose()
+    assert names(bench) == []
+
+
+def test_a_message_of_a_transaction_goes_before_those_that_came_while_it_was_stored():
+    bench = Bench()
+    leave(attached(bench))
+    (durable,) = bench.broker.virtual_host("/").destinations.durables
+    late, early = (Message(b"%d" % seq, seq, TOPIC, b"\n\0") for seq in (8, 7))
+    durable.take([late])
+    durable.take([early], stored=True)
+    assert [message.seq for message in durable.queue.messages] == [7, 8]
 
 
 def test_one_that_could_not_be_stored_is_not_there():
@@ -446,3 +469,13 @@ def test_an_adoption_that_cannot_be_stored_is_told():
     bench = Bench(FaultyStore(), users=USERS, presets=(Preset(TOPIC, "MULTICAST", ("c.n",)),))
     bench.store.faulty = True
     assert refusal(login(bench, "ada", receipt="r")) == "the message could not be stored"
+
+
+def test_a_preset_is_adopted_and_stays_so():
+    config = {"users": USERS, "presets": (Preset(TOPIC, "MULTICAST", ("c.n",)),)}
+    bench = started(**config)
+    client(bench, "s", login="ada").put(TOPIC, b"early", persistent="true")
+    assert login(bench, "ada", ack="client").bodies() == [b"early"]
+    bench = started(bench, **config)
+    assert [durable.queue.name for durable in bench.broker.virtual_host("/").destinations.durables] == ["~ada~c.n"]
+    assert (login(bench, "eve").take(), login(bench, "ada").bodies()) == ([], [b"early"])

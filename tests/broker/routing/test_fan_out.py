@@ -175,3 +175,14 @@ def play(script, share):
 @given(st.lists(STEPS, max_size=40), st.integers(1, 3))
 def test_everybody_gets_the_same_however_many_are_served_in_a_turn(script, share):
     assert play(script, share) == play(script, 1000)
+
+
+@either
+def test_what_expires_on_its_way_is_given_to_nobody_else(destination):
+    bench, peers, sender = crowd(destination)
+    receive(sender, "SEND", b"1", destination=TOPIC, expiration="1000")
+    in_time = one_turn(bench)
+    assert 0 < in_time < MANY
+    bench.date += 2
+    counts(bench)
+    assert sum(len(peer.take()) for peer in peers) == in_time

@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from broker.harness import Bench
+from broker.harness import Bench, FaultyStore
 from broker.moves import left, put_all, refusal, taker
 from hypothesis import given
 from hypothesis import strategies as st
@@ -34,6 +34,16 @@ def test_a_slow_subscriber_is_disconnected(limit):
     assert refusal(stuck) == "slow consumer"
     sender.put(TOPIC, "6")
     assert (len(eager.bodies()), bench.octets) == (7, 0)
+
+
+def test_a_session_that_is_too_slow_while_it_subscribes():
+    bench = Bench(topic_backlog=2, max_attempts=1)
+    peer, sender = taker(bench, TOPIC, ack="client", prefetch_count="1"), bench.peer()
+    sender.session.receive(b"SEND\ndestination:/topic/a\n\n\0" * 3, 0.0)
+    peer.session.receive(b"SUBSCRIBE\nid:2\ndestination:/topic/a\n\n\0", 0.0)
+    bench.turn()
+    assert refusal(peer) == "slow consumer"
+    assert (bench.broker.virtual_host("/").topics[TOPIC].consumers, bench.octets) == ((), 0)
 
 
 def test_a_slow_subscriber_loses_the_oldest():
@@ -240,3 +250,42 @@ def test_one_that_was_stored_half_is_the_latest():
     again.turn()
     sender.put("/topic/b", "x", persistent="true")
     assert len(list(store.load())) == 1
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_a_receipt_behind_a_transaction_follows_its_own_commit(together):
+    """While the transaction is being written, later messages take effect after it."""
+    store = FaultyStore(background=True)
+    bench, sender = retaining(store)
+    sender.put(TOPIC, "1", retain="set", persistent="true")
+    store.finish(at_once=True)
+    sender.send("BEGIN", transaction="t")
+    sender.put("/queue/q", "2", transaction="t", persistent="true")
+    frames = [
+        sender.octets_of("COMMIT", transaction="t", receipt="r"),
+        sender.octets_of("SEND", b"3", destination=TOPIC, retain="remove", receipt="s"),
+    ]
+    for octets in [b"".join(frames)] if together else frames:
+        sender.raw(octets)
+    receipts = []
+    while store.job is not None:
+        assert "s" not in receipts
+        store.finish(at_once=True)
+        gone = "1" not in store.bodies
+        bench.turn()
+        receipts += [frame.headers["receipt-id"] for frame in sender.take()]
+        assert gone or "s" not in receipts
+    assert (receipts, store.bodies) == (["r", "s"], ["2"])
+
+
+def test_a_later_one_wins_over_what_came_back():
+    store = FaultyStore(background=True)
+    bench, sender = retaining(store)
+    sender.put(TOPIC, "1", retain="set", persistent="true", receipt="r")
+    store.finish(at_once=True)
+    sender.put(TOPIC, "2", retain="set", persistent="true", receipt="s")
+    bench.peer().put(TOPIC, "3", retain="set", persistent="true", receipt="t")
+    store.faulty = True
+    store.finish(at_once=True)
+    store.faulty = False
+    assert left(bench, TOPIC) == [b"3"]

@@ -9,6 +9,20 @@ from stompcodec.broker.config import DIALECTS, Config
 SENT = frame(b"SEND", b"destination:/queue/a", b"persistent:true", b"receipt:7", body=b"hi")
 
 
+def test_a_message_of_another_rank_is_recorded_once():
+    bench = Bench(FaultyStore(background=True), window_messages=2)
+    sender = bench.peer()
+    sender.put("/queue/a", "first")
+    for _ in range(4):
+        sender.put("/queue/a", "hi", persistent="true", priority="9")
+    queue = bench.queue()
+    assert (queue.count, queue.total) == (3, 5)
+    sender.raw(SENT)
+    assert (queue.count, queue.total) == (4, 6)
+    recorded = [message.seq for _queue, message in bench.broker.journal.batch.put]
+    assert sorted(set(recorded)) == recorded
+
+
 # ---- which messages are stored: those to queues unless they say persistent:false, on each road and in each way ----
 
 #: Headers by which a SEND goes one of several ways through the broker.

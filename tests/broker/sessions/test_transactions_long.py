@@ -253,3 +253,47 @@ def play(script, share, window):
 @given(st.lists(steps, max_size=20), st.sampled_from([1, 3, 100]))
 def test_what_happens_is_the_same_however_large_a_share_is(script, window):
     assert play(script, 2, window) == play(script, 1000, window)
+
+
+@pytest.mark.usefixtures("small")
+def test_a_commit_that_fails_undoes_all_of_it():
+    bench = Bench(FaultyStore(background=True))
+    used = bench.broker.account.used
+    sender, again = bench.peer(), bench.peer()
+    begin(sender, COUNT, idempotency_key="k")
+    give(sender, "SEND", b"z", destination=QUEUE, persistent="true", transaction="t", idempotency_key="k")
+    give(sender, "COMMIT", transaction="t", receipt="c")
+    bench.turn()
+    bench.store.faulty = True
+    bench.store.finish()
+    bench.turn()
+    bench.store.faulty = False
+    assert sender.error().headers["message"] == "the message could not be stored"
+    assert (bench.ready(), bench.store.bodies, len(bench.broker.sent)) == ([], [], 0)
+    assert bench.queue().suspensions == 0
+    sender.lose()
+    begin(again, COUNT)
+    give(again, "COMMIT", transaction="t", receipt="c")
+    bench.turn()
+    bench.store.finish()
+    bench.turn()
+    assert receipts(again) == ["c"]
+    assert bench.ready() == NUMBERS
+    assert used < bench.broker.account.used
+
+
+@pytest.mark.usefixtures("small")
+def test_each_of_them_has_a_commit_of_its_own():
+    bench, written = Bench(FaultyStore(background=True)), []
+    peers = [bench.peer() for _ in range(3)]
+    for number, peer in enumerate(peers):
+        begin(peer, COUNT, f"/queue/{number}")
+    for peer in peers:
+        give(peer, "COMMIT", transaction="t", receipt="c")
+    for _ in range(50):
+        bench.step()
+        bench.audit()
+        if bench.store.job is not None:
+            written.append(len(bench.store.job[0]._puts))
+            bench.store.finish()
+    assert (written, [receipts(peer) for peer in peers]) == ([COUNT] * 3, [["c"]] * 3)

@@ -5,7 +5,7 @@ import socket
 import threading
 
 import pytest
-from broker.sockets import CONNECT, Client, browser, send, served, subscribe
+from broker.sockets import CONNECT, Client, browser, send, served, subscribe, until
 from crash.process import BrokerProcess
 from patience import patience
 from transport.messages import BINARY, CONT, TEXT, frame, frames
@@ -118,3 +118,18 @@ def test_small_records_of_tls_are_no_way_around_a_share(certificate, sends):
             assert max(counts) <= 16
 
     main()
+
+
+@served(ws_port=0)
+async def test_one_that_is_gone_gets_nothing_more(server, sends):
+    """While the rest of what it sent is done, messages go to others."""
+    async with browser(server) as raw:
+        wire = [subscribe("/queue/z").encode(), *messages(200), send("/queue/z", "mine").encode()]
+        await raw.send(b"".join(frame(TEXT, part) for part in wire))
+        await until(lambda: ("/", "/queue/a") in server.broker.queues)
+        for peer in server.peers.values():
+            peer.wire._transport.abort()
+        await until(lambda: not server.peers)
+        assert len(server.broker.queues["/", "/queue/a"].messages) == 200
+        (message,) = server.broker.queues["/", "/queue/z"].messages
+        assert message.attempts == 0

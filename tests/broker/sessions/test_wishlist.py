@@ -88,6 +88,18 @@ def test_receive_beside_consumers_that_pick(end):
     assert len(bench.broker.virtual_host("/").destinations.queue("/queue/a").consumers) == 1
 
 
+@pytest.mark.parametrize("headers", [{}, {"selector": "n = 1"}])
+def test_expired_messages_are_not_received(headers):
+    pytest.importorskip("lark")
+    bench = Bench()
+    (peer,) = peers(bench, "1.2")
+    peer.put("/queue/a", b"old", expiration="1000", n="1")
+    peer.put("/queue/a", b"new", n="1")
+    bench.date += 2
+    assert receive(peer, **headers).body == b"new"
+    assert (bench.queue().count, bench.ready()) == (0, [])
+
+
 def test_receive_from_a_durable_subscription():
     bench, names = Bench(), {"durable-subscription-name": "daily"}
     (peer,) = peers(bench, "1.2", client_id="me")

@@ -191,15 +191,11 @@ class Model:
         self.clears.append(values)
 
     def commit(self, later=False):
-        if later and self.stores.kind == "sqlite":
-            answers, calls = [], SimpleQueue()
-            self.store.commit_later(answers.append, calls.put)
-            if not answers:
-                calls.get(timeout=patience(20))()
-            assert answers == [None]
-            assert self.store.pending == 0
-        else:
-            self.store.commit()
+        answers, calls = [], SimpleQueue()
+        self.store.commit_later(answers.append, calls.put if later else None)
+        if later and not answers:
+            calls.get(timeout=patience(20))()
+        assert (answers, self.store.pending) == ([None], 0)
         self.committed()
 
     def committed(self):

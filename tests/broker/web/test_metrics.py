@@ -132,6 +132,21 @@ def test_each_message_counts_once_whatever_ends_during_which_scrape(deeds, most)
         assert bench.came() == last
 
 
+def test_what_comes_and_ends_between_two_scrapes_counts():
+    bench = Scraped(web_metrics_destinations=0)
+    sender, peer = bench.peer(), bench.client(client_id="desk")
+    before = bench.came()
+    peer.subscribe("/temp-queue/a", id="0")
+    peer.put("/temp-queue/a", "x")
+    for durable in ({}, {"durable_subscription_name": "all"}):
+        peer.subscribe("/topic/t", id="1", **durable)
+        sender.put("/topic/t", "x")  # to the topic, and to the durable subscription
+        peer.send("UNSUBSCRIBE", id="1", **durable)
+        bench.result("delete", destination="/topic/t")
+    peer.lose()
+    assert bench.came() - before == bench.came() - before == 1 + 1 + 2
+
+
 def test_destinations_of_one_session_have_no_labels():
     bench = Scraped(dialect="rabbitmq")
     peer = bench.peer()
