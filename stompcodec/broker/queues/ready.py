@@ -86,7 +86,7 @@ class Bound:
     def is_low(self, messages: int, octets: int) -> bool:
         """Return whether there is room for more than one message.
 
-        >>> Bound(10, 100).is_low(7, 75), Bound(10, 100).is_low(8, 0)
+        >>> Bound(8, 100).is_low(6, 75), Bound(8, 100).is_low(7, 0)
         (True, False)
         """
         return messages <= self.messages * LOW and octets <= self.octets * LOW
