@@ -9,8 +9,9 @@
 All parts may be percent-encoded, and reserved characters must be: the virtual host / of RabbitMQ is stomp://host/%2F.
 Without a path, or with the path /, the broker uses its default virtual host.
 
-The options after a question mark are `vhost`, another way to name the virtual host, and `artemis_types`, true or false
-as the client's option. Others are an error, except for WebSocket and SockJS, where the query is part of the request.
+The options after a question mark are `vhost`, another way to name the virtual host, and `artemis_types` and
+`websocket_pieces`, which are options of the client. Others are an error, except for WebSocket and SockJS, where the
+query is part of the request.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ _FAILOVER = re.compile(r"failover:(?://)?(?:\((?P<inner>.*)\)(?:\?(?P<query>[^#]
 _BETWEEN = re.compile(r",(?=[a-z][a-z0-9+.-]*:)", re.IGNORECASE)
 _ODD = re.compile(r"[\0-\x20\x7f]")
 #: Options of a failover list, and of URIs of other schemes than WebSocket.
-_OPTIONS = ("vhost", "artemis_types")
+_OPTIONS = ("vhost", "artemis_types", "websocket_pieces")
+_PIECES = ("auto", "whole", "fragments", "messages")
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,40}")
 _HOSTS = ("host", "virtualhost", "virtual_host", "virtual-host")
 
@@ -129,6 +131,8 @@ def _address(uri: str, common: dict[str, str]) -> Address:
     login, colon, passcode = (match["user"] or "").partition(":")
     own = _options(match["query"])
     options = {**common, **(own if websocket else _known(own))}
+    if options.get("websocket_pieces", "auto") not in _PIECES:
+        raise _error(f"the option websocket_pieces must be one of {', '.join(_PIECES)}")
     path = match["path"] or "/"
     vhost = ("" if websocket else _text(path[1:])) or options.get("vhost")
     return Address(

@@ -143,6 +143,8 @@ class BrokerDialect(NamedTuple):
     """The header with an offset in a stream, of MESSAGE and of SUBSCRIBE; "" if there are no streams."""
     closes: tuple[tuple[str, str], ...] = ()
     """Why it closes the connection without ERROR at a SEND with receipt: prefixes of destinations, and reasons."""
+    pieces: str = "whole"
+    """How large frames go over WebSocket: see the option `websocket_pieces`."""
     largest: tuple[int, ...] = ()
     """The bytes, and perhaps the headers, of the largest frame; at a larger one it closes without ERROR."""
 
@@ -405,6 +407,7 @@ _OWN: dict[str, Any] = {
     "least": None,
     "unescapes": False,
     "knows_keys": True,
+    "pieces": "fragments",
     **{"offset": "", "closes": (), "largest": ()},
 }
 #: The dialects of our own broker in which a name with and without its prefix is one queue.
@@ -444,6 +447,7 @@ BROKERS: dict[str, BrokerDialect] = {
             unescapes=True,
             offset="x-stream-offset",
             closes=(("", _FULL),),
+            pieces="fragments",
         ),
         BrokerDialect(
             "artemis",
@@ -470,6 +474,7 @@ BROKERS: dict[str, BrokerDialect] = {
             shared=(("subscription-type", "ANYCAST"),),
             acks_transacted=False,
             knows_keys=True,
+            pieces="fragments",
         ),
         BrokerDialect(
             "activemq",
@@ -494,7 +499,9 @@ BROKERS: dict[str, BrokerDialect] = {
             least=1,
             unescapes=True,
         ),
-        BrokerDialect("vertx", "vertx-stomp", requeue=None, aliases=(), nacked="drops", unescapes=True),
+        BrokerDialect(
+            "vertx", "vertx-stomp", requeue=None, aliases=(), nacked="drops", unescapes=True, pieces="messages"
+        ),
         _UNKNOWN,
     )
 }

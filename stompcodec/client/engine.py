@@ -715,6 +715,7 @@ class Engine:
                 more=attempt.headers,
             )
             link.address = address
+            owner.wire.split(link.pieces)
             owner.connection = link.connection
             self._owner = owner
             owner.wire.join(self._work.selector, self._work)

@@ -207,6 +207,18 @@ class ClientLink:
             self.trace.append(("out", Frame("CONNECT", [(k, "***" if k == "passcode" else v) for k, v in headers])))
 
     @property
+    def pieces(self) -> str:
+        """How the transport sends large frames now; that of the URL counts if the option `websocket_pieces` is auto."""
+        said = {} if self.address is None else self.address.options
+        pieces: str = self.options.websocket_pieces
+        pieces = said.get("websocket_pieces", pieces) if pieces == "auto" else pieces
+        if pieces != "auto":
+            return pieces
+        if not self.in_session or self.server is None:
+            return "whole"
+        return "messages" if self._wire.text_only or self.server.get("server") is None else self.dialect.pieces
+
+    @property
     def client_id(self) -> str | None:
         """The option `client_id`."""
         return self.options.client_id

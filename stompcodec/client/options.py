@@ -115,6 +115,9 @@ class Options:
     until its last consumer ends; auto: exclusive from 4.3 on, which refuses transient ones. Other brokers ignore it."""
     artemis_types: bool = True
     """Tell Artemis by headers which destinations are queues and which are topics, as far as their names say so."""
+    websocket_pieces: Literal["auto", "whole", "fragments", "messages"] = "auto"
+    """How large frames go over WebSocket and SockJS: whole, in fragments of one message (60,000 bytes), or in messages
+    (8,000 bytes); auto: whole up to CONNECTED, then by the broker, in messages if it does not say what it is."""
     on_frame: Callable[[str, Frame], object] | None = None
     """Called with "in" or "out" and each frame, which it cannot change."""
     on_state: Callable[[str, Exception | None], object] | None = None
@@ -200,6 +203,7 @@ class CommonOptions(TypedDict, total=False):
     dialect: str
     topic_queues: Literal["auto", "transient", "exclusive", "durable"]
     artemis_types: bool
+    websocket_pieces: Literal["auto", "whole", "fragments", "messages"]
     on_frame: Callable[[str, Frame], object] | None
     on_state: Callable[[str, Exception | None], object] | None
 

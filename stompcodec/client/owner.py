@@ -239,6 +239,7 @@ class WireOwner:
             if self.up_at is None and core.link.in_session:
                 self.up_at = now
                 self.beat = self._beat()
+                self.wire.split(core.link.pieces)
                 self.begun(core.link.server)
 
     def take_receipt(self, call: Call, now: float) -> bool:

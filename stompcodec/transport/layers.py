@@ -188,6 +188,9 @@ class ConnectLayer:
     def bound(self, octets: int) -> None:
         """Do nothing: no messages are kept."""
 
+    def split(self, pieces: str) -> None:
+        """Do nothing: a tunnel has no messages."""
+
     def discard(self) -> None:
         self._head = b""
 

@@ -191,6 +191,9 @@ class Layer(Protocol):
     def bound(self, octets: int) -> None:
         """Set the largest incomplete message in bytes."""
 
+    def split(self, pieces: str) -> None:
+        """Send large chunks whole, as "fragments" of one WebSocket message, or as several "messages"."""
+
     def discard(self) -> None:
         """Drop the `buffered` bytes. `receive` is not called afterwards."""
 
@@ -256,6 +259,9 @@ class Over:
 
     def bound(self, octets: int) -> None:
         self.upper.bound(octets)
+
+    def split(self, pieces: str) -> None:
+        self.upper.split(pieces)
 
     def _sink(self) -> None:
         output = self.upper.take_output()

@@ -387,6 +387,11 @@ class SyncWire:
         if self._layer is not None:
             self._layer.bound(octets)
 
+    def split(self, pieces: str) -> None:
+        """Cut large chunks from now on, over WebSocket: see `Layer.split`."""
+        if self._layer is not None:
+            self._layer.split(pieces)
+
     def close(self, linger: float = LINGER) -> None:
         """Send unwritten bytes, end our stream, and wait, in `poll`, for the end of the peer's.
 

@@ -195,3 +195,6 @@ class TlsLayer:
 
     def bound(self, octets: int) -> None:
         """Do nothing: TLS keeps at most one record."""
+
+    def split(self, pieces: str) -> None:
+        """Do nothing: TLS cuts records by itself."""

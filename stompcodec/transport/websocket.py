@@ -6,8 +6,8 @@ those that are malformed or too large. Invariant: the quick road only skips work
 
 When reading, STOMP frames and WebSocket messages are independent: a frame may be split over messages, and a message may
 contain several. When writing, each chunk is one message: text if it is UTF-8, else binary. Chunks that are parts of a
-frame (`Part`) become one binary message of several WebSocket frames. A server closes with 1007 if a text message is not
-UTF-8. A client does not check this, since some brokers send any body as text.
+frame (`Part`) become one binary message of several WebSocket frames. `split` cuts large chunks. A server closes with
+1007 if a text message is not UTF-8. A client does not check this, since some brokers send any body as text.
 """
 
 from __future__ import annotations
@@ -34,6 +34,8 @@ from stompcodec.transport.owner import Admit, AskAgainError, CloseCodeError, Lay
 MAX_INFO = 16 * 1024
 #: The most bytes of a SockJS frame before the session is open.
 _MAX_FIRST = 64 * 1024
+#: What large chunks become -> the bytes of each piece. Artemis and Vert.x close at 64 KiB, Tomcat at 8 KiB.
+_PIECES = {"fragments": 60_000, "messages": 8_000}
 _IN_STRING = re.compile(rb'["\\]')
 _OUTSIDE = re.compile(rb'["\]]')
 _HINTS = {
@@ -156,6 +158,7 @@ class SockJsLayer:
         self._frames = Frames()
         self._bound = _MAX_FIRST
         self._decoder = codecs.getincrementaldecoder("utf-8")()
+        self._piece = 0
         self._output: list[bytes] = []
         self.opened = False
         self.ended = False
@@ -272,8 +275,9 @@ class SockJsLayer:
             except UnicodeDecodeError:
                 self._fail("SockJS carries text, and a frame is not UTF-8: encode its body, for example by base64")
                 return
-            if text:
-                self._websocket.send([json.dumps([text]).encode()])
+            most = self._piece or len(text)
+            for at in range(0, len(text), most or 1):
+                self._websocket.send(_arrays(text[at : at + most], self._piece))
 
     def take_output(self) -> list[bytes]:
         output, self._output = self._output, []
@@ -289,10 +293,32 @@ class SockJsLayer:
         if self.opened:
             self._frames.most = self._bound
 
+    def split(self, pieces: str) -> None:
+        self._piece = _PIECES["messages"] if pieces == "messages" else 0
+        self._websocket.split(pieces)
+
     def discard(self) -> None:
         self._info = b""
         self._frames.discard()
         self._websocket.discard()
+
+
+def _arrays(text: str, most: int) -> list[bytes]:
+    """Return text as JSON arrays of at most `most` bytes; 0 for one array."""
+    array = json.dumps([text]).encode()
+    half = len(text) // 2
+    return [*_arrays(text[:half], most), *_arrays(text[half:], most)] if 0 < most < len(array) else [array]
+
+
+def _cut(chunk: bytes, most: int) -> list[bytes]:
+    """Return a chunk in pieces of at most `most` bytes, cut between characters; 0 for one piece."""
+    pieces, at = [], 0
+    while 0 < most < len(chunk) - at:
+        end = at + most
+        end = next((each for each in range(end, end - 4, -1) if chunk[each] & 0xC0 != 0x80), end)
+        pieces.append(chunk[at:end])
+        at = end
+    return [*pieces, chunk[at:]]
 
 
 def _octets(text: object) -> bytes:
@@ -485,6 +511,7 @@ class WebSocketLayer:
         self._waiting = 0  # bytes received since the last event
         self._bound = max_message
         self._in_parts = False  # a message of ours has begun, and not ended
+        self._pieces, self._piece = "whole", 0
         self._said: list[bytes] = []  # output before that of the library
         self._octets, self._at = b"", 0  # received bytes, and how far they were read
         self._begun = bytearray()  # the first bytes of a plain frame, or of the head of any frame
@@ -737,17 +764,21 @@ class WebSocketLayer:
         protocol = self._protocol
         if protocol.state is not OPEN:
             return
-        if _QUICK and not self._in_parts and Part not in map(type, chunks):
+        if self._pieces == "messages":
+            chunks = [piece for chunk in chunks for piece in _cut(chunk, self._piece)]
+        most = 0 if not self._piece or max(map(len, chunks), default=0) <= self._piece else self._piece
+        if _QUICK and not most and not self._in_parts and Part not in map(type, chunks):
             masks = b"" if self._masked else os.urandom(4 * len(chunks))
             self._said += [*protocol.data_to_send(), write_websocket(chunks, masks)]
             return
         for chunk in chunks:
-            part = isinstance(chunk, Part)
-            if part or self._in_parts:
-                protocol.send_continuation(chunk, not part) if self._in_parts else protocol.send_binary(chunk, False)
-                self._in_parts = part
-            elif chunk:
-                (protocol.send_text if is_utf8(chunk) else protocol.send_binary)(chunk)
+            begin = protocol.send_binary if isinstance(chunk, Part) or not is_utf8(chunk) else protocol.send_text
+            pieces = _cut(chunk, most)
+            for left, piece in zip(range(len(pieces) - 1, -1, -1), pieces, strict=True):
+                is_last = not left and not isinstance(chunk, Part)
+                if self._in_parts or piece:
+                    (protocol.send_continuation if self._in_parts else begin)(piece, is_last)
+                    self._in_parts = not is_last
 
     def take_output(self) -> list[bytes]:
         said, self._said = self._said, []
@@ -767,6 +798,9 @@ class WebSocketLayer:
         self._bound = octets
         if self.opened:
             self._most = octets
+
+    def split(self, pieces: str) -> None:
+        self._pieces, self._piece = pieces, _PIECES.get(pieces, 0)
 
 
 def _refusal(what: str, answer: Answer, http: Handshake) -> ConnectionError:

@@ -15,6 +15,7 @@ from stompcodec.client import dialects, handlers
 from stompcodec.client.dialects import BROKERS, row_of
 from stompcodec.client.messages import Subscription
 from stompcodec.errors import LocalProtocolError, RejectedError, StaleAckError
+from stompcodec.uri import parse_uri
 
 LOST, LATE = "ConnectionLostError", "ReceiptTimeoutError"
 
@@ -621,6 +622,31 @@ def test_a_selector_that_breaks_others_is_refused_at_the_call():
         assert here.commands() == []
         for server in ("ActiveMQ-Artemis/2.40", "stompcodec/1 as activemq"):
             Scripted(server=server).connect().subscribed(**given)
+
+
+@pytest.mark.parametrize(
+    ("server", "option", "query", "pieces"),
+    [
+        (None, "auto", None, "messages"),
+        ("Other/1", "auto", None, "whole"),
+        ("vertx-stomp/5.0.7", "auto", None, "messages"),
+        ("ActiveMQ/6.1", "auto", "auto", "whole"),
+        ("ActiveMQ/6.1", "auto", "fragments", "fragments"),
+        ("RabbitMQ/3.10.8", "auto", None, "fragments"),
+        ("ActiveMQ-Artemis/2.40", "whole", "messages", "whole"),
+        ("stompcodec/1 as activemq", "auto", None, "fragments"),
+    ],
+)
+def test_the_pieces_of_large_frames_over_websocket(server, option, query, pieces):
+    client = Scripted(server=server, websocket_pieces=option)
+    client.open()
+    assert client.core.link.pieces == ("whole" if option == "auto" else option)
+    if query:
+        client.core.link.address = parse_uri(f"ws://h/?websocket_pieces={query}")[0]
+    client.frames()
+    client.server.accept({} if server is None else {"server": server})
+    client.pump()
+    assert client.core.link.pieces == pieces
 
 
 def test_a_queue_of_artemis_without_its_type_has_a_wide_window():

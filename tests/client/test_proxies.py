@@ -15,6 +15,7 @@ from transport.endpoints import Endpoint
 from transport.proxies import ScriptedProxy
 
 import stompcodec.client as stomp
+from stompcodec.transport.websocket import WebSocketLayer
 
 
 @pytest.fixture(scope="module")
@@ -40,6 +41,24 @@ def test_through_a_proxy(shell, broker, queue, scheme):
         assert len(proxy.heads) == 1
         assert "s3cret" not in repr(client) + repr(client.options)
         client.close()
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [("", ["whole", "fragments"]), ("?websocket_pieces=messages", ["messages"] * 2), (None, ["whole", "messages"])],
+)
+def test_large_frames_over_websocket_are_cut_from_connected_on(
+    shell, broker, endpoint, queue, monkeypatch, query, said
+):
+    found, split, body = [], WebSocketLayer.split, "é" * 500_000
+    monkeypatch.setattr(WebSocketLayer, "split", lambda layer, pieces: found.append(pieces) or split(layer, pieces))
+    with ScriptedProxy() as proxy:
+        url = endpoint.url if query is None else f"ws://127.0.0.1:{broker.ws_port}/{query}"
+        client = shell.connect(url, proxy=f"http://127.0.0.1:{proxy.port}")
+        client.send(queue, body, receipt=True)
+        assert client.subscribe(queue).get(patience(10)).text() == body
+        client.close()
+    assert found == said
 
 
 def test_by_the_environment_only_when_it_is_asked(shell, broker, monkeypatch):

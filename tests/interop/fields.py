@@ -120,10 +120,12 @@ def refused(call: Callable[..., Any], *arguments: Any, **options: Any) -> None:
     raise Failed("the client asked for what the row says this broker cannot do")
 
 
-@field("name", "server")
+@field("name", "server", "pieces")
 def recognised(place: Place, client: Any, name: str) -> None:
-    """The `server` header of CONNECTED chooses the row."""
+    """The `server` header of CONNECTED chooses the row, and how large frames go over WebSocket."""
     same(client.dialect, place.name, "dialect")
+    takes = "fragments" if place.own or place.name in ("rabbitmq", "artemis") else "messages"
+    same(client._link.core.link.pieces, "whole" if place.name == "activemq" and not place.own else takes, "pieces")
 
 
 @field("prefetch", "window")

@@ -12,7 +12,7 @@ pytest.importorskip("websockets")
 
 
 from stompcodec.transport.http import Handshake
-from stompcodec.transport.owner import AskAgainError
+from stompcodec.transport.owner import AskAgainError, Part
 from stompcodec.transport.websocket import Frames, SockJsLayer, client_layer, server_layer
 
 INFO = b'{"websocket":true,"cookie_needed":false,"origins":["*:*"],"entropy":7}'
@@ -78,6 +78,18 @@ def test_a_session():
     assert session.say("h", 'a["CONNECTED\\n\\n\\u0000","\\u00fc"]', "h") == "CONNECTED\n\n\0ü".encode()
     assert session.send("SEND\n\nü\0".encode()) == [["SEND\n\nü\0"]]
     assert session.say('a["last"]c[3000,"x"]a["never"]') == b"last"
+
+
+@pytest.mark.parametrize("text", ["x", '"', "é", "😀\0"])
+@pytest.mark.parametrize("pieces", ["whole", "fragments", "messages"])
+def test_large_frames_go_in_arrays_of_at_most_8000_bytes_if_asked(pieces, text):
+    session, text = Session(), text * 30_000
+    session.layer.split(pieces)
+    octets = text.encode()
+    arrays = session.send(Part(octets[:50_001]), octets[50_001:], b"last")
+    assert "".join(*zip(*arrays, strict=True)) == text + "last"
+    assert (len(arrays) < 4) is (pieces != "messages")
+    assert pieces != "messages" or max(len(json.dumps(each)) for each in arrays) <= 8000
 
 
 @given(st.lists(st.lists(st.text(max_size=20), max_size=4), max_size=6), st.data())

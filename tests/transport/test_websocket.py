@@ -14,7 +14,7 @@ from transport.wires import Raw, Server, on_loops, shaken
 from websockets.protocol import Protocol
 
 from stompcodec.transport import websocket
-from stompcodec.transport.owner import CloseCodeError, Over
+from stompcodec.transport.owner import CloseCodeError, Over, Part
 from stompcodec.transport.websocket import MAX_HANDSHAKE, client_layer, server_layer
 
 pytestmark = pytest.mark.usefixtures("road")
@@ -274,6 +274,29 @@ def test_the_bound_of_a_frame_holds_however_it_comes(opcode, octets, broken):
     layer.receive(frame(CONT, b"x" * octets))
     assert (layer.error is not None) is broken
     assert not broken or code_of(layer) == 1009
+
+
+@pytest.mark.parametrize("body", [b"x", "é€😀".encode(), b"\x80"])
+@pytest.mark.parametrize(
+    ("pieces", "most", "found"),
+    [
+        ("whole", 2**20, [(None, True), (BINARY, False), (CONT, True)]),
+        ("fragments", 60_000, [(None, False), (CONT, True), (BINARY, False), (CONT, False), (CONT, True)]),
+        ("messages", 8_000, [*[(None, True)] * 26, (TEXT, True)]),
+    ],
+)
+def test_large_chunks_go_whole_in_fragments_or_in_messages(pieces, most, found, body):
+    client, server, body = opened_client(), opened_server(), body * (100_000 // len(body))
+    client.split(pieces)
+    client.send([b"first", body, Part(body), b"last"])
+    wire = joined(client.take_output())
+    assert joined(server.receive(wire)) == b"first" + body + body + b"last"
+    _, *read = frames(wire)
+    kind = BINARY if body[:1] == b"\x80" else TEXT
+    assert [(each.opcode, each.fin) for each in read] == [(kind if code is None else code, fin) for code, fin in found]
+    assert max(len(each.payload) for each in read) <= most
+    for each in read if kind == TEXT else ():
+        each.payload.decode()
 
 
 def test_nothing_that_is_read_or_written_is_logged(caplog):
