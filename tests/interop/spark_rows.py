@@ -25,7 +25,9 @@ _COUNT = 3000
 _KILLED = 600
 _PREFETCH = 100  # Far less than there is, so that it all comes only if acknowledgements reach the broker.
 _MODES = ("spool", "batch")
+#: The processes of Spark have the variables of Java, which other tests of this process may have started.
 _PASSCODE = "STOMPCODEC_INTEROP_PASSCODE"
+os.environ.setdefault(_PASSCODE, "guest")
 #: What a message is known by when it is delivered again, where that is not the message-id: RabbitMQ makes new ones.
 _DEDUPE = {"rabbitmq": "header:uuid"}
 _ODD = "a:b\\c ü"
@@ -205,7 +207,7 @@ def sparks() -> Iterator[Any]:
     from stompcodec.spark import session
 
     before = dict(os.environ)
-    os.environ.update(environment(), **{_PASSCODE: "guest"})
+    os.environ.update(environment())
     made = session("interop", cores=2, **{"spark.driver.extraJavaOptions": _QUICK, "spark.sql.shuffle.partitions": 2})
     try:
         yield made
