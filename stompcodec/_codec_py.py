@@ -533,8 +533,8 @@ class Parser:
         """Skip the gap between frames. Return True at a frame, False at the end, HEARTBEAT for a reported EOL."""
         buf, dialect = self._buf, self._rules.dialect
         if self._follows_mended() and self._pos < len(buf):
-            first = buf[self._pos]
-            if not (first in b"\r\n" or chr(first).isupper() or (dialect.folds_case and chr(first).isalpha())):
+            first = bytes(buf[self._pos : self._pos + 1])
+            if not (first in b"\r\n" or first.isupper() or (dialect.folds_case and first.isalpha())):
                 raise Violation("missing-null", self._pos)
         while self._pos < len(buf):
             at = self._pos

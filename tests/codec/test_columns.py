@@ -70,7 +70,7 @@ def expected(data, version="1.2", names=(), *, limits=None, lenient=False, comma
             pairs = [(utf8(name), utf8(value)) for name, value in pairs]
             rows.append(row(names, utf8(command), pairs, body, at, end - at, None))
         elif event[0] == "error":
-            at = gap_end(data, end, version, lenient)
+            at = min(gap_end(data, end, version, lenient), event[2])
             rows.append(row(names, "", [], b"", at, event[2] - at, event[1]))
             return rows, at, event[1]
     return rows, gap_end(data, end, version, lenient), None
@@ -352,6 +352,7 @@ _PREFIX = {"names": ["b"], "columns": None, "where": [("b", "prefix", ["\ufffd"]
 @settings(max_examples=examples(400))
 @given(some.wires, some.versions, some.limits, st.booleans(), some.commands, _wishes | st.just(_ALL))
 @example(b"SEND\nb:\xff\nb:\n\n\0", "1.2", None, True, (), _PREFIX)
+@example(b" \n", "legacy", Limits(max_command_line=0), False, (), _ALL)
 def test_any_wish_on_any_stream(codec, wire, version, limits, lenient, commands, wish):
     options = {"limits": limits, "lenient": lenient, "commands": commands}
     got = codec.parse_columns(wire, version, **wish, **options)

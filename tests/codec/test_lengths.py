@@ -137,6 +137,7 @@ def test_a_server_takes_a_login_as_it_is_and_no_other_header():
     st.sampled_from([None, 3, 10]),
 )
 @example("\0", 0, "MESSAGE", b"\0", [44], "1.2", True, None)
+@example("\0\x80", -1, "MESSAGE", b"", [], "1.2", True, None)
 def test_both_backends_agree(text, more, command, after, cuts, version, lenient, stream_over):
     data = frame_of(max(len(text) + more, 0), text.encode(), command.encode()) + after
     cuts = sorted(cut for cut in set(cuts) if cut < len(data))

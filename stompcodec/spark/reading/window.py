@@ -279,7 +279,9 @@ def clean(view: memoryview, ends: Any, extra: tuple[str, ...] = ()) -> Any:
         found[possible[(behind == 10) | (behind == 13) | (behind == 0)]] = True
     inside = np.minimum(at, len(data) - 1)
     for row in np.flatnonzero(((data[inside] == 10) | (data[inside] == 13)) & (at < len(data))).tolist():
-        found[row] = begins_frame(view[int(at[row]) :], extra)
+        begin = _BEGIN.search(view, int(at[row]))
+        if begin and _LINE.search(view, begin.start(), begin.start() + 256):
+            found[row] = begins_frame(view[begin.start() :], extra)
     return found
 
 

@@ -349,6 +349,7 @@ LINES = [b"SEND\n", b"ACK\r\n", b"\n", b"\r\n", b"x\n", b"MESSAGE\0", b"MESS", b
 
 @given(st.lists(st.sampled_from(LINES), min_size=1, max_size=9).map(b"".join))
 @example(b"\n" * 9 + b"SEND\n")
+@example(b"SEND\n\r\n\r\nMESS")
 def test_many_places_are_judged_as_one(data):
     places = np.arange(len(data) + 1)
     with memoryview(data) as view:
