@@ -378,7 +378,7 @@ def check(load: Load, port: int, destination: str) -> None:
     count = 25 * max(load.window, 16) // load.producers
     if not load.window:
         count = 5000 if load.size >= KIB else 20_000 // load.consumers
-    url = f"ws://127.0.0.1:{port}/ws" if load.websocket else f"stomp://127.0.0.1:{port}"
+    url = f"ws://127.0.0.1:{port}/ws" if load.websocket else f"stomp://127.0.0.1:{port}/%2F"
 
     def subscribed() -> Any:
         client = stack.enter_context(stomp.connect(url, login="guest", passcode="guest"))
