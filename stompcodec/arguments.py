@@ -129,7 +129,7 @@ def checked(function: _Call) -> _Call:
     async def wait(*args: Any, **named: Any) -> Any:
         return await call(*args, **named)
 
-    return wait if code.co_flags & _COROUTINE else call  # type: ignore[return-value]
+    return wait if code.co_flags & _COROUTINE else call  # type: ignore[return-value]  # wraps keeps the signature
 
 
 def checks(*but: str) -> Callable[[_Class], _Class]:

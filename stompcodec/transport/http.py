@@ -60,7 +60,7 @@ def check_http(headers: object) -> None:
     for name, value in headers.items():
         if not isinstance(name, str) or not isinstance(value, str):
             raise TypeError("http_headers holds something else than str")
-        token = _TOKEN.match(name)[0]  # type: ignore[index]  # the rest may be a secret
+        token = _TOKEN.match(name)[0]  # type: ignore[index]  # it always matches; the rest may be a secret
         if not name or token != name:
             raise ValueError(f"http_headers holds a name that is no token; it begins with {token[:60]!r}")
         if _RESERVED.fullmatch(name):
