@@ -28,9 +28,6 @@ def test_the_arrows_of_a_client_are_drawn(table: dict[str, State]) -> None:
     assert {(name, after) for name, state in table.items() for after in state.after.values()} in drawings
 
 
-# ---- pages ----
-
-
 def named_in(page: Path) -> list[str]:
     """What stands in backticks, outside of examples."""
     text = re.sub(r"^```.*?^```$", "", page.read_text("utf-8"), flags=re.MULTILINE | re.DOTALL)

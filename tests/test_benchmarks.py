@@ -31,9 +31,6 @@ def bench() -> Iterator[Load]:
             del sys.modules[name]
 
 
-# ---- goals and pages ----
-
-
 def test_goals_and_readme_name_rows_that_exist(bench: Load) -> None:
     page, client, brokers = bench("page"), bench("bench_client"), bench("brokers")
     loads = {load.about for load in bench("load").LOADS.values()}
@@ -103,9 +100,6 @@ def test_the_readme_has_the_figures_of_the_page(bench: Load, subject: str) -> No
     assert readme.partition(f"<!-- {subject}: written by make bench -->\n\n")[2].partition("\n<!-- end")[0] == expected
 
 
-# ---- who may be timed ----
-
-
 @pytest.mark.parametrize(("share", "verdict"), [(1, "right"), (0.99, "wrong"), (0.75, "wrong"), (0.74, "fails")])
 def test_a_reader_that_loses_frames_is_marked_or_left_out(bench: Load, share: float, verdict: str) -> None:
     truth = [("ACK", {"id": str(number)}, b"") for number in range(100)]
@@ -150,9 +144,6 @@ def test_a_broker_that_loses_repeats_or_reorders_is_caught(bench: Load, texts: t
     messages = iter([Namespace(body=load.body(100, 0, number)) for number in texts])
     with pytest.raises(load.WrongError, match=fault) if fault else nullcontext():
         load.verify(load.LOADS["queue-100b"], Namespace(get=lambda _timeout: next(messages, None)), 3)
-
-
-# ---- rows ----
 
 
 @pytest.mark.parametrize(

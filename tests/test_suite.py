@@ -17,8 +17,6 @@ from installed import load
 
 HERE = Path(__file__).parent
 
-# ---- what is slow ----
-
 
 def _is_slow(node: ast.AST) -> bool:
     return ast.unparse(node).startswith(("pytest.mark.slow", "pytest.mark.peer"))
@@ -113,9 +111,6 @@ def test_make_test_keeps_a_process_test_of(what: str) -> None:
     assert not any(f"def {function}(" in part for part in _slow_parts(text))
 
 
-# ---- who runs what ----
-
-
 def test_files_that_are_shared_otherwise_exist() -> None:
     named = (*sharing.SPARK, *sharing.WHOLE, *sharing.LONG)
     assert [name for name in named if not (HERE / name).is_file()] == []
@@ -134,9 +129,6 @@ def test_pieces_of_files_are_handed_out_in_their_order() -> None:
     assert len({units[name] for name in spark}) == 1
     assert len({units[name] for name in whole}) == len(sharing.WHOLE)
     assert len({units[name] for name in pieces}) == 10
-
-
-# ---- the summary of make test ----
 
 
 @pytest.fixture(scope="module")

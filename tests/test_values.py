@@ -64,9 +64,6 @@ def test_what_is_no_size(text: str) -> None:
         size(text)
 
 
-# ---- one reader in every room ----
-
-
 def in_broker(text: str, kind: str) -> Any:
     name = {"size": "limits.max_body", "duration": "sessions.login_timeout", "boolean": "messages.jms"}[kind]
     table, _, key = name.partition(".")

@@ -12,9 +12,6 @@ MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
 TARGETS = re.findall(r"^([a-z][a-z0-9-]*):", MAKEFILE, re.MULTILINE)
 
 
-# ---- the Makefile ----
-
-
 @pytest.mark.parametrize("target", TARGETS)
 def test_a_target_is_listed_and_explained(target: str) -> None:
     assert re.search(rf"^{target}:.*## \S", MAKEFILE, re.MULTILINE), "make help does not show it"
@@ -39,9 +36,6 @@ def test_dev_and_test_do_not_share_an_installation() -> None:
     assert "rm -f $(VENV)/editable.stamp" in package
 
 
-# ---- what the suite runs on ----
-
-
 def test_the_source_tree_is_refused_unless_it_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     source = ROOT / "stompcodec" / "__init__.py"
     monkeypatch.setattr(installed, "is_editable", lambda: False)
@@ -49,9 +43,6 @@ def test_the_source_tree_is_refused_unless_it_is_installed(monkeypatch: pytest.M
     assert not installed.is_source_tree(Path(pytest.__file__))
     monkeypatch.setattr(installed, "is_editable", lambda: True)
     assert not installed.is_source_tree(source)
-
-
-# ---- settings of editors, forms ----
 
 
 FORMS = sorted((ROOT / ".github").glob("**/*.yml"))

@@ -99,9 +99,6 @@ def test_order_is_kept_beside_a_connection_that_is_not_known_to_be_lost(one, oth
     assert taken(other) == [*range(50)]
 
 
-# ---- refusals ----
-
-
 @pytest.mark.parametrize("server", [None, "SomeBroker/1"])  # whose ACKs take no part in transactions
 def test_what_the_target_refuses_goes_to_the_dead_letters(one, other, server):
     if server is not None:
@@ -230,9 +227,6 @@ def test_no_message_becomes_a_request_to_manage(one, other, name):
     assert "a request cannot come through a bridge" in refused.headers["dead-letter-reason"]
 
 
-# ---- loops, mirrors, and what is left ----
-
-
 def test_a_loop_is_refused(one, other):
     """Also the other way round under other names: then a message comes round once, and not again."""
     fill(one.url, A, 3)
@@ -271,9 +265,6 @@ def test_what_a_drain_leaves_is_counted(one, other):
     assert carry(one.url, other.url, "/queue/other").left == 0
     fill(one.url, DEAD, 1)
     assert carry(one.url, other.url, "/queue/*", way={"idle": 0.1}).left == 2
-
-
-# ---- a broker of other people, as which ours appears here; and one broker at both ends ----
 
 
 def test_a_broker_that_does_not_count_is_browsed(one, other):

@@ -64,9 +64,6 @@ def test_it_takes_no_more_than_it_may(carrier, limit, most, monkeypatch):
     assert asyncio.run(main()) == (5, 5)
 
 
-# ---- the ends ----
-
-
 @pytest.fixture
 def away(monkeypatch):
     """An end whose attempts fail while `failures` are left, and the delays, which take no time."""

@@ -142,8 +142,6 @@ def test_text_messages_of_jms(giver, taker, pairs, text):
     assert hop(giver, taker).body(Frame("MESSAGE", pairs, b"\xff")) == b"\xff"
 
 
-# ---- names of brokers, paths, and keys ----
-
 HERE = platform.node().lower()
 
 
@@ -203,8 +201,6 @@ def test_a_path_has_an_end():
     assert "carried 16 times" in circle(path, "a", "b")
     assert circle(path.rpartition(",")[0], "a", "b") is None
 
-
-# ---- the map of destinations ----
 
 NAMES = st.text("ab./é", min_size=1, max_size=8).map(lambda rest: f"/queue/{rest}")
 

@@ -17,9 +17,6 @@ def destinations_of(bench):
     return bench.broker.virtual_host("/").destinations
 
 
-# ---- sessions ----
-
-
 @pytest.mark.parametrize(
     ("key", "do", "undo", "message"),
     [
@@ -161,14 +158,8 @@ def test_a_consumer_of_a_long_queue_gets_a_little_each_turn(size, count, least):
     assert len(consumer.bodies()) == count
 
 
-# ---- peers that misbehave ----
-
-
 def octets_of(chunks):
     return sum(map(len, chunks))
-
-
-# ---- delayed and retained messages ----
 
 
 @pytest.mark.parametrize("end", ["lose", "unsubscribe"])
@@ -247,9 +238,6 @@ def test_octets_of_retained_messages_that_take_effect_later_are_bounded():
     retained = destinations_of(bench).retained.queues
     assert sum(queue.octets for queue in retained.values()) < 1000 + 500
     assert len(retained) == 3
-
-
-# ---- durable and composite subscriptions ----
 
 
 def test_names_and_selectors_of_durable_subscriptions(monkeypatch):

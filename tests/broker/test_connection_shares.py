@@ -36,9 +36,6 @@ def arrive(bench, count, login=None, address=FAR):
     return peers, None
 
 
-# ---- users and addresses ----
-
-
 def test_a_user_leaves_half_of_the_connections_to_others(caplog):
     bench = Bench(max_connections=20, users=USERS)
     for _ in range(30):  # a refused login counts for nobody

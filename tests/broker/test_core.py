@@ -107,9 +107,6 @@ def test_stop_tells_everyone_and_keeps_everything():
     assert got == [(b"1", "true", "1"), (b"2", "true", "1")]
 
 
-# ---- the log says whose senders wait: the only sign of it, and not too often ----
-
-
 def lines(caplog):
     """Return the messages since the last call."""
     found = [record.getMessage() for record in caplog.records if "senders wait" in record.getMessage()]

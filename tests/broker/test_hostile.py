@@ -191,8 +191,6 @@ def test_connections_come_and_go(tmp_path):
         assert watch.look() < 4 * MIB
 
 
-# ---- resident memory stays near `limits.memory`, beside a client that behaves well, in every round of a crowd ----
-
 #: Rounds in which nobody can send anything more, after which all are stuck.
 STUCK = 30
 LIMIT = 64 * MIB
@@ -290,9 +288,6 @@ def send(destination, body=b"", *headers):
 
 def subscribe(destination, *headers, number=1):
     return "\n".join(["SUBSCRIBE", f"id:{number}", f"destination:{destination}", *headers, "", "\0"]).encode()
-
-
-# ---- what they do: each makes the members of a crowd ----
 
 
 def empty_messages(crowd, peers, *headers):

@@ -39,9 +39,6 @@ def fill(sender, destination, size=1000, **headers):
     raise AssertionError("nobody made the sender wait")
 
 
-# ---- the account ----
-
-
 def test_everything_is_accounted_and_is_free_again_when_everybody_has_gone():
     pytest.importorskip("lark")
     bench = Small(memory=2**24, retain=True)

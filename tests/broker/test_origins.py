@@ -31,8 +31,6 @@ def asked(gate, *headers, host="localhost:15674", address="127.0.0.1"):
     return reason is None
 
 
-# ---- pages ----
-
 NEAR = (
     *("http://localhost", "http://localhost:3000", "https://localhost", "http://localhost.:80", "HTTP://LocalHost"),
     *("http://127.0.0.1", "http://127.0.0.1:8080", "https://127.255.0.9", "http://127.0.0.1.", "http://[::1]"),
@@ -153,9 +151,6 @@ def test_what_a_proxy_passes_on_is_never_local(header, value):
         assert not asked(named, (header, value), ("Origin", "http://localhost"), host=host)
     assert asked(LISTED, (header, value), ("Origin", "https://app.example"), host="broker.example")
     assert not asked(LISTED, (header, value), ("Origin", "https://app.example"), host="localhost")
-
-
-# ---- the configuration ----
 
 
 def test_what_the_dataclass_is_given_is_checked():

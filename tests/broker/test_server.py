@@ -208,9 +208,6 @@ def test_a_port_in_use_leaves_nothing_behind(tmp_path):
     run(main)
 
 
-# ---- listeners ----
-
-
 @pytest.mark.req("ART-ACC-01")
 @served(ports=(0, 0))
 async def test_stomp_on_several_ports(server):

@@ -422,9 +422,6 @@ def test_a_signal_ends_a_verb_that_waits_for_its_reader(verb, status, at, fresh,
     assert (found, b"Traceback" in said) == (status, False)
 
 
-# ---- closed streams, as by some supervisors: nothing else gets their descriptors ----
-
-
 def shell(closing):
     return ["sh", "-c", f'exec "$@" {closing}', "sh"]
 

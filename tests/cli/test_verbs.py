@@ -239,8 +239,6 @@ def test_a_wrong_passcode_is_one_line(path, at, tmp_path):
     assert "not-the-one" not in line
 
 
-# ---- wrong usage ----
-
 AWAY, ELSEWHERE = "stomp://ann:secret@127.0.0.1:1", "stomp://127.0.0.2:2"
 ENDS = f"{AWAY} {ELSEWHERE}"
 MISSING = "Missing argument"
@@ -285,11 +283,7 @@ WRONG = {
         ("/queue/a -o x --group nobody_here", "no group of this"),
     ],
     "replay": [(f"none {wrong}", "Error") for wrong in ("--speed=0", "--speed=fast", "--from=noon", "-d a=", "-d=")],
-    "pub": [
-        ("", MISSING),
-        ("/queue/a x -H nocolon", "nocolon"),
-        ("/queue/a x -l --count 2", "--count"),
-    ],
+    "pub": [("", MISSING), ("/queue/a x -H nocolon", "nocolon"), ("/queue/a x -l --count 2", "--count")],
     "sub": [
         ("", MISSING),
         ("/queue/a -f {q}", "--format"),

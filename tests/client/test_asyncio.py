@@ -105,9 +105,6 @@ def test_a_cancelled_send_leaves_the_middleware():
     run(work, notes)
 
 
-# ---- what can be awaited, entered and iterated ----
-
-
 async def awaited(subscription):
     await subscription
 
@@ -134,9 +131,6 @@ def test_a_subscription_that_is_never_confirmed_is_raised(take):
             await WAYS[take](client.subscribe("/queue/a"))
 
     run(work)
-
-
-# ---- loops that end, and others ----
 
 
 def test_a_client_may_be_entered_after_it_was_awaited(peer):
@@ -226,8 +220,6 @@ def test_a_client_whose_loop_has_ended_can_be_closed(broker):
     assert client.state == "closed"
     asyncio.run(client.close())
 
-
-# ---- the loop reads the socket while a conversation goes on; the I/O thread takes it back when it must ----
 
 lends = pytest.mark.skipif(not hasattr(os, "fork"), reason="loops of Windows do not watch sockets")
 

@@ -157,8 +157,6 @@ def test_reply_checks_what_it_can(dialect):
         assert bool(row.fault_of(name)) is ours
 
 
-# ---- a message that cannot be processed gives its credit back, on every road by which it can fail ----
-
 #: More messages than may be unacknowledged at one time, and how often each is delivered.
 MESSAGES, PREFETCH, DELIVERIES = 8, 3, 2
 #: Three of them fill a window that is counted in bytes.

@@ -207,9 +207,6 @@ def test_a_request_may_be_refused_or_time_out_and_ends_with_its_connection(clien
     assert outcome(ask(client)) == "waits"
 
 
-# ---- time, and servers that answer with something else ----
-
-
 @pytest.mark.req("S12-HB-08", "S12-HB-09", "S12-HB-10", "S12-HB-11", "S12-HB-12")
 def test_heart_beats_are_sent_and_a_dead_server_is_noticed_in_time():
     client = Scripted(heart_beat=(1000, 1000), server_beat=(1000, 1000)).connect()
@@ -271,9 +268,6 @@ def test_a_refused_login_says_how_a_virtual_host_is_written(caplog, message, bod
     assert said in str(error)
     assert (_VHOST in str(error)) == (said == _VHOST)
     assert "s3cret" not in caplog.text + str(error)
-
-
-# ---- too much ----
 
 
 @pytest.mark.parametrize(("count", "size"), [(100, 10), (10, 1000)])

@@ -32,9 +32,6 @@ def settled(peer):
     return [command for command in peer.commands() if "ACK" in command]
 
 
-# ---- receiving ----
-
-
 @pytest.mark.req("S12-SUB-01", "S12-SUB-05", "S12-SUB-06", "S12-SUB-07", "S12-SUB-09", "S12-UNS-01")
 def test_iterate_and_acknowledge(client, peer):
     for number in range(5):

@@ -519,9 +519,6 @@ def test_kills_of_the_broker_end_nothing(shell, tmp_path):
         assert [each.error for each in subscriptions] == [None] * 3
 
 
-# ---- our own broker: over TCP, WebSocket and TLS ----
-
-
 @pytest.fixture(scope="module", params=["tcp", "ws", "tls"])
 def place(request, tmp_path_factory):
     """The address of a listener of a broker, and the options to connect to it."""

@@ -80,9 +80,6 @@ def cutting(broker, **options):
         yield proxy, f"stomp://127.0.0.1:{proxy.port}"
 
 
-# ---- duplicates ----
-
-
 def test_a_restart_knows_what_is_in_the_capture(broker, queue, path):
     """The first recorder ends without a single ACK; the second one finds all of it in the capture."""
     publish(broker.url, queue, 30)
@@ -219,9 +216,6 @@ def test_what_cannot_be_read_is_counted_by_it():
     assert counted("activemq") == [False, False, False]
 
 
-# ---- acknowledged when it is released ----
-
-
 def test_nothing_is_acknowledged_before_it_is_released(broker, queue, path):
     publish(broker.url, queue, 10)
     with recording(broker.url, path, queue, acknowledge="released", prefetch=4) as recorder:
@@ -320,9 +314,6 @@ def test_exactly_once_over_cut_connections(broker, queue, path, mode):
         publish(broker.url, queue, 1, first=total)
         wait_for(lambda: recorder.messages == 1)
     assert left(broker.url, queue) == 0
-
-
-# ---- the disk ----
 
 
 @modes

@@ -43,8 +43,6 @@ ROADS = {
     ),
 }
 
-# ---- persistent ----
-
 
 @pytest.mark.parametrize("layers", [[], [stomp.Middleware()]])  # with middleware no call takes a fast path
 @pytest.mark.parametrize("option", [None, True, False])
@@ -80,8 +78,6 @@ def test_a_request_is_kept_in_memory_unless_told(shell, peer, option, argument, 
         client.request("/queue/a", b"x", 0.05, persistent=argument)
     assert peer.got("SEND")[0].get("persistent") == header
 
-
-# ---- types of Artemis ----
 
 ANYCAST = ("/queue/a", "queue/a", "jms.queue.a", "queue://a", "/temp-queue/a", "temp-queue://a", "/queue/a.*")
 MULTICAST = ("/topic/a", "topic/a", "jms.topic.a", "topic://a", "/temp-topic/a", "temp-topic://a", "/topic/#")
@@ -144,9 +140,6 @@ def test_a_reply_goes_as_the_requester_has_subscribed_to_its_temporary_queue(she
         artemis.deliver(subscription.id, b"?", headers={"reply-to": name, "destination-type": "ANYCAST"})
         subscription.get(patience(10)).reply(b"!", receipt=True)
         assert typed(artemis.got("SEND", destination=name)) == {expected}, name
-
-
-# ---- headers of a received message, and values ----
 
 
 def test_a_frame_of_its_headers_keeps_the_destination(shell, peer):

@@ -196,9 +196,6 @@ def test_a_receipt_of_an_ack_that_may_be_lost_is_not_invented(client):
     asks_again(client, sure)
 
 
-# ---- Artemis, where ACK is never part of a transaction: acknowledgements wait for the answer to a COMMIT ----
-
-
 def begun(mode, acknowledged=2, prefetch=3, **options):
     """A client, its subscription, its messages, and the transaction that acknowledges some of them."""
     client = Scripted(server=ARTEMIS, **options).connect()

@@ -96,9 +96,6 @@ def test_a_handler_that_blocks_keeps_its_connection(shell, peer):
     assert (client.epoch, peer.dead, len(peer.sides)) == (1, [], 1)
 
 
-# ---- too much ----
-
-
 @pytest.mark.long
 def test_a_slow_consumer_stops_the_server_not_the_memory(shell, peer):
     client = shell.connect(peer.url, inbox_messages=100, heart_beat=(0, 0))
@@ -180,9 +177,6 @@ def test_many_threads_at_once(peer):
     assert failures == []
     assert min(counts) > 0
     assert not client._link.engine.running
-
-
-# ---- is_alive ----
 
 
 def test_only_a_client_with_a_session_is_alive(shell, peer):

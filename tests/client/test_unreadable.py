@@ -80,9 +80,6 @@ def test_others_without_id_that_look_the_same_are_no_reason_to_end(client):
     assert not subscription.closed
 
 
-# ---- skip, ack, ignore ----
-
-
 def settling(policy, version="1.2", server="ActiveMQ/6.3.1"):
     client = Scripted(version=version, server=server).connect()
     return client, client.subscribed("client-individual", on_unreadable=policy)

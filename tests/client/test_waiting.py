@@ -94,9 +94,6 @@ def test_a_caller_needs_no_other_thread(peer, monkeypatch):
         assert peer.commands()[-2:] == ["ACK", "SEND"]
 
 
-# ---- the fast path ----
-
-
 def opened(core=None, version="1.2", beat="0,0", **options):
     core = core or ClientCore(stomp.Options(**{"heart_beat": (0, 0), **options}), lambda: "id")
     core.link.opened(0.0, host="h", login="a", passcode="b", whole_frames=False)
@@ -162,9 +159,7 @@ class Socket:
         return min(size, len(data))
 
 
-@given(
-    st.lists(st.tuples(st.lists(st.binary(max_size=20), max_size=3), st.none() | st.integers(0, 30), st.booleans())),
-)
+@given(st.lists(st.tuples(st.lists(st.binary(max_size=20), max_size=3), st.none() | st.integers(0, 30), st.booleans())))
 def test_no_byte_is_lost_or_repeated(steps):
     """Whatever the kernel takes, and if an interrupt comes right after it did."""
     wire = sync.SyncWire.__new__(sync.SyncWire)
@@ -179,9 +174,6 @@ def test_no_byte_is_lost_or_repeated(steps):
             wire.send_now(chunks)
     settle(wire, chunks)
     assert fake.sent + b"".join(chunks) == whole
-
-
-# ---- who reads ----
 
 
 @pytest.fixture
@@ -267,9 +259,6 @@ def test_a_streamed_body_may_look_like_a_receipt(subscription, behind):
     core.inbound.receive(receipt + b"x" * (4096 - len(behind)) + b"\0", 0.4)
     assert not call.done
     assert owner.take_receipt(call, 0.5) is (subscription == "gone")  # else a message waits to be taken
-
-
-# ---- messages ----
 
 
 def message(body, **headers):

@@ -184,9 +184,6 @@ def test_a_subscription_that_holds_messages_and_gets_none_is_named_once(caplog):
     assert "3 messages (consumer-window-size:3072)" in said
 
 
-# ---- further consumers that the broker refuses, must not have, or whose message cannot be read ----
-
-
 def refuse(client, spare, how):
     if how == "named":
         client.error(spare)

@@ -8,8 +8,6 @@ VERSIONS = ["1.2", "1.1", "1.0", "legacy", None]
 versions = st.sampled_from(VERSIONS)
 commands = st.sampled_from([(), ("PING",), ("PING", "café")])
 
-# ---- octets ----
-
 _COMMAND_LINES = [
     *(b"SEND", b"MESSAGE", b"ERROR", b"CONNECT", b"CONNECTED", b"STOMP", b"ACK", b"BEGIN", b"RECEIPT", b"SUBSCRIBE"),
     *(b"PING", b"Send", b"SENDX", b"SEN", b"caf\xc3\xa9", b"\xff\xfe", b"X" * 20, b" ACK", b"\rACK", b""),
@@ -114,8 +112,6 @@ def parser_options(draw: st.DrawFn) -> dict[str, object]:
         "stream_over": draw(st.sampled_from([None, None, 0, 1, 2, 3, 50])),
     }
 
-
-# ---- frames ----
 
 _COMMANDS = ["SEND", "MESSAGE", "ERROR", "CONNECT", "CONNECTED", "STOMP", "ACK", "BEGIN", "DISCONNECT"]
 _texts = st.lists(

@@ -78,8 +78,6 @@ def test_the_limits_of_lines_hold_within_blocks(both, most):
                 assert run(c, [data], limits=limits) == run(py, [data], limits=limits), (count, limits)
 
 
-# ---- small reads ----
-
 SIZES = (1, 2, 3, 4, 5, 7, 16, 64)
 
 
@@ -115,8 +113,6 @@ def test_each_line_is_checked_once(monkeypatch, size):
     (frame,) = parser.feed(b"\nhello\0")
     assert (len(frame.headers.pairs()), frame.body) == (200, b"hello")
 
-
-# ---- UTF-8 ----
 
 #: Surrogates, overlong forms, bytes that never occur, and cut characters.
 ILL_FORMED = (

@@ -76,9 +76,6 @@ def expected(data, version="1.2", names=(), *, limits=None, lenient=False, comma
     return rows, gap_end(data, end, version, lenient), None
 
 
-# ---- shape ----
-
-
 def test_schema(codec):
     schema = pa.record_batch(codec.parse_columns(b"ACK\n\n\0", names=["id", "é"])).schema
     assert schema.names == [*FIXED, "id", "é"]
@@ -217,9 +214,6 @@ def test_a_hundred_thousand_values(codec, kind):
     assert 0 < len(wanted) < count
 
 
-# ---- repeats ----
-
-
 @pytest.mark.parametrize("count", [1, 2, 3, 15, 16, 17, 18, 31, 32, 33, 64, 100, 1000])
 def test_many_repeats(codec, count):
     """Around the count from which they are sorted instead of compared, each with each."""
@@ -241,8 +235,6 @@ def test_hostile_repeats(codec, same):
     columns = codec.parse_columns(b"SEND\n" + lines + b"\n\0", columns=["headers"], repeats=False, limits=limits)
     assert len(pa.record_batch(columns).column(0)[0]) == (1 if same else count)
 
-
-# ---- frames that fail a condition ----
 
 # They are told before their heads are taken apart: that changes neither rows nor errors, whatever a head has, wherever
 # it lies, and wherever the data ends.
@@ -316,8 +308,6 @@ def test_limits_hold_for_frames_that_make_no_row(both, most):
         where = CONDITIONS["a longer name"]
         assert read(c, data, where, limits=limits) == read(py, data, where, limits=limits), limits
 
-
-# ---- any of it, on any octets ----
 
 _names = st.sampled_from(["a", "id", "content-length", "é", "b" * 70, "message-id", "destination", "\ufffd", "", "x:y"])
 _values = st.sampled_from(

@@ -31,9 +31,6 @@ def frame(codec, request):
     return parsed
 
 
-# ---- reading headers ----
-
-
 @pytest.mark.req("S12-HDR-02", "S11-HDR-02", "S12-HDR-03", "S11-HDR-04")
 def test_headers_are_a_mapping_in_which_the_first_entry_counts(codec, frame):
     headers = frame.headers
@@ -198,9 +195,6 @@ def test_has_any(codec, kind):
         assert frame.has_any(name) is (name in there), name
         assert frame.has_any("x", *(str(n) for n in range(40)), name) is (name in there)
     assert frame.has_any() is frame.has_any("nothing", "RECEIPT") is frame.has_any(None, 5) is False
-
-
-# ---- making frames ----
 
 
 @pytest.mark.parametrize(

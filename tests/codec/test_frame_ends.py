@@ -11,8 +11,6 @@ from traced import peak, tracing
 
 from stompcodec.spec import DEFAULT_LIMITS, VERSIONS, Limits
 
-# ---- what the light parse is, octet by octet ----
-
 
 def light_end(data, at, max_body):
     while data[at : at + 1] == b"\n" or data[at : at + 2] == b"\r\n":
@@ -87,9 +85,6 @@ def test_every_place_in_a_window(codec, before):
             assert list(codec.frame_ends(data[:stop] + b" " * 40)) == light_ends(data[:stop] + b" " * 40)
 
 
-# ---- good streams ----
-
-
 @pytest.mark.parametrize("version", VERSIONS)
 @given(wire=some.wires)
 def test_up_to_what_is_malformed(codec, version, wire):
@@ -99,8 +94,6 @@ def test_up_to_what_is_malformed(codec, version, wire):
     assert got[: len(ends)] == ends
     assert (events and events[-1][0] == "error") or got == ends
 
-
-# ---- behind what is malformed ----
 
 GOOD = b"MESSAGE\ndestination:/queue/a\ncontent-length:3\n\na\0b\0"
 
@@ -135,8 +128,6 @@ def test_every_and_most(codec, every, most, ends):
         assert list(codec.frame_ends(b"ACK\n\n\0" * 5 + part, every=every, most=most)) == ends
         assert list(codec.frame_ends(part, every, most)) == []
 
-
-# ---- hostile ----
 
 HOSTILE = {
     **{"nuls": b"\0", "eols": b"\n", "crs": b"\r", "crlf": b"\r\n", "head without end": b"\nc"},

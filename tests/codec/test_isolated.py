@@ -47,8 +47,6 @@ def name(request):
     return request.param
 
 
-# ---- which backend ----
-
 NAME = "import stompcodec; print(stompcodec.BACKEND)"
 HIDDEN = f"import sys; sys.modules['stompcodec._codec_c'] = None; {NAME}"
 
@@ -124,9 +122,6 @@ def test_another_interpreter_of_the_process_says_so():
     assert sorted(told) == ["c 0 hi", "python 1 hi"]
 
 
-# ---- imports ----
-
-
 def test_import_is_light(name):
     """None of asyncio, ssl, sqlite3, pyarrow, pyspark and other heavy modules."""
     assert run(SCRIPTS / "imports.py", pure={"python": "1", "c": "0"}[name]).split() == [name]
@@ -141,9 +136,6 @@ def test_the_codec_needs_none_of_what_is_slow_to_import():
     assert "stompcodec._codec_c" in loaded
     assert slow & set(loaded) == set()
     assert "stompcodec.connection" not in loaded
-
-
-# ---- pickles ----
 
 
 @pytest.mark.parametrize("pure", ["1", pytest.param("0", marks=pytest.mark.c_only)])
@@ -169,9 +161,6 @@ def test_pickles_travel_between_backends(codec, pure):
         back = pickle.loads(bytes.fromhex(again))
         assert fields(back) == fields(frames)
         assert back == frames
-
-
-# ---- leaks, crashes, memory ----
 
 
 @pytest.mark.long
@@ -203,9 +192,6 @@ def test_the_interpreter_ends_quietly(name):
         "import sys; sys.modules['keep'] = cycle; print('end')"
     )
     assert run("-X", "dev", "-W", "error", "-c", code) == "end\n"
-
-
-# ---- no memory ----
 
 
 @needs_c

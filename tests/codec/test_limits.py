@@ -82,9 +82,6 @@ def test_streamed_bodies_are_limited_too(codec, stream_over):
     assert counted == [passed(20, "max_body")]
 
 
-# ---- which comes first ----
-
-
 @all_versions
 @pytest.mark.parametrize(
     ("limits", "data", "answer"),
@@ -144,9 +141,6 @@ def test_a_blank_line_of_spaces_is_no_header(codec, blank, count):
         (b"\0", long if len(blank) > 5 else nul(len(stream))),
     ):
         assert same_in_every_cut(codec, stream + more, version="legacy", limits=limits) == [answer]
-
-
-# ---- numbers ----
 
 
 @pytest.mark.parametrize("digits", ["9" * 18, "9" * 19, "18446744073709551616", "18446744073709551617", "9" * 5000])

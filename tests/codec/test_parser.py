@@ -45,9 +45,6 @@ def test_marks_show_what_they_are(codec, name):
     assert (repr(mark), bool(mark)) == (f"stompcodec.{name}", True)
 
 
-# ---- errors ----
-
-
 @pytest.mark.req("S12-ESC-05")
 def test_good_frames_first_then_the_error_for_ever(codec):
     parser = codec.Parser("1.2")
@@ -111,9 +108,6 @@ def test_errors_show_no_secret(codec, stream):
         assert "hunter" not in repr(raised.value)
 
 
-# ---- the version ----
-
-
 def test_version_as_given(codec):
     for version in ("1.0", "1.1", "1.2", "legacy", None):
         assert codec.Parser(version).version == version
@@ -152,9 +146,6 @@ def test_a_legacy_frame_begins_with_its_first_octet(codec, begun):
         assert frame.command == begun.decode().upper() + "CK"
 
 
-# ---- input of all kinds ----
-
-
 @pytest.mark.parametrize(
     "kind",
     [bytes, bytearray, memoryview, lambda data: array.array("B", data), lambda data: memoryview(data).cast("b")],
@@ -162,9 +153,6 @@ def test_a_legacy_frame_begins_with_its_first_octet(codec, begun):
 )
 def test_bytes_like_input(codec, kind):
     assert bodies(codec.Parser("1.2").feed(kind(SEND))) == [b"hello"]
-
-
-# ---- the class ----
 
 
 def test_parser_is_final_and_closed(codec):

@@ -50,9 +50,6 @@ def written(codec, frame, options, writer="serialize"):
         return ("error", error.kind, error.offset, error.limit, error.detail)
 
 
-# ---- one backend ----
-
-
 def meant(pairs, body, command, options):
     """The pairs that a reader finds: legacy folds names, and the writer has a say about content-length."""
     legacy, mode = options["version"] == "legacy", options["content_length"]

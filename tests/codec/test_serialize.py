@@ -17,9 +17,6 @@ def refused(codec, frame, *args, **named):
     return raised.value.kind
 
 
-# ---- what is written ----
-
-
 @pytest.mark.req("S12-UTF-01", "S11-UTF-01", "LEG-UTF-01")
 @pytest.mark.parametrize("version", ALL)
 def test_lenient_writes_what_lenient_read(codec, version):
@@ -34,9 +31,6 @@ def test_legacy_writes_no_control_characters(codec):
     for code in range(32):
         for pair in (("a", f"x{chr(code)}y" * 3), (f"x{chr(code)}y" * 3, "a")):
             assert refused(codec, codec.Frame("ACK", [pair]), "legacy") == "unencodable"
-
-
-# ---- content-length ----
 
 
 @pytest.mark.req("LEG-CL-03")
@@ -65,9 +59,6 @@ def test_a_right_length_is_kept_as_it_is(codec):
             frame = codec.Frame("SEND", {"content-length": value}, b"hello")
             assert refused(codec, frame, version) == "bad-content-length"
     assert refused(codec, codec.Frame("SEND", {"content-length": "5"})) == "bad-content-length"
-
-
-# ---- parts and many ----
 
 
 def test_tail(codec):

@@ -35,8 +35,6 @@ class Odd(str):
         return iter([1, 2])
 
 
-# ---- headers that Python writes into ----
-
 WRITES = {
     "eval": "eval('a', h)",
     "exec": "exec('a', h)",
@@ -62,9 +60,6 @@ def test_headers_that_were_written_into_are_not_used_again(how):
         + "print(len({id(x) for pair in keep for x in pair}))"
     )
     assert run(code) == "1000"
-
-
-# ---- views that are kept ----
 
 
 @pytest.mark.c_only
@@ -114,8 +109,6 @@ def test_a_buffer_that_feeds(codec):
     if sys.version_info >= (3, 12):
         assert [answer_of(frame) for frame in parser.feed(Feeds())] == [("frame", "SEND", [], b"b")]
 
-
-# ---- names and conditions ----
 
 ODD = [1.5, 7, None, "x", [b"x"], (), bytearray(b"x"), range(3)]
 
@@ -184,9 +177,6 @@ def test_limits_are_those_that_were_checked(codec):
     growing = Growing(max_headers=1)
     assert type(checked_limits(growing)) is Limits
     assert codec.parse_columns(b"SEND\na:1\nb:2\n\n\0", limits=growing).error == "limit-exceeded"
-
-
-# ---- parsers that are not ready ----
 
 
 @pytest.mark.c_only

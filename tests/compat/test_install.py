@@ -134,9 +134,6 @@ def test_a_missing_library_says_how_to_get_it():
     assert isinstance(caught.value, StompError)
 
 
-# ---- stomp.py ----
-
-
 def names():
     found = {("class", name): value for name, value in vars(stomp.transport.BaseTransport).items()}
     for module in [name for name in sys.modules if name == "stomp" or name.startswith("stomp.")]:

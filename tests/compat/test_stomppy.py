@@ -178,9 +178,6 @@ def test_nack_is_sent_and_a_broker_that_drops_the_message_is_named_once(server, 
     assert ["drops the message" in each for each in said] == [True] * warnings
 
 
-# ---- what is written ----
-
-
 @pytest.mark.parametrize(
     ("headers", "body"),
     [

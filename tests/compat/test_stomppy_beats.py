@@ -228,9 +228,6 @@ def test_how_long_a_server_may_be_silent(monkeypatch, came, scale, cut):
         assert ends_after(patch, came, scale, until=came[-1] if cut is None else cut + 1) == pytest.approx(cut)
 
 
-# ---- which connections, and what they offer ----
-
-
 @pytest.mark.parametrize(
     ("heart_beats", "own", "header", "offer", "ours"),
     [
@@ -330,9 +327,6 @@ def test_stomp_py_goes_on_with_the_beats_of_an_open_connection_after_undo(own):
         server.peer.recv(65536)  # those that were on their way
         assert [server.peer.recv(1) for _ in range(3)] == [b"\n"] * 3
     connection.heartbeat_terminate_event.set()
-
-
-# ---- the thread for listeners ----
 
 
 def test_who_connects_again_in_on_disconnected_has_beats():

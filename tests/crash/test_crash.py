@@ -102,9 +102,6 @@ def test_the_books_notice_a_broker_that_forgets(tmp_path: Path) -> None:
     assert ledger.problems["lost"] > 10
 
 
-# ---- the books ----
-
-
 def book(*, strict: bool = True) -> Ledger:
     """Three messages on two queues."""
     ledger = Ledger(strict=strict, moved_from=frozenset("m"))
@@ -161,9 +158,6 @@ def test_the_books_notice(deeds: Callable[[Ledger], object], problems: dict[str,
     deeds(ledger)
     ledger.balance()
     assert dict(ledger.problems) == problems
-
-
-# ---- a bridge between two brokers ----
 
 
 @posix

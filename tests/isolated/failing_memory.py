@@ -52,9 +52,6 @@ def failing(perform, argument, n, stop):
     return raised, left
 
 
-# ---- parsers ----
-
-
 class Driver:
     """A parser, and what it has answered."""
 
@@ -279,9 +276,6 @@ PARSERS = {
     "no-body": (fed([SMALL + b"ACK\n\nx\0"]), {}),
     "truncated": (fed([SMALL, COUNTED[:500]]), {}),
 }
-
-
-# ---- calls without a state ----
 
 
 class Others(Mapping):

@@ -145,8 +145,6 @@ def test_the_unit_runs_the_broker_with_options_that_exist(tmp_path: Path) -> Non
         assert subprocess.check_output([tool, "verify", unit], stderr=subprocess.STDOUT, text=True) == ""
 
 
-# ---- scripts/release.py ----
-
 DATED = "## [1.2.3] - 2030-01-01\n"
 
 

@@ -40,8 +40,6 @@ each_role = pytest.mark.parametrize("role", list(Role))
 each_state = pytest.mark.parametrize("state", State)
 each_version = pytest.mark.parametrize("version", VERSIONS)
 
-# ---- the handshake ----
-
 some_versions = st.lists(st.sampled_from(VERSIONS), min_size=1, unique=True)
 
 
@@ -145,9 +143,6 @@ def test_settings_are_checked(said, setting, values):
             Connection(Role.SERVER, **{setting: value})
 
 
-# ---- the order of frames ----
-
-
 @pytest.mark.req("S12-CON-01", "S12-CON-05", "S12-DIS-02", "S12-ERR-02", "S12-FRM-06", "S12-FRM-07", "S12-CMD-02")
 @each_version
 @each_state
@@ -215,8 +210,6 @@ def test_further_commands_need_nothing_and_only_go_in_a_session():
     assert "SEND lacks destination" in str(refused(server_in_session(commands=["SEND"]), b"SEND\n\n\0"))
 
 
-# ---- required headers ----
-
 REQUIRED = [
     (version, Role(sender), command, entry)
     for (version, sender), table in REQUIRED_HEADERS.items()
@@ -253,9 +246,6 @@ def test_a_lenient_client_takes_what_lacks_headers_and_a_lenient_server_does_not
     assert "SEND lacks destination" in str(refused(server_in_session(lenient=True), b"SEND\n\nhi\0"))
 
 
-# ---- output ----
-
-
 @pytest.mark.parametrize("whole_frames", [True, False])
 @pytest.mark.parametrize("size", [0, 5, 8191, 8192, 100_000])
 def test_large_bodies_are_not_copied_and_a_server_writes_an_eol_behind_each_frame(size, whole_frames):
@@ -270,8 +260,6 @@ def test_large_bodies_are_not_copied_and_a_server_writes_an_eol_behind_each_fram
         assert not whole_frames or chunks == [wire] * 2
         assert size < 100_000 or any(chunk is frame.body for chunk in chunks) is not whole_frames
 
-
-# ---- bodies in pieces ----
 
 BODY = bytes(range(256)) * 4
 
@@ -306,9 +294,6 @@ def test_a_large_body_comes_in_pieces_behind_its_frame(length, cut):
 def test_before_the_session_nothing_is_handed_out_in_pieces():
     server = Connection(Role.SERVER, stream_over=0, first_limits=Limits(max_body=10))
     assert [frame.body for frame in server.receive(connect_wire(), 0.0)] == [b""]
-
-
-# ---- errors of the peer, and the answer ----
 
 
 @pytest.mark.req("S12-ERR-03", "S12-ERR-04", "S10-ERR-02", "S11-ERR-02", "S12-CMD-02")

@@ -98,9 +98,6 @@ def test_nothing_depends_on_the_cuts_and_all_is_as_the_model_has_it(conversation
         assert heard.state is next_state("server", model.state, "ERROR", model.version)
 
 
-# ---- limits ----
-
-
 @pytest.mark.req("S12-LIM-01", "S12-LIM-02", "S12-LIM-03", "S12-LIM-04", "S11-LIM-04")
 @pytest.mark.parametrize("field", ["max_command_line", "max_header_line", "max_headers"])
 def test_first_limits_hold_up_to_connect_and_no_further(field):
@@ -123,9 +120,6 @@ def test_first_limits_hold_up_to_connect_and_no_further(field):
         assert got.frames == []
         assert got.error[1][::2] == ("limit-exceeded", field)
         assert got.state is State.FAILED
-
-
-# ---- a server that cannot answer at once ----
 
 
 def test_what_is_behind_connect_waits_for_the_answer():
@@ -161,9 +155,6 @@ def test_refused_while_others_wait():
     assert server.state is State.CLOSED
 
 
-# ---- anything ----
-
-
 @example(b"CONNECT\naccept-version:1.2\n\n\0\0")
 @given(some.wires)
 def test_whatever_comes_only_documented_errors_are_raised(wire):
@@ -173,8 +164,6 @@ def test_whatever_comes_only_documented_errors_are_raised(wire):
             each.close(0.0)
         assert each.state is State.CLOSED
 
-
-# ---- a client goes on behind malformed frames ----
 
 MODEST = Limits(max_header_line=200, max_headers=20, max_body=2000)
 HEAD = "MESSAGE\nsubscription:s1\nmessage-id:{}\ndestination:/queue/a\nack:{}\n"

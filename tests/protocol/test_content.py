@@ -37,9 +37,6 @@ def text(body, content_type=None, coding=None):
     return text_of(SimpleNamespace(body=body, headers=headers, get=headers.get))
 
 
-# ---- text ----
-
-
 @pytest.mark.req("S12-CT-04", "S12-CT-05", "S12-CT-06", "S11-CT-03", "S11-CT-04")
 @pytest.mark.parametrize(
     ("content_type", "encoding"),
@@ -198,8 +195,6 @@ def test_text_under_a_content_encoding():
     assert caught.value.kind == "bad-content-encoding"
 
 
-# ---- content-encoding ----
-
 BAD = {"error": "bad-content-encoding"}
 TOO_LARGE = {"error": "limit-exceeded"}
 codings = st.lists(st.sampled_from(["gzip", "x-gzip", "deflate", "base64", "identity"]), max_size=4).map(", ".join)
@@ -352,9 +347,6 @@ def test_tiny_members_take_linear_time():
     empty = gzip.compress(b"", mtime=0)
     with linear(8):
         assert decode_content("gzip", empty * 200_000) == b""
-
-
-# ---- JSON in header values ----
 
 
 @pytest.mark.req("WISH-JSN-01", "WISH-JSN-02", "WISH-JSN-03", "WISH-JSN-04", "WISH-JSN-05", "WISH-JSN-06")

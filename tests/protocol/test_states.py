@@ -24,8 +24,6 @@ from stompcodec.states import (
 
 NEVER = {"error": "no-common-version"}
 
-# ---- versions and headers ----
-
 
 @pytest.mark.req("S12-NEG-04", "S12-HDR-01")
 @pytest.mark.parametrize(
@@ -50,8 +48,6 @@ def test_legacy_names_have_no_case():
     assert missing_headers("legacy", "client", "connect", [("PassCode", "x")]) == ["username"]
     assert missing_headers("legacy", "client", "Subscribe", []) == ["destination"]
 
-
-# ---- the order of frames ----
 
 EVERY_FRAME = [*(("client", command) for command in CLIENT_1_1), *(("server", command) for command in SERVER)]
 IN_SESSION = {
@@ -95,9 +91,6 @@ def diagram():
 def test_the_page_is_not_stale(diagram):
     """docs/states.md says what the tables say."""
     assert diagram.PAGE.read_text("utf-8") == diagram.page(), "run scripts/state_diagram.py"
-
-
-# ---- heart-beats ----
 
 
 @pytest.mark.req("S12-HB-02", "S11-HB-02")

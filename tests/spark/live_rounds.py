@@ -272,9 +272,6 @@ class Producer(threading.Thread):
             self._stopped.wait(max(0.0, due - time.monotonic()))
 
 
-# ---- the books ----
-
-
 def _committed(sink):
     """The files that count, by the log of the sink."""
     logs = {}

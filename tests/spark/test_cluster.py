@@ -123,8 +123,6 @@ def test_sources_sink_and_jobs_with_spark_connect(tmp_path):
     assert found["live"] == {"rows": 5, "replayed": 5}
 
 
-# ---- docs/spark-cluster.md: its commands and its job, on a master and two workers without the package ----
-
 CONF = """
 spark.driver.bindAddress 127.0.0.1
 spark.driver.host 127.0.0.1

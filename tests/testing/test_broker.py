@@ -25,9 +25,6 @@ def client(broker):
         yield client
 
 
-# ---- the record ----
-
-
 def test_both_directions_are_on_record(broker, client):
     subscription = client.subscribe("/queue/a", ack="client-individual")
     client.send("/queue/a", "hello", {"color": "red"}, receipt=True)
@@ -72,9 +69,6 @@ def test_a_wait_ends_though_there_is_always_something_new():
     record.wait = lambda version, timeout: not time.sleep(0.01)
     with pytest.raises(AssertionError, match=r"no SEND within 0\.05 s; no frames were recorded"):
         record.expect("SEND", {}, timeout=0.05)
-
-
-# ---- waiting, and time that is set forward ----
 
 
 def test_expect_returns_each_frame_once_and_waits_for_the_next(broker, client):
@@ -161,9 +155,6 @@ def test_a_client_that_owes_a_heart_beat_is_dead(broker):
         broker.wait_disconnected()
         broker.wait_connected(timeout=patience(20))
     assert "reconnecting" in states
-
-
-# ---- life ----
 
 
 def test_no_thread_is_left():

@@ -119,9 +119,6 @@ def test_what_comes_of_a_fault(broker, wire, fault, said, came, queued):
     assert frames[-1].command != "ERROR" or frames[-1].headers["receipt-id"] == "2"
 
 
-# ---- clients' frames ----
-
-
 def test_refuse(broker):
     fault = broker.faults.refuse("not today", times=3)
     for command in ("CONNECT", "STOMP"):
@@ -158,9 +155,6 @@ def test_change_a_clients_frame(broker, wire):
     wire.say(send(2), SUBSCRIBE, "UNSUBSCRIBE\nid:1\nreceipt:u\n\n")
     assert wire.receipts(1) == ["u"]
     assert (broker.queued("/queue/a"), broker.queued("/queue/b")) == (0, 1)
-
-
-# ---- the broker's frames ----
 
 
 @pytest.mark.parametrize("octets", [0, 20])
@@ -269,9 +263,6 @@ def test_silence_and_clear(broker):
         assert wire.octets[before:].strip(b"\n") == b""
         wire.say(send(0))
         assert wire.receipts(1) == ["0"]
-
-
-# ---- what a test asks for that cannot be done ----
 
 
 @pytest.mark.parametrize(

@@ -76,9 +76,6 @@ def test_a_peer_that_is_gone_at_once(monkeypatch):
     assert reached[0].fileno() == -1
 
 
-# ---- listening ----
-
-
 @on_loops
 @layered
 @pytest.mark.parametrize("timeout", [60.0, 0.1])
@@ -114,9 +111,6 @@ def test_noise_is_refused_and_others_are_served(kind, noise, contexts, run):
             await client.gone()
 
     run(main())
-
-
-# ---- TLS: who is trusted, what is refused, and that ends are told apart from cuts ----
 
 
 @pytest.mark.parametrize(

@@ -318,8 +318,6 @@ def test_a_close_code_of_the_server_is_the_error_behind_messages_that_came_with_
     assert str(client.error) == f"the server closed the WebSocket: {code}: token expired"
 
 
-# ---- many tiny frames: a layer handles a share of them, and others are served before it goes on ----
-
 MANY = 5000
 FLOODS = {
     "fragments of one byte": in_frames(TEXT, [b"x"] * (MANY - 1) + [b""]),
@@ -400,9 +398,6 @@ def test_frames_in_small_records_of_tls_have_one_share_together(contexts, end, c
     assert received == b"x" * 5000
     assert max(shares) <= websocket.SHARE
     assert (layer.ended, layer.error is None) == ((True, True) if end == "close" else (False, False))
-
-
-# ---- wires ----
 
 
 def fragments(count):

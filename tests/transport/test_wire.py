@@ -160,9 +160,6 @@ def test_a_peer_that_asks_for_pongs_and_reads_none_is_cut_off(shell, contexts_of
         assert peer.wire.buffered < 1_000_000
 
 
-# ---- blocking sockets, moved by one thread ----
-
-
 @pytest.fixture
 def blocking():
     with Sync() as shell:
@@ -231,8 +228,6 @@ def test_no_wake_is_lost(blocking):
     waker.close()
     waker.wake()
 
-
-# ---- the deadline of a wire is a time of the clock or None, on each transport and in each state ----
 
 #: Steps of our own, by name. Others: "burst" is more than a layer handles in one turn.
 OURS = {
@@ -336,6 +331,3 @@ def test_chunks_are_joined_unless_they_are_big(chunks):
 def test_names_of_peers():
     addresses = [("127.0.0.1", 80), ("::1", 80, 0, 0), "", None, "/run/stomp"]
     assert [name_of(each) for each in addresses] == ["127.0.0.1:80", "[::1]:80", "?", "?", "/run/stomp"]
-
-
-# ---- the proxy of faults does what its rules say, exactly; tests of clients and brokers rest on it ----

@@ -29,9 +29,6 @@ def test_content_length_tells_text_from_bytes(destination, sender_version, consu
         assert not jms or found[2:] == [(b"", None), (b"", "0")]
 
 
-# ---- amqMessageId ----
-
-
 @pytest.mark.req("ART-MID-01")
 @pytest.mark.parametrize(("destination", "version"), [("/queue/a", "1.0"), ("/topic/a", "1.1"), ("/queue/a", "1.2")])
 def test_every_message_has_a_number(destination, version):
@@ -55,8 +52,6 @@ def test_every_message_has_a_number(destination, version):
         assert name.startswith("STOMP")
         assert int(name.removeprefix("STOMP")) > 0, "not that of the sender"
 
-
-# ---- readdressed: a message of a topic becomes one of a queue ----
 
 VIRTUAL = "/queue/Consumer.a.VirtualTopic.b"
 #: As it is written in a header: with an escaped colon.

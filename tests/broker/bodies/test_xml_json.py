@@ -32,8 +32,6 @@ def same(one, other):
     return parts[0] == parts[1] and all(map(same, one.children, other.children))
 
 
-# ---- trees ----
-
 NAMES = st.from_regex(r"[A-Za-z_][A-Za-z0-9_.\-]{0,8}", fullmatch=True)
 TEXTS = st.text(st.characters(codec="utf-8", exclude_categories=("Cc", "Cs"), exclude_characters="\ufffe\uffff"))
 NUMBERS = st.one_of(st.integers().map(str), st.floats().map(repr), st.sampled_from(["007", "1.50", "-0", "true"]))
@@ -170,9 +168,6 @@ def test_elements_of_a_type_become_numbers_and_truth_values(name, text, value):
     body = f"<p><{name}>{text}</{name}></p>".encode()
     written = transformed(body, "jms-object-xml", "jms-object-json")
     assert (written, as_xml(written)) == (json.dumps({"p": {name: value}}, separators=(",", ":")).encode(), body)
-
-
-# ---- over real frames ----
 
 
 def get(bench, body, consumer, **headers):

@@ -213,9 +213,6 @@ def test_a_paused_queue_delivers_nothing_until_it_is_resumed():
     assert bench.row("/queue/b")["paused"]  # though it is empty
 
 
-# ---- what is told ----
-
-
 def test_what_is_looked_at_and_not_shown_takes_turns_too():
     """Else one request for what is not there would stop the loop, for as long as all destinations take."""
     bench = Managed(max_destinations=100_000)

@@ -115,9 +115,6 @@ def test_orders_are_logged_at_any_level(caplog):
     assert [record.args[0] for record in caplog.records] == ["log-level", "log-level"]
 
 
-# ---- bad requests ----
-
-
 @pytest.fixture(scope="module")
 def asked():
     """A broker with a subscriber, and a peer that asks."""

@@ -99,9 +99,6 @@ def test_many_rows_are_written_in_turns() -> None:
     assert written(Writer(LoopQuota()), rows[:ROWS_AT_ONCE]) == 0
 
 
-# ---- sorted destinations: their numbers are those of their rows, and only a page of rows is made ----
-
-
 @pytest.fixture(scope="module")
 def numbered() -> Managed:
     bench = Managed()

@@ -72,9 +72,6 @@ def test_ack_in_client_mode_covers_what_was_shown_before():
     assert [message.frame.body for message in queue_of(bench).messages] == [b"3", b"4"]
 
 
-# ---- ACK takes ----
-
-
 @pytest.mark.parametrize("version", ["1.1", "1.2"])
 @pytest.mark.parametrize("persistent", ["true", "false"])
 def test_ack_takes_what_is_still_there(version, persistent):
@@ -144,8 +141,6 @@ def test_seqs_are_reserved_before_they_are_given_away():
     assert bench.store.mark > 2**20
     assert bench.store.mark > bench.broker.seq + 2**19
 
-
-# ---- a reader that only notes how far it has come, whatever makes messages come late or in another order ----
 
 KINDS = ["send", "persistent", "transact", "late", "delayed", "store", "read", "read", "let_go", "restart"]
 

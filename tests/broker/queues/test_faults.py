@@ -88,9 +88,6 @@ def hook(monkeypatch):
     return hook
 
 
-# ---- what a version cannot write is refused at SUBSCRIBE, and what a sender writes cannot hurt another dialect ----
-
-
 @pytest.mark.parametrize("command", ["SUBSCRIBE", "RECEIVE"])
 @pytest.mark.parametrize(
     ("version", "name"),
@@ -408,9 +405,6 @@ def test_a_store_that_fails_gets_the_dead_letter_later(hook):
         bench.store.faulty = False
         bench.wait(5)
     assert there() == (0, 1, [LETTERS])
-
-
-# ---- on a process: over TCP, WebSocket and the legacy port ----
 
 
 @pytest.fixture(scope="module")

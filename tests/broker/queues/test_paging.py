@@ -98,9 +98,6 @@ def test_a_queue_with_a_length_is_not_paged(argument, overflow):
     assert (found[0], found[-1]) == ((0, len(found) - 1) if sender.closed else (40 - len(found), 39))
 
 
-# ---- pages that come late, or not ----
-
-
 @pytest.mark.parametrize("headers", [{}, {"browser": "true", "ack": "client", "browser_end": "false"}])
 def test_a_page_that_cannot_be_read_is_read_again(headers):
     bench, sender = filled(10, store=Pages())
@@ -161,9 +158,6 @@ def test_pages_of_which_others_have_all_are_passed_over(looker, window):
     assert len(left(bench, ack="client-individual")) == {"browser": 20, "selector": 3, "RECEIVE": 19}[looker]
 
 
-# ---- moved messages whose commit failed: they are written again, and read after that ----
-
-
 @pytest.mark.parametrize("window", [1, 3, 100])
 @pytest.mark.parametrize("move", ["delayed", "dead"])
 def test_what_is_written_again_is_not_read_before(move, window):
@@ -196,9 +190,6 @@ def test_what_is_written_again_is_not_read_before(move, window):
             commit(bench)
     assert numbers(peer) == [*range(window), 100, 101]
     assert (queue.total, queue.paging, list(store.load(queue.key))) == (0, None, [])
-
-
-# ---- damage in the middle of a queue ----
 
 
 #: What happens to messages 20 and 21, and whether the broker knows which ones they are.
@@ -470,8 +461,6 @@ def test_memory_does_not_grow_with_them(tmp_path, persistent):
         assert account.used - before < 60_000
     bench.store.close()
 
-
-# ---- what a client sees is the same with a window of one message, of three, and with all messages in memory ----
 
 #: All messages are in memory.
 ALL = 100_000

@@ -51,9 +51,6 @@ def test_an_id_in_use_and_an_unknown_ack_mode(mode, says):
     assert refusal(peer) == says
 
 
-# ---- windows, and credit ----
-
-
 @pytest.mark.req("ART-FLW-01", "ART-FLW-02", "ART-FLW-03", "ART-FLW-04", "ART-FLW-05", "ART-FLW-06")
 @pytest.mark.parametrize("version", ["1.1", "1.2"])
 @pytest.mark.parametrize(
@@ -140,9 +137,6 @@ def test_the_sender_to_a_full_queue_waits(limit):
     assert bench.octets == queue.octets == 0
 
 
-# ---- priorities ----
-
-
 def put_ranked(sender, priorities):
     for number, priority in enumerate(priorities):
         sender.put(QUEUE, f"{priority}{number}", **({} if priority == "-" else {"priority": priority}))
@@ -189,9 +183,6 @@ def test_a_message_that_came_late_has_its_place_before_priorities_count(header, 
     assert left(bench, ack="client") == [*first, b"late 0", b"late 1", b"late 2"]
 
 
-# ---- expiry ----
-
-
 @pytest.mark.parametrize("headers", [{}, {"selector": "1 = 1"}, {"exclusive": "true"}, {"consumer_priority": "3"}])
 @pytest.mark.parametrize("how", ["ack", "nack", "unsubscribe", "lose"])
 def test_an_expired_message_may_be_acknowledged_and_is_not_delivered_again(headers, how):
@@ -212,8 +203,6 @@ def test_an_expired_message_may_be_acknowledged_and_is_not_delivered_again(heade
     assert [frame.headers["dead-letter-reason"] for frame in other.take()] == ["expired"] * (how != "ack")
     assert bench.octets == 0
 
-
-# ---- the pause between a NACK and the next delivery: a message waits for it, in its place, and nothing else does ----
 
 GROWING = Pauses(1.0, 2.0, 30.0)
 
@@ -264,9 +253,6 @@ def test_waiting_messages_are_bounded_and_end_with_their_queue():
     peer.put("/temp-queue/t", "6")
     peer.nack(peer.next("MESSAGE"))
     assert len(bench.broker.retries) == 1  # the others are forgotten
-
-
-# ---- arguments of RabbitMQ: what they do, and that nobody can change a queue that is there ----
 
 
 def made(by, bench=None, **arguments):

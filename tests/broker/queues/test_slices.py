@@ -61,9 +61,6 @@ def bench():
     return Loop()
 
 
-# ---- beside active sessions ----
-
-
 @pytest.mark.parametrize("window", [100, 100_000])
 @pytest.mark.parametrize("way", [{}, {"selector": "a IS NULL"}, {"exclusive": "true"}, {"credit": "1000000"}])
 def test_beside_active_sessions_a_turn_does_little(way, window):
@@ -349,9 +346,6 @@ def test_a_long_transaction_that_cannot_be_is_not_at_all():
     assert queue is None or queue.count == 0
 
 
-# ---- the cost of a frame and of a turn does not depend on the depth of a queue ----
-
-
 def counted(test):
     """Mark a test that counts bytecodes of the broker: compiled it has few, and the parser in Python has its own."""
     return pytest.mark.uncompiled(pytest.mark.skipif(BACKEND != "c", reason="counts the broker alone")(test))
@@ -454,8 +448,6 @@ def test_no_turn_costs_more_in_a_deeper_queue(monkeypatch, do, gone):
         assert len(seqs) == queue.count == count - gone * count
     assert found[1] <= 1.2 * found[0]
 
-
-# ---- a process with a deep durable backlog: others are served while it drains, comes back, or goes ----
 
 COUNT = 10_000
 

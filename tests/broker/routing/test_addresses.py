@@ -224,8 +224,6 @@ def test_a_transaction_that_outlives_its_queue():
     assert (stored(bench), list(bench.broker.queues)) == (["/queue/x"], [("/", "/queue/x")])
 
 
-# ---- queues that SUBSCRIBE names ----
-
 FORMS = ("Q", "/queue/Q", "/amq/queue/Q")
 
 
@@ -280,8 +278,6 @@ def test_a_queue_that_is_in_use_cannot_be_named(reason):
     assert refusal(peer) == "a queue of that name exists"
     assert queue_of(bench, "/queue/Q").count == {"a consumer": 0, "too many": 1001}.get(reason, 1)
 
-
-# ---- ActiveMQ: virtual topics ----
 
 TOPIC = "/topic/VirtualTopic.Orders"
 

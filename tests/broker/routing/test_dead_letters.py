@@ -90,9 +90,6 @@ def test_the_marks_differ_and_are_not_part_of_other_ids():
     assert Managed().broker.ident.count(b"-") == 1
 
 
-# ---- where they came from: what senders write does not count ----
-
-
 def bury(peer, destination):
     """Make dead letters of what waits there."""
     peer.subscribe(destination, id="b", ack="client-individual")
@@ -155,9 +152,6 @@ def test_a_letter_of_a_topic_does_not_go_to_a_queue_that_has_its_name_later():
     (letters,) = (queue for queue in lying(bench) if "DLQ" in queue)
     assert move(bench, destination=letters)[1] == 1
     assert lying(bench) == {letters: 1, "a": 1}
-
-
-# ---- pages, restarts and salvage ----
 
 
 def ask(broker, request, **fields):

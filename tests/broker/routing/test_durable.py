@@ -192,9 +192,6 @@ def test_one_that_could_not_be_stored_is_not_there():
     assert list(bench.store.subscriptions()) == []
 
 
-# ---- the store ----
-
-
 def test_an_end_that_could_not_be_stored_is_stored_later():
     bench = Bench(FaultyStore())
     peer = attached(bench)

@@ -127,8 +127,6 @@ def test_the_bytes_of_a_small_message_are_made_once_for_each_id(size, kept, whol
     assert (one is two) is kept
 
 
-# ---- the same to everybody, however many are served at a time ----
-
 #: Topics to send to, and patterns that mean both, or one of them.
 TOPICS = ("/topic/a.b", "/topic/a.c")
 DESTINATIONS = (*TOPICS, PATTERN, "/topic/*.c")

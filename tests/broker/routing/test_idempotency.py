@@ -109,9 +109,6 @@ def test_nobody_suppresses_the_message_of_another(what):
         assert len(bench.broker.sent.scopes) == 2 + (what == "routing")
 
 
-# ---- windows and memory ----
-
-
 def remembering(*keys):
     """A store with keys: pairs of number and date."""
     store = MemoryStore()
@@ -197,9 +194,6 @@ def test_nobody_gets_it_before_it_is_stored(fails, destination):
     assert consumer.bodies() == ([b"behind"] if fails else [b"x", b"behind"])
 
 
-# ---- the disk, and restarts ----
-
-
 def test_keys_outlive_a_restart_and_a_crash(tmp_path):
     bench = Bench(SqliteStore(tmp_path / "data"))
     sender = bench.peer()
@@ -262,8 +256,6 @@ def test_a_failed_commit_that_is_on_the_disk_is_taken_back(tmp_path):
     assert len(list(store.keys())) == len(list(store.load())) == 1
     store.close()
 
-
-# ---- as a state machine: sessions that come and go, transactions, failed commits, restarts, time ----
 
 WINDOW = 1000.0
 NAMES = st.sampled_from(["a", "b"])

@@ -101,11 +101,6 @@ def test_it_ends_with_its_owner(kind, copies):
     assert (bench.octets, bench.broker.queues, list(bench.store.load())) == (0, {}, [])
 
 
-# ---- temporary destinations ----
-
-
-# ---- wildcards ----
-
 WORDS = st.lists(st.sampled_from(["a", "b", "", "ab"]), min_size=1, max_size=6)
 MARKED = st.lists(st.sampled_from(["a", "b", "", "ab", "*", "#", "#"]), min_size=1, max_size=6)
 

@@ -212,8 +212,6 @@ def test_the_length_is_bounded():
         compile_selector(fits + " ")
 
 
-# ---- over real frames ----
-
 PICKED = ["color = 'red'", "n > 9", "color LIKE 'r%' AND n BETWEEN 5 AND 10", "color IS NULL", "NOT color = 'red'"]
 SENT = [{"color": "red", "n": "8"}, {"color": "red", "n": "10"}, {"n": "11"}, {"color": "blue"}, {}]
 

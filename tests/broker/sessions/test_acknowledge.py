@@ -58,8 +58,6 @@ def test_an_ack_of_a_subscription_that_ended():
     assert counts(bench) == {"0": 2}
 
 
-# ---- a refused frame is an attempt of the one message that led to it ----
-
 REFUSED = {
     "a name that is too long": ("SEND", {"destination": "/queue/" + "x" * 5000}),
     "a reserved name": ("SEND", {"destination": "/management/x"}),
@@ -113,9 +111,6 @@ def test_a_commit_that_is_refused_is_an_attempt_of_what_it_settles():
         refused(peer, "COMMIT", {"transaction": "t"}, ack=got["m1"].headers["message-id"], subscription="/queue/a")
         bench.broker.delayed._most = most
     assert counts(bench) == {"m0": 1, "m1": 2, "m2": 1}
-
-
-# ---- transactions ----
 
 
 @pytest.mark.parametrize(

@@ -37,9 +37,6 @@ def test_virtual_hosts_are_apart():
     assert nowhere.error().headers["message"] == "unknown virtual host"
 
 
-# ---- logins and rules ----
-
-
 @pytest.mark.parametrize("command", ["STOMP", "CONNECT"])
 def test_a_login_with_a_backslash_may_come_as_it_is(command):
     """stomp.py does not escape the command STOMP. The escapes of all other headers have to be right."""
@@ -146,8 +143,6 @@ def test_values_of_the_protocol_are_read_without_blanks_around(blank):
     assert answer(login + beats) == ("CONNECTED", "1.1", None)
 
 
-# ---- the connection TTL of Artemis: what CONNECTED says, and after how much silence a client is dead ----
-
 BOUNDS = {"ttl": 60_000, "ttl_min": 1000, "ttl_max": 30_000}
 
 
@@ -218,9 +213,6 @@ def test_who_is_cut_off_is_told_what_to_configure(version, heart_beat, words):
     assert all(word in error.body.decode() for word in words)
 
 
-# ---- RECEIVE with `browser:names` lists destinations, and only those that its user may subscribe to ----
-
-
 def names(peer):
     """The rows of the answer: name, kind, READY and all messages."""
     peer.raw(b"RECEIVE\ndestination:*\nid:1\nbrowser:names\n\n\0")
@@ -247,8 +239,6 @@ def test_names_and_counts(version):
         ("plain", "queue", 1, 1),
     ]
 
-
-# ---- the frame log: who sent what to whom, without secrets ----
 
 LOGGER = "stompcodec.broker.frames"
 

@@ -39,9 +39,6 @@ def worker(bench=None, connect=CONNECT, **options):
     return peer
 
 
-# ---- the first frame ----
-
-
 @pytest.mark.req("LEG-CMD-01", "LEG-CON-02")
 @pytest.mark.parametrize(
     ("octets", "legacy"),
@@ -130,9 +127,6 @@ def test_a_stream_that_ends_before_the_dialect_is_known():
         server.close(1.0)
 
 
-# ---- sessions ----
-
-
 @pytest.mark.req("LEG-CON-02")
 @pytest.mark.parametrize(("passcode", "let_in"), [(b"xyzzy", True), (b" xyzzy ", True), (b"plugh", False)])
 def test_username_and_passcode_are_checked(passcode, let_in):
@@ -198,9 +192,6 @@ def test_a_client_asks_as_the_dialect_wants():
     assert (client.version, client.heartbeat) == ("legacy", (0, 0))
     client.send(Frame("SEND", {"destination": "/queue/a"}))
     assert client.take_output() == [b"SEND\ndestination:/queue/a\ncontent-length:0\n\n\0"]
-
-
-# ---- header names with capitals: every dialect of the broker hears each ----
 
 
 def named(bench, door="legacy"):

@@ -37,8 +37,6 @@ def take(road, bench):
         bench.broker.handlers = {**commands.HANDLERS, **slow}
 
 
-# ---- random conversations ----
-
 HEADERS = [
     *(b"receipt:7", b"receipt:r-1", b"receipt:", b"receipt:a\\cb", b"receipt:8", "receipt:ä".encode()),
     *(b"persistent:true", b"persistent:false", b"persistent: true", b"content-type:text/plain", b"x:y", b"x:z", b"x:"),

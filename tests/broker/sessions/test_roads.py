@@ -23,8 +23,6 @@ def test_a_message_of_another_rank_is_recorded_once():
     assert sorted(set(recorded)) == recorded
 
 
-# ---- which messages are stored: those to queues unless they say persistent:false, on each road and in each way ----
-
 #: Headers by which a SEND goes one of several ways through the broker.
 WAYS = {
     "plain": {},

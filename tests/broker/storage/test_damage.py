@@ -36,8 +36,6 @@ def filled(folder, *messages):
         put(store, *messages)
 
 
-# ---- rows ----
-
 COLUMNS = {
     "tail": ("x'613a620a0a3200'", "'odd'", "'é' || x'00' || 'b'", "7", "NULL"),
     "id": ("'m-7'", "x'ff80'", "CAST(x'ff80' AS TEXT)", "5.5"),
@@ -113,9 +111,6 @@ def test_check_finds_what_the_table_of_special_messages_lacks(folder, tmp_path):
     assert check(tmp_path / "new").whole
 
 
-# ---- totals ----
-
-
 @pytest.mark.parametrize(("where", "missing"), [("key = (SELECT max(key) FROM message)", 1), ("key < 1 << 46", 5)])
 def test_missing_rows_are_noticed_at_start(tmp_path, where, missing, caplog):
     fill(tmp_path)
@@ -186,9 +181,6 @@ def test_a_queue_whose_name_is_damaged_keeps_its_messages(tmp_path, caplog):
     assert len(content(tmp_path)[0]) == 11, "its number was not given away"
 
 
-# ---- subscriptions and state ----
-
-
 @pytest.mark.parametrize("deed", ["UPDATE {} SET name = 'b'", "DELETE FROM {}", "UPDATE {} SET shared = 1"])
 def test_a_damaged_subscription_is_noticed(tmp_path, deed):
     fill(tmp_path)
@@ -206,9 +198,6 @@ def test_a_changed_state_counts_as_a_crash(tmp_path, statement):
     for findings in (1, 0):
         found, store = content(tmp_path)
         assert (len(found), store.unclean, store.damage.findings) == (10, findings == 1, findings)
-
-
-# ---- the WAL ----
 
 
 def crash(tmp_path, store):
@@ -274,9 +263,6 @@ def test_the_log_is_bounded(tmp_path, caplog):
         _, store = content(tmp_path)
     assert store.damage.messages == 300
     assert len(caplog.records) < 150
-
-
-# ---- large bodies, which are read when they are delivered ----
 
 
 @pytest.mark.long

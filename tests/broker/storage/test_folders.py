@@ -27,8 +27,6 @@ from stompcodec.broker.storage.salvage import check, salvage
 from stompcodec.broker.storage.sqlite import SqliteStore
 from stompcodec.errors import StoreError
 
-# ---- file systems ----
-
 
 @pytest.mark.skipif(not hasattr(os, "major"), reason="only Linux tells")
 @pytest.mark.parametrize(
@@ -323,9 +321,6 @@ def test_names_in_the_database_lead_nowhere_else(tmp_path, caplog):
     assert (tmp_path / name).exists()
 
 
-# ---- killed at any moment of the start ----
-
-
 def kill_at(number):
     """End this process at its n-th operation on files."""
     left = number
@@ -399,9 +394,6 @@ def test_killed_while_it_starts(empty, tmp_path):
         assert foreign_of(data) == foreign
         number += 1
     assert number > (25 if empty else 15), "this many operations make a start"
-
-
-# ---- a folder whose database is gone ----
 
 
 def lose(data, how):

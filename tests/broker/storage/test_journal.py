@@ -66,9 +66,6 @@ def test_what_went_out_in_auto_mode_is_removed_later(bench):
     assert (bench.store.commits, peer.closed) == (commits, False)
 
 
-# ---- commits that take their time ----
-
-
 def test_senders_wait_for_a_slow_disk(monkeypatch):
     monkeypatch.setattr("stompcodec.broker.storage.journal._MOST_PENDING", 10)
     bench = Bench(FaultyStore(background=True))

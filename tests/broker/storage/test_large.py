@@ -240,9 +240,6 @@ def test_a_download_waits_for_a_descriptor(kind, monkeypatch):
     assert_empty(bench)
 
 
-# ---- large messages that stop in the middle, and too many at a time ----
-
-
 @pytest.mark.parametrize(("version", "whole_frames"), [("1.0", False), ("1.1", True), ("1.2", False)])
 @pytest.mark.parametrize("octets", [0, 1, 2000, LENGTH])
 def test_who_stops_in_the_middle_is_dropped(version, whole_frames, octets):
@@ -581,9 +578,6 @@ def test_without_another_thread_jobs_run_at_once(monkeypatch):
     remover.flush()
     assert done == [threading.current_thread().name, "stompcodec-files"]
     remover.close()
-
-
-# ---- the spool ----
 
 
 def test_folders_of_brokers_that_were_killed_go(tmp_path, monkeypatch):

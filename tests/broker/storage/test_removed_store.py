@@ -169,9 +169,6 @@ def test_one_connection_writes_and_copies_the_log(data, monkeypatch):
     assert len(told) >= 2, "no page was read"
 
 
-# ---- the lock ----
-
-
 @pytest.mark.parametrize("how", ["with its lock file", "without", "on a disk without locks of folders"])
 def test_a_folder_has_one_user(how, data, monkeypatch):
     """Folders cannot be locked on NFS, where an exclusive lock needs a file that is open for writing."""
@@ -256,9 +253,6 @@ def test_a_folder_that_cannot_be_locked_is_named_once(data, monkeypatch, caplog)
     assert (record.levelno, str(data) in record.getMessage()) == (logging.WARNING, True)
 
 
-# ---- large bodies ----
-
-
 def move_away(folder):
     folder.rename(folder.parents[1] / "away")
 
@@ -287,9 +281,6 @@ def test_no_large_message_is_taken_into_a_folder_that_has_gone(deed, data):
     with pytest.raises(Refused):
         spool.draft()
     spool.close()
-
-
-# ---- the write-ahead log ----
 
 
 @pytest.mark.parametrize("way", ["checkpoint", "tidy", "remove_leftovers"])

@@ -157,9 +157,6 @@ def test_a_file_that_holds_nothing_or_less(data, new, octets):
     assert check(new).whole
 
 
-# ---- what is refused ----
-
-
 def test_a_new_folder_that_exists_is_refused(tmp_path, data):
     fill(data)
     for name in ("folder", "file", "link"):
@@ -188,8 +185,6 @@ def test_what_is_in_the_way_and_not_ours_stays(tmp_path, data, new):
         salvage(data, new)
     assert (part / "notes.txt").exists()
 
-
-# ---- kills ----
 
 KILLED = """
 import os, sys

@@ -62,9 +62,6 @@ def test_the_system_is_not_asked_for_each_message():
     assert refusal(sender) == "the disk is full"
 
 
-# ---- the reserve ----
-
-
 @pytest.mark.parametrize("when", ["BEGIN IMMEDIATE", "COMMIT"])
 def test_a_full_disk_uses_the_reserve_once(tmp_path, when):
     """As long as the reserve is there the batch is tried again; after that it fails."""
@@ -121,9 +118,6 @@ def test_near_the_end_of_the_disk_the_log_is_copied_early(tmp_path, monkeypatch,
         store.commit_later(lambda error: None, lambda job: None)
     assert ((tmp_path / "messages.sqlite").stat().st_size > 3 * MIB) is copied
     store.close()
-
-
-# ---- space comes back ----
 
 
 class Idle:
@@ -251,9 +245,6 @@ def test_a_disk_that_is_full_does_not_stop_the_store(tmp_path, monkeypatch):
     assert seqs(idle.store.load()) == [1]
     idle.store.close()
     assert check(tmp_path).whole
-
-
-# ---- a real disk ----
 
 
 @pytest.fixture

@@ -241,8 +241,6 @@ def test_many_queues_are_told_in_turns(count, labelled):
     assert f'\nstompcodec_broker_destinations{{kind="queue",virtual_host="/"}} {float(count)}\n' in text
 
 
-# ---- after a restart, all say of each queue what is in the store, paged queues included ----
-
 #: By column of management: the metric of a destination.
 COLUMNS = {
     **{"ready": "ready_messages", "scheduled": "scheduled_messages", "paged": "paged_messages"},

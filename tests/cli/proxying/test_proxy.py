@@ -734,8 +734,6 @@ def test_a_port_that_is_taken():
     assert (result.exit_code, "cannot listen at 127.0.0.1 port" in result.stderr) == (1, True)
 
 
-# ---- the observer ----
-
 BODIES = st.binary(max_size=30)
 TEXT = st.text(st.characters(codec="ascii", exclude_characters="\0"), max_size=8)
 FRAMES = st.builds(

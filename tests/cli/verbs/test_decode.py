@@ -399,9 +399,6 @@ def test_an_empty_capture_is_good_and_a_folder_of_something_else_is_not(tmp_path
         assert (result.exit_code, line.endswith(f"{name}: cannot be read: {why}")) == (1, True)
 
 
-# ---- the reader: places of frames, and where it goes on behind broken ones ----
-
-
 def cut(data, size):
     """Reads that never give more than `size` octets."""
     stream = io.BytesIO(data)

@@ -402,10 +402,7 @@ def end_at(broker, commits, number):
 
 
 @pytest.mark.parametrize(
-    ("commits", "times"),
-    [
-        *(pytest.param(commits, 1, marks=pytest.mark.long) for commits in (1, 3)),
-    ],
+    ("commits", "times"), [*(pytest.param(commits, 1, marks=pytest.mark.long) for commits in (1, 3))]
 )
 def test_kill_9_loses_and_doubles_nothing(broker, commits, times):
     for _ in range(times):

@@ -348,9 +348,6 @@ def test_headers_of_a_body_in_a_file_can_be_changed(shell, broker, queue, header
     assert layer.steps.count("a<receive") == 2
 
 
-# ---- process and settle ----
-
-
 def test_a_handler_is_inside_of_process_and_its_ack_behind(shell, broker, queue):
     layer, seen = layer_for(shell, after_receive=change), Seen()
     client = shell.connect(broker.url, middleware=[layer])

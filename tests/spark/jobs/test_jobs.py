@@ -715,9 +715,6 @@ def test_the_supervisor_of_the_page_survives_kills_of_the_source(spark, tmp_path
     assert 0 <= metrics["lastFrameAgeSeconds"] < patience(120)
 
 
-# ---- stompcodec pipeline ----
-
-
 EVENT = b'[{"CA_MSG": {"time": "1647015981000", "area_id": "X1", "msg_type": "CA"}}]'
 
 

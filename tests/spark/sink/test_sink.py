@@ -441,8 +441,6 @@ def test_rows_that_cannot_be_sent(row, says):
     assert str(error.value) == says
 
 
-# ---- jobs that write to our broker ----
-
 FRAMES = 3000
 
 
