@@ -110,7 +110,6 @@ class Page:
         return str(self.get(f"document.querySelector({json.dumps(selector)})?.innerText ?? ''"))
 
     def click(self, text: str, within: str = "body") -> None:
-        """Click the button with this text as a user does, at its place. It has to be visible."""
         find = _BUTTON.replace("WITHIN", json.dumps(within)).replace("TEXT", json.dumps(text))
         self.wait(f"Boolean({find})")
         x, y = place = self.get(_PLACE.replace("FIND", find))

@@ -146,7 +146,6 @@ def _log_levels() -> Iterator[None]:
 
 
 def backend(name: str) -> Any:
-    """The module of a backend, "py" or "c"; the test is skipped where C is not built."""
     try:
         return importlib.import_module(MODULES[name])
     except ModuleNotFoundError:

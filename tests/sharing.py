@@ -77,7 +77,6 @@ _PIECE = 20
 
 
 def file_of(nodeid: str) -> str:
-    """Return the file of a test, as the tables name it."""
     return nodeid.partition("::")[0].rpartition("tests/")[2]
 
 
@@ -114,8 +113,6 @@ def make_scheduler(config: pytest.Config, log: Any) -> Any:
     config.option.loadscopereorder = False  # else units with few tests come last, as long as they may take
 
     class Units(LoadScopeScheduling):
-        """Hands out units in their order, each to whoever has less than three tests to run."""
-
         def schedule(self) -> None:
             if self.collection is None:
                 nodeids = next(iter(self.registered_collections.values()))

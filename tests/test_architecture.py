@@ -55,7 +55,6 @@ def name_of(path):
 
 
 def room_of(name):
-    """The folder a module is in, and nothing for the flat ones."""
     return name.split(".")[0] if (PACKAGE / name.split(".")[0]).is_dir() and name else ""
 
 

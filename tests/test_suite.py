@@ -23,7 +23,6 @@ def _is_slow(node: ast.AST) -> bool:
 
 
 def _marks(tree: ast.Module) -> list[ast.AST]:
-    """Return the marks of a whole module."""
     for node in tree.body:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "pytestmark":
             return list(node.value.elts) if isinstance(node.value, ast.List) else [node.value]
@@ -140,7 +139,6 @@ _JUNIT = '<testsuites><testsuite name="pytest" errors="1" failures="1" skipped="
 
 
 def _stage(script: ModuleType, name: str, text: str | None, status: int, report: str = "--junitxml"):
-    """A stage that writes a text as its report, or none, and ends with a status."""
     write = f"open(sys.argv[1].partition('=')[2], 'w').write({text!r})" if text else ""
     code = f"import sys\n{write}\nsys.exit({status})"
     return script.Stage(name, [sys.executable, "-c", code], report)

@@ -30,7 +30,6 @@ def tracing() -> Iterator[None]:
 
 
 def peak() -> int:
-    """The most octets that were held at a time."""
     return tracemalloc.get_traced_memory()[1]
 
 

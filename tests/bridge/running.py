@@ -54,7 +54,6 @@ class Running:
         assert not self._thread.is_alive()
 
     def result(self):
-        """The tally at its end; raises what it raised."""
         self._thread.join(patience(60))
         assert not self._thread.is_alive(), self.tally.counts()
         if self._error is not None:
@@ -70,19 +69,16 @@ def call_itself(broker: StompBroker, server: str) -> None:
 
 
 def carry(source: End | str, target: End | str, *maps: str, drain=True, way=None, **options):
-    """Run a bridge to its end; its tally."""
     with Running(source, target, request(*maps, drain=drain, **options), **(way or {})) as running:
         return running.result()
 
 
 def fill(url: str, queue: str, count: int, first: int = 0, **headers: str) -> None:
-    """Send numbered messages."""
     with stomp.connect(url) as client:
         client.send_many([(queue, b"%d" % number, headers) for number in range(first, first + count)])
 
 
 def take_all(url: str, queue: str) -> list[stomp.Message]:
-    """Take the messages that a queue has now."""
     taken = []
     with stomp.connect(url) as client:
         while (message := client.receive(queue)) is not None:

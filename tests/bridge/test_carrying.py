@@ -22,7 +22,6 @@ ARTEMIS = "apache-activemq-artemis/2.31.2 ActiveMQ Artemis Messaging Engine"
 
 
 def taken(broker, queue=A):
-    """The numbers of the messages that a queue has."""
     return [int(message.body) for message in take_all(broker.url, queue)]
 
 

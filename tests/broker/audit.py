@@ -25,8 +25,6 @@ from stompcodec.broker.sessions.transaction import Settling
 
 
 class Held(NamedTuple):
-    """The bytes that a broker holds, by kind."""
-
     queues: int  # messages in queues: READY, unacknowledged or scheduled
     backlogs: int  # messages in the queues of topic subscriptions
     retained: int
@@ -40,7 +38,6 @@ class Held(NamedTuple):
 
 
 def audit(broker: Broker) -> Held:
-    """Compute the memory held by a broker's queues, sessions and destinations."""
     hosts = list(broker._virtual_hosts.values())
     sessions = list(broker.sessions.values())
     journal = broker.journal

@@ -41,7 +41,6 @@ def tree(folder: Path) -> dict[str, bytes | str]:
 
 
 def use(data: Path) -> None:
-    """Start a broker, store messages of all kinds, and stop it."""
     bench = start(data)
     peer = bench.peer()
     for size in (10, 5000, 70_000, 200_000):

@@ -218,14 +218,11 @@ class Peer:
 
 
 def bench_with_two(**config: Any) -> tuple[Bench, Peer, Peer]:
-    """Return a broker of a configuration, and two peers of it: mostly a sender and a consumer."""
     bench = Bench(**config)
     return bench, bench.peer(), bench.peer()
 
 
 class AtOnce(HelperThread):
-    """A helper that does its jobs in the caller's thread."""
-
     def __init__(self) -> None:
         super().__init__("test")
 
@@ -250,7 +247,6 @@ class FaultyStore(MemoryStore):
 
     @property
     def _puts(self) -> dict[tuple[str, int], Any]:
-        """The new messages of the open batch, with those that an intake has taken."""
         for queue, taken in self._taken.items():
             self._appended.update({(queue, seq): message for seq, message in taken.items()})
             taken.clear()

@@ -11,7 +11,6 @@ QUEUE = "/queue/a"
 
 
 def send(peer: Peer, key: str | None, body: str = "x", destination: str = QUEUE, **headers: str) -> None:
-    """SEND with a key and a receipt."""
     if key is not None:
         headers = {"idempotency-key": key, **headers}
     peer.put(destination, body, **{"receipt": "r", **headers})

@@ -33,7 +33,6 @@ def left(bench: Bench, destination: str = QUEUE, **headers: str) -> list[bytes]:
 
 
 def messages(peer: Peer) -> list[Frame]:
-    """Take what has come, and return the MESSAGEs."""
     return [frame for frame in peer.take() if frame.command == "MESSAGE"]
 
 

@@ -15,7 +15,6 @@ QUEUE = "/queue/a"
 
 
 def filled(count: int, window: int = 3, store: Any = None, **config: Any) -> tuple[Bench, Peer]:
-    """Return a broker with `count` persistent messages, and their sender."""
     bench = Bench(store, window_messages=window, **config)
     sender = bench.peer()
     for number in range(count):

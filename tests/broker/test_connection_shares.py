@@ -124,8 +124,6 @@ class Guest:
 
 
 def in_a_loop(work):
-    """Run a function inside an event loop, whose clock it may set."""
-
     async def main():
         loop = asyncio.get_running_loop()
         clock = [loop.time()]
@@ -183,7 +181,6 @@ LOGIN = b"CONNECT\naccept-version:1.2\nhost:/\nlogin:ada\npasscode:x\n\n\0"
 
 
 async def opened(broker, count, what=b"", *, port="port"):
-    """Connections that have sent something, once the broker has them all."""
     held, stats = [], broker.broker.stats
     before = stats.sessions_total + stats.sessions_refused
     for _ in range(count):
@@ -200,8 +197,6 @@ async def first_lines(peers):
 
 
 def served(config, work):
-    """Run a coroutine function on a broker, and close the connections that it leaves."""
-
     async def main(broker):
         for _, writer in await asyncio.wait_for(work(broker), patience(10)):
             writer.close()

@@ -108,7 +108,6 @@ def test_stop_tells_everyone_and_keeps_everything():
 
 
 def lines(caplog):
-    """Return the messages since the last call."""
     found = [record.getMessage() for record in caplog.records if "senders wait" in record.getMessage()]
     caplog.clear()
     return found

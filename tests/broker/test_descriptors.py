@@ -38,7 +38,6 @@ class Limited(BrokerProcess):
         resource.prlimit(self.pid, resource.RLIMIT_NOFILE, (number, LIMIT))
 
     def descriptors(self):
-        """What each descriptor is."""
         folder, found = f"/proc/{self.pid}/fd", []
         for name in os.listdir(folder):
             with contextlib.suppress(FileNotFoundError):

@@ -296,7 +296,6 @@ def empty_messages(crowd, peers, *headers):
 
 
 def heads(crowd, version, wrap=False):
-    """Heads that come to no end."""
     wrapped = masked if wrap else bytes
     script = [wrapped(b"SEND\n"), *[wrapped(LINE)] * LINES]
     crowd.join_all(PEERS, lambda _: iter(script), version=version, wrap=wrap)
@@ -309,7 +308,6 @@ def websocket_frames(crowd):
 
 
 def bodies(crowd, *headers):
-    """As large as a body in memory can be, less its end."""
     crowd.join_all(TOTAL // 100_000, lambda _: iter([send("/queue/a", b"x" * 99_000, *headers)[:-1]]))
 
 
@@ -344,7 +342,6 @@ def consumers_that_do_not_acknowledge(crowd, version):
 
 
 def subscriptions(crowd):
-    """Different selectors, long ids."""
     selector, id = " OR ".join(["b = 1"] * 20), "i" * 500
     crowd.join_all(
         PEERS,

@@ -80,18 +80,15 @@ class Runner:
         return run(*arguments, input=input, **{"STOMPCODEC_URL": self.url, **environment})
 
     def good(self, *arguments: str | Path, input: bytes | str | None = None) -> bytes:
-        """Standard output of a run that went well."""
         result = self(*arguments, input=input)
         assert result.exit_code == 0, result.stderr
         return result.stdout_bytes
 
     def taken(self, queue: str, count: int) -> list[tuple[str, dict[str, str]]]:
-        """The bodies and headers of the next messages of a queue."""
         lines = objects(self.good("sub", queue, "-n", str(count), "-w", "20", "--json"))
         return [(line.get("body", line.get("body_b64")), dict(line["headers"])) for line in lines]
 
     def guest(self, *arguments: str | Path) -> Result:
-        """A run at the guarded broker."""
         return self(*arguments, "-u", self.guarded_url, "--login", "guest", STOMPCODEC_PASSCODE="guest")
 
     def process(self, *arguments: str | Path, **options: Any) -> subprocess.Popen[bytes]:
@@ -135,7 +132,6 @@ class Terminal:
 
     @property
     def shown(self) -> list[str]:
-        """The lines since the last one that was the first of the screen."""
         return self.seen.decode(errors="replace").rpartition("\x1b[H")[2].splitlines()
 
     def until(self, *signs: str) -> str:

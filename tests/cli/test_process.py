@@ -278,7 +278,6 @@ class Pipe:
             os.set_blocking(self.far, True)
 
     def is_full(self):
-        """Return whether a writer of more than a page waits for its reader."""
         size = struct.unpack("i", fcntl.ioctl(self.near, termios.FIONREAD, bytes(4)))[0]
         return bool(size >= PAGE and not select.select((), (self.far,), (), 0)[1])
 
@@ -289,7 +288,6 @@ class Pipe:
                 setattr(self, end, -1)
 
     def read(self):
-        """All that was written, up to the end of the writers."""
         self.close("far")
         with open(self.near, "rb", closefd=False) as stream:
             return stream.read()[self._filled :]
@@ -323,7 +321,6 @@ def serving(folder, before=(), **streams):
 
 
 def ended(process, number=signal.SIGTERM):
-    """The exit status after a signal, and what was read from standard error."""
     process.send_signal(number)
     try:
         status = process.wait(patience(20))

@@ -16,7 +16,6 @@ __all__ = ["fill_disk", "left", "publish", "wait_for"]
 
 
 def publish(url: str, queue: str, count: int, first: int = 0, size: int = 0) -> None:
-    """Send numbered messages: each body is its number, a space, and `size` NULs."""
     with stomp.connect(url) as client:
         for number in range(first, first + count):
             client.send(queue, b"%d " % number + bytes(size))
@@ -24,7 +23,6 @@ def publish(url: str, queue: str, count: int, first: int = 0, size: int = 0) -> 
 
 
 def wait_for(what: Callable[[], object], seconds: float = 60) -> None:
-    """Wait until something is true; fail after that many seconds of a quiet machine."""
     until = time.monotonic() + patience(seconds)
     while not what():
         assert time.monotonic() < until

@@ -119,7 +119,6 @@ class Peer:
     # ---- from the test's thread ----
 
     def do(self, work):
-        """Run in the server's thread, and wait for it. What it raises is raised here."""
         done = Future()
 
         def run():
@@ -224,7 +223,6 @@ class Peer:
         side.receipt(frame)
 
     def on_send(self, side, frame):
-        """To subscribers of the destination, wherever they are; reply-to comes along."""
         side.receipt(frame)
         if frame.get("transaction"):
             return

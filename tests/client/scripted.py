@@ -70,7 +70,6 @@ class Scripted:
         self.answer("RECEIPT", {"receipt-id": frame.headers["receipt"]})
 
     def confirm_all(self):
-        """Answer all receipts that are asked for; the frames."""
         found = self.frames()
         for frame in found:
             if frame.get("receipt") is not None:
@@ -124,7 +123,6 @@ class Scripted:
         return subscription
 
     def deliver(self, subscription, number="m1", body=b"x", **headers):
-        """One MESSAGE; the message as the client has it."""
         pairs = {"subscription": subscription.id, "message-id": number, "destination": subscription.destination}
         if subscription.explicit and self.server.version == "1.2":
             pairs["ack"] = f"a{number}"

@@ -59,7 +59,6 @@ class Shell:
             assert not pending
 
     def handler(self, function):
-        """A handler for this shell that calls `function` with what tests can use."""
         if self.name == "sync":
             return function
 
@@ -150,8 +149,6 @@ def busy_hub():
 
 
 class Seen:
-    """What a handler saw; a test can wait for it."""
-
     def __init__(self):
         self.bodies = []
         self.changed = threading.Condition()
@@ -162,8 +159,6 @@ class Seen:
             self.changed.notify_all()
 
     def handler(self, shell, fails=None, error=None):
-        """A handler of a shell that notes each body, and fails for some."""
-
         def handle(message):
             self.add(message.body)
             if fails is not None and fails(message.body):

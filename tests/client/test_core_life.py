@@ -59,7 +59,6 @@ class Life(RuleBasedStateMachine):
                 assert begun == [self.client.connections]
 
     def sent(self, command):
-        """What was sent of a command, over all connections: (connection, frame)."""
         return [(number, frame) for number, frame in self.log if frame.command == command]
 
     def judge_id(self, frame):

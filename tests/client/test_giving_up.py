@@ -173,8 +173,6 @@ class Desk:
 
 
 def down(monkeypatch, *, until=0.0, bad=(), **options):
-    """A desk whose handler fails until a time, and always for bad messages."""
-
     def handle(message):
         if message.id in bad or desk.clock < until:
             raise NO
@@ -627,7 +625,6 @@ def pauses(monkeypatch):
 
 @pytest.fixture
 def long_pauses(monkeypatch):
-    """Each pause lasts longer than any test."""
     begun = Seen()
     monkeypatch.setattr(Retries, "pause", lambda _retries, before: begun.add(b"") or patience(600.0))
     return begun

@@ -65,7 +65,6 @@ def test_a_selector_that_takes_few_sockets_has_few_clients(threads, peer, monkey
 
 @pytest.fixture
 def other():
-    """A client that has to get its answers while something is wrong with others."""
     with Peer() as peer, stomp.connect(peer.url) as client:
         yield client
 

@@ -127,8 +127,6 @@ SENDS = ("send", "send_for_receipt", "request")
 
 
 def call(path, *args, odd="timeout", **options):
-    """A call, to which an odd argument is given by its name."""
-
     def work(driven, value):
         method = attrgetter(path)(driven)
         assert odd in inspect.signature(method).parameters, path  # else each value would be a TypeError
@@ -141,7 +139,6 @@ KNOWN = {"destination": "/queue/a", "ack": "client-individual", "prefetch": 7, "
 
 
 def subscribes(odd, **more):
-    """A call of `subscribe` with one odd argument, and the others as they should be."""
     return lambda d, v: d.client.subscribe(**{**KNOWN, **more, odd: v})
 
 

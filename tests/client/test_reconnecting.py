@@ -90,8 +90,6 @@ RABBITMQ = "Bad CONNECT: Access refused for user 'ann'"
 
 
 def refuses(words):
-    """A server that answers this to CONNECT each time, or the next of these; None accepts."""
-
     def on_connect(side, frame):
         answer = words if isinstance(words, str) else words.pop(0)
         accept(side) if answer is None else side.error(frame, answer)
@@ -175,7 +173,6 @@ def test_an_end_of_a_bridge_gives_up_too(peer, monkeypatch):
 
 
 def sent(client):
-    """What the client sends now, without waiting: (command, id or body)."""
     return [(frame.command, frame.get("id") or frame.body) for frame in client.frames()]
 
 
@@ -404,14 +401,12 @@ STREAM, OFFSET = {"x-queue-type": "stream"}, "x-stream-offset"
 
 
 def stream(ack="client-individual", headers=STREAM, count=4):
-    """A subscription to a stream, and its first messages."""
     client = Scripted(server="RabbitMQ/4.3.6").connect()
     subscription = client.subscribed(ack, prefetch=10, headers=headers)
     return client, subscription, [client.deliver(subscription, f"m{n}", **{OFFSET: str(n)}) for n in range(count)]
 
 
 def asked(client):
-    """The place that the next SUBSCRIBE asks for."""
     client.lose()
     client.connect(confirm=False)
     (frame,) = client.confirm_all()
@@ -495,7 +490,6 @@ def test_a_message_that_the_waiting_thread_reads_counts_too(shell, rabbitmq):
 
 
 def gets(client, subscription, body):
-    """A message arrives by the subscription, after others that were sent before."""
     client.send(subscription.destination, body, {"persistent": "true"}, receipt=True, resend=True, timeout=patience(60))
     while (message := subscription.get(patience(60))).body != body:
         message.ack()

@@ -75,7 +75,6 @@ def recording(url, capture, queue, *, clients=1, prefetch=100, segment=2**20, **
 
 @contextlib.contextmanager
 def cutting(broker, **options):
-    """A proxy in front of the broker, and its URL."""
     with FaultProxy(("127.0.0.1", broker.port), **options) as proxy:
         yield proxy, f"stomp://127.0.0.1:{proxy.port}"
 
@@ -256,8 +255,6 @@ def test_a_duplicate_waits_for_all_that_was_there_when_it_came(broker, queue, pa
 
 
 class Told:
-    """As much of a message as `Held` looks at."""
-
     body, acks = b"", 0
 
     def ack(self):

@@ -158,8 +158,6 @@ def test_what_waits_is_bounded(shell, peer, room, body, most, error, options):
 
 
 def refuse(number, named):
-    """A server that refuses this message."""
-
     def on_send(side, frame):
         if frame.body == b"%d" % number:
             side.error(frame if named else None, "not allowed")
@@ -217,8 +215,6 @@ def test_what_cannot_be_written_is_named(shell, peer, bad):
 
 
 def cut_at(number):
-    """A server that is gone with this message, on its first connection."""
-
     def on_send(side, frame):
         if frame.body == b"%d" % number and side.number == 1:
             side.close()

@@ -197,7 +197,6 @@ def test_a_receipt_of_an_ack_that_may_be_lost_is_not_invented(client):
 
 
 def begun(mode, acknowledged=2, prefetch=3, **options):
-    """A client, its subscription, its messages, and the transaction that acknowledges some of them."""
     client = Scripted(server=ARTEMIS, **options).connect()
     subscription = client.subscribed(mode, prefetch=prefetch)
     messages = [client.deliver(subscription, f"m{number}") for number in range(3)]
@@ -209,7 +208,6 @@ def begun(mode, acknowledged=2, prefetch=3, **options):
 
 
 def committing(mode="client-individual", **options):
-    """A client whose COMMIT is on its way, its subscription, and the call."""
     client, subscription, _, transaction = begun(mode, **options)
     call = client.finish(transaction)
     (commit,) = client.frames()

@@ -45,8 +45,6 @@ def read(message):
 
 
 class OneWay(io.BytesIO):
-    """A file that cannot seek, as a pipe."""
-
     def seekable(self):
         return False
 
@@ -367,7 +365,6 @@ class Body:
         return asked
 
     def feed(self, size=None):
-        """Give the next piece, all that is left by default; then the end. The frames that the client sends."""
         asked = self.ask()
         assert error_of(asked) is None
         self.give(asked.result, self.body[asked.result :][:size])

@@ -146,8 +146,6 @@ def test_what_a_caller_writes_counts_for_heart_beats_and_room():
 
 
 class Socket:
-    """A socket whose `send` takes some bytes, or fails."""
-
     def __init__(self, sizes):
         self.sizes, self.sent = list(sizes), b""
 
@@ -198,7 +196,6 @@ def is_lent(client):
 
 
 def talk(client):
-    """Have a conversation until waiting threads read."""
     wait_for(lambda: is_lent(client) or client.send("/queue/a", b"x", receipt=True))
 
 

@@ -102,7 +102,6 @@ limits = st.none() | st.builds(
 
 @st.composite
 def parser_options(draw: st.DrawFn) -> dict[str, object]:
-    """Keyword arguments of `Parser`."""
     return {
         "version": draw(versions),
         "limits": draw(limits),

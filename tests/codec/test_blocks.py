@@ -124,7 +124,6 @@ TAIL = b"\nlast:\\c\n\n" + b"\xff" * 70 + b"\0"  # a body, which need not be UTF
 
 
 def check(codec, line):
-    """An ill-formed line is refused at the offset that Python's decoder reports."""
     wire = b"MESSAGE\nfirst:1\n" + line + TAIL
     (answer, *_) = answers_of(codec, wire)
     good = line.decode("utf-8", "ignore").encode() == line

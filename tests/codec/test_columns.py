@@ -21,7 +21,6 @@ FIXED = ["command", "headers", "body", "offset", "length", "error"]
 
 
 def taken(columns):
-    """The rows, as pyarrow sees them after a full check."""
     batch = pa.record_batch(columns)
     batch.validate(full=True)
     assert batch.num_rows == columns.rows
@@ -62,7 +61,6 @@ def utf8(text):
 
 
 def expected(data, version="1.2", names=(), *, limits=None, lenient=False, commands=()):
-    """Rows, consumed and error by the reference model."""
     rows, end = [], 0
     for event in Reference(version, limits=limits, lenient=lenient, commands=commands).read(data):
         if event[0] == "frame":

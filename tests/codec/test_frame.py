@@ -24,7 +24,6 @@ FIRST = {"destination": "/queue/a", "id": "1", "é": "東:\n", "x-y": ""}
 
 @pytest.fixture(params=["made", "parsed"])
 def frame(codec, request):
-    """The same frame from both sources."""
     if request.param == "made":
         return codec.Frame("SEND", PAIRS, b"hello")
     (parsed,) = codec.Parser("1.2").feed(WIRE)

@@ -20,7 +20,6 @@ ROOT = str(Path(stompcodec.__file__).parents[1])
 
 
 def run(*args, pure=None, **named):
-    """What a program prints. `pure` is STOMPCODEC_PURE, None to leave it out."""
     environment = {name: value for name, value in os.environ.items() if name != "STOMPCODEC_PURE"}
     environment["PYTHONPATH"] = os.pathsep.join([ROOT, *filter(None, [environment.get("PYTHONPATH")])])
     environment |= {} if pure is None else {"STOMPCODEC_PURE": pure}

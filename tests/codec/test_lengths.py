@@ -27,7 +27,6 @@ def frame_of(length, body, command=b"MESSAGE"):
 
 
 def read(codec, data, cuts=(), version="1.2", lenient=True, **options):
-    """The frames as (command, body), and the kind and offset of the error."""
     parser = codec.Parser(version, lenient=lenient, **options)
     found, at = [], 0
     try:

@@ -21,7 +21,6 @@ FOLD = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
 
 
 def parsed(codec, data, **options):
-    """The frames before the first error."""
     frames = []
     with suppress(FrameError):
         frames.extend(codec.Parser(**{**options, "stream_over": None, "heartbeats": False}).feed(data))
@@ -43,7 +42,6 @@ writers = st.sampled_from(list(WRITERS))
 
 
 def written(codec, frame, options, writer="serialize"):
-    """What a writer gives, or its error as a tuple."""
     try:
         return WRITERS[writer](codec, frame, options)
     except FrameError as error:

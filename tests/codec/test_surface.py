@@ -21,7 +21,6 @@ EXPORTS = {"__arrow_c_array__", "__arrow_c_schema__"}
 
 
 def member(module, name):
-    """A public object by its dotted name; Python's Columns are imported when they are needed."""
     first, _, rest = name.partition(".")
     found = getattr(module, first, None) or getattr(columns, first)
     return inspect.getattr_static(found, rest) if rest else found

@@ -27,7 +27,6 @@ def switches():
 
 
 def at_once(function):
-    """Call a function in all threads at once, with their numbers, and return the results."""
     barrier = threading.Barrier(THREADS)
     results, errors = [None] * THREADS, []
 

@@ -118,7 +118,6 @@ async def pump(reader, writer):
 
 @asynccontextmanager
 async def serving(serve, **options):
-    """A server that does this with whoever comes."""
     server = await asyncio.start_server(serve, "127.0.0.1", 0, **options)
     try:
         yield server.sockets[0].getsockname()[1]
@@ -343,7 +342,6 @@ streams = st.lists(words | st.binary(max_size=4), max_size=30).map(b"".join)
 
 
 def cut(data, places):
-    """`data` in pieces; some of them may be empty."""
     places = sorted(min(place, len(data)) for place in places)
     return [data[a:b] for a, b in zip([0, *places], [*places, len(data)])]
 
@@ -483,7 +481,6 @@ ODD_VALUES = [
 
 
 def outcome(function, *arguments):
-    """What a call gives, or the class of what it raises."""
     try:
         return function(*arguments)
     except Exception as error:

@@ -197,7 +197,6 @@ def test_without_quirks_what_cannot_be_read_back_is_not_sent(headers, body):
 
 
 def sent_in_the_log(name, broker, caplog):
-    """The frames of a session, as stomp.py's log has them."""
     caplog.clear()
     with caplog.at_level(logging.DEBUG, "stomp.py"):
         connection = getattr(stomp, name)([("127.0.0.1", broker.port)])

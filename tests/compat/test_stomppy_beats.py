@@ -44,7 +44,6 @@ def files(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def brokers(files):
-    """Milliseconds -> a broker with such heart-beats."""
     with contextlib.ExitStack() as stack:
 
         @functools.cache

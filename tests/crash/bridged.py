@@ -52,8 +52,6 @@ def first_of_each(numbers: list[int]) -> list[int]:
 
 
 class _Producer(threading.Thread):
-    """Sends numbered messages to a queue of the source, in its order."""
-
     def __init__(self, url: str, queue: str, pace: float) -> None:
         super().__init__(daemon=True)
         self.url, self.queue, self.pace = url, queue, pace

@@ -349,7 +349,6 @@ def _of_colour(colour: str, consumer: Consumer, key: str, frame: Frame) -> str:
 
 
 def _picky(ledger: Ledger, colour: str, seed: int) -> Consumer:
-    """With a selector. It is alone with its colour."""
     selector = ("selector", f"colour = '{colour}'")
     return Consumer(colour, ledger, SELECTED, seed=seed, line=partial(_of_colour, colour), asks=(selector,))
 

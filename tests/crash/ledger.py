@@ -32,8 +32,6 @@ class Record:
 
 @dataclass
 class Books:
-    """What is wrong, by kind, with some examples."""
-
     problems: Counter[str] = field(default_factory=Counter)
     examples: list[str] = field(default_factory=list)
 
@@ -123,7 +121,6 @@ class Ledger(Books):
         return sum(record.receipted and not record.acking for record in self.records.values())
 
     def balance(self) -> None:
-        """To be called when every queue was emptied: what is missing, and what is there by half."""
         groups: dict[str, set[bool]] = {}
         moved: Counter[str] = Counter()
         for key, record in self.records.items():
@@ -147,7 +144,6 @@ class Ledger(Books):
                     self.problem("lost", f"{key}: its transaction acknowledged it, what was sent in it is not there")
 
     def figures(self) -> str:
-        """One line: what happened, and what went wrong."""
         records = self.records.values()
         receipted = sum(record.receipted for record in records)
         acked = sum(record.acked for record in records)

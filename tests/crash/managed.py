@@ -136,7 +136,6 @@ class _Round:
         self._look_at_log(how)
 
     def _logged(self) -> tuple[list[str], list[str], list[str]]:
-        """All lines of the log, those of the order, and those of its end."""
         lines = self.broker.log.read_text(encoding="utf-8", errors="replace").splitlines()
         orders = [line for line in lines if f"order {ORDERS[self.kind]['ask']} " in line and _FROM in line]
         return lines, orders, [line for line in orders if not line.endswith("has begun")]

@@ -137,7 +137,6 @@ class _Program:
 
 
 def _send(program: _Program, client: stomp.Client) -> None:
-    """By `send`, with receipts that are waited for later."""
     for rows in program.batches(60):
         for row, receipt in [(row, client.send_for_receipt(*row)) for row in rows]:
             assert receipt is not None

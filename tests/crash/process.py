@@ -89,7 +89,6 @@ class BrokerProcess:
         self.kill()
 
     def start(self) -> None:
-        """Start it, and wait until it listens."""
         assert self._process is None
         self.ready.unlink(missing_ok=True)
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(self._paths), "PYTHONUNBUFFERED": "1"}
@@ -129,7 +128,6 @@ class BrokerProcess:
             self._process = None
 
     def stop(self, number: int = signal.SIGTERM, timeout: float | None = None) -> int:
-        """Ask it to end, and wait; its exit status."""
         assert self._process is not None
         self._process.send_signal(number)
         status = self._process.wait(timeout or patience(60))
@@ -151,5 +149,4 @@ class BrokerProcess:
         raise RuntimeError(f"no {name}")
 
     def tail(self, lines: int = 20) -> str:
-        """The end of what it printed and logged."""
         return "\n".join(self.log.read_text(encoding="utf-8", errors="replace").splitlines()[-lines:])

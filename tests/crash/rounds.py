@@ -135,7 +135,6 @@ def _calm(proxy: FaultProxy) -> None:
 
 
 def _break(load: Load, proxy: FaultProxy, chance: random.Random) -> None:
-    """Cut some of what is open, and of what comes, somewhere in what it sends or in what it gets."""
     proxy.rules.reset = chance.random() < 0.5
     for way in (proxy.rules.up, proxy.rules.down):
         way.piece = chance.choice([None, None, 7, 1000])

@@ -37,7 +37,6 @@ def _message(seq: int) -> Stored:
 
 
 def _origin(folder: Path) -> dict[int, bytes]:
-    """Make a folder with empty pages. Returns what it holds."""
     store = SqliteStore(folder)
     for seq in range(_ALL):
         store.append("q", _message(seq))

@@ -56,7 +56,6 @@ class Link:
         return bool(data)
 
     def write(self) -> bool:
-        """Send what waits. False when the peer is gone."""
         try:
             del self.out[: self.socket.send(self.out)]
         except BlockingIOError:
@@ -95,7 +94,6 @@ class Load:
         self.run(lambda: time.monotonic() >= end, seconds + 60)
 
     def step(self, wait: float = 0.02) -> None:
-        """Connect who is not, let all make work, and wait a moment for something to happen."""
         for worker in self.workers:
             if worker.link is None:
                 self._connect(worker)

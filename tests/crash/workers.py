@@ -191,7 +191,6 @@ class Consumer(Base):
             self.send(encoded("ACK", [*self.ack_headers(ack), ("receipt", receipt)]))
 
     def some(self) -> tuple[list[str], str]:
-        """The keys that the next ACK stands for, and its id."""
         if self.mode == "client":
             keys = [key for key, _ in self.held]
             ack = self.held[-1][1]

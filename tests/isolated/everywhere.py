@@ -65,7 +65,6 @@ async def broker(folder: Path) -> None:
 
 
 def captures(folder: Path) -> None:
-    """Write a chain of segments and a single file, each by one writer at a time, and read them again."""
     frame = stompcodec.Frame("MESSAGE", {"destination": "/queue/a", "message-id": "1"}, b"hello")
     for name, options in (("chain", {"segment_octets": 64}), ("one.stompcap", {"single": True})):
         path = folder / name
@@ -87,7 +86,6 @@ def captures(folder: Path) -> None:
 
 
 def command_line(folder: Path, url: str) -> None:
-    """Verbs that read a capture, and verbs that talk to a broker."""
     from click.testing import CliRunner
 
     from stompcodec.cli.app import app

@@ -53,8 +53,6 @@ def failing(perform, argument, n, stop):
 
 
 class Driver:
-    """A parser, and what it has answered."""
-
     def __init__(self, codec, options):
         self.parser = codec.Parser(
             options.get("version", "1.2"), **{k: v for k, v in options.items() if k != "version"}
@@ -68,7 +66,6 @@ class Driver:
         self.items, self.count = [None] * 200, 0
 
     def perform(self, operation):
-        """No more than the calls of the parser, and nothing that allocates: a failure should hit the parser."""
         kind, data = operation
         if kind == "iterate":
             items, count = self.items, 0
@@ -140,7 +137,6 @@ class Driver:
         return True, left
 
     def end(self):
-        """How the stream ends."""
         try:
             self.parser.close()
         except (FrameError, MemoryError) as error:
@@ -312,7 +308,6 @@ def tries(perform, make):
 
 
 def check_value(name, make, call):
-    """`call` with what `make` returns, again and again."""
     results = [None]
 
     def perform(subject):
@@ -505,7 +500,6 @@ VALUES = {
 
 
 def held():
-    """Bytes that Python's allocators have given away."""
     gc.collect()
     return tracemalloc.get_traced_memory()[0]
 

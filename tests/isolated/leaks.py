@@ -173,7 +173,6 @@ OPERATIONS += [look_at_frames, make_frames, write_frames, write_errors, call_wro
 
 
 def resident():
-    """Octets of memory of this process, or 0 where that cannot be told."""
     try:
         with open("/proc/self/statm") as source:
             return int(source.read().split()[1]) * 4096

@@ -28,7 +28,6 @@ KEPT = {"last", "oldest"}
 
 
 def fields() -> dict[type, list[str]]:
-    """The typed fields of all compiled classes."""
     modules = [module for name, module in sys.modules.items() if name.removeprefix("stompcodec.broker.") in hot.MODULES]
     classes = {each for module in modules for each in vars(module).values() if isinstance(each, type)}
     found = {
@@ -40,7 +39,6 @@ def fields() -> dict[type, list[str]]:
 
 
 def wire(chosen: random.Random, acks: list[str]) -> bytes:
-    """One frame of a client."""
     kind = chosen.random()
     if acks and kind < 0.4:
         return serialize(Frame(chosen.choice(("ACK", "ACK", "NACK")), {"id": acks.pop(0), "receipt": "a"}))

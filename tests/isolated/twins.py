@@ -35,7 +35,6 @@ CONFIGS: tuple[dict[str, Any], ...] = (
 
 
 def wire(chosen: random.Random, acks: list[str]) -> bytes:
-    """One frame of a client."""
     kind = chosen.random()
     if acks and kind < 0.35:
         more = dict(chosen.sample((("receipt", "a"), ("transaction", "t"), ("x", "y")), chosen.choice((0, 0, 1))))
@@ -58,7 +57,6 @@ def subscribe(chosen: random.Random, peer: Peer, number: int) -> None:
 
 
 def books(bench: Bench) -> object:
-    """What the broker counts."""
     account, queues = bench.broker.account, bench.broker.queues
     tallies = [
         (name, queue.count, queue.octets, queue.total, len(queue.messages), bool(queue.blocked), len(queue.ring))

@@ -48,8 +48,6 @@ NOT_IN_A_NAME = re.compile(r'[<>:"|?*\x00-\x1f]|[ .]\Z')
 
 
 class Missing:
-    """A finder that knows no module that Windows lacks."""
-
     def find_spec(self, name: str, path: object = None, target: object = None) -> None:
         if name in MISSING_MODULES:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)

@@ -12,8 +12,6 @@ from typing import Any
 
 @dataclass(eq=False)
 class Entry:
-    """A message in one queue."""
-
     order: int
     body: str
     persistent: bool
@@ -38,8 +36,6 @@ class Consumer:
 
 @dataclass(eq=False)
 class Queue:
-    """READY messages in order, and who wants them."""
-
     name: str
     ready: list[Entry] = field(default_factory=list)
     consumers: list[Consumer] = field(default_factory=list)
@@ -177,7 +173,6 @@ class Broker:
             queue.back([entry for entry in operation.taken.values() if not self._bury(queue, entry)])
 
     def _bury(self, queue: Queue, entry: Entry) -> bool:
-        """Make a dead letter of a message that had its last attempt."""
         if entry.attempts + 1 < self.max_attempts or queue.name.startswith("/queue/DLQ."):
             return False
         dead = self.queue("/queue/DLQ." + queue.name.rpartition("/")[2])

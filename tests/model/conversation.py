@@ -14,8 +14,6 @@ from stompcodec.states import State, missing_headers, negotiate, negotiate_clien
 
 
 class Heard(NamedTuple):
-    """What a side makes of a stream."""
-
     frames: list[Any]
     fault: tuple[Any, ...] | None
     """("order",), ("headers",), or kind, offset and limit of what the codec refuses."""

@@ -21,8 +21,6 @@ class Broken(Exception):
 
 
 class Reference:
-    """Reads a stream; `feed` as often as wanted, then `close`."""
-
     def __init__(
         self, version: str | None, *, limits: Limits | None = None, lenient: bool = False, commands: Any = ()
     ) -> None:

@@ -58,14 +58,12 @@ def names_in(wheel: Path) -> set[str]:
 
 
 def ran(folder: Path, code: str, *options: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run code on the unpacked wheel."""
     environment = {**without(), "PYTHONPATH": str(folder), **environment}
     command = [sys.executable, *options, "-c", code]
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=True)
 
 
 def backend_of(wheel: Path, folder: Path) -> str:
-    """The backend that an import of the unpacked wheel picks."""
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(folder)
     path, backend = ran(folder, "import stompcodec; print(stompcodec.__file__, stompcodec.BACKEND)").stdout.split()
@@ -81,7 +79,6 @@ def start(folder: Path, *options: str, **environment: str) -> str:
 
 @pytest.fixture(scope="module")
 def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The sdist of a copy without .git, made with an empty PATH: no git, no compiler."""
     folder = tmp_path_factory.mktemp("sdist")
     shutil.copytree(TOP, folder / "source", ignore=IGNORED)
     (folder / "nothing").mkdir()
@@ -94,7 +91,6 @@ def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def source(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The sdist, unpacked: what all wheels are built from."""
     folder = tmp_path_factory.mktemp("unpacked")
     with tarfile.open(sdist) as archive:
         archive.extractall(folder, **({"filter": "data"} if hasattr(tarfile, "data_filter") else {}))

@@ -30,7 +30,6 @@ def run(what: str, folder: Path, given: str = "") -> str:
 
 @pytest.fixture(scope="module")
 def modules(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The modules that the package imports."""
     return run("list", tmp_path_factory.mktemp("list"))
 
 

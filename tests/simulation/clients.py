@@ -40,7 +40,6 @@ class Client:
         self.numbers = self.connections = 0
 
     def opened(self) -> bool:
-        """Have a link. False: there is one already, or nobody listens now."""
         if self.link is None:
             self.link = self.net.connect(self)
             self.connections += self.link is not None

@@ -15,11 +15,6 @@ class DiskError(Exception):
 
 
 class File:
-    """One file: what programs see, and what a crash is sure to keep.
-
-    Every write and truncate waits in `pending` until `sync`.
-    """
-
     __slots__ = ("data", "durable", "named", "pending")
 
     def __init__(self) -> None:
@@ -38,7 +33,6 @@ class File:
         self.pending.append((size, None))
 
     def sync(self) -> None:
-        """Everything so far survives a crash."""
         for offset, octets in self.pending:
             _apply(self.durable, offset, octets)
         self.pending.clear()
@@ -95,7 +89,6 @@ class Disk:
         file.write(offset, octets)
 
     def sync(self, file: File) -> None:
-        """As `File.sync`."""
         self.spent += self.sync_cost
         if self.on_sync is not None:
             self.on_sync()

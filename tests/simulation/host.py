@@ -19,8 +19,6 @@ from stompcodec.errors import StoreError
 
 
 class _Helper:
-    """The store's helper, whose jobs take simulated time."""
-
     def __init__(self, host: Host) -> None:
         self.host = host
         self.life = host.life
@@ -61,8 +59,6 @@ class _Helper:
 
 
 class Peer:
-    """The broker's end of a link, as `server.py` has it."""
-
     def __init__(self, host: Host, link: Link, **options: Any) -> None:
         assert host.broker is not None
         self.host, self.link = host, link
@@ -121,8 +117,6 @@ class Peer:
 
 
 class Host:
-    """A broker that can be started, stopped and killed."""
-
     def __init__(self, clock, rng, disk, folder, config, watcher, log):
         self.clock, self.rng, self.disk, self.folder = clock, rng, disk, folder  # a real folder, for the lock
         self.config, self.watcher, self.log = config, watcher, log

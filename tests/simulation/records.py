@@ -46,8 +46,6 @@ WRONGS: dict[str, bytes] = {
 
 
 class Violation(AssertionError):
-    """The broker did something that it must not."""
-
     def __init__(self, kind: str, text: str) -> None:
         super().__init__(f"{kind}: {text}")
         self.kind = kind
@@ -83,8 +81,6 @@ class Message:
 
 @dataclass(eq=False, slots=True)
 class Copy:
-    """A message in a queue, or in that of a subscription."""
-
     message: Message
     home: Home
     expected: bool = True  # The home was there for sure when the message came.
@@ -114,8 +110,6 @@ class Copy:
 
 @dataclass(eq=False, slots=True)
 class Home:
-    """A queue, the queue of a topic's subscription, or that of a durable one."""
-
     name: str
     kind: str
     topic: str = ""
@@ -158,8 +152,6 @@ class Sub:
 
 @dataclass(eq=False, slots=True)
 class Transaction:
-    """What came between BEGIN and its end."""
-
     name: str
     persistent: bool = False
     messages: list[Message] = field(default_factory=list)
@@ -174,8 +166,6 @@ class Transaction:
 
 @dataclass(eq=False, slots=True)
 class Seen:
-    """A session, as it is seen from outside."""
-
     name: str
     well_behaved: bool
     session: Any

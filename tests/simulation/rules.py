@@ -184,7 +184,6 @@ class Rules:
     # ---- messages come ----
 
     def arrived(self, message: Message) -> None:
-        """A SEND takes effect."""
         self.messages[message.key] = message
         destination = message.destination
         if not destination.startswith("/topic/"):

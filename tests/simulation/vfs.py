@@ -311,12 +311,10 @@ def installed() -> Iterator[None]:
 
 
 def mount(folder: str, disk: Disk) -> None:
-    """The files of that folder lie on that disk."""
     _glue().mounts[folder] = disk
 
 
 def unmount(folder: str) -> None:
-    """Undo `mount`, and forget what is open there."""
     glue = _glue()
     del glue.mounts[folder]
 

@@ -36,8 +36,6 @@ def key_of(body: bytes) -> int | None:
 
 
 class Watcher:
-    """What goes through the broker's connections."""
-
     def __init__(self, clock: Clock, rules: Rules, trace: Callable[[str], object] | None = None) -> None:
         self.clock, self.rules, self.trace = clock, rules, trace
         self.keyed = Keyed()
@@ -85,7 +83,6 @@ class Watcher:
         self.sessions.pop(session, None)
 
     def turned(self) -> None:
-        """A turn of the loop is over: the books have to be right."""
         self._look_for_ended()
         self._look_for_faults()
         self.turns += 1

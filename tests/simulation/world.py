@@ -51,8 +51,6 @@ _LINKS: dict[str, Callable[[Link, dict[str, Any]], object]] = {
 
 
 class Outcome(NamedTuple):
-    """What became of a run."""
-
     plan: Plan
     fault: Exception | None
     frames: int
@@ -102,8 +100,6 @@ def unwritable(rules: Rules) -> Iterator[None]:
 
 
 class _Log(logging.Handler):
-    """What the broker logs and must not."""
-
     def __init__(self, watcher: Watcher, disk: Disk) -> None:
         super().__init__(logging.INFO)
         self.watcher, self.disk = watcher, disk
@@ -119,8 +115,6 @@ class _Log(logging.Handler):
 
 
 class World:
-    """Everything, for one plan."""
-
     def __init__(self, plan: Plan, folder: str, trace: Callable[[str], object] | None) -> None:
         self.plan = plan
         self.clock = Clock()
@@ -180,7 +174,6 @@ class World:
     # ---- the plan ----
 
     def run(self) -> None:
-        """Carry it out."""
         self._boot()
         self.disk.sync_cost = self.sync_cost
         for step in self.plan.steps:
@@ -364,7 +357,6 @@ class World:
         self.clock.run(self.clock.now + 0.5)
 
     def _drain(self) -> None:
-        """Take everything that is there."""
         clock, rules, host = self.clock, self.rules, self.host
         collector = RawClient(self, "collector", {})
         collector.connect()
@@ -433,7 +425,6 @@ def _folder() -> str:
 
 
 def run(plan: Plan, trace: Callable[[str], object] | None = None) -> Outcome:
-    """Run a plan. It gives the same outcome each time, and nothing of it is left."""
     folder = _folder()
     for name in os.listdir(folder):  # of the last world, whose disk is gone
         path = os.path.join(folder, name)

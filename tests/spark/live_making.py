@@ -18,7 +18,6 @@ def live_broker():
 
 
 def publish(url, queue, count, first=0, body=b""):
-    """Messages with numbers from `first` on, in the header n."""
     with stomp.connect(url) as client:
         for number in range(first, first + count):
             client.send(queue, body, {"n": str(number)})
@@ -47,8 +46,6 @@ def failure(call):
 
 
 class Rows:
-    """A sink that keeps rows by batch: a batch that comes again takes the place of what it was."""
-
     def __init__(self, fail=False):
         self.batches, self.fail = {}, fail  # whether it fails, once it has the rows of a batch
 

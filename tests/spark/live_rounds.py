@@ -139,7 +139,6 @@ class Program:
                 pipe.close()
 
     def kill(self):
-        """End it, and begin again."""
         self.end()
         self.start()
 
@@ -148,8 +147,6 @@ class Program:
 
 
 class Recorder(Program):
-    """`stompcodec record`, of the lane that a stream of files follows."""
-
     def __init__(self, url, folder):
         (folder / "file").mkdir(parents=True)
         command = ["-m", "stompcodec.cli", "record", url, _queue("file"), "-o", str(folder / "file" / "spool")]
@@ -179,7 +176,6 @@ class Driver(Program):
         self._jvm, self._through = None, False
 
     def wait(self):
-        """Until its queries run."""
         while self._jvm is None:
             line = self.process.stdout.readline()
             said = json.loads(line) if line else {}
@@ -231,8 +227,6 @@ class Driver(Program):
 
 
 class Producer(threading.Thread):
-    """Sends to all queues. What has a receipt has to be in a sink in the end; what has none may be."""
-
     def __init__(self, url):
         super().__init__(name="producer")
         self._client = stomp.connect(url, reconnect=stomp.Backoff(first=0.05, most=0.5), receipt_timeout=20.0)
@@ -285,7 +279,6 @@ def _committed(sink):
 
 
 def rows_in(folder):
-    """The numbers in a sink, and how many of them the broker had sent before."""
     tables = [parquet.read_table(path) for path in _committed(folder / "sink")]
     numbers = [number for table in tables for number in table["n"].to_pylist()]
     return numbers, sum(sum(map(bool, table["redelivered"].to_pylist())) for table in tables)

@@ -40,7 +40,6 @@ def ids(*numbers):
 
 
 def octets(frames):
-    """What stands on the wire; bytes stand as they are, malformed or not."""
     return b"".join(frame if isinstance(frame, bytes) else serialize(frame) for frame in frames)
 
 
@@ -60,14 +59,12 @@ def make_capture(
 
 
 def make_stream(path, frames):
-    """A bare stream, compressed if it is called so."""
     data = octets(frames)
     path.write_bytes(gzip.compress(data, mtime=0) if path.suffix == ".gz" else data)
     return path
 
 
 def schema_of(**columns):
-    """A schema by names and types, such as priority="integer"; those of frames may be "frame"."""
     fields = [
         FRAME_SCHEMA[name].jsonValue()
         if kind == "frame"
@@ -78,7 +75,6 @@ def schema_of(**columns):
 
 
 def rows_of(splits, projection, options):
-    """The rows of splits, as an executor reads them."""
     return [row for split in splits for batch in read_split(split, projection, options) for row in batch.to_pylist()]
 
 

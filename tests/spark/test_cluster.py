@@ -50,7 +50,6 @@ spark.stop()
 
 
 def run(command, env, cwd=None):
-    """What a program prints. It is ended with all that it started."""
     pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     process = subprocess.Popen(command, env=env, cwd=cwd, start_new_session=True, **pipes)
     try:
@@ -152,7 +151,6 @@ def wheel(folder, name):
 
 @contextmanager
 def running(command, env, log, text):
-    """A process, once its log has this text."""
     with log.open("wb") as stream:
         pipes = {"stdin": subprocess.DEVNULL, "stdout": stream, "stderr": stream}
         process = subprocess.Popen(command, env=env, start_new_session=True, **pipes)

@@ -27,7 +27,6 @@ UTC = timezone.utc
 
 
 def taken(values, schema=None, version="1.2", **options):
-    """What `from_stomp` gives for these values, without Spark."""
     parsed = FileOptions(commands=("*",), **options)
     array = pa.array([None, b"x", *values], pa.binary()).slice(2)  # as a part of a larger one
     return _Values(Projection(_fields(schema), parsed.decode), parsed, version)(array).to_pylist()

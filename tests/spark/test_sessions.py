@@ -73,7 +73,6 @@ class Engine:
             offsets.append(json.dumps(reader.initialOffset()))
 
     def batch(self):
-        """The rows of the next batch."""
         start, end = self.offsets[-1], json.dumps(self.reader.latestOffset())
         if end == start:
             return []

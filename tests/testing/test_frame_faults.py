@@ -44,7 +44,6 @@ class Wire:
         return bool(data)
 
     def frame(self, *commands):
-        """The next frame, or the next one with such a command."""
         while True:
             while not self.frames:
                 assert self.read(), "the connection is closed"

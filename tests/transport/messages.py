@@ -32,7 +32,6 @@ def accept_of(key: str = KEY) -> str:
 
 
 def frame(opcode: int, payload: bytes = b"", *, fin: bool = True, mask: bytes | None = b"\1\2\3\xff") -> bytes:
-    """A frame. mask=None: as a server writes it."""
     size = len(payload)
     bit = 0 if mask is None else 128
     if size < 126:
@@ -59,7 +58,6 @@ class Read(NamedTuple):
 
 
 def frames(data: bytes) -> list[Read]:
-    """The frames that octets are; they must end with one."""
     found = []
     while data:
         first, second, data = data[0], data[1], data[2:]

@@ -29,8 +29,6 @@ layered = pytest.mark.parametrize("kind", ["tls", "ws", "wss"])
 
 @contextlib.contextmanager
 def answering(answer):
-    """A server that answers the first bytes with these, and closes; its port."""
-
     def serve():
         other, _ = listener.accept()
         with other, contextlib.suppress(ConnectionError):

@@ -16,7 +16,6 @@ ROOT = str(Path(stompcodec.__file__).parents[1])
 
 
 def run(*arguments):
-    """What a program prints."""
     path = os.pathsep.join([ROOT, str(HERE.parent), os.environ.get("PYTHONPATH", "")])
     command, environment = [sys.executable, *map(str, arguments)], {**os.environ, "PYTHONPATH": path}
     done = subprocess.run(

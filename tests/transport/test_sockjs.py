@@ -27,7 +27,6 @@ def joined(pieces):
 
 
 def asking(host="h", port=80, path="/stomp"):
-    """A layer that asks for the info, and its request."""
     layer = SockJsLayer(host, port, path)
     layer.start()
     return layer, joined(layer.take_output())
@@ -62,7 +61,6 @@ class Session:
         return found
 
     def send(self, *chunks):
-        """The client sends; the texts that the server gets."""
         self.layer.send(list(chunks))
         data = joined(self.layer.take_output())
         octets = joined(self.server.receive(data)) if data else b""

@@ -22,7 +22,6 @@ opcodes = pytest.mark.parametrize("opcode", [TEXT, BINARY])
 
 
 def opened_server(bound=None, **options):
-    """A server's layer behind its handshake."""
     layer = server_layer(**options)
     layer.start()
     assert layer.receive(request()) == []
@@ -51,13 +50,11 @@ def joined(pieces):
 
 
 def cut(octets, places):
-    """Octets in pieces."""
     ends = sorted([*places, len(octets)])
     return [octets[start:end] for start, end in zip([0, *ends], ends)]
 
 
 def in_frames(opcode, fragments, between=b""):
-    """A message in frames, and something behind each of them."""
     last = len(fragments) - 1
     return b"".join(
         frame(CONT if at else opcode, fragment, fin=at == last) + between for at, fragment in enumerate(fragments)
@@ -355,7 +352,6 @@ def counting(monkeypatch):
 
 
 def drained(layer, take, wire):
-    """What a layer hands over; how many frames it read, and what they were of each share."""
     take()
     received, counts = joined(layer.receive(wire)), [take()]
     while layer.waiting:
@@ -381,7 +377,6 @@ def test_frames_in_small_records_of_tls_have_one_share_together(contexts, end, c
     """Neither the records nor the frames in them are a way around it; the end of TLS comes behind all frames."""
 
     def records(pieces):
-        """Each piece in a record of its own."""
         return b"".join([client.send([piece]) or joined(client.take_output()) for piece in pieces])
 
     client, lower = shaken(contexts)
@@ -407,7 +402,6 @@ def fragments(count):
 
 @contextlib.asynccontextmanager
 async def opened(**options):
-    """A raw socket behind a handshake of WebSocket, and the owner at its server."""
     async with Server("ws", **options) as server, Raw.to(server.port) as raw:
         await raw.send(request())
         await raw.until(b"\r\n\r\n")

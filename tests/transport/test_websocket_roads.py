@@ -18,7 +18,6 @@ MOST = 300
 
 @st.composite
 def streams(draw):
-    """A side, and frames for it: good ones of all kinds, broken ones, and noise."""
     server = draw(st.booleans())
     wire = b""
     for _ in range(draw(st.integers(1, 8))):

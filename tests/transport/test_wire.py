@@ -27,7 +27,6 @@ def sock_of(wire):
 
 
 def reset(wire):
-    """End it with a RST."""
     sock_of(wire).setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     wire.abort()
 
@@ -42,7 +41,6 @@ def ending(shell, peer):
 
 @contextlib.contextmanager
 def served(shell, kind, contexts_of, peer=None, echo=False, **options):
-    """A client and its peer at a server of our own, whose wire is used by `server.do`."""
     context, peer = contexts_of(kind), peer or Peer()
     with in_thread(kind, context.server, echo=echo) as server:
         shell.connect(server.place, peer, ssl=context.client, **options)

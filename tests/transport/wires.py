@@ -25,8 +25,6 @@ KINDS = ("tcp", "tls", "ws", "wss")
 
 
 class Place(NamedTuple):
-    """Where to connect to, as `stompcodec.uri.Address` says it."""
-
     host: str
     port: int
     tls: bool = False
@@ -79,7 +77,6 @@ class Peer:
 
     @property
     def error(self) -> BaseException | None:
-        """Of `lost`."""
         assert self.is_lost
         return self.log[-1][1]
 
@@ -104,7 +101,6 @@ class Peer:
 
 
 async def connect(where: Any, peer: Peer, *, ssl: Any = None, timeout: float = 60.0, high: int = HIGH) -> None:
-    """Open a wire of asyncio as a client: that is a server's, with other layers."""
     layer = client_layer(where, ssl, None, Handshake())
     make_layer = None if layer is None else lambda _own: layer()
     plan = aio._Plan(lambda: peer, make_layer, where.tls, where.websocket, high, timeout)
@@ -116,8 +112,6 @@ async def connect(where: Any, peer: Peer, *, ssl: Any = None, timeout: float = 6
 
 
 class Server:
-    """A listener whose owners are peers: `async with Server() as server`."""
-
     def __init__(self, kind: str = "tcp", *, context: Any = None, echo: bool = False, **options: Any) -> None:
         self.kind = kind
         self.echo = echo
@@ -151,12 +145,10 @@ class Server:
         return place(self.kind, self.port)
 
     async def first(self) -> Peer:
-        """The first connection that is open."""
         await asyncio.wait_for(self.joined.wait(), patience(30))
         return self.peers[0]
 
     async def connect(self, context: Any = None, **options: Any) -> Peer:
-        """A client of this server."""
         peer = Peer()
         await connect(self.place, peer, ssl=context, **options)
         return peer
@@ -253,8 +245,6 @@ def in_thread(kind: str, context: Any = None, *, echo: bool = True, **options: A
 
 
 class Raw:
-    """A plain socket in a loop, that does what no good client does."""
-
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
 
@@ -273,7 +263,6 @@ class Raw:
         return await asyncio.wait_for(asyncio.get_running_loop().sock_recv(self.sock, most), patience(30))
 
     async def rest(self) -> bytes:
-        """All up to the end of the stream. A reset is an end as well."""
         data = b""
         with contextlib.suppress(ConnectionError):
             while piece := await self.some():

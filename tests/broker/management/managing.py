@@ -38,7 +38,6 @@ class Managed(Bench):
         return answers[0]
 
     def result(self, request: str, /, **fields: Any) -> Any:
-        """The result, or the rows of all pages."""
         answer = self.ask(request, **fields)
         assert "error" not in answer, answer
         if "rows" not in answer:
@@ -97,7 +96,6 @@ def check(answer: dict[str, Any]) -> None:
 
 
 def over_stomp(peer: Peer, request: str, body: bytes | None = None, /, **fields: Any) -> dict[str, Any]:
-    """Ask as a client does. The peer has subscribed to /temp-queue/answers, and nothing else comes."""
     octets = json.dumps(fields).encode() if body is None else body
     peer.put(f"/management/{request}", octets, reply_to="/temp-queue/answers", correlation_id="7")
     message = peer.next("MESSAGE")

@@ -13,8 +13,6 @@ QUEUES = ["/queue/a", "/queue/b", "/queue/DLQ.a"]
 
 
 class ManagedMachine(BrokerMachine):
-    """The steps of the broker's machine, with orders between them."""
-
     def managed(self) -> Managed:
         """The bench, which a restart replaces, as one that can be asked."""
         bench = self.bench

@@ -12,7 +12,6 @@ from stompcodec.broker.management.schema import Asker
 
 
 def filled(count=6, store=None, **config):
-    """A queue with messages, every second one persistent; and the sender."""
     bench = Managed(store, **config)
     peer = bench.peer(peer=LOCAL)
     for number in range(count):
@@ -21,7 +20,6 @@ def filled(count=6, store=None, **config):
 
 
 def kept(bench):
-    """The bodies in the store, by queue."""
     stored = bench.store.load()
     return sorted((one.queue.partition("\0")[2], one.tail[:-1].rpartition(b"\n\n")[2]) for one in stored)
 

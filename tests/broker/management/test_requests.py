@@ -117,7 +117,6 @@ def test_orders_are_logged_at_any_level(caplog):
 
 @pytest.fixture(scope="module")
 def asked():
-    """A broker with a subscriber, and a peer that asks."""
     bench = managed()
     other = bench.peer(peer=LOCAL)
     other.subscribe("/topic/t", id="1")

@@ -32,7 +32,6 @@ def bench() -> Managed:
 
 
 def both(bench: Managed, request: str, **fields: Any) -> tuple[bytes, bytes]:
-    """What is written of an answer, and what `json` writes of it."""
     answers: list[bytes] = []
 
     def steps() -> Generator[Line, None, None]:

@@ -67,7 +67,6 @@ def test_a_backlog_is_a_sorted_list(steps, ranked, start, line, looking):
 
 
 def change(step, value, backlog, model, order):
-    """Do a step with both, and compare what it gives."""
     if step in ("append", "put_back"):
         new = {message.seq: message for message in ([value] if step == "append" else value)}
         new = {seq: message for seq, message in new.items() if seq not in model}

@@ -41,7 +41,6 @@ def user(bench, name, version="1.2"):
 
 
 def seqs(*numbers):
-    """Messages of these numbers cannot be written to sessions of 1.1."""
     return lambda consumer, seq: consumer.version == "1.1" and seq in numbers
 
 

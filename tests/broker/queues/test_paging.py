@@ -33,7 +33,6 @@ def in_bodies(numbers):
 
 
 def drain(peer, look=lambda: None):
-    """Consume and acknowledge all, two at a time."""
     peer.subscribe(QUEUE, ack="client-individual", prefetch_count="2")
     seen = []
     while frames := messages(peer):
@@ -317,7 +316,6 @@ def test_what_comes_behind_a_transaction_is_read_after_its_own_commit(name, wind
 
 
 def spooled(count, store=None, **config):
-    """A broker with `count` messages, of which every third one is persistent."""
     bench = Bench(store, window_messages=3, transient="spool", **config)
     sender = bench.peer()
     for number in range(count):
@@ -474,8 +472,6 @@ def script(function):
 
 
 class Stage:
-    """A broker with a window, its restarts, and what its clients see."""
-
     def __init__(self, most, config):
         self.config = {"window_messages": most, **config}
         #: What clients saw, and whether messages were paged.
@@ -515,7 +511,6 @@ class Stage:
             self.bench.wait(0.5)
 
     def see(self, peer, note=""):
-        """Note what a client has got, and return its messages."""
         frames = peer.take()
         told = [(frame.command, frame.body, frame.get("redelivered"), frame.get("message")) for frame in frames]
         self.seen.append((note, told))

@@ -32,7 +32,6 @@ def test_what_the_broker_says_cannot_be_said_by_a_sender():
 
 @pytest.mark.parametrize("sessions", [1, 2])
 def test_round_robin(sessions):
-    """Over two sessions, or two subscriptions of one session."""
     bench = Bench()
     one, two = taker(bench), bench.peer()
     (two if sessions == 2 else one).subscribe(QUEUE, "2")

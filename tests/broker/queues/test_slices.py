@@ -44,7 +44,6 @@ def numbers(peer):
 
 
 def receive(peer, command, body=b"", **headers):
-    """Have the broker read a frame, and no turn."""
     peer.session.receive(peer.octets_of(command, body, **headers), 0.0)
 
 
@@ -485,7 +484,6 @@ async def subscribed(place, destination, *headers):
 
 @pytest.fixture
 def run(tmp_path):
-    """Run a coroutine function with a broker of its own."""
     pytest.importorskip("click")
     from crash.process import BrokerProcess
 

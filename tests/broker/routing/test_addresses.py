@@ -17,7 +17,6 @@ NOT_ALLOWED = "not allowed to subscribe there"
 
 
 def kinds(destination, routing=None, **config):
-    """Return its address for SEND, and for SUBSCRIBE."""
     addresses = Addresses(Config(**config), Naming())
     return tuple(addresses.find(destination, routing, subscribing).kind for subscribing in (False, True))
 

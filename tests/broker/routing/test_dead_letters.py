@@ -106,7 +106,6 @@ def move(bench, **fields):
 
 
 def lying(bench):
-    """How many messages each queue holds."""
     queues = bench.broker.virtual_host("/").queues.values()
     return {queue.name: queue.total for queue in queues if queue.total}
 

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 
 def pass_time(bench, seconds, step=0.1):
-    """Both clocks go on."""
     for _ in range(round(seconds / step)):
         bench.date += step
         bench.wait(step)
@@ -30,7 +29,6 @@ def send_each_second(peer, numbers, first=1000, **headers):
 
 
 def filled(count, store=None):
-    """Return a broker with such messages, sent in another order, and their consumer."""
     bench = Bench(store, window_messages=3)
     sender = bench.peer()
     for number in sorted(range(count), key=lambda number: number * 7 % 10):
@@ -163,7 +161,6 @@ class Model:
             self.send(name, delays, True, sender, transaction="t")
 
     def fail(self, delay):
-        """A message cannot be stored."""
         self.commit("now")
         self.store.faulty = True
         sender = self.bench.peer()

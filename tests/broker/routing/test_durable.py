@@ -30,24 +30,20 @@ def subscribe(peer, destination=TOPIC, **headers):
 
 
 def unsubscribe(peer, id="1", name="n", **headers):
-    """UNSUBSCRIBE with the name, which ends it."""
     peer.send("UNSUBSCRIBE", id=id, **{NAME: name}, **headers)
 
 
 def attached(bench, client_id="c", version="1.2", **headers):
-    """Return a peer that has subscribed."""
     peer = client(bench, client_id, version)
     subscribe(peer, **headers)
     return peer
 
 
 def names(bench):
-    """Return the names of the durable subscriptions."""
     return sorted(bench.broker.virtual_host("/").destinations.durables.by_name)
 
 
 def leave(peer):
-    """DISCONNECT."""
     peer.send("DISCONNECT", receipt="bye")
     peer.lose()
 
@@ -290,7 +286,6 @@ class Place:
         assert not peer.closed
 
     def ask(self, login, command, destination, **headers):
-        """SUBSCRIBE or RECEIVE, of a queue."""
         peer = login if not isinstance(login, str) else self.user(login)
         pairs = {"destination": destination, "id": "9", "subscription-type": "ANYCAST", **headers}
         if peer.version == "1.0":
@@ -300,7 +295,6 @@ class Place:
 
     @property
     def kept(self):
-        """Messages by durable subscription."""
         durables = self.bench.broker.virtual_host("/").destinations.durables
         return {name: durable.queue.count for name, durable in durables.by_name.items()}
 
@@ -416,7 +410,6 @@ def started(bench=None, **options):
 
 
 def login(bench, name, **headers):
-    """Return a peer of a user that has subscribed."""
     peer = client(bench, login=name)
     subscribe(peer, **headers)
     return peer

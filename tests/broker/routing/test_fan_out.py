@@ -24,7 +24,6 @@ either = pytest.mark.parametrize("destination", [TOPIC, PATTERN])
 
 
 def crowd(destination):
-    """Return a broker, the sessions of many subscriptions, and a sender."""
     bench = Bench(max_subscriptions=10**4, wildcards="rabbitmq")
     peers = []
     for start in range(0, MANY, EACH):
@@ -48,7 +47,6 @@ def one_turn(bench):
 
 
 def receive(peer, command, body=b"", **headers):
-    """Have the broker read a frame, and no turn."""
     peer.session.receive(peer.octets_of(command, body, **headers), 0.0)
 
 
@@ -140,7 +138,6 @@ STEPS = st.one_of(
 
 
 def play(script, share):
-    """Return the messages that each subscription gets, in order."""
     with pytest.MonkeyPatch.context() as patch:
         for name in ("AT_ONCE", "_STEP", "_FEW"):
             patch.setattr(topic, name, share)

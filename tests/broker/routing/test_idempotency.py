@@ -110,7 +110,6 @@ def test_nobody_suppresses_the_message_of_another(what):
 
 
 def remembering(*keys):
-    """A store with keys: pairs of number and date."""
     store = MemoryStore()
     for number, date in keys:
         store.remember(SentKey(number, b"s" * 24, b"%d" % number, 0, date))
@@ -288,7 +287,6 @@ class Machine(RuleBasedStateMachine):
         return peer
 
     def look(self):
-        """Take the answers of all."""
         for name, peer in self.peers.items():
             for frame in peer.take():
                 if frame.command == "RECEIPT":
@@ -324,7 +322,6 @@ class Machine(RuleBasedStateMachine):
 
     @rule(fails=st.booleans())
     def disk(self, fails):
-        """A commit ends."""
         if self.store.job is not None:
             self.store.faulty = fails
             self.store.finish()
@@ -351,7 +348,6 @@ class Machine(RuleBasedStateMachine):
 
     @rule()
     def forget(self):
-        """All keys become too old, and everything is taken."""
         finish(self.bench)
         self.look()
         consumer = taker(self.bench)

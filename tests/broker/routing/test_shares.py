@@ -20,7 +20,6 @@ def login(bench, user="", address="10.0.0.1:1", **headers):
 
 
 def make(peer, kind, number):
-    """Make a destination that stays as long as the session. False: it is refused."""
     if kind == "durable":
         peer.subscribe("/topic/all", f"d{number}", durable="true")
     elif kind == "queue":

@@ -18,7 +18,6 @@ TOPIC = "/topic/a"
 
 
 def stuck_subscriber(**config):
-    """A subscriber that stopped reading, and one that did not."""
     bench = Bench(**{"topic_backlog": 5, **config})
     stuck, eager = taker(bench, TOPIC), taker(bench, TOPIC)
     stuck.session.writable(False, bench.now)

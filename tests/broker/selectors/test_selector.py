@@ -20,7 +20,6 @@ pytest.importorskip("lark")
 
 
 def message(headers, **fields):
-    """A message as the broker makes it of a SEND."""
     frame = Frame("SEND", {"destination": "/queue/a", **headers}, b"color:body\n\n")
     values = {"priority": int(headers["priority"])} if "priority" in headers else {}
     made = message_of(frame, "/queue/a", fields.pop("persistent", False), Wall(lambda: 1000.0), values=values)

@@ -5,7 +5,6 @@ from broker.harness import Bench, bench_with_two
 
 
 def filled(count, body="", persistent="false", **config):
-    """A bench with `count` messages in /queue/a, and its sender."""
     bench = Bench(**config)
     sender = bench.peer()
     for number in range(count):
@@ -14,7 +13,6 @@ def filled(count, body="", persistent="false", **config):
 
 
 def deliveries(bench, *names, ack="client-individual", version="1.2", **headers):
-    """A new client, and its deliveries by their bodies."""
     peer = bench.peer(version)
     for name in names or ("/queue/a",):
         peer.subscribe(name, id=name, ack=ack, **headers)

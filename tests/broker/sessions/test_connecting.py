@@ -147,7 +147,6 @@ BOUNDS = {"ttl": 60_000, "ttl_min": 1000, "ttl_max": 30_000}
 
 
 def connected(version="1.2", heart_beat=None, **config):
-    """A peer, and the heart-beat header of its CONNECTED."""
     peer = Bench(**config).peer(version, connect=False)
     return peer, peer.connect(**({} if heart_beat is None else {"heart-beat": heart_beat})).get("heart-beat")
 
@@ -214,7 +213,6 @@ def test_who_is_cut_off_is_told_what_to_configure(version, heart_beat, words):
 
 
 def names(peer):
-    """The rows of the answer: name, kind, READY and all messages."""
     peer.raw(b"RECEIVE\ndestination:*\nid:1\nbrowser:names\n\n\0")
     message = peer.next("MESSAGE")
     assert (message.get("browser"), message.get("content-type")) == ("names", "application/json")

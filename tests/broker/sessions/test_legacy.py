@@ -22,8 +22,6 @@ SUBSCRIBE = b"subscribe\ndestination:/queue/a\n\n\0"
 
 
 class Worker(Peer):
-    """A peer that speaks the dialect."""
-
     def __init__(self, bench, **options):
         super().__init__(bench, "legacy", **options)
         self.parser.version = "legacy"
@@ -195,7 +193,6 @@ def test_a_client_asks_as_the_dialect_wants():
 
 
 def named(bench, door="legacy"):
-    """A legacy session with a client-id, by a port of its own or told by its first frame."""
     peer = worker(bench, b"connect\nUsername: guest\nPasscode: guest\nClient-Id: me\n\n\0", listener=door)
     assert peer.next("CONNECTED") is not None
     return peer

@@ -30,7 +30,6 @@ def frame(command, *lines, body=b"", end=b"\n"):
 
 
 def take(road, bench):
-    """Have the frames of sessions to come take a road."""
     switch(road == "c")
     if road == "slow":
         slow = {"SEND": commands._send_any, "ACK": lambda *what: commit._acknowledge(True, *what)}
@@ -177,7 +176,6 @@ class World:
             self.bench.broker.quota.clock = self._clock
 
     def begin(self, number):
-        """Return a new peer with two transactions. The destinations that it has sent to are cached from now on."""
         version, whole_frames = VERSIONS[number]
         peer = self.bench.peer(version, whole_frames=whole_frames)
         peer.subscribe("/temp-queue/q", id="q", ack="client-individual")
@@ -222,7 +220,6 @@ class World:
         return frame(command, b"id:" + (given[-1 - at % len(given)] if given else "1-1").encode(), *lines)
 
     def seen(self):
-        """What clients see, what the books say, and what is stored or waits for that."""
         broker, peers, journal = self.bench.broker, self.peers, self.bench.broker.journal
         sessions = [
             (peer.octets, peer.closed, session.paused, session.ended, session.plain, session.memory.transactions)

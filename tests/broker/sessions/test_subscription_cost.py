@@ -39,7 +39,6 @@ KINDS = {
 
 
 def subscription(kind, number):
-    """The headers of a SUBSCRIBE."""
     return {"id": str(number), **{name: value.format(number) for name, value in KINDS[kind].items()}}
 
 
@@ -65,7 +64,6 @@ class Crowd:
         return lambda: peer.session.receive(octets, 0.0)
 
     def join(self):
-        """The next subscription."""
         if not self.alone:
             self.connect()
         self.number += 1
@@ -81,7 +79,6 @@ class Crowd:
         assert not any(peer.closed for peer in self.peers)
 
     def leave(self, number):
-        """The end of a subscription, somewhere in the middle, by UNSUBSCRIBE."""
         return self.deed(self.peers[0 if self.alone else number - 1], "UNSUBSCRIBE", number, "id", "destination")
 
     def lose(self, number):

@@ -16,14 +16,12 @@ COUNT = 4 * SHARE + 2
 
 
 def begin(peer, count, destination=QUEUE, **headers):
-    """BEGIN, and SENDs."""
     pairs = {"destination": destination, "transaction": "t", "persistent": "true", **headers}
     sends = (serialize(Frame("SEND", pairs, b"%d" % number)) for number in range(count))
     peer.raw(peer.octets_of("BEGIN", transaction="t") + b"".join(sends))
 
 
 def give(peer, command, body=b"", **headers):
-    """Have the broker read a frame, and no turn."""
     peer.session.receive(peer.octets_of(command, body, **headers), 0.0)
 
 
@@ -37,7 +35,6 @@ def committed():
 
 
 def turns_with_disk(bench, count):
-    """Turns of the loop, and each commit is written at once."""
     for _ in range(count):
         bench.step()
         bench.audit()

@@ -137,8 +137,6 @@ def test_what_is_read_in_one_pass_has_one_share():
 
 
 class Wire:
-    """A connection that notes what is asked of it."""
-
     peer, secure, whole_frames, buffered, handshake = "test", False, False, 0, ()
 
     def __init__(self):

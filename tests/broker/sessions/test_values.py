@@ -20,7 +20,6 @@ ODD = (
 
 
 def octets(command, pairs):
-    """A frame, whatever its values."""
     codes = str.maketrans({"\\": "\\\\", "\n": "\\n", ":": "\\c", "\r": "\\r"})
     return "\n".join([command, *(f"{name}:{value.translate(codes)}" for name, value in pairs), "", ""]).encode() + b"\0"
 

@@ -13,7 +13,6 @@ from stompcodec.spec import VERSIONS
 
 
 def peers(bench, *versions, **headers):
-    """Peers whose parsers know the further commands."""
     made = [bench.peer(version, connect=False) for version in versions]
     for peer in made:
         peer.parser = type(peer.parser)(None, commands=("PONG", "EMPTY"))
@@ -22,7 +21,6 @@ def peers(bench, *versions, **headers):
 
 
 def receive(peer, destination="/queue/a", id="1", **headers):
-    """RECEIVE, and its one answer."""
     send(peer, "RECEIVE", destination=destination, id=id, **headers)
     return peer.next()
 

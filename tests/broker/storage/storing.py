@@ -96,7 +96,6 @@ async def commit_later(store: SqliteStore) -> Any:
 
 
 def fill(folder: Path, count: int = 5, *, close: bool = True) -> SqliteStore:
-    """A store with messages of all kinds in two queues, and a durable subscription."""
     store = SqliteStore(folder)
     store.subscribe(SUBSCRIPTION)
     for seq in range(1, count + 1):

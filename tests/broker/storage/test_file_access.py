@@ -47,7 +47,6 @@ def wanted(access, folder):
 
 
 def fill(bench):
-    """Files of all kinds: rows, bodies beside rows and instead of them, half a large message."""
     peer = bench.peer()
     peer.put("/queue/a", b"small", persistent="true", receipt="r")
     peer.put("/queue/a", pattern(200_000), persistent="true", receipt="r")

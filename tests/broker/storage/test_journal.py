@@ -17,7 +17,6 @@ def bench():
 
 
 def receive(peer, *sends, destination=QUEUE):
-    """Have the broker read SENDs, and no turn: pairs of headers and a body."""
     frames = (b"SEND\ndestination:%b\n%b\n\n%b\0" % (destination.encode(), headers, body) for headers, body in sends)
     peer.session.receive(b"".join(frames), 0.0)
 

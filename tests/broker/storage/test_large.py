@@ -29,7 +29,6 @@ LENGTH = 5000
 
 
 def begin(peer, octets=2000, **headers):
-    """Send the first octets of a large message, and return the others."""
     frame = peer.octets_of("SEND", pattern(LENGTH), destination=QUEUE, **headers)
     at = frame.index(b"\n\n") + 2 + octets
     peer.raw(frame[:at])
@@ -37,7 +36,6 @@ def begin(peer, octets=2000, **headers):
 
 
 def none_left(monkeypatch, function, number, says, when=lambda *args: True):
-    """Have a function of os fail while the context lasts."""
     real = getattr(os, function)
 
     def failing(*args, **options):
@@ -314,7 +312,6 @@ def test_a_share_is_left_for_others(config, most, share, end):
     spool, users = bench.broker.spool, "users" in config
 
     def client(who, number):
-        """A user on any address, or an address without users."""
         host = f"10.0.{number}.1" if users else f"10.0.0.{'ab'.index(who[0])}"
         peer = bench.peer(connect=False, peer=f"{host}:{1000 + number}")
         peer.connect(**({"login": who, "passcode": "x"} if users else {}))
@@ -352,7 +349,6 @@ def test_a_share_is_left_for_others(config, most, share, end):
 
 
 def store_large(bench, size=200_000, **headers):
-    """SEND a persistent message, wait for the store, and return its sender."""
     sender = bench.peer()
     sender.put(QUEUE, pattern(size), **{"persistent": "true", "receipt": "r", **headers})
     settle(bench)
@@ -427,7 +423,6 @@ sys.addaudithook(_hook)
 
 @contextmanager
 def removals():
-    """What is removed meanwhile, and whether that is in the thread of the loop, which is the one of the test."""
     global _seen
     _seen = seen = []
     try:

@@ -225,7 +225,6 @@ def test_a_forked_process_does_not_release_the_lock(kind, tmp_path):
 
 
 def failing(monkeypatch, number, folders):
-    """Have flock fail, on folders or on files."""
     flock = fcntl.flock
 
     def failed(file, how):

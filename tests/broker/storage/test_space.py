@@ -94,8 +94,6 @@ def test_a_full_disk_uses_the_reserve_once(tmp_path, when):
 
 
 class Inline:
-    """A helper without a thread: jobs run when they are asked for."""
-
     def __init__(self):
         self.jobs = []
         self.give = self.jobs.append
@@ -136,7 +134,6 @@ class Idle:
         self.store.tidy(self.soon.append)
 
     def step(self):
-        """One job of the helper, and what it wants the loop to do. False: there is none."""
         if not self.helper.jobs:
             return False
         self.helper.jobs.pop(0)()
@@ -305,7 +302,6 @@ def _send(url, body):
 
 
 def _fill(url):
-    """Send until the broker refuses; the beginnings of what has a receipt."""
     sent = []
 
     def send_all():

@@ -26,7 +26,6 @@ posix = pytest.mark.skipif(os.name != "posix", reason="needs signals and limits 
 
 
 def content(folder):
-    """Sizes of bodies by seq, in the order of `load`."""
     found, _ = storing.content(folder)
     for one in found.values():
         assert one.tail == message(one.seq, len(one.tail) - 6).tail
@@ -152,8 +151,6 @@ def fails_as_a_whole(store, fill, data, harm, heal, says):
 
 @pytest.mark.parametrize("fill", [*BATCHES][:4], indirect=True)  # large bodies are in files of their own
 def test_a_full_disk(store, fill, data):
-    """As SQLite sees it when the file cannot grow."""
-
     def pages(most):
         store._writer._db.execute(f"PRAGMA max_page_count = {most}")
 

@@ -32,8 +32,6 @@ from stompcodec.errors import StoreError
 
 
 class Stores:
-    """Makes stores of a kind, in folders of their own, and closes them."""
-
     def __init__(self, kind):
         self.kind, self.root, self.runs, self.now = kind, Path(tempfile.mkdtemp()), 0, None
 
@@ -70,7 +68,6 @@ def each_store(request):
 
 
 def pages(reader, sizes):
-    """All messages of a queue, in pages of the given sizes, over and over."""
     after, messages, turn = -1, [], 0
     while True:
         most, octets = sizes[turn % len(sizes)]
@@ -87,7 +84,6 @@ def pages(reader, sizes):
 
 
 def timed(reader, sizes):
-    """All messages with a time, in pages of the given sizes, over and over."""
     after, messages, turn = (), [], 0
     while after is not None:
         most, octets = sizes[turn % len(sizes)]
@@ -151,8 +147,6 @@ SIZES = st.lists(st.tuples(st.integers(1, 7), st.sampled_from([1, 40, 10**6])), 
 
 
 class Model:
-    """The expected content of a store: messages by queue and seq, and the changes of the open batch."""
-
     def __init__(self, stores):
         self.stores, self.store, self.kept = stores, stores.start(), {}
         self.begin()
@@ -228,7 +222,6 @@ class Model:
             assert len(os.listdir(self.stores.folder / "bodies")) == sum(len(one.tail) >= 65536 for one in found)
 
     def compare(self, sizes):
-        """Read the store in pages, and compare them with the model."""
         store, kept = self.store, [self.kept[key] for key in sorted(self.kept)]
         for queue in {one.queue for one in kept} | {"q"}:
             ready = [one for one in kept if one.queue == queue and one.due is None]
@@ -245,7 +238,6 @@ class Model:
         assert {one._replace(body=None) for one in found} == old
 
     def compare_held(self):
-        """Compare what the next broker is told of its queues with the model."""
         held = list(self.store.held())
         for told in held:
             found = [one for (queue, _seq), one in sorted(self.kept.items()) if queue == told.queue]
@@ -440,13 +432,10 @@ def test_each_thread_keeps_one_file_open_that_says_how_long_it_waited(tmp_path, 
 
 
 class Calls:
-    """A loop that runs what threads give it."""
-
     def __init__(self):
         self.calls, self.found = SimpleQueue(), []
 
     def page(self, store):
-        """Read a page in the helper."""
         store.read("q", -1, ALL, 10, 10**6, self.found.append, self.calls.put)
         self.until(1)
         return self.found[0]

@@ -19,15 +19,12 @@ WITH_USERS = CONFIG.replace(users=USERS, rules=(Rule("ada", "manage"), Rule("*",
 
 
 class Reply(NamedTuple):
-    """A response."""
-
     status: int
     headers: dict[str, str]
     body: bytes
 
 
 def login(name: str, passcode: str = "x", scheme: str = "Basic") -> dict[str, str]:
-    """The header Authorization."""
     return {"Authorization": f"{scheme} {base64.b64encode(f'{name}:{passcode}'.encode()).decode()}"}
 
 

@@ -24,7 +24,6 @@ LABELS = ["virtual_host", "destination", "kind", "holder", "version", "dialect"]
 
 
 def at_end(steps):
-    """What a generator returns."""
     while True:
         try:
             next(steps)
@@ -33,8 +32,6 @@ def at_end(steps):
 
 
 class Scraped(Managed):
-    """A broker with metrics."""
-
     def __init__(self, store=None, **config):
         super().__init__(store, web_metrics=True, ws_port=0, **config)
         self.metrics = Metrics(self.management)
@@ -46,11 +43,9 @@ class Scraped(Managed):
         return octets.decode()
 
     def told(self):
-        """The values by name and labels."""
         return values_of(self.text())
 
     def came(self):
-        """The messages that have come to `_other`."""
         return self.told()[CAME]["", OTHER, OTHER]
 
 

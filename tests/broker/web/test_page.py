@@ -47,14 +47,12 @@ def quoted(name: str) -> str:
 
 
 def cells(page: Page) -> list[list[str]]:
-    """The texts of the rows of the first table."""
     found = page.get(f"[...{ROWS}].map((row) => [...row.children].map((cell) => cell.textContent))")
     assert isinstance(found, list)
     return found
 
 
 def says(page: Page, text: str, selector: str = "body") -> None:
-    """Wait until a text is shown."""
     page.wait(f"document.querySelector({json.dumps(selector)})?.innerText.includes({json.dumps(text)})")
 
 

@@ -66,8 +66,6 @@ class Proxied:
             self.changed.notify_all()
 
     def wait(self, wanted: Callable[[Entry], object], number: int = 1) -> Entry:
-        """The first entry that is wanted, or another one, once it is there."""
-
         def found() -> list[Entry]:
             return list(filter(wanted, self.entries))
 
@@ -76,11 +74,9 @@ class Proxied:
             return found()[number - 1]
 
     def frame(self, command: str, number: int = 1) -> Entry:
-        """The entry of a frame, the first one by default."""
         return self.wait(lambda entry: entry.frame is not None and entry.frame.command == command, number)
 
     def closed(self, connection: int = 1) -> str:
-        """What is told of the end of a connection."""
         return self.wait(lambda entry: entry.kind == "closed" and entry.connection == connection).text
 
     def lines(self) -> list[dict[str, Any]]:
@@ -149,7 +145,6 @@ class Peer:
 
 
 def last_words(port: int, data: bytes = b"") -> bytes:
-    """What a client reads until it is closed, by a reset or orderly."""
     said = b""
     with (
         socket.create_connection(("127.0.0.1", port), timeout=patience(10)) as client,
@@ -655,7 +650,6 @@ class Running:
             return data + b"".join(iter(lambda: client.recv(65536), b""))
 
     def end(self, number=signal.SIGTERM):
-        """Status, standard output and standard error."""
         self.process.send_signal(number)
         out, err = self.process.communicate(timeout=patience(30))
         return self.process.returncode, out.decode(), self.first + err.decode()

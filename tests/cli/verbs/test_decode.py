@@ -400,7 +400,6 @@ def test_an_empty_capture_is_good_and_a_folder_of_something_else_is_not(tmp_path
 
 
 def cut(data, size):
-    """Reads that never give more than `size` octets."""
     stream = io.BytesIO(data)
     return lambda wanted: stream.read(min(wanted, size))
 

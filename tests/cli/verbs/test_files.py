@@ -174,7 +174,6 @@ def conversation(start=2**32 - 100, size=70):
 
 
 def dissected(data, problems=None):
-    """Through a stream that gives few octets at a time."""
     told = [] if problems is None else problems
     stream = io.BytesIO(data)
     found = list(Dissection(told.append).frames(packets(lambda size: stream.read(min(size, 700)), told.append)))
@@ -287,8 +286,6 @@ def listed(*arguments, input=None, status=0):
 
 
 class Page(HTMLParser):
-    """What a page holds: its elements, its texts with their tag, its data."""
-
     def __init__(self, *arguments, input=None, status=0):
         super().__init__(convert_charrefs=True)
         result = look(*arguments, "-o", "-", input=input)

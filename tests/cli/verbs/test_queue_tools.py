@@ -69,7 +69,6 @@ class Foreign(Peer):
             side.connection.output.append(end.format(frame.headers["id"], next(self.browsers)).encode())
 
     def hand_out(self, side, window=1):
-        """Deliver as many as the prefetch allows."""
         for id in [*self.waiting][:window]:
             side.connection.output.append(self.wire(side, self.asked, id, self.waiting.pop(id)))
 
@@ -527,7 +526,6 @@ def send(at, who, *messages):
 
 @contextmanager
 def left_lying(at, **expected):
-    """Check how many messages wait in each queue at the end, and remove them."""
     queues = {name: f"/queue/{name.replace('DLQ_', 'DLQ.')}" for name in expected}
     try:
         yield

@@ -219,7 +219,6 @@ def test_a_broker_without_a_place_for_dead_letters_keeps_the_message(at):
 
 @contextmanager
 def replying(at, destination, *arguments, **environment):
-    """`reply` in a thread, which ends by --count; its result afterwards."""
     results = []
     whole = ["reply", destination, "-u", at.url, "--wait", str(patience(60)), *arguments]
     # CliRunner replaces the standard streams, so requests are sent by a client.

@@ -66,5 +66,4 @@ class AsyncNotes(AsyncMiddleware):
 
 
 def layer_for(shell, *args, **actions):
-    """Middleware of the kind for which a shell is known: for asyncio one that awaits."""
     return (Notes if shell.name == "sync" else AsyncNotes)(*args, **actions)

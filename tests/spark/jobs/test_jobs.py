@@ -253,7 +253,6 @@ def feed():
 
 @pytest.fixture(scope="module")
 def folder(spark, tmp_path_factory):
-    """The feed as Parquet, in files that a stream reads one by one."""
     path = tmp_path_factory.mktemp("jobs") / "in"
     rows = feed()
     for start in range(0, len(rows), 150):

@@ -87,8 +87,6 @@ def numbers(spool):
 
 
 def releasing(receiver, count):
-    """Release what is there until so many have come."""
-
     def came():
         receiver.check()
         receiver.release(receiver.ends())
@@ -380,7 +378,6 @@ def reader_of(broker, queue, spool):
 @pytest.fixture
 def end_of(broker, queue):
     def end(reader, start):
-        """The end of the frames, once all messages of the queue are in the spool; then the reader is stopped."""
         try:
             wait_for(lambda: reader.latestOffset(start, ALL).get("frames") and not broker.queued(queue))
             return reader.latestOffset(start, ALL)
@@ -494,7 +491,6 @@ def test_a_batch_that_failed_comes_again_as_it_was(spark, broker, queue, tmp_pat
 
 
 def shown(query):
-    """What the progress of a query shows of its source."""
     text = query.lastProgress["sources"][0]["latestOffset"]
     return (json.loads(text) if isinstance(text, str) else text) or {}
 

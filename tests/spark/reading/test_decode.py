@@ -86,7 +86,6 @@ parts = st.lists(st.one_of(frames, frames, st.sampled_from(ODD), st.sampled_from
 
 
 def expected(items):
-    """The headers, body, place and error of the rows of frames and malformed octets, by the parser."""
     result, at = [], 0
     for item in items:
         data = octets([item])
@@ -199,14 +198,12 @@ def test_versions_of_bare_streams(tmp_path, begin, version, found):
 
 
 def changed(path, change):
-    """Write what `change` makes of a file's octets."""
     data = bytearray(path.read_bytes())
     change(data)
     path.write_bytes(data)
 
 
 def told(found):
-    """What came without an error, and the errors."""
     return [row["message_id"] for row in found if not row["error"]], [row["error"] for row in found if row["error"]]
 
 
@@ -308,7 +305,6 @@ BODIES = {
 
 
 def placed(folder, parts, how):
-    """The parts as a stream, compressed, or as a capture."""
     if how == "capture":
         return make_capture(folder / "a.stompcap", parts, group=2)
     return make_stream(folder / {"stream": "a.stomp", "gzip": "a.stomp.gz"}[how], parts)

@@ -121,7 +121,6 @@ def test_splits_that_came_at_another_time_are_left_out(tmp_path):
 
 
 def read(reader, partitions):
-    """The rows of partitions, each sent to a task as Spark does."""
     sent = pickle.loads(pickle.dumps(list(partitions)))
     return [row for each in sent for batch in reader.read(each) for row in batch.to_pylist()]
 
@@ -372,7 +371,6 @@ def stream_of(path, **options):
 
 
 def received(reader, partitions):
-    """The rows of message-id and error, read from a pickle as in an executor."""
     reader, partitions = pickle.loads(cloudpickle.dumps((reader, partitions)))
     found = [row for each in partitions for batch in reader.read(each) for row in batch.to_pylist()]
     return [(row["message_id"], row["error"]) for row in found]

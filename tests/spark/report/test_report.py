@@ -82,14 +82,12 @@ class Checked(HTMLParser):
 
 
 def _write(folder, rows, names):
-    """A file of these columns; those that a row leaves out are null."""
     folder.mkdir(parents=True, exist_ok=True)
     schema = pa.schema([(name, KINDS[name]) for name in names])
     pq.write_table(pa.Table.from_pylist(rows, schema), folder / f"part-{len(list(folder.iterdir()))}.parquet")
 
 
 def write_archive(folder, frames):
-    """`frames`: dicts with destination and the columns of ARCHIVE."""
     by_place = {}
     for frame in frames:
         by_place.setdefault(frame.get("destination"), []).append(frame)
@@ -110,7 +108,6 @@ def write_exploded(folder, good, held):
 
 
 def frame(at, lag=0.2, **columns):
-    """A frame that came `at` seconds after START, and was sent 0.2 s before."""
     came = START + round(at * 1e6)
     sent = None if lag is None else came - round(lag * 1e6)
     usual = {"destination": "/topic/A", "message_id": f"ID:{at}", "received_at": came, "sent_at": sent}
@@ -465,7 +462,6 @@ def silences_of(times):
 
 
 def check_files(folder, found):
-    """Both files are there, say the same, are small, and hold nothing that runs."""
     assert json.loads((folder / "report.json").read_text()) == found
     assert sorted(path.name for path in folder.iterdir()) == ["report.html", "report.json"]
     page = (folder / "report.html").read_text(encoding="utf-8")

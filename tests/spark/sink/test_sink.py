@@ -59,12 +59,10 @@ def failing(count):
 
 
 def task(url, rows, **options):
-    """What a task of `df.write` does, from the pickle that the driver sends."""
     return pickle.loads(cloudpickle.dumps(writer(url=url, heartbeat="0", **options))).write(iter(rows))
 
 
 def waiting(url, at_least=0):
-    """All messages that the broker has, once there are so many."""
     with stomp.connect(url) as client:
         subscription = client.subscribe(QUEUE, ack="client-individual", prefetch=100_000)
         found = []
@@ -306,7 +304,6 @@ def sent(schema, rows, target=V12, destination=None, id_header=None, **options):
 
 @st.composite
 def tables(draw):
-    """A schema and rows of it: text or octets, with columns and a map or without."""
     text = draw(st.booleans())
     bodies = st.text(st.characters(exclude_categories=["Cs"]), max_size=9) if text else st.binary()
     fields = [("destination", TEXT, WORDS), ("body", TEXT if text else OCTETS, bodies)]
@@ -318,7 +315,6 @@ def tables(draw):
 
 
 def by_hand(schema, row, version, jms):
-    """The octets of one row, as a simple program would make them."""
     given = dict(zip(schema.fieldNames(), row))
     destination, body, more = given.pop("destination"), given.pop("body"), given.pop("headers", None) or {}
     pairs = [("destination", destination), *[(name, value) for name, value in given.items() if value is not None]]
