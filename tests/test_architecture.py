@@ -1,7 +1,4 @@
-"""The way the imports run, sizes of files, and what modules export: read off the sources.
-
-Imports point down one list, `FLOORS`. Every import statement counts: those in functions and under TYPE_CHECKING, too.
-"""
+"""Which way imports run (down `FLOORS`), how large files are, and what modules export: read off the sources."""
 
 import ast
 import functools

@@ -1,7 +1,4 @@
-"""Peers that mean harm, or do it: the broker's memory stays bounded, and others are served meanwhile.
-
-The broker is a process of its own, so that its memory can be looked at.
-"""
+"""Peers that mean harm, or do it: the broker's memory stays bounded, and others are served meanwhile."""
 
 import contextlib
 import itertools

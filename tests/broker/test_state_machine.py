@@ -1,5 +1,4 @@
-"""The broker against a model that only knows what is right: order, no loss, no duplicate that is not marked, windows,
-transactions as a whole, and sessions that end at any point; in several versions, over restarts."""
+"""The broker against a model: order, no loss, no unmarked duplicate, windows, transactions, lost sessions, restarts."""
 
 from functools import partial
 

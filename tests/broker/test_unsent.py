@@ -1,7 +1,4 @@
-"""A consumer with ack:auto that does not read takes no more than `write_high` out of its queues.
-
-What the peer's kernel has received cannot be bounded here, so the peers of these tests have small receive buffers.
-"""
+"""A consumer with ack:auto that does not read takes no more than `write_high` out of its queues."""
 
 import asyncio
 import socket

@@ -1,6 +1,4 @@
-"""Every call of a client that may wait, for tests of who may not make it. `o` has a `client`, a `subscription` without
-messages, one with a `handled`, a `message` with reply-to, a `receipt` that has not come and an open `transaction`.
-"""
+"""Every call of a client that may wait, for tests of who may not make it; `o` has all that they need."""
 
 from types import SimpleNamespace
 

@@ -1,7 +1,4 @@
-"""A small scripted server for the client's tests, built on `Connection(Role.SERVER)`: real sockets, one thread.
-
-It is no broker: each connection is handled by rules that a test may replace, and everything it got is in `frames`.
-"""
+"""A small scripted server for the client's tests, built on `Connection(Role.SERVER)`: real sockets, one thread."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Both shells by one interface, so that each case is written once: asyncio's client is driven from outside its loop.
-
-`Shell("sync")` gives the client itself. `Shell("async")` gives a proxy: what returns an awaitable is awaited in the
-loop's thread, and what may be iterated or entered asynchronously can be iterated and entered.
-"""
+"""Both shells by one interface, so that each case is written once: asyncio's client is driven from outside its loop."""
 
 from __future__ import annotations
 

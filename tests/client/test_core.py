@@ -1,6 +1,4 @@
-"""The core on a fake clock: calls, the outbox, transactions, losses, requests, time and limits; acknowledgements, and
-what brokers call things.
-"""
+"""The core on a fake clock: calls, the outbox, transactions, losses, requests, limits, and what brokers call things."""
 
 import contextlib
 import logging

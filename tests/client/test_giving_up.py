@@ -1,6 +1,4 @@
-"""A handler that fails is called again with the same message, in place, after pauses; then the message is given up: it
-becomes a dead letter, or stays unsettled. No exception loses one.
-"""
+"""A handler that fails is called again with the same message, after pauses; then that is given up, never lost."""
 
 import asyncio
 import itertools

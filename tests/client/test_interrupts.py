@@ -1,8 +1,4 @@
-"""Ctrl-C in `get`, `ack` and `wait`: KeyboardInterrupt comes out, nothing else, and the client goes on.
-
-An interrupt is raised at each place in turn where the interpreter looks for one: behind a call, at a jump back, at the
-beginning of a function. So no luck is needed to hit the few that matter.
-"""
+"""Ctrl-C in `get`, `ack` and `wait`: KeyboardInterrupt comes out, nothing else, and the client goes on."""
 
 from __future__ import annotations
 

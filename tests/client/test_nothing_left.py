@@ -1,8 +1,4 @@
-"""A call that raised leaves nothing behind: all calls, odd arguments, and the states in which a client can be.
-
-The property drives the clients themselves, with their core on a fake clock: no I/O thread runs, so that what the core
-keeps account of can be compared before and after.
-"""
+"""A call that raised leaves nothing behind: all calls, odd arguments, and the states in which a client can be."""
 
 import asyncio
 import inspect

@@ -1,7 +1,4 @@
-"""Lost connections: when and where a client tries again, when it gives up, and what is lost: nothing.
-
-What is sent again on each connection, and ends each of them, is found by name; nothing else is convicted.
-"""
+"""Lost connections: when and where a client tries again, when it gives up, and what is lost: nothing."""
 
 from __future__ import annotations
 

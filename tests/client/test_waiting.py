@@ -1,7 +1,4 @@
-"""Callers write to the socket themselves if nothing waits before their frames, on a fast path if these are plain.
-
-A thread that waits for a receipt or a message reads it itself; the I/O thread reads whatever else comes.
-"""
+"""Callers write to the socket themselves if nothing waits before their frames, on a fast path if these are plain."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Runs a parser and writes down everything it answers, so that two runs can be compared.
-
-An answer is a tuple: ("frame", command, pairs, body), ("heartbeat",), ("piece", octets), ("end",) or
-("error", kind, offset, limit). Pieces of one body are joined, since parsers may cut them where they like.
-"""
+"""Runs a parser and writes down its answers as tuples, pieces of a body joined, so that runs can be compared."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any

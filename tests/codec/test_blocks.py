@@ -1,5 +1,4 @@
-"""Heads are read by blocks of 64 bytes, and small reads line by line: what a line has may be at any place of a block, a
-stream comes in reads of any size, and the backends agree after each of them."""
+"""Heads are read by blocks of 64 bytes: what a line has may be at any place, in reads of any size, on both backends."""
 
 import itertools
 

@@ -1,5 +1,4 @@
-"""parse_columns against frames: rows, offsets, errors, what was consumed; taken in by pyarrow and fully validated. With
-fewer columns, conditions on frames and headers without repeats, its rows are those of all columns, cut down here."""
+"""parse_columns against frames: rows, offsets, errors; with fewer columns and conditions, those rows cut down here."""
 
 import gc
 import random

@@ -1,7 +1,4 @@
-"""A content-length that counts something else than the bytes of the body, and those of frames without a body.
-
-The vectors CLN-080 to CLN-129 have the frames of each case; this is about the rest.
-"""
+"""A content-length that counts something else than the bytes of the body, and those of frames without a body."""
 
 import logging
 

@@ -1,8 +1,4 @@
-"""Memory is taken by octets that came, never by numbers from the wire, and given back. No test looks at a clock.
-
-Peaks are measured by tracemalloc, which sees all that Python's allocators give, the parser's buffers among it. What the
-C scanner takes from malloc is watched from outside, in test_isolated.py.
-"""
+"""Memory is taken by octets that came, never by numbers from the wire, and given back. No test looks at a clock."""
 
 import ctypes
 import sys

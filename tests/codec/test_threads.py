@@ -1,8 +1,4 @@
-"""Threads that run at the same time: a parser for each, frames, columns and a client that all of them share.
-
-With a GIL they only take turns, at every switch; `make test-others KIND=threads` runs this without one,
-under ThreadSanitizer.
-"""
+"""Threads that run at the same time: a parser for each, frames, columns and a client that all of them share."""
 
 import pickle
 import sys

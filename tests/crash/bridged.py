@@ -1,8 +1,4 @@
-"""Rounds of kills around a bridge: of its source, its target, and of the bridge itself.
-
-Both brokers keep their data, and stand behind proxies whose ports stay. At the end the target has each message once, in
-the order of its queue, and the source has none.
-"""
+"""Rounds of kills around a bridge: of its source, its target, and of the bridge itself."""
 
 import itertools
 import json

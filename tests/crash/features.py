@@ -1,8 +1,4 @@
-"""Lanes for what the broker can do besides plain queues.
-
-Delays, priorities, selectors and large messages; and what lasts without a consumer: durable subscriptions, retained
-messages, and the seqs that readers note.
-"""
+"""Lanes for what the broker can do besides plain queues."""
 
 import time
 from collections.abc import Callable

@@ -1,8 +1,4 @@
-"""What was sent, confirmed, delivered and acknowledged, and what must not have happened.
-
-A message has a key, "PRODUCER.CONNECTION-NUMBER", and a body that follows from key and size. Every worker of the load
-writes here; the rules are checked as things happen, and the books are closed by `balance`.
-"""
+"""What was sent, confirmed, delivered and acknowledged; workers write here, and `balance` closes the books."""
 
 from collections import Counter
 from dataclasses import dataclass, field

@@ -1,8 +1,4 @@
-"""Rounds of kills and cuts with our client and `resend=True`: each accepted message is stored once, and handled once.
-
-The clients talk to the broker through a proxy, whose port stays when the broker is started anew. Everything is sent
-with an idempotency key: by `send`, by `send_many`, and in transactions that are sent again as a whole.
-"""
+"""Rounds of kills and cuts with our client and `resend=True`: each message is stored once, and handled once."""
 
 import random
 import threading

@@ -1,7 +1,4 @@
-"""Nothing leaks: every operation, errors too, is run many times; references, objects, blocks and memory must not grow.
-
-Run by test_isolated.py in a process of its own:  leaks.py {c|python} [ROUNDS]
-"""
+"""Every operation, errors too, is run many times, and nothing may grow. Arguments: {c|python} [ROUNDS]"""
 
 import copy
 import gc

@@ -1,8 +1,4 @@
-"""Conversations during which fields of the broker's compiled objects get odd values. Arguments: seed, how many.
-
-Whatever the broker answers is right, or an exception: a value of a wrong type is refused where it is set, or is an
-error where it is used. The process must not end. Prints how many values were accepted.
-"""
+"""Conversations while fields of compiled objects get odd values; the process must not end. Arguments: seed, count."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Memory of a process, what C takes from malloc included. Run by test_isolated.py.
-
-Prints how many octets a million headers took at the most, for each octet that came.
-"""
+"""Memory of a process, what C takes from malloc included. Run by test_isolated.py."""
 
 import resource
 import sys

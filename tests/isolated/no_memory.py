@@ -1,7 +1,4 @@
-"""A body for which there is no memory left. Run by test_isolated.py, for C alone: the Python backend moves no body.
-
-Prints what the parser says of it afterwards: it must not hand out octets that never came.
-"""
+"""A body for which there is no memory left. Run by test_isolated.py, for C alone: the Python backend moves no body."""
 
 import mmap
 import resource

@@ -1,8 +1,4 @@
-"""Random conversations, and a digest of what the broker said and counted in each. Arguments: seed, how many.
-
-The digests must be equal with STOMPCODEC_PLAIN=1 and =0. With a third argument, frames are read in C or made objects,
-at random, which must not make a difference either.
-"""
+"""Random conversations, and a digest of each, which no road of frames may change. Arguments: seed, how many, roads."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""What a broker has to do, without how: lists of messages, and who may have which of them next.
-
-The model does not choose: whom a message goes to is the broker's choice. It says which choices are right, and follows
-the one that was made (`delivered`), then says whether anything was left undone (`rest`).
-"""
+"""What a broker has to do: it says which choices are right, follows the one made, and what is left undone (`rest`)."""
 
 from __future__ import annotations
 

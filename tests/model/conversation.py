@@ -1,8 +1,4 @@
-"""A model of one side of a conversation: the whole stream at once, rule by rule, nothing kept and nothing quick.
-
-It reads frames with the parser and looks into the tables of `stompcodec.states`; what it is compared with is all that
-`stompcodec.connection` does between those two. Its owner answers CONNECT with CONNECTED at once.
-"""
+"""A model of one side of a conversation: the whole stream at once, rule by rule, nothing kept and nothing quick."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple

@@ -1,5 +1,4 @@
-"""The C code alone, without Python: programs that are built and run here, with every way the scanner has of looking
-for line ends, and with the sanitizers. Each puts its input before and behind a page that must not be touched."""
+"""The C code without Python, in every way to look for line ends, with the sanitizers, between pages that trap."""
 
 import json
 import os

@@ -1,9 +1,4 @@
-"""Run the conformance vectors on the installed stompcodec: each backend, strict and lenient.
-
-    run_backends.py [--backend {c,python}] [FOLDER ...]
-
-It runs in a scratch folder that holds nothing but tests/, so that no source tree stands in for what is installed.
-"""
+"""Run the conformance vectors on the installed stompcodec: run_backends.py [--backend {c,python}] [FOLDER ...]"""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The builds: what sdist and wheels hold, and what happens where the extension cannot be built.
-
-Everything runs on a copy, without the network, with the setuptools and Cython of this environment.
-"""
+"""The builds: what sdist and wheels hold, and what happens where the extension cannot be built."""
 
 import os
 import shutil

@@ -1,6 +1,4 @@
-"""Windows, as far as it can be simulated here: Python without the modules, functions and signals that it does not have
-there, where open files cannot be removed, loops have no readers, and text has another encoding.
-"""
+"""Windows, as far as it can be simulated here: modules, functions and signals that Python does not have there."""
 
 import os
 import subprocess

@@ -1,5 +1,4 @@
-"""The connection: its handshake, the order of frames, required headers, what is put out, and what it does about errors
-of its peer."""
+"""The connection: its handshake, the order of frames, required headers, output, and errors of its peer."""
 
 import copy
 import itertools

@@ -1,5 +1,4 @@
-"""The connection and its stream: nothing depends on how it is cut, versions and limits change in the middle of a chunk,
-whatever comes is answered, and a client goes on behind malformed frames."""
+"""The connection and its stream: however it is cut, whatever comes; and clients go on behind malformed frames."""
 
 import re
 from contextlib import suppress

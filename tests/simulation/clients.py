@@ -1,8 +1,4 @@
-"""Clients: those that write frames by themselves, in every version, and ours, whose core does no I/O.
-
-Both know the same steps of a plan: connect, send, subscribe, unsubscribe, transact and disconnect. What becomes of
-a message that they got follows from its number and their policy, so it does not change when a plan gets smaller.
-"""
+"""Clients: those that write frames by themselves, in every version, and ours, whose core does no I/O."""
 
 from collections.abc import Callable
 from functools import partial

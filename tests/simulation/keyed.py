@@ -1,8 +1,4 @@
-"""SENDs with idempotency keys, and their ledger: clients that send again what had no receipt, two with the same keys.
-
-They have destinations of their own. What the broker owes there is short: each key is stored once, and what has a
-receipt is there.
-"""
+"""SENDs with idempotency keys, and their ledger: clients that send again what had no receipt, two with equal keys."""
 
 from collections.abc import Callable
 from functools import partial

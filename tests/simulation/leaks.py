@@ -1,7 +1,4 @@
-"""The leak rule: after an hour of simulated time a broker holds the memory and descriptors of its first five minutes.
-
-Each second a client comes, uses what leaves most behind, and goes without a word. Names come again after 100 visits.
-"""
+"""The leak rule: after an hour of simulated time a broker holds the memory and descriptors of five minutes."""
 
 import os
 from pathlib import Path

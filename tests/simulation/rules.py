@@ -1,7 +1,4 @@
-"""What the broker owes, said in terms of what was seen at its connections: a ledger of every message.
-
-It does not predict what the broker does. It knows what the broker may do, and what it must not.
-"""
+"""What the broker owes, said in terms of what was seen at its connections: a ledger of every message."""
 
 from collections.abc import Callable
 from functools import partial

@@ -1,8 +1,4 @@
-"""SQLite on a simulated disk: a VFS by ctypes, in the very library that Python's sqlite3 uses.
-
-While `installed()` lasts it is SQLite's default: every database that this process opens lies on the disk that is
-mounted at its folder. Other folders cannot be opened.
-"""
+"""SQLite on a simulated disk: a VFS by ctypes, in the very library that Python's sqlite3 uses."""
 
 import ctypes as c
 import sqlite3

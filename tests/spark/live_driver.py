@@ -1,8 +1,4 @@
-"""A driver to be killed: it streams queues of a broker into Parquet until its standard input ends or says so.
-
-Its argument is JSON: `{"folder", "lanes": {name: {"format", "options"}}}`. Once all queries run it says its own
-process and that of the JVM; then, that one of them is through with a batch; and if one fails it says that, and ends.
-"""
+"""A driver to be killed. Its argument is JSON: `{"folder", "lanes": {name: {"format", "options"}}}`."""
 
 import json
 import os

@@ -1,8 +1,4 @@
-"""Rounds of kill -9 for drivers, JVMs, recorders and brokers, while a producer sends; then the sinks are counted.
-
-Three lanes run at the same time, with a queue, a checkpoint and a Parquet sink each: the live source in both of its ack
-modes, and a recorder of its own process, which a stream of files follows.
-"""
+"""Rounds of kill -9 for drivers, JVMs, recorders and brokers, while a producer sends; then the sinks are counted."""
 
 import contextlib
 import json

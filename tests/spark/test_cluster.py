@@ -1,7 +1,4 @@
-"""Spark Connect, executors in processes of their own, `spark-submit`, and docs/spark-cluster.md taken literally.
-
-Each test is a Spark of its own, and none of the suite's.
-"""
+"""Spark Connect, executors in processes of their own, `spark-submit`, and docs/spark-cluster.md taken literally."""
 
 import importlib.util
 import json

@@ -1,8 +1,4 @@
-"""Who gets which message, step by step: selectors, exclusive consumers, priorities, groups, over any order of events.
-
-Nothing is foretold. After each step, what came and what is READY is held against what has to be true at rest: nothing
-is lost or doubled, everybody gets only what it may have, first what is first, and what is READY nobody can take.
-"""
+"""Who gets which message, over any order of events: what came and what is READY is held against what has to be true."""
 
 from contextlib import ExitStack
 from typing import NamedTuple

@@ -1,5 +1,4 @@
-"""A message that cannot be written to a consumer ends that consumer's session: never the sender, the turn or another
-consumer. The message stays where it was."""
+"""A message that cannot be written to a consumer ends that consumer's session alone, and stays where it was."""
 
 import contextlib
 import os

@@ -1,7 +1,4 @@
-"""Queues of which only a window is in memory: order, restarts, limits, browsers, expiry, purges and errors.
-
-Transient messages beyond the window are in the store, too, where `queues.transient` says so, until the broker ends.
-"""
+"""Queues of which only a window is in memory: order, restarts, limits, browsers, expiry, purges and errors."""
 
 import gc
 import sqlite3

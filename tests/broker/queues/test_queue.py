@@ -1,7 +1,4 @@
-"""Queues: order, who gets what, windows and credit, back-pressure, priorities, expiry, pauses, and their arguments.
-
-What each dialect does with arguments that come too late was observed on RabbitMQ 3.10 and ActiveMQ 5.17.
-"""
+"""Queues: order, windows, priorities, expiry, pauses; late arguments, as of RabbitMQ 3.10 and ActiveMQ 5.17."""
 
 import pytest
 from broker.harness import Bench, FaultyStore

@@ -1,7 +1,4 @@
-"""No turn does more than a share of what there is to do, and none costs more in a deeper queue: others are served.
-
-Messages, operations of the store and bytecode instructions are counted; nothing is timed.
-"""
+"""No turn does more than a share of what there is to do, and none costs more in a deeper queue: others are served."""
 
 import asyncio
 from functools import partial

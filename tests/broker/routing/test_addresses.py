@@ -1,7 +1,4 @@
-"""Addresses: routing types, settings and composites; RabbitMQ's exchanges and named queues; ActiveMQ's virtual topics.
-
-What ActiveMQ 5.17 did with the same frames is expected of virtual topics.
-"""
+"""Addresses: routing types, composites; RabbitMQ's exchanges and named queues; virtual topics as of ActiveMQ 5.17."""
 
 import pytest
 from broker.harness import Bench, FaultyStore

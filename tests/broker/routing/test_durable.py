@@ -1,7 +1,4 @@
-"""Durable subscriptions: what they are called, what they keep, how they end, and what a failing disk leaves behind.
-
-Each belongs to user and client-id: nobody else reads it, ends it, or locks its owner out.
-"""
+"""Durable subscriptions: what they are called, what they keep, how they end, and what a failing disk leaves behind."""
 
 import asyncio
 import logging

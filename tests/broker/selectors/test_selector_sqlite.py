@@ -1,8 +1,4 @@
-"""Selectors against SQLite: the same conditions on the same rows, in three-valued logic.
-
-What is left out, because the two differ, is pinned in test_selector.py: numbers compared with texts, the order of
-values of two types, octal literals, LIKE of numbers, booleans.
-"""
+"""Selectors against SQLite, on the same rows; where the two differ is pinned in test_selector.py."""
 
 import sqlite3
 

@@ -1,7 +1,4 @@
-"""SENDs and ACKs on their roads: as frames with and without special treatment, and read by C without frames.
-
-On each road, and switched at random, clients, books and store are the same, byte for byte. What C takes, it takes.
-"""
+"""On each road of SENDs and ACKs, and switched at random, clients, books and store are the same, byte for byte."""
 
 import gc
 from types import SimpleNamespace

@@ -1,7 +1,4 @@
-"""Large messages: bodies that are files from the first octet to the last, in and out, on the disk, and gone again.
-
-What a message can go through besides is in `test_marks.py`, where one of three is large.
-"""
+"""Large messages: bodies that are files from the first octet to the last, in and out, on the disk, and gone again."""
 
 import errno
 import gc

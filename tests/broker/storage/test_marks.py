@@ -1,7 +1,4 @@
-"""Whether a message that was delivered comes again without `redelivered:true`: no end of the broker loses the mark.
-
-One of three messages is large: so on each road, and through each end, large messages stay whole.
-"""
+"""Whether a message that was delivered comes again without `redelivered:true`: no end of the broker loses the mark."""
 
 import shutil
 import sqlite3

@@ -1,7 +1,4 @@
-"""Files that are removed or replaced under a running broker: nothing is confirmed any more, and it ends with an error.
-
-A folder is used by one broker, whatever happens to the files in it. One connection to SQLite writes and copies.
-"""
+"""Files that are removed or replaced under a running broker: nothing more is confirmed, and it ends with an error."""
 
 import errno
 import logging

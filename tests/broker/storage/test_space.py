@@ -1,7 +1,4 @@
-"""A disk that fills up: what would be stored is refused in time, what is stored can be consumed; then it goes on.
-
-The data file gives space back when the store is idle: in small steps, and never before other work.
-"""
+"""A disk that fills up: what would be stored is refused in time, what is stored can be consumed; then it goes on."""
 
 import os
 import sqlite3

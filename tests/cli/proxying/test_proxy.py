@@ -1,5 +1,4 @@
-"""The proxy between real peers: nothing that passes is changed, delayed or lost, and what passes is told; its faults,
-layers and verb."""
+"""The proxy between real peers: nothing is changed, delayed or lost, and what passes is told; faults, layers, verb."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Every way to send, receive and settle passes the middleware, once, in its order, with both shells; and what becomes
-of a message when middleware raises, as docs/middleware.md says.
-"""
+"""Every way to send, receive and settle passes the middleware once, in its order; and what becomes of its errors."""
 
 from __future__ import annotations
 
