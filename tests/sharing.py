@@ -22,13 +22,8 @@ __all__ = ["SPARK", "file_of", "make_scheduler", "unit_of", "units", "worth_firs
 SPARK = tuple(
     f"spark/{name}.py"
     for name in (
-        "jobs/test_jobs",
-        "live/test_live",
-        "reading/test_file",
-        "report/test_report",
-        "sink/test_sink",
-        "test_functions",
-        "test_tutorial",
+        *("jobs/test_jobs", "live/test_live", "reading/test_file", "report/test_report", "sink/test_sink"),
+        *("test_functions", "test_tutorial"),
     )
 )
 #: What these files set up for all of their tests takes longer than a piece of their tests.
@@ -38,38 +33,16 @@ WHOLE = ("broker/test_scenarios.py", "native/test_native.py")
 LONG = tuple(
     f"{name}.py"
     for name in (
-        "crash/test_crash",
-        "broker/test_state_machine",
-        "broker/queues/test_dispatcher",
-        "broker/routing/test_idempotency",
-        "broker/management/test_machine",
-        "codec/test_state_machine",
-        "simulation/test_simulation",
-        "broker/storage/test_folders",
-        "broker/web/test_page",
-        "broker/test_hostile",
-        "broker/storage/test_sqlite_faults",
-        "broker/storage/test_space",
-        "broker/queues/test_slices",
-        "broker/sessions/test_subscription_cost",
-        "broker/sessions/test_plain_road",
-        "broker/routing/test_fan_out",
-        "bridge/test_carrying",
-        "cli/verbs/test_queue_tools",
-        "cli/verbs/test_top",
-        "cli/verbs/test_record",
-        "cli/verbs/test_broker",
-        "cli/verbs/test_sub",
-        "cli/test_process",
-        "client/test_recorder",
-        "client/test_parts",
-        "client/test_reconnecting",
-        "codec/test_isolated",
-        "codec/test_properties",
-        "codec/test_columns",
-        "testing/test_plugin",
-        "broker/test_garbage",
-        "test_suite",
+        *("crash/test_crash", "broker/test_state_machine", "broker/queues/test_dispatcher"),
+        *("broker/routing/test_idempotency", "broker/management/test_machine", "codec/test_state_machine"),
+        *("simulation/test_simulation", "broker/storage/test_folders", "broker/web/test_page"),
+        *("broker/test_hostile", "broker/storage/test_sqlite_faults", "broker/storage/test_space"),
+        *("broker/queues/test_slices", "broker/sessions/test_subscription_cost", "broker/sessions/test_plain_road"),
+        *("broker/routing/test_fan_out", "bridge/test_carrying", "cli/verbs/test_queue_tools"),
+        *("cli/verbs/test_top", "cli/verbs/test_record", "cli/verbs/test_broker", "cli/verbs/test_sub"),
+        *("cli/test_process", "client/test_recorder", "client/test_parts", "client/test_reconnecting"),
+        *("codec/test_isolated", "codec/test_properties", "codec/test_columns", "testing/test_plugin"),
+        *("broker/test_garbage", "test_suite"),
     )
 )
 #: Tests of a piece.

@@ -95,14 +95,11 @@ def test_a_hundred_thousand_of_everything(frame, tmp_path):
 #: What goes on for ever, by transport: the first octets, and the piece that is repeated. Masks are zero.
 ENDLESS = {
     "tcp": {
-        "a command": (b"", b"S" * 1000),
-        "a header line": (b"SEND\nx:", b"y" * 1000),
+        **{"a command": (b"", b"S" * 1000), "a header line": (b"SEND\nx:", b"y" * 1000)},
         "headers": (b"SEND\n", b"name:value\n" * 100),
         "a body": (b"SEND\ndestination:/queue/a\n\n", b"x" * 1000),
         "a counted body": (b"SEND\ndestination:/queue/a\ncontent-length:1000000\n\n", b"x" * 1000),
-        "escapes": (b"SEND\nx:", b"\\n" * 500),
-        "heart-beats": (b"", b"\n" * 1000),
-        "NULs": (b"", b"\0" * 1000),
+        **{"escapes": (b"SEND\nx:", b"\\n" * 500), "heart-beats": (b"", b"\n" * 1000), "NULs": (b"", b"\0" * 1000)},
     },
     "ws": {
         "a message in fragments": (b"\2\x80" + bytes(4), b"\0\xfe\x03\xe8" + bytes(4) + b"x" * 1000),

@@ -94,27 +94,18 @@ REFUSED = ("--url", "127.0.0.1:1")
 RUNS = [
     *[(verb, (file,), status) for verb in ("decode", "lint", "inspect") for file, status in
       (("good", 0), ("bad", 1), ("none", 1))],
-    ("encode", ("SEND", "-H", "destination:/q"), 0),
-    ("encode", ("NOTHING",), 1),
-    ("encode", ("--json", "none"), 1),
-    ("inspect", ("none", "-o", "page"), 1),
-    ("inspect", ("good", "--frame", "2"), 1),
-    ("convert", ("good", "out.jsonl"), 0),
-    ("convert", ("none", "out.jsonl"), 1),
-    ("convert", ("good", "good"), 1),
+    *(("encode", ("SEND", "-H", "destination:/q"), 0), ("encode", ("NOTHING",), 1)),
+    *(("encode", ("--json", "none"), 1), ("inspect", ("none", "-o", "page"), 1)),
+    *(("inspect", ("good", "--frame", "2"), 1), ("convert", ("good", "out.jsonl"), 0)),
+    *(("convert", ("none", "out.jsonl"), 1), ("convert", ("good", "good"), 1)),
     *[(verb, ("/queue/a", *REFUSED), 1) for verb in ("sub", "browse", "dlq show")],
     *[(verb, ("/queue/a", "x", *REFUSED), 1) for verb in ("pub", "req", "reply")],
     *[(verb, REFUSED, 1) for verb in ("ping", "top", "dlq list")],
     *[(verb, ("/queue/a", "--yes", *REFUSED), 1) for verb in ("purge", "dlq retry")],
-    ("move", ("/queue/a", "/queue/b", "--yes", *REFUSED), 1),
-    ("move", ("/queue/a", "/queue/b", *REFUSED), 2),
-    ("top", ("--once", "--sort", "nothing"), 2),
-    ("record", ("/queue/a", "-o", "out.stompcap", *REFUSED), 1),
-    ("replay", ("good", *REFUSED), 1),
-    ("replay", ("none", *REFUSED), 1),
-    ("broker", ("--config", "none"), 1),
-    ("broker check", ("none",), 2),
-    ("broker salvage", ("none", "new"), 2),
+    *(("move", ("/queue/a", "/queue/b", "--yes", *REFUSED), 1), ("move", ("/queue/a", "/queue/b", *REFUSED), 2)),
+    *(("top", ("--once", "--sort", "nothing"), 2), ("record", ("/queue/a", "-o", "out.stompcap", *REFUSED), 1)),
+    *(("replay", ("good", *REFUSED), 1), ("replay", ("none", *REFUSED), 1), ("broker", ("--config", "none"), 1)),
+    *(("broker check", ("none",), 2), ("broker salvage", ("none", "new"), 2)),
 ]  # fmt: skip
 
 
@@ -189,17 +180,12 @@ def _aim(path, url, folder):
     (folder / "a.stomp").write_bytes(GOOD.replace(b"/q", b"/queue/aimed"))
     at = ["--url", url]
     return {
-        "pub": ["/queue/aimed", "x", *at],
-        "sub": ["/queue/aimed", "--wait", "0", *at],
-        "req": ["/queue/aimed", "x", "--timeout", "5", *at],
-        "reply": ["/queue/asked", "x", "--wait", "0", *at],
-        "ping": [url, "--count", "0"],
-        "top": ["--once", "--interval", "0.1", *at],
+        **{"pub": ["/queue/aimed", "x", *at], "sub": ["/queue/aimed", "--wait", "0", *at]},
+        **{"req": ["/queue/aimed", "x", "--timeout", "5", *at], "reply": ["/queue/asked", "x", "--wait", "0", *at]},
+        **{"ping": [url, "--count", "0"], "top": ["--once", "--interval", "0.1", *at]},
         "record": [url, "/queue/aimed", "-o", str(folder / "aimed.stompcap"), "--wait", "0"],
-        "replay": [str(folder / "a.stomp"), url],
-        "move": ["/queue/aimed", "/queue/moved", "--yes", *at],
-        "purge": ["/queue/aimed", "--yes", *at],
-        "dlq retry": ["/queue/DLQ.aimed", "--yes", *at],
+        **{"replay": [str(folder / "a.stomp"), url], "move": ["/queue/aimed", "/queue/moved", "--yes", *at]},
+        **{"purge": ["/queue/aimed", "--yes", *at], "dlq retry": ["/queue/DLQ.aimed", "--yes", *at]},
     }.get(path, ["/queue/aimed", *at])
 
 

@@ -151,12 +151,9 @@ def test_a_client_may_be_entered_after_it_was_awaited(peer):
 
 #: What waits beside the others.
 OTHERS = {
-    "open": lambda o: o.client.open(),
-    "block": lambda o: o.client.__aenter__(),
-    "iteration": lambda o: o.subscription.__anext__(),
-    "confirmation": lambda o: o.subscription,
-    "receipt": lambda o: o.receipt,
-    "close": lambda o: o.client.close(),
+    **{"open": lambda o: o.client.open(), "block": lambda o: o.client.__aenter__()},
+    **{"iteration": lambda o: o.subscription.__anext__(), "confirmation": lambda o: o.subscription},
+    **{"receipt": lambda o: o.receipt, "close": lambda o: o.client.close()},
 }
 
 

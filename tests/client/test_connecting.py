@@ -86,14 +86,11 @@ def test_the_url_says_who_and_where(shell, peer):
 @pytest.mark.parametrize(
     ("url", "options", "error"),
     [
-        ("stomp://h", {"receipt_timeout": 0}, ValueError),
-        ("stomp://h", {"outbox_frames": 0}, ValueError),
+        *(("stomp://h", {"receipt_timeout": 0}, ValueError), ("stomp://h", {"outbox_frames": 0}, ValueError)),
         *(("stomp://h", {"login_attempts": value}, ValueError) for value in (0, -1)),
         *(("stomp://h", {"stream_over": value}, ValueError) for value in (4095, -1)),
-        ("stomp://h", {"startup_timeout": -1}, ValueError),
-        ("stomp://h", {"dialect": "klingon"}, ValueError),
-        ("stomp://h", {"no_such": 1}, TypeError),
-        ("stomp://h", {"proxy": "socks5://h:1"}, ConfigError),
+        *(("stomp://h", {"startup_timeout": -1}, ValueError), ("stomp://h", {"dialect": "klingon"}, ValueError)),
+        *(("stomp://h", {"no_such": 1}, TypeError), ("stomp://h", {"proxy": "socks5://h:1"}, ConfigError)),
         ("gopher://h", {}, ConfigError),
     ],
 )

@@ -619,12 +619,9 @@ def test_a_selector_that_breaks_others_is_refused_at_the_call():
 @pytest.mark.parametrize(
     ("server", "option", "query", "pieces"),
     [
-        (None, "auto", None, "messages"),
-        ("Other/1", "auto", None, "whole"),
-        ("vertx-stomp/5.0.7", "auto", None, "messages"),
-        ("ActiveMQ/6.1", "auto", "auto", "whole"),
-        ("ActiveMQ/6.1", "auto", "fragments", "fragments"),
-        ("RabbitMQ/3.10.8", "auto", None, "fragments"),
+        *((None, "auto", None, "messages"), ("Other/1", "auto", None, "whole")),
+        *(("vertx-stomp/5.0.7", "auto", None, "messages"), ("ActiveMQ/6.1", "auto", "auto", "whole")),
+        *(("ActiveMQ/6.1", "auto", "fragments", "fragments"), ("RabbitMQ/3.10.8", "auto", None, "fragments")),
         ("ActiveMQ-Artemis/2.40", "whole", "messages", "whole"),
         ("stompcodec/1 as activemq", "auto", None, "fragments"),
     ],

@@ -31,14 +31,9 @@ pytestmark = pytest.mark.usefixtures("quiet")
 NO, BAD = ValueError("no"), json.JSONDecodeError("bad", "", 0)
 LONE = [0.1, 0.2, 0.4, 0.8, 1.6]
 SERVERS = {
-    "ours": "stompcodec/1",
-    "ours as artemis": "stompcodec/1 as artemis",
-    "activemq": "ActiveMQ/6.3.1",
-    "artemis": "ActiveMQ-Artemis/2.40.0 ActiveMQ Artemis Messaging Engine",
-    "rabbitmq": "RabbitMQ/4.3.6",
-    "vertx": "vertx-stomp/5.0.7",
-    "gostomp": "stompd/x.y.z",
-    "hidden": "",
+    **{"ours": "stompcodec/1", "ours as artemis": "stompcodec/1 as artemis", "activemq": "ActiveMQ/6.3.1"},
+    **{"artemis": "ActiveMQ-Artemis/2.40.0 ActiveMQ Artemis Messaging Engine", "rabbitmq": "RabbitMQ/4.3.6"},
+    **{"vertx": "vertx-stomp/5.0.7", "gostomp": "stompd/x.y.z", "hidden": ""},
 }
 
 
@@ -241,11 +236,8 @@ def test_a_transaction_that_was_left_open_is_aborted_before_the_next_call(monkey
 @pytest.mark.parametrize(
     ("options", "fates", "calls"),
     [
-        ({"on_error": "nack"}, ["NACK false"], 6),
-        ({"on_error": "discard"}, ["NACK false"], 6),
-        ({"on_error": "ack"}, ["ACK"], 6),
-        ({"on_error": "ignore"}, [], 1),
-        ({"on_error": "stop"}, [], 1),
+        *(({"on_error": "nack"}, ["NACK false"], 6), ({"on_error": "discard"}, ["NACK false"], 6)),
+        *(({"on_error": "ack"}, ["ACK"], 6), ({"on_error": "ignore"}, [], 1), ({"on_error": "stop"}, [], 1)),
         ({"on_error": lambda message, error: {"6: no": "ack"}[f"{message.attempt}: {error}"]}, ["ACK"], 6),
         ({"attempts": 1}, ["NACK"], 1),
     ],
@@ -355,12 +347,9 @@ def test_a_message_that_is_in_the_dead_letter_queue_stays_there(broker):
 @pytest.mark.parametrize(
     ("broker", "source", "dead_letter"),
     [
-        ("ours", "/queue/a", "/queue/a"),
-        ("rabbitmq", "/queue/a", "/amq/queue/a"),
-        ("activemq", "/queue/a", "a"),
-        ("activemq", "/queue/b,/queue/a", "/queue/a"),
-        ("activemq", "/queue/a?consumer.priority=1", "/queue/a"),
-        ("artemis", "a::a", "a"),
+        *(("ours", "/queue/a", "/queue/a"), ("rabbitmq", "/queue/a", "/amq/queue/a")),
+        *(("activemq", "/queue/a", "a"), ("activemq", "/queue/b,/queue/a", "/queue/a")),
+        *(("activemq", "/queue/a?consumer.priority=1", "/queue/a"), ("artemis", "a::a", "a")),
         ("hidden", "/queue/a::b", "a"),
     ],
 )

@@ -327,13 +327,7 @@ def test_a_streamed_message_that_comes_too_late_is_refused_and_its_body_dropped(
 @pytest.mark.req("WISH-JSN-01", "WISH-JSN-02", "WISH-JSN-03", "WISH-JSN-04", "WISH-JSN-05", "WISH-JSN-06")
 def test_typed_headers_come_back_as_they_were(shell, broker):
     values = {
-        "n": 9,
-        "f": 1.5,
-        "yes": True,
-        "none": None,
-        "list": [1, "a"],
-        "map": {"a": [None]},
-        "text": "9",
+        **{"n": 9, "f": 1.5, "yes": True, "none": None, "list": [1, "a"], "map": {"a": [None]}, "text": "9"},
         "t": "é",
     }
     name, client = f"/queue/typed-{shell.name}", shell.connect(broker.url)

@@ -413,12 +413,9 @@ def asked(client):
 @pytest.mark.parametrize(
     ("ack", "acked", "offset"),
     [
-        ("client-individual", [], "offset=0"),
-        ("client-individual", [0, 1], "offset=2"),
-        ("client-individual", [0, 2, 3], "offset=1"),
-        ("client-individual", [3, 2, 1, 0], "offset=4"),
-        ("client", [1], "offset=2"),
-        ("client", [0, 3], "offset=4"),
+        *(("client-individual", [], "offset=0"), ("client-individual", [0, 1], "offset=2")),
+        *(("client-individual", [0, 2, 3], "offset=1"), ("client-individual", [3, 2, 1, 0], "offset=4")),
+        *(("client", [1], "offset=2"), ("client", [0, 3], "offset=4")),
     ],
 )
 def test_a_stream_goes_on_behind_what_is_acknowledged(ack, acked, offset):

@@ -110,12 +110,9 @@ def test_every_form_of_a_message_is_as_send_writes_it(shell, peer, server):
         )
 
     forms = [
-        ("/queue/a", b"\0octets"),
-        ("/queue/a", "grüße", None),
+        *(("/queue/a", b"\0octets"), ("/queue/a", "grüße", None)),
         ("/queue/a", b"x", [("x", "1"), ("x", "2"), ("größe: \\ \n", "a:b")]),
-        ("/queue/a", "x", {"content-type": "application/json"}),
-        ("/queue/a", b""),
-        ("/queue/a", "nul \0"),
+        *(("/queue/a", "x", {"content-type": "application/json"}), ("/queue/a", b""), ("/queue/a", "nul \0")),
     ]
     peer.server = server
     client = shell.connect(peer.url)
@@ -197,12 +194,8 @@ def test_a_refusal_that_names_nothing_is_about_a_block(shell, peer):
 @pytest.mark.parametrize(
     "bad",
     [
-        ("/queue/a\ud800", b""),
-        ("/queue/a", b"", {"": "x"}),
-        ("/queue/a",),
-        ("/queue/a", b"x", {"content-length": "2"}),
-        Frame("SEND"),
-        None,
+        *(("/queue/a\ud800", b""), ("/queue/a", b"", {"": "x"}), ("/queue/a",)),
+        *(("/queue/a", b"x", {"content-length": "2"}), Frame("SEND"), None),
     ],
 )
 def test_what_cannot_be_written_is_named(shell, peer, bad):

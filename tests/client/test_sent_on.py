@@ -171,13 +171,10 @@ def test_a_message_that_was_sent_again_is_no_duplicate_where_it_is_sent_on(clien
 ARTEMIS = {
     "priority": (["12", "-1", "10", "high", "", " 5", "4.0"], ["0", "9", "+5"]),
     "expires": (["abc", "", "-1", "1.5", "9223372036854775808"], ["0", "4102444800000"]),
-    "AMQ_SCHEDULED_DELAY": (["abc", "", "1.5"], ["0", "-1"]),
-    "AMQ_SCHEDULED_TIME": (["abc"], ["0"]),
+    **{"AMQ_SCHEDULED_DELAY": (["abc", "", "1.5"], ["0", "-1"]), "AMQ_SCHEDULED_TIME": (["abc"], ["0"])},
     "destination-type": (["ANY", "anycast", ""], ["ANYCAST", "MULTICAST"]),
-    "_AMQ_INGRESS_TIMESTAMP": (["abc"], ["5"]),
-    "_AMQ_ROUTING_TYPE": (["7", "0"], []),
-    "_AMQ_ROUTE_TO": (["a"], []),
-    "_AMQ_BRIDGE_DUP": (["a"], []),
+    **{"_AMQ_INGRESS_TIMESTAMP": (["abc"], ["5"]), "_AMQ_ROUTING_TYPE": (["7", "0"], [])},
+    **{"_AMQ_ROUTE_TO": (["a"], []), "_AMQ_BRIDGE_DUP": (["a"], [])},
 }
 ACTIVEMQ = {
     "destination": (["/queue/", "/topic/", "/queue/ "], ["/temp-queue/"]),
@@ -329,12 +326,9 @@ def test_a_body_has_one_encoding(client):
 @pytest.mark.parametrize(
     ("header", "option", "value", "other"),
     [
-        ("host", "vhost", "a", "b"),
-        ("login", "login", "ann", "bob"),
-        ("passcode", "passcode", "s3cret", "0ther"),
-        ("client-id", "client_id", "me", "you"),
-        ("heart-beat", "heart_beat", (1000, 2000), "0,0"),
-        ("accept-version", "versions", ["1.1", "1.2"], "1.2"),
+        *(("host", "vhost", "a", "b"), ("login", "login", "ann", "bob")),
+        *(("passcode", "passcode", "s3cret", "0ther"), ("client-id", "client_id", "me", "you")),
+        *(("heart-beat", "heart_beat", (1000, 2000), "0,0"), ("accept-version", "versions", ["1.1", "1.2"], "1.2")),
     ],
 )
 def test_connect(peer, header, option, value, other):

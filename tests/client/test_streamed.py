@@ -63,12 +63,9 @@ def offset(_):
 HALVES = [BODY[:300_001], b"", memoryview(BODY)[300_001:]]
 #: How each kind of source is made from a path, and the options that it is sent with.
 SOURCES = {
-    "path": (lambda path: path, {}),
-    "file": (io.FileIO, {}),
-    "memory": (offset, {}),
+    **{"path": (lambda path: path, {}), "file": (io.FileIO, {}), "memory": (offset, {})},
     "one way": (lambda _: OneWay(BODY), {}),
-    "one way with length": (lambda _: OneWay(BODY), {"length": len(BODY)}),
-    "list": (lambda _: HALVES, {}),
+    **{"one way with length": (lambda _: OneWay(BODY), {"length": len(BODY)}), "list": (lambda _: HALVES, {})},
     "generator with length": (lambda _: iter(HALVES), {"length": len(BODY)}),
     "many": (lambda _: (BODY[at : at + 100] for at in range(0, len(BODY), 100)), {}),
 }

@@ -309,13 +309,9 @@ def sends(peer, octets):
 @pytest.mark.parametrize(
     "octets",
     [
-        message(b"x", destination=None),
-        message(b"x", **{"message-id": None}),
+        *(message(b"x", destination=None), message(b"x", **{"message-id": None})),
         message(b"x" * 10_001),  # limits hold
-        b"NONSENSE\n\n\0",
-        b"MESSAGE\nno colon\n\n\0",
-        b"ERROR\nmessage:no\n\n\0",
-        None,
+        *(b"NONSENSE\n\n\0", b"MESSAGE\nno colon\n\n\0", b"ERROR\nmessage:no\n\n\0", None),
     ],
 )
 def test_wrong_frames_errors_and_cuts_end_the_connection(kept, peer, octets):

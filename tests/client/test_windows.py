@@ -107,10 +107,7 @@ def test_a_program_that_holds_less_than_its_prefetch_gets_the_next_message(ack, 
 @pytest.mark.parametrize(
     ("destination", "headers", "shares"),
     [
-        ("/queue/a", {}, True),
-        ("a", {}, False),
-        ("a", TYPED, True),
-        ("a", {**TYPED, "browser": "true"}, False),
+        *(("/queue/a", {}, True), ("a", {}, False), ("a", TYPED, True), ("a", {**TYPED, "browser": "true"}, False)),
         ("a", {**TYPED, "browser": "TRUE"}, False),
     ],
 )

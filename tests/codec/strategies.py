@@ -103,11 +103,8 @@ limits = st.none() | st.builds(
 @st.composite
 def parser_options(draw: st.DrawFn) -> dict[str, object]:
     return {
-        "version": draw(versions),
-        "limits": draw(limits),
-        "lenient": draw(st.booleans()),
-        "heartbeats": draw(st.booleans()),
-        "commands": draw(commands),
+        **{"version": draw(versions), "limits": draw(limits), "lenient": draw(st.booleans())},
+        **{"heartbeats": draw(st.booleans()), "commands": draw(commands)},
         "stream_over": draw(st.sampled_from([None, None, 0, 1, 2, 3, 50])),
     }
 

@@ -70,22 +70,14 @@ def test_names_are_found_by_their_text(frame):
 
 
 OPERATIONS = {
-    "json": json.dumps,
-    "or": lambda headers: headers | {"x": "y"},
-    "or after": lambda headers: {"x": "y"} | headers,
-    "reversed": lambda headers: list(reversed(headers)),
-    "copy": copy.copy,
-    "deepcopy": copy.deepcopy,
-    "pickle": lambda headers: pickle.loads(pickle.dumps(headers)),
+    **{"json": json.dumps, "or": lambda headers: headers | {"x": "y"}},
+    **{"or after": lambda headers: {"x": "y"} | headers, "reversed": lambda headers: list(reversed(headers))},
+    **{"copy": copy.copy, "deepcopy": copy.deepcopy, "pickle": lambda headers: pickle.loads(pickle.dumps(headers))},
     "dict with more": lambda headers: dict(headers, x="y"),
-    "is a dict": lambda headers: isinstance(headers, dict),
-    "unhashable": lambda headers: [] in headers,
-    "get unhashable": lambda headers: headers.get([]),
-    "pop": lambda headers: headers.pop("id"),
-    "update": lambda headers: headers.update(x="y"),
-    "init": lambda headers: headers.__init__({"x": "y"}),
-    "hash": hash,
-    "less": lambda headers: headers < {},
+    **{"is a dict": lambda headers: isinstance(headers, dict), "unhashable": lambda headers: [] in headers},
+    **{"get unhashable": lambda headers: headers.get([]), "pop": lambda headers: headers.pop("id")},
+    **{"update": lambda headers: headers.update(x="y"), "init": lambda headers: headers.__init__({"x": "y"})},
+    **{"hash": hash, "less": lambda headers: headers < {}},
 }
 
 
@@ -199,13 +191,10 @@ def test_has_any(codec, kind):
 @pytest.mark.parametrize(
     "headers",
     [
-        {"a": "1", "b": "2"},
-        MappingProxyType({"a": "1", "b": "2"}),
+        *({"a": "1", "b": "2"}, MappingProxyType({"a": "1", "b": "2"})),
         collections.ChainMap({"b": "2"}, {"a": "1"}),
         type("Keyed", (), {"keys": lambda _: ["a", "b"], "__getitem__": lambda _, key: {"a": "1", "b": "2"}[key]})(),
-        [("a", "1"), ("b", "2")],
-        (["a", "1"], ["b", "2"]),
-        {"a": "1", "b": "2"}.items(),
+        *([("a", "1"), ("b", "2")], (["a", "1"], ["b", "2"]), {"a": "1", "b": "2"}.items()),
     ],
     ids=lambda value: type(value).__name__,
 )
@@ -280,14 +269,10 @@ SECRET = "s3cret"
 @pytest.mark.parametrize(
     ("args", "culprit"),
     [
-        ((SECRET.encode(),), "command"),
-        (("SEND", {"passcode": SECRET.encode()}), "passcode"),
-        (("SEND", [("a", "1"), ("passcode", [SECRET])]), "passcode"),
-        (("SEND", [("receipt", 17)]), "receipt"),
-        (("SEND", [("a", "1"), (SECRET.encode(), "2")]), "name"),
-        (("SEND", [(1, SECRET)]), "name"),
-        (("SEND", {}, SECRET), "body"),
-        (("SEND", {}, "ü" + SECRET), "encode"),
+        *(((SECRET.encode(),), "command"), (("SEND", {"passcode": SECRET.encode()}), "passcode")),
+        *((("SEND", [("a", "1"), ("passcode", [SECRET])]), "passcode"), (("SEND", [("receipt", 17)]), "receipt")),
+        *((("SEND", [("a", "1"), (SECRET.encode(), "2")]), "name"), (("SEND", [(1, SECRET)]), "name")),
+        *((("SEND", {}, SECRET), "body"), (("SEND", {}, "ü" + SECRET), "encode")),
     ],
 )
 def test_type_errors_name_the_culprit_never_its_value(codec, args, culprit):

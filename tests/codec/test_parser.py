@@ -189,14 +189,11 @@ def test_a_large_chunk_that_ends_a_body(codec, head, first, behind, wrong):
 GOOD = b"MESSAGE\nmessage-id:1\n\nhello\0\n"
 #: A stream, the bytes of the failed frame's head, and what follows: from the fault's frame or body on.
 BAD = [
-    (b"MESSAGE\nsubscription:s1\nnew\nline:v\n\nbody\0\n", 24),
-    (b"in text\0\nMESSAGE\n\n\0", 7),
+    *((b"MESSAGE\nsubscription:s1\nnew\nline:v\n\nbody\0\n", 24), (b"in text\0\nMESSAGE\n\n\0", 7)),
     (b"MESSAGE\r\nsubscription:s1\r\na:\\q\r\n\r\nbody\0", 28),
     (b"MESSAGE\ncontent-length:9\n\nshort\0\n", None),  # its end is in the next frame, whose bytes follow
-    (b"MESSAGE\nsubscription:s1\ncontent-length:2\n\nlong\0\n", 2),
-    (b"RECEIPT\nreceipt-id:1\n\nbody\0", 0),
-    (b"MESSAGE\nsubscription:s1\n\n" + b"x" * 40 + b"\0", 32),
-    (b"MESSAGE\ncontent-length:99999\n\n", 23),
+    *((b"MESSAGE\nsubscription:s1\ncontent-length:2\n\nlong\0\n", 2), (b"RECEIPT\nreceipt-id:1\n\nbody\0", 0)),
+    *((b"MESSAGE\nsubscription:s1\n\n" + b"x" * 40 + b"\0", 32), (b"MESSAGE\ncontent-length:99999\n\n", 23)),
     (b"\0\n", 0),
 ]
 

@@ -181,13 +181,8 @@ def test_nack_is_sent_and_a_broker_that_drops_the_message_is_named_once(server, 
 @pytest.mark.parametrize(
     ("headers", "body"),
     [
-        ({"a": "1\nadmin:yes"}, ""),
-        ({"a:b": "1"}, ""),
-        ({"": "1"}, ""),
-        ({"a": "\ud800"}, ""),
-        ({}, b"a\0b"),
-        ({"content-length": 5}, ""),
-        ({}, "\ud800"),
+        *(({"a": "1\nadmin:yes"}, ""), ({"a:b": "1"}, ""), ({"": "1"}, ""), ({"a": "\ud800"}, ""), ({}, b"a\0b")),
+        *(({"content-length": 5}, ""), ({}, "\ud800")),
     ],
 )
 def test_without_quirks_what_cannot_be_read_back_is_not_sent(headers, body):

@@ -214,12 +214,9 @@ def ends_after(monkeypatch, came, scale, until, interval=10.0):
     ("came", "scale", "cut"),
     [
         ([2.01, 2.1, 4.09, 6.1], 1.5, None),  # ActiveMQ: the first beat, and one behind a frame
-        ([], 1.5, 2.5),
-        ([1, 2], 1.5, 4.5),
+        *(([], 1.5, 2.5), ([1, 2], 1.5, 4.5)),
         ([2.01, 3], 1.2, 4.2),  # what a program chooses holds from the first beat on
-        ([], 1.2, 2.5),
-        ([2.9, 5.8], 3.0, None),
-        ([], 3.0, 3.0),
+        *(([], 1.2, 2.5), ([2.9, 5.8], 3.0, None), ([], 3.0, 3.0)),
     ],
 )
 def test_how_long_a_server_may_be_silent(monkeypatch, came, scale, cut):
@@ -230,16 +227,11 @@ def test_how_long_a_server_may_be_silent(monkeypatch, came, scale, cut):
 @pytest.mark.parametrize(
     ("heart_beats", "own", "header", "offer", "ours"),
     [
-        (None, (0, 0), None, None, False),
-        (None, (1000, 2000), None, "1000,2000", True),
-        (None, (0, 0), "5,6", "5,6", True),
-        (None, (0, 0), "0,0", "0,0", False),
-        (None, (0, 0), "soon", "soon", False),
-        (None, ("5", "6"), None, "5,6", False),
-        (False, (1000, 2000), None, "1000,2000", False),
-        ((7, 9), (0, 0), None, "7,9", True),
-        ((7, 9), (0, 0), "0,0", "0,0", True),
-        ((7, 9), (1000, 2000), None, "1000,2000", True),
+        *((None, (0, 0), None, None, False), (None, (1000, 2000), None, "1000,2000", True)),
+        *((None, (0, 0), "5,6", "5,6", True), (None, (0, 0), "0,0", "0,0", False)),
+        *((None, (0, 0), "soon", "soon", False), (None, ("5", "6"), None, "5,6", False)),
+        *((False, (1000, 2000), None, "1000,2000", False), ((7, 9), (0, 0), None, "7,9", True)),
+        *(((7, 9), (0, 0), "0,0", "0,0", True), ((7, 9), (1000, 2000), None, "1000,2000", True)),
     ],
 )
 @pytest.mark.parametrize("road", ["installed", "class"])

@@ -354,13 +354,10 @@ def feature_workers(ledger: Ledger, seed: int) -> list[Base]:
     durables = [Durable(f"durable-{client}", ledger, DURABLE, client, seed=seed) for client in _CLIENTS]
     producers: list[tuple[str, str, int, dict[str, Any]]] = [
         ("delayed", DELAYED, 16, {"extra": _delay}),
-        ("delayed-batch", DELAYED, 4, {"extra": _delay, "batch": 4}),
-        ("ranked", RANKED, 32, {"extra": _rank}),
+        *(("delayed-batch", DELAYED, 4, {"extra": _delay, "batch": 4}), ("ranked", RANKED, 32, {"extra": _rank})),
         ("ranked-batch", RANKED, 4, {"extra": _rank, "batch": 4}),
-        ("coloured", SELECTED, 32, {"extra": _colour}),
-        ("large", LARGE, 2, {"sizes": _BODIES}),
-        ("large-batch", LARGE, 1, {"sizes": _BODIES, "batch": 3}),
-        ("browsed", BROWSED, 16, {}),
+        *(("coloured", SELECTED, 32, {"extra": _colour}), ("large", LARGE, 2, {"sizes": _BODIES})),
+        *(("large-batch", LARGE, 1, {"sizes": _BODIES, "batch": 3}), ("browsed", BROWSED, 16, {})),
         ("browsed-batch", BROWSED, 4, {"batch": 4}),
     ]
     return [

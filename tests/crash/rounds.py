@@ -23,18 +23,14 @@ def workers(ledger: Ledger, seed: int) -> list[Base]:
     """The load: every kind of program, each queue with its own rules."""
     alone, shared, cumulative, source, target = map(queue_of, QUEUES)
     return [
-        Producer("p1", ledger, alone, seed=seed),
-        Producer("p2", ledger, alone, batch=8, window=8, seed=seed),
-        Consumer("c1", ledger, alone, seed=seed),
-        Producer("p3", ledger, shared, seed=seed),
+        *(Producer("p1", ledger, alone, seed=seed), Producer("p2", ledger, alone, batch=8, window=8, seed=seed)),
+        *(Consumer("c1", ledger, alone, seed=seed), Producer("p3", ledger, shared, seed=seed)),
         Consumer("c2", ledger, shared, alone=False, nack=50, seed=seed),
         Consumer("c3", ledger, shared, alone=False, nack=50, version="1.1", seed=seed),
         Producer("p4", ledger, cumulative, window=1, seed=seed),
         Producer("p5", ledger, cumulative, window=200, seed=seed),
-        Consumer("c4", ledger, cumulative, mode="client", seed=seed),
-        Producer("p6", ledger, source, seed=seed),
-        Mover("m1", ledger, source, target, seed=seed),
-        Consumer("c5", ledger, target, seed=seed),
+        *(Consumer("c4", ledger, cumulative, mode="client", seed=seed), Producer("p6", ledger, source, seed=seed)),
+        *(Mover("m1", ledger, source, target, seed=seed), Consumer("c5", ledger, target, seed=seed)),
     ]
 
 

@@ -64,11 +64,7 @@ def test_everything_once_is_proven():
 @pytest.mark.parametrize(
     ("change", "count"),
     [
-        ("missing", 2),
-        ("duplicates", 3),
-        ("damaged", 2),
-        ("left_in_broker", 3),
-        ("quarantined", 3),
+        *(("missing", 2), ("duplicates", 3), ("damaged", 2), ("left_in_broker", 3), ("quarantined", 3)),
         ("typed_rows", None),
     ],
 )

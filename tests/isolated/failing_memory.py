@@ -223,13 +223,8 @@ def lent_late(chunks):
         operation
         for one, other in itertools.zip_longest(chunks[::2], chunks[1::2], fillvalue=b"\n")
         for operation in (
-            ("feed", one),
-            ("lend", len(other)),
-            ("iterate", None),
-            ("update", other),
-            ("rest", None),
-            ("iterate", None),
-            ("array", b"\n"),
+            *(("feed", one), ("lend", len(other)), ("iterate", None), ("update", other), ("rest", None)),
+            *(("iterate", None), ("array", b"\n")),
         )
     ]
 
@@ -358,31 +353,19 @@ def parsed(stream, **options):
 
 
 SOURCES = {
-    "plain": parsed(b"SEND\ndestination:/queue/a\nn:1\nsome:thing\n\nhello\0"),
-    "escaped": parsed(SMALL),
-    "headers": parsed(HEADS),
-    "wide": parsed(WIDE),
-    "lenient": parsed(ODD, lenient=True),
-    "legacy": parsed(LEGACY, version="legacy"),
-    "counted": parsed(COUNTED),
-    "made": lambda: C.Frame("SEND", PAIRS, b"hello"),
-    "clean": lambda: C.Frame("SEND", CLEAN, b"hello" * 300),
+    **{"plain": parsed(b"SEND\ndestination:/queue/a\nn:1\nsome:thing\n\nhello\0"), "escaped": parsed(SMALL)},
+    **{"headers": parsed(HEADS), "wide": parsed(WIDE), "lenient": parsed(ODD, lenient=True)},
+    **{"legacy": parsed(LEGACY, version="legacy"), "counted": parsed(COUNTED)},
+    **{"made": lambda: C.Frame("SEND", PAIRS, b"hello"), "clean": lambda: C.Frame("SEND", CLEAN, b"hello" * 300)},
 }
 READING = {
-    "headers": lambda frame: frame.headers,
-    "pairs": lambda frame: frame.headers.pairs(),
-    "dict": lambda frame: dict(frame.headers),
-    "getall": lambda frame: frame.headers.getall("a"),
-    "names": lambda frame: list(frame.headers),
-    "get": lambda frame: frame.get("destination"),
-    "get-none": lambda frame: frame.get("è"),
-    "repr": repr,
-    "repr-headers": lambda frame: repr(frame.headers),
-    "hash": hash,
-    "same": lambda frame: frame == frame.__copy__() and frame == parsed(SMALL)(),
+    **{"headers": lambda frame: frame.headers, "pairs": lambda frame: frame.headers.pairs()},
+    **{"dict": lambda frame: dict(frame.headers), "getall": lambda frame: frame.headers.getall("a")},
+    **{"names": lambda frame: list(frame.headers), "get": lambda frame: frame.get("destination")},
+    **{"get-none": lambda frame: frame.get("è"), "repr": repr, "repr-headers": lambda frame: repr(frame.headers)},
+    **{"hash": hash, "same": lambda frame: frame == frame.__copy__() and frame == parsed(SMALL)()},
     "same-mapping": lambda frame: frame.headers == Others(frame.headers),
-    "reduce": lambda frame: frame.__reduce__()[1],
-    "command": lambda frame: frame.command,
+    **{"reduce": lambda frame: frame.__reduce__()[1], "command": lambda frame: frame.command},
 }
 MAKING = {
     "pairs": lambda: lambda _: C.Frame("SEND", PAIRS, b"x"),
@@ -395,11 +378,8 @@ MAKING = {
     "generator": lambda: lambda _: C.Frame(Text("SEND"), ((Text(n), Text(v)) for n, v in PAIRS)),
 }
 MODES = {
-    "1.1": {"version": "1.1"},
-    "1.0": {"version": "1.0"},
-    "legacy": {"version": "legacy"},
-    "always": {"content_length": "always"},
-    "never": {"content_length": "never"},
+    **{"1.1": {"version": "1.1"}, "1.0": {"version": "1.0"}, "legacy": {"version": "legacy"}},
+    **{"always": {"content_length": "always"}, "never": {"content_length": "never"}},
     "lenient": {"lenient": True, "commands": ("PING", "WHAT")},
 }
 
@@ -491,10 +471,7 @@ def check_columns():
 
 
 VALUES = {
-    "reading": check_reading,
-    "making": check_making,
-    "writing": check_writing,
-    "ends": check_ends,
+    **{"reading": check_reading, "making": check_making, "writing": check_writing, "ends": check_ends},
     "columns": check_columns,
 }
 

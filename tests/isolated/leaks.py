@@ -96,13 +96,8 @@ def look_at_frames():
     for frame in (made, *codec.Parser("1.2").feed(WIRE)):
         headers = frame.headers
         (
-            dict(headers),
-            list(headers),
-            headers.items(),
-            headers.values(),
-            headers.pairs(),
-            headers.getall("a"),
-            len(headers),
+            *(dict(headers), list(headers), headers.items(), headers.values(), headers.pairs()),
+            *(headers.getall("a"), len(headers)),
         )
         frame.get("a"), frame.get("x", 5), headers.get("é"), headers["b:"], "a" in headers, 5 in headers
         attempt(headers.__getitem__, "nothing")

@@ -21,12 +21,8 @@ HEADERS = (
     *(("JMSXGroupID", "g"), ("delay", "5"), ("message-id", "forged"), ("ü", "\n")),
 )
 CONFIGS: tuple[dict[str, Any], ...] = (
-    {},
-    {"max_queue_messages": 4, "max_queue_octets": 900},
-    {"window_messages": 2},
-    {"window_messages": 3, "transient": "spool"},
-    {"durable": "all", "priority": True},
-    {"dialect": "activemq"},
+    *({}, {"max_queue_messages": 4, "max_queue_octets": 900}, {"window_messages": 2}),
+    *({"window_messages": 3, "transient": "spool"}, {"durable": "all", "priority": True}, {"dialect": "activemq"}),
 )
 
 

@@ -47,11 +47,8 @@ def test_actions_are_pinned_by_a_hash_with_their_version() -> None:
 WHEELS = {
     "ubuntu-latest": {"manylinux_x86_64", "musllinux_x86_64"},
     "ubuntu-24.04-arm": {"manylinux_aarch64", "musllinux_aarch64"},
-    "ubuntu-22.04-arm": {"manylinux_armv7l", "musllinux_armv7l"},
-    "macos-15": {"macosx_arm64"},
-    "macos-15-intel": {"macosx_x86_64"},
-    "windows-latest": {"win_amd64"},
-    "windows-11-arm": {"win_arm64"},
+    **{"ubuntu-22.04-arm": {"manylinux_armv7l", "musllinux_armv7l"}, "macos-15": {"macosx_arm64"}},
+    **{"macos-15-intel": {"macosx_x86_64"}, "windows-latest": {"win_amd64"}, "windows-11-arm": {"win_arm64"}},
     "ubuntu-24.04": {"pyodide_wasm32"},
 }
 

@@ -130,11 +130,8 @@ def test_what_is_refused(uri, said):
 )
 def test_unknown_options_are_refused(scheme, query, said):
     for uri in (
-        f"{scheme}://h?{query}",
-        f"{scheme}://ann:x@h:1/v?{query}",
-        f"failover:({scheme}://h?{query})",
-        f"failover:({scheme}://h)?{query}",
-        f"failover:({scheme}://a,{scheme}://b/v?{query},{scheme}://c)",
+        *(f"{scheme}://h?{query}", f"{scheme}://ann:x@h:1/v?{query}", f"failover:({scheme}://h?{query})"),
+        *(f"failover:({scheme}://h)?{query}", f"failover:({scheme}://a,{scheme}://b/v?{query},{scheme}://c)"),
     ):
         with pytest.raises(ConfigError, match=re.escape(said)) as caught:
             parse_uri(uri)

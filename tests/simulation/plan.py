@@ -15,18 +15,12 @@ _GROUPS = ("g", "h", "i")
 _MARKS = ("plain", "", "ünï", "a b", "%d")  # What no version has to escape, and what 1.2 has to.
 #: Of the broker, its surroundings, SUBSCRIBE and SEND: in which part of the plans, what, and one of these.
 _CONFIG = (
-    (0.2, "priority", (False,)),
-    (0.3, "write_high", (1, 500, 5000)),
-    (0.3, "max_queue_messages", (3, 20)),
-    (0.2, "dead_letter_expired", (True,)),
-    (0.5, "window_messages", (1, 1, 3, 100)),
+    *((0.2, "priority", (False,)), (0.3, "write_high", (1, 500, 5000)), (0.3, "max_queue_messages", (3, 20))),
+    *((0.2, "dead_letter_expired", (True,)), (0.5, "window_messages", (1, 1, 3, 100))),
 )
 _SETTINGS = (
-    ("latency", (0.0, 0.002, 0.05)),
-    ("splitting", (0.0, 0.3, 0.9)),
-    ("sync_cost", (0.0, 0.0001, 0.002, 0.02)),
-    ("turn_delay", (0.0, 0.001, 0.01)),
-    ("helper_delay", (0.0, 0.005, 0.1)),
+    *(("latency", (0.0, 0.002, 0.05)), ("splitting", (0.0, 0.3, 0.9)), ("sync_cost", (0.0, 0.0001, 0.002, 0.02))),
+    *(("turn_delay", (0.0, 0.001, 0.01)), ("helper_delay", (0.0, 0.005, 0.1))),
 )
 _LIMITS = ((0.3, "prefetch-count", (1, 3, 50)), (0.25, "selector", tuple(sorted(SELECTORS))))
 _HEADERS = (

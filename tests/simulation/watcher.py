@@ -16,14 +16,11 @@ from stompcodec.states import State
 _THOROUGH = 16  # every so many turns each message is looked at; in the others, each queue
 #: The words of an ERROR to a well-behaved session, and when they are right.
 _ALLOWED: tuple[tuple[str, Callable[[Rules, Seen], object]], ...] = (
-    ("could not be stored", lambda rules, seen: rules.disk.faults),
-    ("shutting down", lambda rules, seen: True),
+    *(("could not be stored", lambda rules, seen: rules.disk.faults), ("shutting down", lambda rules, seen: True)),
     ("heart-beats are missing", lambda rules, seen: seen.excused),
-    ("login took too long", lambda rules, seen: seen.excused),
-    ("slow consumer", lambda rules, seen: True),
+    *(("login took too long", lambda rules, seen: seen.excused), ("slow consumer", lambda rules, seen: True)),
     ("the queue is full", lambda rules, seen: True),
-    ("durable subscription is in use", lambda rules, seen: True),
-    ("client-id", lambda rules, seen: True),
+    *(("durable subscription is in use", lambda rules, seen: True), ("client-id", lambda rules, seen: True)),
     ("durable subscription differs", lambda rules, seen: seen.mismatch),
     ("a message could not be written", lambda rules, seen: rules.failed),
 )

@@ -46,14 +46,9 @@ def test_values(name, text, field, value):
 @pytest.mark.parametrize(
     ("name", "texts"),
     [
-        ("splitBytes", ("0", "-1", "much", "1e9", "٣")),
-        ("maxBytesPerTrigger", ("9" * 40,)),
-        ("batchRows", ("1.5",)),
-        ("mode", ("STRICT",)),
-        ("headers", ("1",)),
-        ("commands", (" , ",)),
-        ("version", ("1.3",)),
-        ("decode", ("",)),
+        *(("splitBytes", ("0", "-1", "much", "1e9", "٣")), ("maxBytesPerTrigger", ("9" * 40,))),
+        *(("batchRows", ("1.5",)), ("mode", ("STRICT",)), ("headers", ("1",)), ("commands", (" , ",))),
+        *(("version", ("1.3",)), ("decode", ("",))),
     ],
 )
 def test_a_bad_value_is_told_in_one_line(name, texts):
@@ -106,11 +101,8 @@ def test_options_that_cannot_be(taking, options, told):
 @pytest.mark.parametrize(
     "options",
     [
-        {"url": f"stomp://ann:{SECRET}@h"},
-        {"url": f"failover:(stomp://h,stomp://ann:{SECRET}@h)"},
-        {"url": f"ws://h/ws?token={SECRET}"},
-        {"passcode": SECRET},
-        {"Password": SECRET},
+        *({"url": f"stomp://ann:{SECRET}@h"}, {"url": f"failover:(stomp://h,stomp://ann:{SECRET}@h)"}),
+        *({"url": f"ws://h/ws?token={SECRET}"}, {"passcode": SECRET}, {"Password": SECRET}),
     ],
 )
 def test_secrets_are_not_taken(taking, options):
@@ -125,13 +117,10 @@ BATCH = {"ackMode": "batch"}
 @pytest.mark.parametrize(
     ("options", "prefetch"),
     [
-        ({}, 1000),
-        ({**BATCH, "prefetch": "7", "maxFramesPerTrigger": "50k"}, 7),
-        (BATCH, 20_000),
+        *(({}, 1000), ({**BATCH, "prefetch": "7", "maxFramesPerTrigger": "50k"}, 7), (BATCH, 20_000)),
         ({**BATCH, "maxFramesPerTrigger": "10"}, 1000),
         ({**BATCH, "maxFramesPerTrigger": "10k", "subscriptions": "4"}, 5000),
-        ({**BATCH, "maxFramesPerTrigger": "1m"}, 65_000),
-        ({**BATCH, "maxBytesPerTrigger": "4m"}, 16_384),
+        *(({**BATCH, "maxFramesPerTrigger": "1m"}, 65_000), ({**BATCH, "maxBytesPerTrigger": "4m"}, 16_384)),
         ({**BATCH, "maxBytesPerTrigger": "1t"}, 65_000),
         ({**BATCH, "maxBytesPerTrigger": "4m", "maxFramesPerTrigger": "1k"}, 2000),
         ({**BATCH, "destination": ",".join(map("/queue/{}".format, range(5)))}, 13_000),

@@ -291,12 +291,9 @@ def test_a_change_into_what_cannot_be_is_told_at_the_end(command, change, error,
 @pytest.mark.parametrize(
     "call",
     [
-        lambda faults: faults.error("MESSAGE"),
-        lambda faults: faults.delay("SEND", 1),
-        lambda faults: faults.crlf("SEND"),
-        lambda faults: faults.cut("SEND", octets=3),
-        lambda faults: faults.cut("MESSAGE", octets=3, after=True),
-        lambda faults: faults.lose("SEND", nth=0),
+        *(lambda faults: faults.error("MESSAGE"), lambda faults: faults.delay("SEND", 1)),
+        *(lambda faults: faults.crlf("SEND"), lambda faults: faults.cut("SEND", octets=3)),
+        *(lambda faults: faults.cut("MESSAGE", octets=3, after=True), lambda faults: faults.lose("SEND", nth=0)),
         lambda faults: faults.lose("SEND", times=0),
     ],
 )

@@ -14,11 +14,8 @@ KEY = base64.b64encode(b"sixteen octets!!").decode()
 def request(path: str = "/stomp", **more: str) -> bytes:
     """A handshake as browsers send it. more: headers, _ for -; an empty one leaves it out."""
     headers = {
-        "Host": "localhost",
-        "Upgrade": "websocket",
-        "Connection": "keep-alive, Upgrade",
-        "Sec-WebSocket-Key": KEY,
-        "Sec-WebSocket-Version": "13",
+        **{"Host": "localhost", "Upgrade": "websocket", "Connection": "keep-alive, Upgrade"},
+        **{"Sec-WebSocket-Key": KEY, "Sec-WebSocket-Version": "13"},
         "Sec-WebSocket-Protocol": "v10.stomp, v11.stomp, v12.stomp",
         "Sec-WebSocket-Extensions": "permessage-deflate; client_max_window_bits",
         **{name.replace("_", "-"): value for name, value in more.items()},

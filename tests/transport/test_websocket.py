@@ -75,11 +75,8 @@ def code_of(layer):
 @pytest.mark.parametrize(
     ("offered", "chosen"),
     [
-        ("v10.stomp, v11.stomp, v12.stomp", "v12.stomp"),
-        ("v11.stomp,v10.stomp", "v11.stomp"),
-        ("mqtt, v11.stomp", "v11.stomp"),
-        ("mqtt", None),
-        ("", None),
+        *(("v10.stomp, v11.stomp, v12.stomp", "v12.stomp"), ("v11.stomp,v10.stomp", "v11.stomp")),
+        *(("mqtt, v11.stomp", "v11.stomp"), ("mqtt", None), ("", None)),
     ],
 )
 def test_the_best_version_offered_is_chosen(offered, chosen):
@@ -94,17 +91,12 @@ def test_the_best_version_offered_is_chosen(offered, chosen):
 @pytest.mark.parametrize(
     ("wire", "status"),
     [
-        (b"CONNECT\naccept-version:1.2\n\n\0\r\n\r\n", 400),
-        (b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", 426),
-        (b"POST / HTTP/1.1\r\nContent-Length: 5\r\n\r\nhello", 400),
-        (request().replace(b"GET", b"PUT"), 405),
-        (request(Sec_WebSocket_Key="short"), 400),
-        (request(Sec_WebSocket_Version="8"), 400),
-        (b"GET /" + b"a" * 9000 + b" HTTP/1.1\r\n", 414),
-        (request(X="a" * 9000), 431),
+        *((b"CONNECT\naccept-version:1.2\n\n\0\r\n\r\n", 400), (b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", 426)),
+        *((b"POST / HTTP/1.1\r\nContent-Length: 5\r\n\r\nhello", 400), (request().replace(b"GET", b"PUT"), 405)),
+        *((request(Sec_WebSocket_Key="short"), 400), (request(Sec_WebSocket_Version="8"), 400)),
+        *((b"GET /" + b"a" * 9000 + b" HTTP/1.1\r\n", 414), (request(X="a" * 9000), 431)),
         (request(**{f"X{n}": "a" for n in range(200)}), 431),
-        (request(**{f"X{n}": "a" * 8000 for n in range(30)}), 431),
-        (b"a" * (MAX_HANDSHAKE + 1), 414),
+        *((request(**{f"X{n}": "a" * 8000 for n in range(30)}), 431), (b"a" * (MAX_HANDSHAKE + 1), 414)),
     ],
 )
 def test_what_is_no_handshake_is_refused_in_words(wire, status):
@@ -189,18 +181,11 @@ def test_messages_are_octets_however_they_are_cut(conversation, sizes):
 @pytest.mark.parametrize(
     ("wire", "code"),
     [
-        (frame(TEXT, b"x", mask=None), 1002),
-        (frame(3, b"x"), 1002),
-        (frame(CONT, b"x"), 1002),
-        (frame(TEXT, b"x", fin=False) + frame(TEXT, b"y"), 1002),
-        (frame(PING, b"x" * 126), 1002),
-        (frame(PING, fin=False), 1002),
-        (b"\xc1" + frame(TEXT, b"x")[1:], 1002),
-        (frame(CLOSE, b"\x03"), 1002),
-        (frame(CLOSE, b"\x03\xed"), 1002),
-        (frame(CLOSE, b"\x03\xe8\xff"), 1007),
-        (frame(BINARY, b"x" * 1001), 1009),
-        (in_frames(BINARY, [b"x" * 600, b"x" * 401]), 1009),
+        *((frame(TEXT, b"x", mask=None), 1002), (frame(3, b"x"), 1002), (frame(CONT, b"x"), 1002)),
+        *((frame(TEXT, b"x", fin=False) + frame(TEXT, b"y"), 1002), (frame(PING, b"x" * 126), 1002)),
+        *((frame(PING, fin=False), 1002), (b"\xc1" + frame(TEXT, b"x")[1:], 1002), (frame(CLOSE, b"\x03"), 1002)),
+        *((frame(CLOSE, b"\x03\xed"), 1002), (frame(CLOSE, b"\x03\xe8\xff"), 1007)),
+        *((frame(BINARY, b"x" * 1001), 1009), (in_frames(BINARY, [b"x" * 600, b"x" * 401]), 1009)),
         (b"\x82\xff" + b"\x7f" + b"\xff" * 7, 1009),
     ],
 )

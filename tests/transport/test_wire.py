@@ -229,16 +229,13 @@ def test_no_wake_is_lost(blocking):
 
 #: Steps of our own, by name. Others: "burst" is more than a layer handles in one turn.
 OURS = {
-    "poll": lambda wire, borrower: wire.poll(0.02),
-    "lend": lambda wire, borrower: wire.lend(borrower),
+    **{"poll": lambda wire, borrower: wire.poll(0.02), "lend": lambda wire, borrower: wire.lend(borrower)},
     "read_ahead": lambda wire, borrower: wire.is_lent and wire.read_ahead(),
-    "read_now": lambda wire, borrower: wire.read_now(),
-    "take_back": lambda wire, borrower: wire.lend(None),
+    **{"read_now": lambda wire, borrower: wire.read_now(), "take_back": lambda wire, borrower: wire.lend(None)},
     "write": lambda wire, borrower: wire.write([b"hello"] * 3),
     "pause": lambda wire, borrower: (wire.pause_reading(), wire.watch()),
     "resume": lambda wire, borrower: (wire.resume_reading(), wire.watch()),
-    "close": lambda wire, borrower: wire.close(0.01),
-    "abort": lambda wire, borrower: wire.abort(),
+    **{"close": lambda wire, borrower: wire.close(0.01), "abort": lambda wire, borrower: wire.abort()},
 }
 few = settings(
     deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate], suppress_health_check=[*HealthCheck]

@@ -13,12 +13,9 @@ from stompcodec.broker.management.schema import REQUESTS, Asker
 LOCAL, ELSEWHERE = "127.0.0.1:5000", "192.0.2.7:5000"
 #: Fields with which each request has a result.
 FIELDS: dict[str, dict[str, str]] = {
-    "messages": {"destination": "/queue/a"},
-    "purge": {"destination": "/queue/a"},
-    "move": {"destination": "/queue/a", "to": "/queue/b"},
-    "delete": {"destination": "/queue/a"},
-    "pause": {"destination": "/queue/a"},
-    "resume": {"destination": "/queue/a"},
+    **{"messages": {"destination": "/queue/a"}, "purge": {"destination": "/queue/a"}},
+    **{"move": {"destination": "/queue/a", "to": "/queue/b"}, "delete": {"destination": "/queue/a"}},
+    **{"pause": {"destination": "/queue/a"}, "resume": {"destination": "/queue/a"}},
     "log-level": {"level": "warning"},
 }
 

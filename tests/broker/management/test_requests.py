@@ -43,11 +43,8 @@ def managed(**config):
 @pytest.mark.parametrize(
     ("login", "address", "config", "may"),
     [
-        ("x", LOCAL, {}, REQUESTS),
-        ("x", ELSEWHERE, {}, ()),
-        ("ada", ELSEWHERE, BY_RULE, REQUESTS),
-        ("bob", ELSEWHERE, BY_RULE, ("broker",)),
-        ("eve", LOCAL, BY_RULE, ()),
+        *(("x", LOCAL, {}, REQUESTS), ("x", ELSEWHERE, {}, ()), ("ada", ELSEWHERE, BY_RULE, REQUESTS)),
+        *(("bob", ELSEWHERE, BY_RULE, ("broker",)), ("eve", LOCAL, BY_RULE, ())),
     ],
 )
 def test_who_may_ask(name, login, address, config, may):
@@ -146,8 +143,7 @@ BAD = {
         "kind": [{"kind": "stack"}],
         "match": [{"match": {}}, {"match": STARS}],
     },
-    "durables": {"match": [{"match": STARS}]},
-    "subscriptions": {"session": [{"session": "1-x"}]},
+    **{"durables": {"match": [{"match": STARS}]}, "subscriptions": {"session": [{"session": "1-x"}]}},
     "messages": {
         "destination": [{}, NONE, T],
         "body": [{**A, "body": 65537}, {**A, "body": -1}],
@@ -165,10 +161,8 @@ BAD = {
         "destination": [{**NONE, "to": "/queue/b"}],
     },
     "delete": {"destination": [NONE, {"destination": "/queue/busy"}, T]},
-    "close": {"session": [{}, {"session": "none"}]},
-    "pause": {"destination": [T]},
-    "resume": {"destination": [NONE]},
-    "log-level": {"level": [{"level": "loud"}, {"level": "WARNING"}, {}]},
+    **{"close": {"session": [{}, {"session": "none"}]}, "pause": {"destination": [T]}},
+    **{"resume": {"destination": [NONE]}, "log-level": {"level": [{"level": "loud"}, {"level": "WARNING"}, {}]}},
 }
 
 

@@ -354,13 +354,8 @@ def test_what_a_session_remembers_of_queues_is_bounded_and_accounted_for():
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("x-message-ttl", "soon"),
-        ("x-expires", "0"),
-        ("x-max-length", "-1"),
-        ("x-max-length-bytes", "9" * 30),
-        ("x-overflow", "explode"),
-        ("x-dead-letter-exchange", "amq.topic"),
-        ("x-dead-letter-exchange", ""),
+        *(("x-message-ttl", "soon"), ("x-expires", "0"), ("x-max-length", "-1"), ("x-max-length-bytes", "9" * 30)),
+        *(("x-overflow", "explode"), ("x-dead-letter-exchange", "amq.topic"), ("x-dead-letter-exchange", "")),
         ("x-queue-type", "stream"),
     ],
 )

@@ -128,16 +128,11 @@ def rabbitmq(store=None, **config):
 @pytest.mark.parametrize(
     ("exchange", "pattern", "key", "fits", "from_topic"),
     [
-        ("amq.topic", "a.*", "a.b", True, True),
-        ("amq.topic", "a.*", "b.b", False, False),
-        ("amq.direct", "a.b", "a.b", True, False),
-        ("amq.direct", "a.*", "a.b", False, False),
-        ("amq.direct", "a.*", "a.*", True, False),
-        ("amq.fanout", "a", "b", True, False),
-        ("orders", "a.*", "a.b", True, False),
-        ("orders", "*.b", "a.b", True, False),
-        ("orders", "a.*", "b.b", False, False),
-        ("spread", "", "b", True, False),
+        *(("amq.topic", "a.*", "a.b", True, True), ("amq.topic", "a.*", "b.b", False, False)),
+        *(("amq.direct", "a.b", "a.b", True, False), ("amq.direct", "a.*", "a.b", False, False)),
+        *(("amq.direct", "a.*", "a.*", True, False), ("amq.fanout", "a", "b", True, False)),
+        *(("orders", "a.*", "a.b", True, False), ("orders", "*.b", "a.b", True, False)),
+        *(("orders", "a.*", "b.b", False, False), ("spread", "", "b", True, False)),
     ],
 )
 def test_exchanges(exchange, pattern, key, fits, from_topic):

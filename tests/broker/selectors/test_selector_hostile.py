@@ -33,12 +33,8 @@ def nested(open_, inner, close, depth):
 
 
 NESTS = [
-    ("(", "a = 1", ")"),
-    ("- ", "a = 1", ""),
-    ("(a * 1 + ", "a", ")"),
-    ("NOT ", "a = 1", ""),
-    ("(a = 1 AND a = 1 OR ", "a = 1", ")"),
-    ("(a = 1 AND TRUE = ", "(a = 1)", " OR a = 2)"),
+    *(("(", "a = 1", ")"), ("- ", "a = 1", ""), ("(a * 1 + ", "a", ")"), ("NOT ", "a = 1", "")),
+    *(("(a = 1 AND a = 1 OR ", "a = 1", ")"), ("(a = 1 AND TRUE = ", "(a = 1)", " OR a = 2)")),
     ("(NOT a BETWEEN 1 AND 2 AND a = 1 OR ", "a", ")"),
 ]
 
@@ -87,30 +83,17 @@ def test_like_is_linear(value):
 
 
 SLOW_SELECTORS = [
-    " OR ".join(["a LIKE '%ab%'"] * 240),
-    " OR ".join(["a LIKE '%a_b%'"] * 80),
-    " OR ".join(["a < b"] * 255),
-    " OR ".join(["a = 1"] * 255),
-    " OR ".join(["a = 'x'"] * 255),
-    " OR ".join(["NOT a BETWEEN a AND a"] * 150),
-    "+".join(["a"] * 500) + " = 1",
-    "*".join(["a"] * 500) + " = 1",
+    *(" OR ".join(["a LIKE '%ab%'"] * 240), " OR ".join(["a LIKE '%a_b%'"] * 80), " OR ".join(["a < b"] * 255)),
+    *(" OR ".join(["a = 1"] * 255), " OR ".join(["a = 'x'"] * 255), " OR ".join(["NOT a BETWEEN a AND a"] * 150)),
+    *("+".join(["a"] * 500) + " = 1", "*".join(["a"] * 500) + " = 1"),
     "a IN (" + ", ".join(f"{number}" for number in range(700)) + ")",
 ]
 SLOW_VALUES = {
-    "letters": b"a" * HEADER,
-    "digits": b"1" * HEADER,
-    "long": b"123456789012345678",
-    "many digits": b"1" * 300,
-    "fraction": b"0." + b"1" * HEADER,
-    "exponent": b"1e" + b"9" * HEADER,
-    "brackets": b"[" * HEADER,
-    "escapes": rb"\n" * (HEADER // 2),
-    "backslashes": rb"\\" * (HEADER // 2),
-    "json escapes": b'"' + rb"\\u0061" * (HEADER // 7) + b'"',
-    "open json": b'"' + rb"\\u0061" * (HEADER // 7),
-    "spaces": b" " * HEADER,
-    "signs": b"-" * HEADER,
+    **{"letters": b"a" * HEADER, "digits": b"1" * HEADER, "long": b"123456789012345678", "many digits": b"1" * 300},
+    **{"fraction": b"0." + b"1" * HEADER, "exponent": b"1e" + b"9" * HEADER, "brackets": b"[" * HEADER},
+    **{"escapes": rb"\n" * (HEADER // 2), "backslashes": rb"\\" * (HEADER // 2)},
+    **{"json escapes": b'"' + rb"\\u0061" * (HEADER // 7) + b'"', "open json": b'"' + rb"\\u0061" * (HEADER // 7)},
+    **{"spaces": b" " * HEADER, "signs": b"-" * HEADER},
 }
 
 

@@ -25,13 +25,9 @@ def test_a_message_of_another_rank_is_recorded_once():
 
 #: Headers by which a SEND goes one of several ways through the broker.
 WAYS = {
-    "plain": {},
-    "receipt": {"receipt": "r"},
-    "transaction": {"transaction": "t"},
-    "reply-to": {"reply_to": "/temp-queue/mine"},
-    "key": {"idempotency_key": "{}", "receipt": "r"},
-    "expires": {"expires": "9999999999999"},
-    "delay": {"delay": "1000"},
+    **{"plain": {}, "receipt": {"receipt": "r"}, "transaction": {"transaction": "t"}},
+    **{"reply-to": {"reply_to": "/temp-queue/mine"}, "key": {"idempotency_key": "{}", "receipt": "r"}},
+    **{"expires": {"expires": "9999999999999"}, "delay": {"delay": "1000"}},
 }
 PLACES = ("/queue/a", "/temp-queue/mine", "/topic/t", "/queue/a,/topic/t")
 
@@ -78,11 +74,8 @@ def test_a_message_to_a_queue_is_stored_unless_it_says_otherwise(road, durable):
 @pytest.mark.parametrize(
     ("place", "said", "waits"),
     [
-        ("/queue/a", None, True),
-        ("/queue/a", "true", True),
-        ("/queue/a", "false", False),
-        ("/temp-queue/mine", None, False),
-        ("/topic/t", None, False),
+        *(("/queue/a", None, True), ("/queue/a", "true", True), ("/queue/a", "false", False)),
+        *(("/temp-queue/mine", None, False), ("/topic/t", None, False)),
     ],
 )
 def test_a_receipt_waits_for_the_disk_only_where_the_message_is_stored(road, place, said, waits):

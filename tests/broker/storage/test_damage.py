@@ -38,14 +38,9 @@ def filled(folder, *messages):
 
 COLUMNS = {
     "tail": ("x'613a620a0a3200'", "'odd'", "'é' || x'00' || 'b'", "7", "NULL"),
-    "id": ("'m-7'", "x'ff80'", "CAST(x'ff80' AS TEXT)", "5.5"),
-    "destination": ("'/queue/b'", "5"),
-    "expires": ("5.5", "'soon'", "2e10"),
-    "priority": ("9", "'high'"),
-    "attempts": ("3", "0.5"),
-    "redelivered": ("1",),
-    "persistent": ("0",),
-    "crc": ("crc + 1", "'x'"),
+    **{"id": ("'m-7'", "x'ff80'", "CAST(x'ff80' AS TEXT)", "5.5"), "destination": ("'/queue/b'", "5")},
+    **{"expires": ("5.5", "'soon'", "2e10"), "priority": ("9", "'high'"), "attempts": ("3", "0.5")},
+    **{"redelivered": ("1",), "persistent": ("0",), "crc": ("crc + 1", "'x'")},
     "key": ("key + 70", "key + (1 << 50)"),
 }
 

@@ -291,15 +291,9 @@ HALF, QUARTERS = {"users": USERS}, {}
 @pytest.mark.parametrize(
     ("config", "most", "share", "end"),
     [
-        (HALF, 8, 4, "whole"),
-        (HALF, 3, 2, "lost"),
-        (HALF, 1, 1, "refused"),
-        (QUARTERS, 8, 6, "stopped"),
-        (QUARTERS, 3, 3, "whole"),
-        (QUARTERS, 3, 3, "lost"),
-        (QUARTERS, 1, 1, "refused"),
-        ({**HALF, "user_uploads": 3}, 8, 3, "stopped"),
-        ({"user_uploads": 1}, 8, 1, "whole"),
+        *((HALF, 8, 4, "whole"), (HALF, 3, 2, "lost"), (HALF, 1, 1, "refused"), (QUARTERS, 8, 6, "stopped")),
+        *((QUARTERS, 3, 3, "whole"), (QUARTERS, 3, 3, "lost"), (QUARTERS, 1, 1, "refused")),
+        *(({**HALF, "user_uploads": 3}, 8, 3, "stopped"), ({"user_uploads": 1}, 8, 1, "whole")),
         ({"user_uploads": 9}, 2, 2, "refused"),
     ],
 )

@@ -14,16 +14,12 @@ from stompcodec.errors import StoreError
 _ACKS = {"ack": "client-individual"}
 #: Headers of SEND, of SUBSCRIBE, and the version of the consumer, by the road that a message takes.
 ROADS = {
-    "plain": ({}, _ACKS, "1.2"),
-    "1.1": ({}, {"ack": "client"}, "1.1"),
+    **{"plain": ({}, _ACKS, "1.2"), "1.1": ({}, {"ack": "client"}, "1.1")},
     "group": ({"message_group": "g"}, _ACKS, "1.2"),
     "selector": ({"color": "red"}, {"selector": "color = 'red'", **_ACKS}, "1.2"),
-    "priority": ({"priority": "9"}, _ACKS, "1.2"),
-    "expiring": ({"expiration": "900000"}, _ACKS, "1.2"),
-    "delayed": ({"delay": "1000"}, _ACKS, "1.2"),
-    "transaction": ({}, _ACKS, "1.2"),
-    "durable": ({}, {"durable_subscription_name": "d", **_ACKS}, "1.2"),
-    "receive": ({}, {}, "1.2"),
+    **{"priority": ({"priority": "9"}, _ACKS, "1.2"), "expiring": ({"expiration": "900000"}, _ACKS, "1.2")},
+    **{"delayed": ({"delay": "1000"}, _ACKS, "1.2"), "transaction": ({}, _ACKS, "1.2")},
+    **{"durable": ({}, {"durable_subscription_name": "d", **_ACKS}, "1.2"), "receive": ({}, {}, "1.2")},
 }
 #: What becomes of the delivery before the end. The ACK comes last, and is not stored.
 WAYS = {

@@ -75,12 +75,9 @@ def other_folder(data):
 
 #: What may become of the files of a store.
 DEEDS = {
-    "database removed": lambda data: (data / "messages.sqlite").unlink(),
-    "database replaced": replace_database,
-    "log removed": lambda data: (data / "messages.sqlite-wal").unlink(),
-    "folder removed": shutil.rmtree,
-    "folder renamed": lambda data: data.rename(data.parent / "away"),
-    "folder made anew": new_folder,
+    **{"database removed": lambda data: (data / "messages.sqlite").unlink(), "database replaced": replace_database},
+    **{"log removed": lambda data: (data / "messages.sqlite-wal").unlink(), "folder removed": shutil.rmtree},
+    **{"folder renamed": lambda data: data.rename(data.parent / "away"), "folder made anew": new_folder},
     "folder replaced": other_folder,
 }
 

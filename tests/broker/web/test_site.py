@@ -15,13 +15,9 @@ pytest.importorskip("prometheus_client")
 PATHS = ("/healthz", "/readyz", "/metrics", "/", "/none")
 #: Caller -> the headers, and what is answered to a request for metrics where there are users.
 CALLERS = {
-    "anonymous": ({}, 401),
-    "user": (login("eve"), 403),
-    "manager": (login("ada"), 200),
-    "manager by token": (login("ada", scheme="Bearer"), 200),
-    "wrong passcode": (login("ada", "y"), 401),
-    "nonsense": ({"Authorization": "Basic §"}, 401),
-    "other scheme": (login("ada", scheme="Digest"), 401),
+    **{"anonymous": ({}, 401), "user": (login("eve"), 403), "manager": (login("ada"), 200)},
+    **{"manager by token": (login("ada", scheme="Bearer"), 200), "wrong passcode": (login("ada", "y"), 401)},
+    **{"nonsense": ({"Authorization": "Basic §"}, 401), "other scheme": (login("ada", scheme="Digest"), 401)},
 }
 #: Headers with which a request is refused whoever sends it.
 FOREIGN = {

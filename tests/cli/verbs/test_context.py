@@ -106,20 +106,15 @@ def of(contexts, more=""):
 
 
 BROKEN = {
-    "not JSON": b"{",
-    "not UTF-8": b'{"format": "\xff"}',
-    "deep": b"[" * 100_000,
-    "another format": b'{"format": 2, "contexts": {}}',
-    "contexts are a list": of("[]"),
-    "a bad name": of('{"-a": {"url": "stomp://a"}}'),
-    "no url": of('{"a": {}}'),
+    **{"not JSON": b"{", "not UTF-8": b'{"format": "\xff"}', "deep": b"[" * 100_000},
+    **{"another format": b'{"format": 2, "contexts": {}}', "contexts are a list": of("[]")},
+    **{"a bad name": of('{"-a": {"url": "stomp://a"}}'), "no url": of('{"a": {}}')},
     "a bad url": of('{"a": {"url": "gopher://a"}}'),
     "a passcode in the url": of('{"a": {"url": "stomp://a:b@c"}}'),
     "an unknown field": of('{"a": {"url": "stomp://a", "pass": "x"}}'),
     "a field of another type": of('{"a": {"url": "stomp://a", "insecure": "no"}}'),
     "an unknown version": of('{"a": {"url": "stomp://a", "version": "2"}}'),
-    "an unknown selection": of("{}", ', "selected": "a"'),
-    "too large": b" " * (2**20 + 1),
+    **{"an unknown selection": of("{}", ', "selected": "a"'), "too large": b" " * (2**20 + 1)},
 }
 
 
@@ -236,14 +231,9 @@ def test_the_nearest_name_of_a_broker_counts():
     assert given_to()[0] is None
     good("context", "use", "a")
     for arguments, variables, name in (
-        ("", {}, "a"),
-        ("", {"STOMPCODEC_CONTEXT": "b"}, "b"),
-        ("", {"STOMPCODEC_CONTEXT": ""}, "a"),
-        ("--context b", {}, "b"),
-        ("--context b", {"STOMPCODEC_URL": "c:1"}, "b"),
-        ("--url c:1", {}, None),
-        ("--url c:1", {"STOMPCODEC_CONTEXT": "b"}, None),
-        ("", {"STOMPCODEC_URL": "c:1"}, None),
+        *(("", {}, "a"), ("", {"STOMPCODEC_CONTEXT": "b"}, "b"), ("", {"STOMPCODEC_CONTEXT": ""}, "a")),
+        *(("--context b", {}, "b"), ("--context b", {"STOMPCODEC_URL": "c:1"}, "b"), ("--url c:1", {}, None)),
+        *(("--url c:1", {"STOMPCODEC_CONTEXT": "b"}, None), ("", {"STOMPCODEC_URL": "c:1"}, None)),
         ("--url context:b", {}, "b"),
     ):
         context, _ = given_to(*arguments.split(), **variables)

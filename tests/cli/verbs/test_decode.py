@@ -198,13 +198,9 @@ def test_one_frame(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        ("NONSENSE", "unknown-command"),
-        ("ACK -b x", "body-not-allowed"),
-        ("CONNECT -H a:b\nc", "unencodable"),
-        ("SEND -H content-length:7 -b x", "bad-content-length"),
-        ("SEND -H passcode:a\0b", "unencodable"),
-        ("SEND -b @/no/such/file", "cannot be read"),
-        ("--json no_such_file", "cannot be read"),
+        *(("NONSENSE", "unknown-command"), ("ACK -b x", "body-not-allowed"), ("CONNECT -H a:b\nc", "unencodable")),
+        *(("SEND -H content-length:7 -b x", "bad-content-length"), ("SEND -H passcode:a\0b", "unencodable")),
+        *(("SEND -b @/no/such/file", "cannot be read"), ("--json no_such_file", "cannot be read")),
     ],
 )
 def test_what_cannot_be_written(arguments, text):

@@ -40,11 +40,8 @@ def test_files_that_the_source_does_not_read_are_refused_before_spark_starts(
     [
         ("[DATA_SOURCE] failed. SQLSTATE: 1\nTraceback (last):\n  x\nstompcodec.errors.StoreError: it\n", "it"),
         ("Traceback (most recent call last):\n  x\nOSError: no disk\n", "no disk"),
-        ("[A_B.C] said so. SQLSTATE: 42K03;\n'Project", "said so."),
-        ("a\x1b[2J", "a\\x1b[2J"),
-        ("", "ValueError"),
-        ("x" * 400, "x" * 400),
-        ("x" * 401, "x" * 399 + "…"),
+        *(("[A_B.C] said so. SQLSTATE: 42K03;\n'Project", "said so."), ("a\x1b[2J", "a\\x1b[2J")),
+        *(("", "ValueError"), ("x" * 400, "x" * 400), ("x" * 401, "x" * 399 + "…")),
     ],
 )
 def test_errors_of_spark_are_one_line(text, line):

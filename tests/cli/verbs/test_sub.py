@@ -36,12 +36,9 @@ def message(body, **headers):
     ("form", "made"),
     [
         ("{body} {destination} {id} {size} {number}", b"red /queue/a 7 3 2"),
-        ("{headers[k]}{headers[none]}", b"v"),
-        ("{headers}", b"destination:/queue/a message-id:7 k:v"),
-        ("{headers[message-id]}\\t\\n\\0\\\\", b"7\t\n\0\\"),
-        ('{{"a": "{body}"}}', b'{"a": "red"}'),
-        ("100% {body} %", b"100% red %"),
-        ("%b", b"%b"),
+        *(("{headers[k]}{headers[none]}", b"v"), ("{headers}", b"destination:/queue/a message-id:7 k:v")),
+        *(("{headers[message-id]}\\t\\n\\0\\\\", b"7\t\n\0\\"), ('{{"a": "{body}"}}', b'{"a": "red"}')),
+        *(("100% {body} %", b"100% red %"), ("%b", b"%b")),
     ],
 )
 def test_a_template(form, made):
@@ -312,11 +309,8 @@ def test_bodies_from_arguments_files_and_standard_input(at, fresh, tmp_path):
 @pytest.mark.parametrize(
     ("body", "more", "kind"),
     [
-        ("é".encode(), "", "text/plain;charset=utf-8"),
-        ("é".encode(), "-l", "text/plain;charset=utf-8"),
-        (b"\xff", "", None),
-        (b"a\0", "", None),
-        (b"a", "-H content-encoding:gzip", None),
+        *(("é".encode(), "", "text/plain;charset=utf-8"), ("é".encode(), "-l", "text/plain;charset=utf-8")),
+        *((b"\xff", "", None), (b"a\0", "", None), (b"a", "-H content-encoding:gzip", None)),
     ],
 )
 def test_utf_8_is_sent_as_text(at, fresh, body, more, kind):
@@ -416,11 +410,8 @@ def test_a_terminal_is_asked_for_the_passcode_and_shows_progress(at, fresh):
 @pytest.mark.parametrize(
     ("name", "dialect", "likely"),
     [
-        ("queue/a", "stompcodec", "/queue/a"),
-        ("exchange/amq.direct/a", "rabbitmq", "/exchange/amq.direct/a"),
-        ("queue/a", "artemis", None),
-        ("orders", "stompcodec", None),
-        ("queue.a", "activemq", None),
+        *(("queue/a", "stompcodec", "/queue/a"), ("exchange/amq.direct/a", "rabbitmq", "/exchange/amq.direct/a")),
+        *(("queue/a", "artemis", None), ("orders", "stompcodec", None), ("queue.a", "activemq", None)),
     ],
 )
 def test_a_name_that_lacks_its_slash_is_one_line(name, dialect, likely, tmp_path):

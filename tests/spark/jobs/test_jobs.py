@@ -559,13 +559,10 @@ def test_a_preset_of_ones_own(tmp_path):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("{", "not JSON"),
-        ("{}", "columns"),
-        ('{"columns": {"a": "odd"}}', "unknown type 'odd'"),
+        *(("{", "not JSON"), ("{}", "columns"), ('{"columns": {"a": "odd"}}', "unknown type 'odd'")),
         ('{"columns": {"a": "int", "b": "int as A"}}', "two columns are called 'A'"),
         ('{"columns": {"a": "int"}, "unwrap": "x"}', "a list of strings"),
-        ('{"columns": {"a": "int"}, "colums": {}}', "unknown key 'colums'"),
-        ("[" * 100_000, "not JSON"),
+        *(('{"columns": {"a": "int"}, "colums": {}}', "unknown key 'colums'"), ("[" * 100_000, "not JSON")),
     ],
 )
 def test_a_preset_that_is_not_right(tmp_path, text, said):

@@ -68,10 +68,7 @@ def test_paths_globs_and_folders(folder):
     (folder / "empty").mkdir()
     (segment,) = (folder / "b.stompcap").glob("*.stomp")
     for name, numbers in {
-        "": (2, 1, 4, 5, 3),
-        "*.stompcap": (2, 1),
-        "**/[cf]*.stomp": (1, 4, 3),
-        "notes.txt": (9,),
+        **{"": (2, 1, 4, 5, 3), "*.stompcap": (2, 1), "**/[cf]*.stomp": (1, 4, 3), "notes.txt": (9,)},
         f"b.stompcap/{segment.name}": (1,),
     }.items():
         assert [row["message_id"] for row in rows(folder / name, IDS)] == ids(*numbers)
@@ -341,11 +338,8 @@ MAKERS = {
 ONLY_WHOLE = ("segments", "sealed file", "compressed")
 #: What the executor sees, in the words of the table: how many frames, and of which recording.
 SEEN = {
-    "the same": (LONG, START),
-    "nothing": None,
-    "a shorter copy": (SHORT, START),
-    "another one": (LONG, START + 7),
-    "a shorter one": (SHORT, START + 7),
+    **{"the same": (LONG, START), "nothing": None, "a shorter copy": (SHORT, START)},
+    **{"another one": (LONG, START + 7), "a shorter one": (SHORT, START + 7)},
     "a longer one": (range(12), START + 7),
 }
 

@@ -519,15 +519,10 @@ def test_figures_of_a_sick_feed_are_those_python_counts(spark, tmp_path):
 def test_hostile_times_names_and_numbers(spark, tmp_path):
     far = 9_223_372_036_854_775_807
     frames = [
-        frame(0, destination=HOSTILE[:60], message_id=HOSTILE),
-        frame(1, destination="007"),
+        *(frame(0, destination=HOSTILE[:60], message_id=HOSTILE), frame(1, destination="007")),
         frame(2, destination=None, message_id=None, error="truncated: " + HOSTILE, body=b"\xff" * 10_000),
-        frame(3, length=2**31 - 1),
-        frame(4, length=-5),
-        frame(5, length=None, redelivered=None),
-        frame(6, received_at=None, sent_at=None),
-        frame(7, received_at=None),
-        frame(8, sent_at=-far),
+        *(frame(3, length=2**31 - 1), frame(4, length=-5), frame(5, length=None, redelivered=None)),
+        *(frame(6, received_at=None, sent_at=None), frame(7, received_at=None), frame(8, sent_at=-far)),
         frame(9, sent_at=far),
     ]
     found = report(spark, write_archive(tmp_path / "archive", frames), tmp_path / "out", now=START / 1e6)
