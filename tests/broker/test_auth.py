@@ -142,10 +142,8 @@ def test_what_is_remembered_is_bounded():
 @pytest.mark.parametrize(
     ("who", "vhost", "action", "destination", "may"),
     [
-        ("guest", "one", "send", "/queue/a", True),
-        ("guest", "one", "subscribe", "/queue/a", False),
-        ("guest", "one", "send", "/queue/b", False),
-        ("ada", "one", "send", "/queue/a", False),
+        *(("guest", "one", "send", "/queue/a", True), ("guest", "one", "subscribe", "/queue/a", False)),
+        *(("guest", "one", "send", "/queue/b", False), ("ada", "one", "send", "/queue/a", False)),
         ("@staff", "/", "subscribe", "/queue/private.a", True),
         ("guest", "/", "subscribe", "/queue/private.a", False),
         ("guest", "/", "subscribe", "/queue/public", True),
@@ -155,10 +153,8 @@ def test_what_is_remembered_is_bounded():
 )
 def test_the_first_rule_that_fits_decides_and_what_none_allows_is_refused(who, vhost, action, destination, may):
     rules = [
-        Rule("guest", "send", "/queue/a", vhost="one"),
-        Rule("@staff", "*", "/queue/private.*"),
-        Rule("*", "*", "/queue/private.*", allow=False),
-        Rule("*", "*", "*", vhost="/"),
+        *(Rule("guest", "send", "/queue/a", vhost="one"), Rule("@staff", "*", "/queue/private.*")),
+        *(Rule("*", "*", "/queue/private.*", allow=False), Rule("*", "*", "*", vhost="/")),
     ]
     user = User("ada", groups=("staff",), vhost=vhost) if who == "@staff" else User(who, vhost=vhost)
     assert Auth(None, rules).may(user, action, destination) is may

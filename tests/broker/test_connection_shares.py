@@ -81,11 +81,9 @@ def test_the_share_of_a_user(config, held):
     [
         ([FAR], {}, 15),
         ([NEAR], {}, 20),  # a fixture, or a proxy on this machine
-        (["[::1]"], {}, 20),
-        ([NEAR], {"address_connections": 4}, 4),
+        *((["[::1]"], {}, 20), ([NEAR], {"address_connections": 4}, 4)),
         (["[2001:db8::1]", "[2001:db8::2]", "[2001:db8::ffff:1]"], {}, 15),
-        (["[2001:db8:0:1::1]", "[2001:db8:0:2::1]"], {}, 20),
-        (["[::ffff:192.0.2.7]", FAR], {}, 15),
+        *((["[2001:db8:0:1::1]", "[2001:db8:0:2::1]"], {}, 20), (["[::ffff:192.0.2.7]", FAR], {}, 15)),
     ],
 )
 def test_the_share_of_an_address(addresses, config, held):

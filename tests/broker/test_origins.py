@@ -187,10 +187,8 @@ async def test_refusals_are_403_with_a_reason(server):
     port = server.ws_port
     assert (await shake(port))[0] == (await shake(port, Origin=f"http://localhost:{port}"))[0] == 101
     for headers, word in [
-        ({"Origin": EVIL}, b"websocket.origins"),
-        ({"Origin": "null"}, b"null"),
-        ({"Host": "evil.example"}, b"websocket.hosts"),
-        ({"Host": ""}, b"Host"),
+        *(({"Origin": EVIL}, b"websocket.origins"), ({"Origin": "null"}, b"null")),
+        *(({"Host": "evil.example"}, b"websocket.hosts"), ({"Host": ""}, b"Host")),
         ({"X_Forwarded_For": "1.2.3.4"}, b"proxy"),
         ({"Origin": "http://localhost\r\nOrigin: http://localhost"}, b"one Origin"),
         ({"Host": "localhost\r\nHost: localhost"}, b"one Host"),
@@ -222,10 +220,8 @@ def test_what_the_file_lists_is_let_in_by_a_process(tmp_path):
     config = '[websocket]\norigins = ["https://app.example"]\nhosts = ["broker.example"]\n'
     with BrokerProcess(tmp_path, config=config, memory=True) as broker:
         for origin, host, status in [
-            ("https://app.example", "broker.example", 101),
-            ("https://app.example", "localhost", 101),
-            ("http://localhost", "localhost", 403),
-            ("https://app.example", "evil.example", 403),
+            *(("https://app.example", "broker.example", 101), ("https://app.example", "localhost", 101)),
+            *(("http://localhost", "localhost", 403), ("https://app.example", "evil.example", 403)),
             ("null", "localhost", 403),
         ]:
             assert asyncio.run(shake(broker.ws_port, Origin=origin, Host=host))[0] == status

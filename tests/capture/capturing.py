@@ -63,10 +63,8 @@ def _replace(path: Path) -> None:
 
 #: What happens to the folder of a capture, by name.
 DEEDS: dict[str, Callable[[Path], object]] = {
-    "folder removed": shutil.rmtree,
-    "folder renamed": lambda folder: folder.rename(folder.with_name("moved")),
-    "folder replaced": _replace,
-    "segment removed": lambda folder: _last(folder, ".stomp").unlink(),
+    **{"folder removed": shutil.rmtree, "folder renamed": lambda folder: folder.rename(folder.with_name("moved"))},
+    **{"folder replaced": _replace, "segment removed": lambda folder: _last(folder, ".stomp").unlink()},
     "index removed": lambda folder: _last(folder, ".idx").unlink(),
     "segment replaced": lambda folder: _replace(_last(folder, ".stomp")),
     "lock removed": lambda folder: (folder / "lock").unlink(),

@@ -271,9 +271,7 @@ WRONG = {
     "replay": [(f"none {wrong}", "Error") for wrong in ("--speed=0", "--speed=fast", "--from=noon", "-d a=", "-d=")],
     "pub": [("", MISSING), ("/queue/a x -H nocolon", "nocolon"), ("/queue/a x -l --count 2", "--count")],
     "sub": [
-        ("", MISSING),
-        ("/queue/a -f {q}", "--format"),
-        ("/queue/a -n 0", "--count"),
+        *(("", MISSING), ("/queue/a -f {q}", "--format"), ("/queue/a -n 0", "--count")),
         *((f"/queue/a --expect-every {wrong}", "'--expect-every': ") for wrong in ("0", "-5", "0s", "soon")),
     ],
     "reply": [
@@ -308,10 +306,8 @@ WRONG = {
         ("archive . -o a --expect-every 5m", "--expect-every is for a broker"),
         ("explode . -o a", "--preset or --schema"),
         ("explode . -o a -p networkrail-td -s n", "--preset or --schema"),
-        ("metrics . --follow", "needs -o DIR"),
-        ("metrics . --window 10bananas", "10bananas"),
-        ("replay . somewhere", "a broker's URL"),
-        ("replay . stomp://127.0.0.1:1 --speed 0", "or max"),
+        *(("metrics . --follow", "needs -o DIR"), ("metrics . --window 10bananas", "10bananas")),
+        *(("replay . somewhere", "a broker's URL"), ("replay . stomp://127.0.0.1:1 --speed 0", "or max")),
     ],
 }
 

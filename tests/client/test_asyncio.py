@@ -76,11 +76,9 @@ def test_the_order_of_all_kinds_is_that_of_the_calls(middleware, tmp_path):
 
     async def work(client, peer):
         sends = [
-            client.send("/queue/a", b"1", {"a": "b"}),
-            client.send("/queue/a", b"2"),
+            *(client.send("/queue/a", b"1", {"a": "b"}), client.send("/queue/a", b"2")),
             client.send("/queue/a", tmp_path / "body"),
-            client.send("/queue/a", [b"4", b""], receipt=True, length=1),
-            client.send("/queue/a", "5"),
+            *(client.send("/queue/a", [b"4", b""], receipt=True, length=1), client.send("/queue/a", "5")),
             client.send("/queue/a", b"6", receipt=True, resend=True),
         ]
         await asyncio.gather(*reversed(sends))

@@ -321,11 +321,9 @@ def test_drain_gives_back_what_was_not_handed_out(client):
 @pytest.mark.parametrize(
     ("version", "command", "headers"),
     [
-        ("1.2", "ACK", {"id": "am1"}),
-        ("1.2", "NACK", {"id": "am1"}),
+        *(("1.2", "ACK", {"id": "am1"}), ("1.2", "NACK", {"id": "am1"})),
         ("1.1", "ACK", {"message-id": "m1", "subscription": "s1"}),
-        ("1.1", "NACK", {"message-id": "m1", "subscription": "s1"}),
-        ("1.0", "ACK", {"message-id": "m1"}),
+        *(("1.1", "NACK", {"message-id": "m1", "subscription": "s1"}), ("1.0", "ACK", {"message-id": "m1"})),
     ],
 )
 def test_each_version_names_the_message_in_its_way(version, command, headers):
@@ -514,8 +512,7 @@ _NAMED, _DURABLE = {"x-queue-name": "mine"}, {"durable": "true", "auto-delete": 
     [
         *((f"RabbitMQ{version}", "auto", {}, {}) for version in ("", "/4.2.9", "/" + "9" * 5000 + ".1")),
         *((f"RabbitMQ/{version}", "auto", {}, _EXCLUSIVE) for version in ("4.3.0-rc.1", "4.12", "10.0.0")),
-        ("RabbitMQ/4.3.0", "transient", {}, {}),
-        ("RabbitMQ/3.10.8", "exclusive", {}, _EXCLUSIVE),
+        *(("RabbitMQ/4.3.0", "transient", {}, {}), ("RabbitMQ/3.10.8", "exclusive", {}, _EXCLUSIVE)),
         ("RabbitMQ/3.10.8", "durable", {}, _DURABLE),
         *(("RabbitMQ/4.3.0", choice, _NAMED, {**_DURABLE, **_NAMED}) for choice in ("durable", "auto")),
         *(
@@ -523,8 +520,7 @@ _NAMED, _DURABLE = {"x-queue-name": "mine"}, {"durable": "true", "auto-delete": 
             for choice, name in zip(("auto", "exclusive", "durable") * 2, _OWN)
         ),
         ("stompcodec/4.3 as rabbitmq", "auto", {}, {}),
-        ("stompcodec/0.1 as rabbitmq", "exclusive", {}, _EXCLUSIVE),
-        ("ActiveMQ/6.1", "exclusive", {}, {}),
+        *(("stompcodec/0.1 as rabbitmq", "exclusive", {}, _EXCLUSIVE), ("ActiveMQ/6.1", "exclusive", {}, {})),
     ],
     ids=lambda value: value[:30] if isinstance(value, str) else None,
 )

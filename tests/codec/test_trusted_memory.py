@@ -36,11 +36,9 @@ class Odd(str):
 
 
 WRITES = {
-    "eval": "eval('a', h)",
-    "exec": "exec('a', h)",
+    **{"eval": "eval('a', h)", "exec": "exec('a', h)"},
     "dict": "class A: pass\na = A(); a.__dict__ = h; a.x = []; del a",
-    "setitem": "dict.__setitem__(h, 'x', [h])",
-    "atoms": "dict.__setitem__(h, 'x', 1.5)",
+    **{"setitem": "dict.__setitem__(h, 'x', [h])", "atoms": "dict.__setitem__(h, 'x', 1.5)"},
     "finalizer": "class D:\n    __slots__ = ()\n    def __del__(self): Frame('SEND', {'n': 'm'}).headers\n"
     "dict.__setitem__(h, 'x', D())",
     "clear": "dict.__setitem__(h, 'x', []); dict.clear(h)",

@@ -128,10 +128,8 @@ def test_eols_count_as_theirs():
 @pytest.mark.parametrize(
     "bad",
     [
-        b"MESSAGE\nbad:\\t\n\n\0",
-        b"MESSAGE\ncontent-length:2\n\nlonger\0",
-        b"ERROR\nmessage: connection failed\0",
-        b"FOO\n\n\0",
+        *(b"MESSAGE\nbad:\\t\n\n\0", b"MESSAGE\ncontent-length:2\n\nlonger\0"),
+        *(b"ERROR\nmessage: connection failed\0", b"FOO\n\n\0"),
     ],
 )
 def test_without_quirks_a_broken_stream_ends_the_connection(bad, caplog):

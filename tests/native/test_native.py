@@ -25,9 +25,7 @@ WITHOUT_PYTHON = ("columns", "ends", "scan", "select", "text", "websocket")
 RENAMED = [f"-D{name}=failing_{name}" for name in ("malloc", "calloc", "realloc")]
 WARNINGS = ["-std=gnu11", "-Wall", "-Wextra", "-Werror"]
 KINDS = {
-    "plain": ["-O2"],
-    "sse2": ["-O2", "-DSTOMP_NO_AVX2"],
-    "no-simd": ["-O2", "-DSTOMP_NO_SIMD"],
+    **{"plain": ["-O2"], "sse2": ["-O2", "-DSTOMP_NO_AVX2"], "no-simd": ["-O2", "-DSTOMP_NO_SIMD"]},
     "sanitized": ["-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer"],
 }
 #: What most machines have, and what any machine has, is quick enough.

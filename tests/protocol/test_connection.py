@@ -130,10 +130,8 @@ def test_malformed_heart_beats_are_refused_but_in_1_0(value):
 @pytest.mark.parametrize(
     ("said", "setting", "values"),
     [
-        ("versions is", "versions", [[], ["1.3"]]),
-        ("heart_beat is", "heart_beat", [(-1, 0)]),
-        ("max_body", "limits", [Limits(max_body=-1)]),
-        ("max_headers", "first_limits", [Limits(max_headers=-1)]),
+        *(("versions is", "versions", [[], ["1.3"]]), ("heart_beat is", "heart_beat", [(-1, 0)])),
+        *(("max_body", "limits", [Limits(max_body=-1)]), ("max_headers", "first_limits", [Limits(max_headers=-1)])),
     ],
 )
 def test_settings_are_checked(said, setting, values):
@@ -408,10 +406,8 @@ def test_errors_survive_pickling():
     reply = Frame("ERROR", {"message": "x"})
     for error in (
         RemoteProtocolError("a", reply=reply, cause=FrameError("truncated", 3)),
-        errors.RejectedError("b", reply),
-        errors.ConfigError("c", file="f", line=2, key="k"),
-        errors.ConnectionLostError("d", sent=False),
-        errors.ReceiptTimeoutError("e", sent=False),
+        *(errors.RejectedError("b", reply), errors.ConfigError("c", file="f", line=2, key="k")),
+        *(errors.ConnectionLostError("d", sent=False), errors.ReceiptTimeoutError("e", sent=False)),
         LocalProtocolError("f"),
     ):
         for twin in (pickle.loads(pickle.dumps(error)), copy.copy(error)):

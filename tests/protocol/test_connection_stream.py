@@ -57,9 +57,7 @@ def fresh(role, options):
 
 options = st.fixed_dictionaries(
     {
-        "limits": st.sampled_from(LIMITS),
-        "first_limits": st.sampled_from(LIMITS),
-        "lenient": st.booleans(),
+        **{"limits": st.sampled_from(LIMITS), "first_limits": st.sampled_from(LIMITS), "lenient": st.booleans()},
         "versions": st.sampled_from([VERSIONS, ("1.1",), ("1.0", "1.2")]),
     }
 )
@@ -195,13 +193,11 @@ def bad_frames(draw, numbers):
         rest = b"".join(b"\0" + draw(tails) for _ in range(1 if kind == "nul" else 3))
         return head + b"\n" + text + rest + b"\0", [("MESSAGE", str(number), text)]
     wires = {
-        "line": head + b"new\nline:v\n\n" + text,
-        "escape": head + b"a:\\q\n\n" + text,
+        **{"line": head + b"new\nline:v\n\n" + text, "escape": head + b"a:\\q\n\n" + text},
         "utf-8": head + b"a:\xff\n\n" + text,
         "length": head + b"content-length:%d\n\n" % len(text) + text + b"more",
         "long": head + b"n:" + b"x" * 300 + b"\n\n" + text,
-        "receipt": b"RECEIPT\nreceipt-id:x\n\n" + b"x" + text,
-        "garbage": b"GET / HTTP/1.1\n" + text,
+        **{"receipt": b"RECEIPT\nreceipt-id:x\n\n" + b"x" + text, "garbage": b"GET / HTTP/1.1\n" + text},
     }
     return wires[kind] + b"\0", [("named", str(number))] if b"MESSAGE" in wires[kind] else []
 

@@ -60,12 +60,10 @@ def test_login_and_passcode(uri, login, passcode):
 @pytest.mark.parametrize(
     ("uri", "shown"),
     [
-        ("stomp://h", "stomp://h:61613"),
-        ("stomp://ann@h", "stomp://ann@h:61613"),
+        *(("stomp://h", "stomp://h:61613"), ("stomp://ann@h", "stomp://ann@h:61613")),
         ("tcp://ann:x@h/a%2Fb", "stomp://ann:***@h:61613/a%2Fb"),
         ("ws://ann:x@h/a%2Fb?a=1,2&token=3", "ws://ann:***@h:80/a%2Fb?a=1,2&token=***"),
-        ("wss://h/ws/x?a=1", "wss://h:443/ws/x?a=1"),
-        ("stomp://[::1%25eth0]", "stomp://[::1%25eth0]:61613"),
+        *(("wss://h/ws/x?a=1", "wss://h:443/ws/x?a=1"), ("stomp://[::1%25eth0]", "stomp://[::1%25eth0]:61613")),
     ],
 )
 def test_as_text(uri, shown):

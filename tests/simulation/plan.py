@@ -24,10 +24,8 @@ _SETTINGS = (
 )
 _LIMITS = ((0.3, "prefetch-count", (1, 3, 50)), (0.25, "selector", tuple(sorted(SELECTORS))))
 _HEADERS = (
-    (0.6, "persistent", ("true",)),
-    (0.2, "priority", tuple(range(10))),
-    (0.15, "expiration", (1, 300, 2000, 100_000)),
-    (0.1, "delay", (1, 500, 3000)),
+    *((0.6, "persistent", ("true",)), (0.2, "priority", tuple(range(10)))),
+    *((0.15, "expiration", (1, 300, 2000, 100_000)), (0.1, "delay", (1, 500, 3000))),
 )
 
 
@@ -196,9 +194,7 @@ class _Maker:
         self._client(name)
         spec = self.clients[name]
         self.clients[name] = {
-            "kind": "raw",
-            "version": rng.choice(("1.0", "1.1", "1.2", "1.2")),
-            "rogue": True,
+            **{"kind": "raw", "version": rng.choice(("1.0", "1.1", "1.2", "1.2")), "rogue": True},
             **{key: spec[key] for key in ("client_id", "nack", "hold", "delay", "subscriptions")},
         }
         for _ in range(rng.randint(1, 6)):

@@ -212,10 +212,8 @@ def _forgotten_at_once(_right: Any) -> Any:
 
 #: What is found late.
 LATE = (
-    "messages in memory are read again by pages",
-    "messages that are gone are read again by a page under way",
-    "pages are read before all of their messages are stored",
-    "new messages overtake paged ones",
+    *("messages in memory are read again by pages", "messages that are gone are read again by a page under way"),
+    *("pages are read before all of their messages are stored", "new messages overtake paged ones"),
 )
 #: What few seeds find, and where to look for it.
 RARE = {

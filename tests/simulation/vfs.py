@@ -116,10 +116,8 @@ class _Glue:
         named = {name: kind(getattr(self, f"_{name.lower()}")) for name, kind in _NAMED.items()}
         others = {
             "Randomness": lambda _vfs, amount, out: c.memset(out, 7, amount) and amount,
-            "Sleep": lambda _vfs, micro: micro,
-            "CurrentTime": lambda _vfs, out: _put(out, 2460000.5),
-            "GetLastError": lambda *_rest: 0,
-            "CurrentTimeInt64": lambda _vfs, out: _put(out, 212544043200000),
+            **{"Sleep": lambda _vfs, micro: micro, "CurrentTime": lambda _vfs, out: _put(out, 2460000.5)},
+            **{"GetLastError": lambda *_rest: 0, "CurrentTimeInt64": lambda _vfs, out: _put(out, 212544043200000)},
         }
         others = {name: _OTHERS[name](function) for name, function in others.items()}
         self.vfs = _Vfs(2, c.sizeof(_File), 1024, None, b"stompcodec-simulation", None, **named, **others)

@@ -42,10 +42,8 @@ def _hush(link: Link, args: dict[str, Any]) -> None:
 
 #: What befalls links.
 _LINKS: dict[str, Callable[[Link, dict[str, Any]], object]] = {
-    "link_cut": lambda link, args: link.cut(),
-    "link_half": lambda link, args: link.cut(half=args["end"]),
-    "link_stall": lambda link, args: link.stall(args["for"], link.up, link.down),
-    "link_hush": _hush,
+    **{"link_cut": lambda link, args: link.cut(), "link_half": lambda link, args: link.cut(half=args["end"])},
+    **{"link_stall": lambda link, args: link.stall(args["for"], link.up, link.down), "link_hush": _hush},
     "link_slow": lambda link, args: setattr(link.down, "slow", 50),
 }
 

@@ -30,12 +30,10 @@ def test_the_table_and_the_record_agree():
 @pytest.mark.parametrize(
     ("name", "text", "field", "value"),
     [
-        ("splitBytes", "32m", "split_bytes", 32 * 2**20),
-        ("batchRows", "10k", "batch_rows", 10_000),
+        *(("splitBytes", "32m", "split_bytes", 32 * 2**20), ("batchRows", "10k", "batch_rows", 10_000)),
         ("mode", "failfast", "mode", "FAILFAST"),
         ("commands", "MESSAGE, ERROR,MESSAGE", "commands", ("MESSAGE", "ERROR")),
-        ("headers", "FALSE", "headers", False),
-        ("maxFramesPerTrigger", " 5 ", "max_frames_per_trigger", 5),
+        *(("headers", "FALSE", "headers", False), ("maxFramesPerTrigger", " 5 ", "max_frames_per_trigger", 5)),
     ],
 )
 def test_values(name, text, field, value):

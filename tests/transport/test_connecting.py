@@ -173,10 +173,8 @@ def test_files_that_cannot_be_used_are_named(content, certificates, tmp_path):
     if content is not None:
         path.write_bytes(content)
     for make in (
-        lambda: tls.server_context(path),
-        lambda: tls.server_context(certificates.server, path),
-        lambda: tls.server_context(certificates.server, cafile=path),
-        lambda: tls.client_context(path),
+        *(lambda: tls.server_context(path), lambda: tls.server_context(certificates.server, path)),
+        *(lambda: tls.server_context(certificates.server, cafile=path), lambda: tls.client_context(path)),
         lambda: tls.client_context(certificates.ca, path),
     ):
         with pytest.raises(OSError, match=r"PEM is expected.*some\.pem"):

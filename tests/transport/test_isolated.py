@@ -28,10 +28,8 @@ def run(*arguments):
 @pytest.mark.parametrize(
     ("module", "absent"),
     [
-        ("", "asyncio ssl socket websockets"),
-        (".sync", "asyncio ssl websockets"),
-        (".aio", "websockets uvloop"),
-        (".tls", "asyncio websockets"),
+        *(("", "asyncio ssl socket websockets"), (".sync", "asyncio ssl websockets")),
+        *((".aio", "websockets uvloop"), (".tls", "asyncio websockets")),
         (".websocket", "asyncio ssl websockets.asyncio websockets.legacy"),
     ],
 )

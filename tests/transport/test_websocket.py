@@ -121,12 +121,10 @@ def test_one_path_may_be_the_only_one():
 @pytest.mark.parametrize(
     "wire",
     [
-        b"ERROR\nmessage:no\n\n\0\r\n\r\n",
-        b"HTTP/1.1 404 Not Found\r\nContent-Length: 2\r\n\r\nno",
+        *(b"ERROR\nmessage:no\n\n\0\r\n\r\n", b"HTTP/1.1 404 Not Found\r\nContent-Length: 2\r\n\r\nno"),
         b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
         b"Sec-WebSocket-Accept: AAAA\r\n\r\n",
-        b"HTTP/1.1 200 OK\r\nX: " + b"a" * 9000,
-        b"HTTP/1.1 200 OK\r\nContent-Length: 99999999\r\n\r\n",
+        *(b"HTTP/1.1 200 OK\r\nX: " + b"a" * 9000, b"HTTP/1.1 200 OK\r\nContent-Length: 99999999\r\n\r\n"),
         b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n" + b"a" * (MAX_HANDSHAKE + 1),
     ],
 )
@@ -303,10 +301,8 @@ def test_a_close_code_of_the_server_is_the_error_behind_messages_that_came_with_
 MANY = 5000
 FLOODS = {
     "fragments of one byte": in_frames(TEXT, [b"x"] * (MANY - 1) + [b""]),
-    "messages of one byte": frame(BINARY, b"x") * MANY,
-    "empty messages": frame(TEXT) * MANY,
-    "empty fragments": in_frames(BINARY, [b""] * MANY),
-    "pings": frame(PING) * MANY,
+    **{"messages of one byte": frame(BINARY, b"x") * MANY, "empty messages": frame(TEXT) * MANY},
+    **{"empty fragments": in_frames(BINARY, [b""] * MANY), "pings": frame(PING) * MANY},
     "pongs": frame(PONG, b"x") * MANY,
     "pings between fragments": in_frames(TEXT, [b"x"] * (MANY // 2) + [b""], between=frame(PING)),
 }

@@ -145,10 +145,8 @@ BAD = {
     },
     **{"durables": {"match": [{"match": STARS}]}, "subscriptions": {"session": [{"session": "1-x"}]}},
     "messages": {
-        "destination": [{}, NONE, T],
-        "body": [{**A, "body": 65537}, {**A, "body": -1}],
-        "selector": [{**A, "selector": "= 1"}],
-        "page": [{**A, "page": "WyIiXQ"}],
+        **{"destination": [{}, NONE, T], "body": [{**A, "body": 65537}, {**A, "body": -1}]},
+        **{"selector": [{**A, "selector": "= 1"}], "page": [{**A, "page": "WyIiXQ"}]},
     },
     "purge": {
         "destination": [{}, NONE, T, {"destination": 7}, {"destination": "x" * 8193}],

@@ -135,10 +135,8 @@ def test_a_sender_waits_no_longer_than_its_queue_catches_up(end):
     assert sender.session.paused
     assert list(queue.blocked) == [sender.session]
     {
-        "slow": lambda: taker.session.writable(False, bench.now),
-        "lost": lambda: taker.session.lost(bench.now),
-        "suspended": queue.suspend,
-        "deleted": queue.delete,
+        **{"slow": lambda: taker.session.writable(False, bench.now), "lost": lambda: taker.session.lost(bench.now)},
+        **{"suspended": queue.suspend, "deleted": queue.delete},
     }[end]()
     bench.turn()
     assert (sender.session.paused, bool(queue.blocked)) == (False, False)

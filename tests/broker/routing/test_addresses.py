@@ -299,11 +299,9 @@ SENT = ["", ".Orders", ".Orders.eu", ".Orders.eu.de", "X"]
 @pytest.mark.parametrize(
     ("name", "topics"),
     [
-        ("VirtualTopic.Orders.>", [".Orders", ".Orders.eu", ".Orders.eu.de"]),
-        ("VirtualTopic.*", [".Orders"]),
+        *(("VirtualTopic.Orders.>", [".Orders", ".Orders.eu", ".Orders.eu.de"]), ("VirtualTopic.*", [".Orders"])),
         ("VirtualTopic.Orders.*", [".Orders.eu"]),
-        ("VirtualTopic.>", ["", ".Orders", ".Orders.eu", ".Orders.eu.de"]),
-        ("VirtualTopic", [""]),
+        *(("VirtualTopic.>", ["", ".Orders", ".Orders.eu", ".Orders.eu.de"]), ("VirtualTopic", [""])),
         ("VirtualTopicX", []),
     ],
 )

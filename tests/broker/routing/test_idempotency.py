@@ -87,10 +87,8 @@ def test_a_composite_destination_gets_what_it_lacks():
 
 #: Who sends the second message, and where.
 OTHERS = {
-    "user": ({"login": "eve"}, {}),
-    "client-id": ({"client_id": "d"}, {}),
-    "virtual host": ({"host": "other"}, {}),
-    "destination": ({}, {"destination": "/queue/b"}),
+    **{"user": ({"login": "eve"}, {}), "client-id": ({"client_id": "d"}, {})},
+    **{"virtual host": ({"host": "other"}, {}), "destination": ({}, {"destination": "/queue/b"})},
     "routing": ({}, {"destination": "plain", "destination-type": "MULTICAST"}),
 }
 

@@ -52,10 +52,8 @@ def test_a_login_with_a_backslash_may_come_as_it_is(command):
 
 USERS = {name: User(name, hash_passcode(name, n=16)) for name in ("guest", "ada")}
 RULES = (
-    Rule("ada", "*", "/queue/ada.*"),
-    Rule("*", "*", "/queue/ada.*", allow=False),
-    Rule("guest", "send", "/queue/in"),
-    Rule("*", "subscribe"),
+    *(Rule("ada", "*", "/queue/ada.*"), Rule("*", "*", "/queue/ada.*", allow=False)),
+    *(Rule("guest", "send", "/queue/in"), Rule("*", "subscribe")),
 )
 
 
@@ -124,9 +122,7 @@ def test_a_client_of_1_0_may_write_one_blank(lines, config, version):
 @pytest.mark.parametrize(
     "lines",
     [
-        "login:  ada\npasscode:  lovelace\n",
-        "login: ada\npasscode: wrong\n",
-        "login:ada \npasscode:lovelace\n",
+        *("login:  ada\npasscode:  lovelace\n", "login: ada\npasscode: wrong\n", "login:ada \npasscode:lovelace\n"),
         "login: ada\npasscode: lovelace\naccept-version:1.2\nhost:/\n",
         "login:ada\npasscode: lovelace\naccept-version:1.1\nhost:/\n",
     ],
@@ -231,9 +227,7 @@ def test_names_and_counts(version):
     for name in ("/topic/t", "/temp-queue/t"):  # the second one is nobody else's business
         peer.subscribe(name, name)
     assert names(peer) == [
-        ("/queue/a", "queue", 6, 10),
-        ("/queue/b", "queue", 1, 1),
-        ("/topic/t", "topic", 0, 0),
+        *(("/queue/a", "queue", 6, 10), ("/queue/b", "queue", 1, 1), ("/topic/t", "topic", 0, 0)),
         ("plain", "queue", 1, 1),
     ]
 

@@ -264,10 +264,8 @@ def test_the_log_is_bounded(tmp_path, caplog):
 @pytest.mark.parametrize(
     ("version", "whole_frames", "slow", "durable", "ack"),
     [
-        ("1.0", False, False, True, "auto"),
-        ("1.1", True, False, False, "auto"),
-        ("1.2", False, True, True, "auto"),
-        ("1.2", True, True, False, "client-individual"),
+        *(("1.0", False, False, True, "auto"), ("1.1", True, False, False, "auto")),
+        *(("1.2", False, True, True, "auto"), ("1.2", True, True, False, "client-individual")),
     ],
 )
 def test_a_damaged_large_body_is_not_delivered_and_kept(tmp_path, version, whole_frames, slow, durable, ack):

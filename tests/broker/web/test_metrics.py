@@ -70,11 +70,9 @@ def test_a_destination_that_gets_labels_stays_in_the_totals_of_the_others():
     bench = Scraped(web_metrics_destinations=1)
     peer = bench.peer()
     for deleted, sent, labelled, expected, others in (
-        (None, "abc", "a", 1, 2),
-        ("a", "bc", "b", 2, 4),
+        *((None, "abc", "a", 1, 2), ("a", "bc", "b", 2, 4)),
         (None, "b", "b", 3, 4),  # then the one without labels ends
-        ("c", "", "b", 3, 4),
-        (None, "d", "b", 3, 5),
+        *(("c", "", "b", 3, 4), (None, "d", "b", 3, 5)),
     ):
         if deleted:
             bench.result("delete", destination=f"/queue/{deleted}")

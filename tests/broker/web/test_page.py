@@ -311,10 +311,8 @@ def test_a_session_is_closed_and_the_level_set(broker: StompBroker, client: stom
 
 def test_a_login_is_asked_for_and_a_missing_right_explained(opened: Any) -> None:
     rules = (
-        Rule("ada", "manage"),
-        Rule("eve", "manage", "/management/destinations"),
-        Rule("eve", "manage", "/management/broker"),
-        Rule("*", "*"),
+        *(Rule("ada", "manage"), Rule("eve", "manage", "/management/destinations")),
+        *(Rule("eve", "manage", "/management/broker"), Rule("*", "*")),
     )
     with (
         StompBroker(ws_port=0, web_page=True, users=USERS, rules=rules) as broker,

@@ -73,10 +73,8 @@ def test_a_life(tmp_path, number, place, monkeypatch):
 @pytest.mark.parametrize(
     ("keys", "flags", "way"),
     [
-        ("", "--port {}", "--port {}"),
-        ("", "--port 0 --tls-port {} --tls-cert server.pem", "--tls-port {}"),
-        ("port = 0\nws_port = {}", "", "--ws-port {}"),
-        ("port = 0\nlegacy = {}", "", "listen.legacy = {}"),
+        *(("", "--port {}", "--port {}"), ("", "--port 0 --tls-port {} --tls-cert server.pem", "--tls-port {}")),
+        *(("port = 0\nws_port = {}", "", "--ws-port {}"), ("port = 0\nlegacy = {}", "", "listen.legacy = {}")),
         ("port = [0, {}]", "", "listen.port = [0, {}]"),
     ],
 )
@@ -154,9 +152,7 @@ def test_flags_win_over_the_config(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "status", "said"),
     [
-        ("--config b.toml", 1, "b.toml"),
-        ("--config b.toml", 1, "prefetsch"),
-        ("--login ada", 2, "--passcode"),
+        *(("--config b.toml", 1, "b.toml"), ("--config b.toml", 1, "prefetsch"), ("--login ada", 2, "--passcode")),
         ("--memory --data x", 2, "--data"),
         ("--memory check x", 2, "check does not take the options of the broker"),
     ],

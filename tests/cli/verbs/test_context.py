@@ -249,12 +249,10 @@ def test_options_come_before_the_context_and_the_context_before_the_environment(
     ours = {name: value for name, value in whole.items() if name != "passcode"}
     others = {"vhost": "v", "version": "1.1", "ca": "d.pem"}
     for arguments, variables, wanted in (
-        ("", {}, whole),
-        ("", {"STOMPCODEC_LOGIN": "bob"}, whole),
+        *(("", {}, whole), ("", {"STOMPCODEC_LOGIN": "bob"}, whole)),
         ("--vhost v --version 1.1 --ca d.pem", {}, {**whole, **others}),
         ("--login bob", {}, {**ours, "login": "bob"}),  # the passcode is ann's
-        ("--login ann", {}, whole),
-        ("--passcode-file f", {}, {**ours, "passcode_file": "f"}),
+        *(("--login ann", {}, whole), ("--passcode-file f", {}, {**ours, "passcode_file": "f"})),
     ):
         assert given_to(*arguments.split(), **variables)[1] == wanted, arguments
     for url, login in (("stomp://b:1", "bob"), ("stomp://eve@b:1", None)):

@@ -356,10 +356,8 @@ def test_decode_stops_at_a_broken_frame_and_goes_on_with_the_next_segment(tmp_pa
 @pytest.mark.parametrize(
     ("damage", "said", "left"),
     [
-        ("index", "the index is damaged", 4),
-        ("frames", "do not match their checksum", 4),
-        ("no index", "no index, so", 4),
-        ("unreadable", "cannot be ", 2),
+        *(("index", "the index is damaged", 4), ("frames", "do not match their checksum", 4)),
+        *(("no index", "no index, so", 4), ("unreadable", "cannot be ", 2)),
     ],
 )
 def test_damage_is_told_and_the_frames_are_shown(tmp_path, damage, said, left, reader):

@@ -532,9 +532,7 @@ def test_inflating_is_bounded(size, note):
 @pytest.mark.parametrize(
     ("data", "first", "status"),
     [
-        (CONNECTED + SEND + MESSAGE + MESSAGE, 3, 0),
-        (CONNECTED, 1, 0),
-        (BROKEN + MESSAGE, 2, 1),
+        *((CONNECTED + SEND + MESSAGE + MESSAGE, 3, 0), (CONNECTED, 1, 0), (BROKEN + MESSAGE, 2, 1)),
         (CONNECTED * 40 + MESSAGE + SEND * 40, 41, 0),
     ],
 )

@@ -19,10 +19,8 @@ from stompcodec.cli.verbs.pipeline import Input, is_broker, one_line, waited
 @pytest.mark.parametrize(
     ("name", "content", "held"),
     [
-        ("t.pcapng", pcapng([]), "packets"),
-        ("t.stomp", pcapng([]), "packets"),
-        ("t.pcap.gz", gzip.compress(pcapng([]), mtime=0), "packets"),
-        ("t.jsonl", b"{}\n", "JSON"),
+        *(("t.pcapng", pcapng([]), "packets"), ("t.stomp", pcapng([]), "packets")),
+        *(("t.pcap.gz", gzip.compress(pcapng([]), mtime=0), "packets"), ("t.jsonl", b"{}\n", "JSON")),
     ],
 )
 def test_files_that_the_source_does_not_read_are_refused_before_spark_starts(

@@ -453,9 +453,7 @@ def test_requests_are_left_out_of_a_replay(spark):
     names = ["/queue/a", "/management/purge", " /management/purge", "/topic/management/"]
     frames = spark.createDataFrame([(name, bytearray(b"x")) for name in names], "destination string, body binary")
     for how, sent in [
-        ({}, [names[0], names[3]]),
-        ({"requests": None}, names),
-        ({"requests": "/queue/"}, names[1:]),
+        *(({}, [names[0], names[3]]), ({"requests": None}, names), ({"requests": "/queue/"}, names[1:])),
         ({"destination": "/queue/b"}, ["/queue/b"] * 4),
         ({"destination": F.concat(F.lit("/management"), F.col("destination"))}, ["/management" + names[2]]),
     ]:
@@ -548,10 +546,8 @@ def test_a_preset_of_ones_own(tmp_path):
     preset = load(path)
     assert preset.sections == ("a",)
     assert [(each.path, each.name, each.type, each.required) for each in preset.columns] == [
-        ("a.at", "came", "ms", True),
-        ("destination", "body_destination", "string", False),
-        ("n", "n", "long", False),
-        ("l", "l", "array<int>", False),
+        *(("a.at", "came", "ms", True), ("destination", "body_destination", "string", False)),
+        *(("n", "n", "long", False), ("l", "l", "array<int>", False)),
     ]
     assert of_schema(path) == preset
 
@@ -602,10 +598,8 @@ PLAN = "\n=== Streaming Query ===\nCurrent State: ACTIVE\nLogical Plan: Connecti
 FAILED = "[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception:"
 #: What PySpark 4.3 says when the process of the source got kill -9 while it worked, between two batches, and so on.
 DEAD = [
-    f"Connection reset{PLAN}",
-    f"{FAILED} Connection reset SQLSTATE: XXKST{PLAN}",
-    f"{FAILED}  SQLSTATE: XXKST (no cause message){PLAN}",
-    f"{FAILED}  SQLSTATE: XXKST{PLAN}",
+    *(f"Connection reset{PLAN}", f"{FAILED} Connection reset SQLSTATE: XXKST{PLAN}"),
+    *(f"{FAILED}  SQLSTATE: XXKST (no cause message){PLAN}", f"{FAILED}  SQLSTATE: XXKST{PLAN}"),
     f"java.io.EOFException{PLAN}",
     "org.apache.spark.SparkException: Python worker exited unexpectedly (crashed)",
 ]

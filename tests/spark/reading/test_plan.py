@@ -326,12 +326,10 @@ def without_index(path, numbers, start):
 
 MAKERS = {
     "segments": ("a.stompcap", lambda *what: capture(*what, segment_octets=400)),
-    "growing": ("a.stompcap", growing),
-    "spool": ("a.stompcap", spool),
+    **{"growing": ("a.stompcap", growing), "spool": ("a.stompcap", spool)},
     "sealed file": ("a.stompcap", lambda *what: capture(*what, single=True)),
     "unsealed file": ("a.stompcap", lambda *what: capture(*what, single=True, seal=False)),
-    "bare stream": ("a.stomp", bare),
-    "compressed": ("a.stomp.gz", bare),
+    **{"bare stream": ("a.stomp", bare), "compressed": ("a.stomp.gz", bare)},
     "without index": ("a.stompcap", without_index),
 }
 #: Where a shorter copy lacks a whole file, or differs in what it has.
