@@ -1,7 +1,5 @@
 """An audit of the memory account, computed from all live objects."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from stompcodec.broker.core import Broker

@@ -1,7 +1,5 @@
 """What something costs in bytecode instructions: the same number each time, whatever the machine does."""
 
-from __future__ import annotations
-
 import gc
 import sys
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """What each test of the broker leaves behind, and the certificate of brokers with TLS."""
 
-from __future__ import annotations
-
 import contextlib
 import socket
 import ssl

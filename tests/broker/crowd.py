@@ -1,7 +1,5 @@
 """A client of a broker process that behaves well, beside those that do not."""
 
-from __future__ import annotations
-
 import socket
 import struct
 

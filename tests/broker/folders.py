@@ -1,7 +1,5 @@
 """Data folders for tests, and brokers on them."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Any

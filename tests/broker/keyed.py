@@ -1,7 +1,5 @@
 """SENDs with idempotency keys, and what became of them."""
 
-from __future__ import annotations
-
 from broker.harness import Bench, Peer
 from broker.large import settle
 

@@ -1,7 +1,5 @@
 """Brokers and peers for tests of large messages, which are those of `LARGE` octets and more here."""
 
-from __future__ import annotations
-
 import gc
 import time
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """A broker whose turns are looked at one by one, to count what each does."""
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import Any
 

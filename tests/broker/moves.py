@@ -1,7 +1,5 @@
 """What tests have clients of a broker, and its store, do again and again."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 

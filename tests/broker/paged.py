@@ -1,7 +1,5 @@
 """Queues that are paged: a broker with a small window, what is in it, and a store whose pages come late."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Any

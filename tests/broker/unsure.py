@@ -1,7 +1,5 @@
 """A connection to SQLite whose commits fail after they were written."""
 
-from __future__ import annotations
-
 import sqlite3
 from typing import Any
 

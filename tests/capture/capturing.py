@@ -1,7 +1,5 @@
 """What the tests of captures share, and ways in which a capture goes away below its writer."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable
 from pathlib import Path

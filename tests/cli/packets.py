@@ -1,7 +1,5 @@
 """Makes files of packets, for tests of what reads them."""
 
-from __future__ import annotations
-
 import struct
 
 CLIENT, SERVER = (b"\x0a\0\0\x01", 50000), (b"\x0a\0\0\x02", 61613)

@@ -1,7 +1,5 @@
 """Our own broker in a thread, for tests of the client that want a real one."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 

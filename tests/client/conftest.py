@@ -1,7 +1,5 @@
 """A server and a shell for each test. Both shells run the same cases."""
 
-from __future__ import annotations
-
 import logging
 
 import pytest

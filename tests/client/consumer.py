@@ -1,7 +1,5 @@
 """A program that uses the client. Type checkers have to flag the lines that end with `# wrong`, and no others."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import AsyncIterator, Iterator
 

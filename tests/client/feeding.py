@@ -1,7 +1,5 @@
 """Feeding a queue of a real broker, and looking at what became of it."""
 
-from __future__ import annotations
-
 import errno
 import time
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """A small scripted server for the client's tests, built on `Connection(Role.SERVER)`: real sockets, one thread."""
 
-from __future__ import annotations
-
 import collections
 import contextlib
 import itertools

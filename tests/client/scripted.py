@@ -1,7 +1,5 @@
 """A `ClientCore` on a fake clock, with a server at the other end that does just what a test says."""
 
-from __future__ import annotations
-
 import itertools
 
 from stompcodec import Frame, serialize

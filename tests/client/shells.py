@@ -1,7 +1,5 @@
 """Both shells by one interface, so that each case is written once: asyncio's client is driven from outside its loop."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import inspect

@@ -1,7 +1,5 @@
 """What programs leave to `__del__`, generators and `atexit` ends at once, and says so, when the interpreter ends."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Ctrl-C in `get`, `ack` and `wait`: KeyboardInterrupt comes out, nothing else, and the client goes on."""
 
-from __future__ import annotations
-
 import dis
 import sys
 import threading

@@ -1,7 +1,5 @@
 """The option `proxy`, and SockJS endpoints, with both shells."""
 
-from __future__ import annotations
-
 import logging
 
 import pytest

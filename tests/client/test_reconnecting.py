@@ -1,7 +1,5 @@
 """Lost connections: when and where a client tries again, when it gives up, and what is lost: nothing."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import random

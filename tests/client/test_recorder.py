@@ -1,7 +1,5 @@
 """The recorder: each message once in the capture, acknowledged when it may be, over cuts, restarts and full disks."""
 
-from __future__ import annotations
-
 import contextlib
 import random
 import sys

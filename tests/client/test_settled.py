@@ -1,7 +1,5 @@
 """What the client says of messages and transactions is what the broker does, in all orders of ACK, COMMIT, ABORT."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import logging

@@ -1,7 +1,5 @@
 """Streamed bodies: sources of every kind, broken sources and readers with both shells; bodies in pieces in the core."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import errno

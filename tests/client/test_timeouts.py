@@ -1,7 +1,5 @@
 """Time-outs of any size, heart-beats while handlers block, the silence of a peer, too much of everything, probes."""
 
-from __future__ import annotations
-
 import contextlib
 import math
 import os

@@ -1,7 +1,5 @@
 """Callers write to the socket themselves if nothing waits before their frames, on a fast path if these are plain."""
 
-from __future__ import annotations
-
 import threading
 import time
 from functools import partial

@@ -1,7 +1,5 @@
 """The load's side of the wire: all connections in one thread, on plain sockets and the parser alone."""
 
-from __future__ import annotations
-
 import selectors
 import socket
 import time

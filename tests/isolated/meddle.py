@@ -1,7 +1,5 @@
 """Conversations while fields of compiled objects get odd values; the process must not end. Arguments: seed, count."""
 
-from __future__ import annotations
-
 import gc
 import logging
 import random

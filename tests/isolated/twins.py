@@ -1,7 +1,5 @@
 """Random conversations, and a digest of each, which no road of frames may change. Arguments: seed, how many, roads."""
 
-from __future__ import annotations
-
 import logging
 import random
 import sys

@@ -8,8 +8,6 @@ on this system. `run` runs the code that follows the list behind a NUL. What sta
 and the answers of the operating system.
 """
 
-from __future__ import annotations
-
 import asyncio
 import builtins
 import contextlib

@@ -1,7 +1,5 @@
 """Run the conformance vectors on the installed stompcodec: run_backends.py [--backend {c,python}] [FOLDER ...]"""
 
-from __future__ import annotations
-
 import argparse
 import os
 import re

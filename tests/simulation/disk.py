@@ -1,7 +1,5 @@
 """A disk in memory that keeps what was synced. A crash keeps, loses or tears what was written since, by its seed."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """Certificates made for the run, the two roads of WebSocket, and both shells."""
 
-from __future__ import annotations
-
 import functools
 import inspect
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """A SockJS endpoint for tests, on the server of the `websockets` library, in front of a STOMP broker on TCP."""
 
-from __future__ import annotations
-
 import codecs
 import contextlib
 import http

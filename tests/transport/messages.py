@@ -1,7 +1,5 @@
 """WebSocket written out by hand (RFC 6455), so that the tests do not trust the library that they test."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 from itertools import cycle

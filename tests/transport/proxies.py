@@ -1,7 +1,5 @@
 """A proxy for tests: it tunnels by CONNECT, or answers with what a test says."""
 
-from __future__ import annotations
-
 import contextlib
 import socket
 import socketserver

@@ -1,7 +1,5 @@
 """How connections come to be, or do not: peers that speak something else, TLS and whom it trusts, HTTP proxies."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import contextlib

@@ -1,7 +1,5 @@
 """SockJS: the layer on bytes, whole wires, and what an endpoint may answer instead."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """WebSocket: the layer by itself, its shares of many tiny frames, and hostile peers on real sockets."""
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import socket

@@ -1,7 +1,5 @@
 """WebSocket on the quick road and in the library: the same bytes and answers for any input, however it is cut."""
 
-from __future__ import annotations
-
 import secrets
 import tracemalloc
 

@@ -1,7 +1,5 @@
 """What the tests of management share: a broker without sockets that can be asked."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Messages for stores, what a data folder holds, and changes of it that no broker makes."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import sqlite3

@@ -1,7 +1,5 @@
 """Plain HTTP requests to a broker on sockets."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 from typing import NamedTuple

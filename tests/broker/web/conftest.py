@@ -1,7 +1,5 @@
 """The page of a broker in headless Chromium."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

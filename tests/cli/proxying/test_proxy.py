@@ -1,7 +1,5 @@
 """The proxy between real peers: nothing is changed, delayed or lost, and what passes is told; faults, layers, verb."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json

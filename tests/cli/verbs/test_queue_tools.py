@@ -1,7 +1,5 @@
 """stompcodec browse, move, purge and dlq: what they do, that no message is lost, where a letter goes back."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import json

@@ -1,7 +1,5 @@
 """Middleware for tests: it notes what it sees, in order, and does what a test tells it."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 

@@ -1,7 +1,5 @@
 """Spans and metrics of OpenTelemetry, compared with the tables of the conventions; and one trace through a broker."""
 
-from __future__ import annotations
-
 import pytest
 from patience import patience
 

@@ -1,7 +1,5 @@
 """Metrics of a client for Prometheus: each name, what it counts, and that labels are bounded."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

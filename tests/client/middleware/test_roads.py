@@ -1,7 +1,5 @@
 """Every way to send, receive and settle passes the middleware once, in its order; and what becomes of its errors."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import importlib
