@@ -8,7 +8,7 @@ import sys
 import time
 
 import pytest
-from broker.crowd import Probe, connect_frame, masked
+from broker.sockets import Probe, connect_frame, masked
 from patience import patience
 from transport.messages import request
 

@@ -4,9 +4,8 @@ import itertools
 
 import pytest
 from broker.audit import difference
-from broker.crowd import masked
 from broker.harness import FaultyStore
-from broker.sockets import CONFIG, Client, browser, run, send, served, until
+from broker.sockets import CONFIG, Client, browser, masked, run, send, served, until
 from transport.messages import BINARY, frame
 
 from stompcodec.broker.memory import below_cost

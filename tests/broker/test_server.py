@@ -10,8 +10,7 @@ import zlib
 from types import SimpleNamespace
 
 import pytest
-from broker.crowd import connect_frame, masked
-from broker.sockets import CONFIG, Client, browser, run, send, served, subscribe, until
+from broker.sockets import CONFIG, Client, browser, connect_frame, masked, run, send, served, subscribe, until
 from crash.process import BrokerProcess
 from patience import patience
 

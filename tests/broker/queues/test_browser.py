@@ -2,8 +2,7 @@
 
 import pytest
 from broker.harness import Bench, FaultyStore
-from broker.moves import commit, finish, left, put_all, refusal, taker, transaction
-from broker.paged import QUEUE, queue_of
+from broker.moves import QUEUE, commit, finish, left, put_all, queue_of, refusal, taker, transaction
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from profiles import examples

@@ -7,8 +7,7 @@ from unittest.mock import patch
 import pytest
 from broker.audit import difference
 from broker.harness import Bench
-from broker.moves import messages, put_all, taker
-from broker.paged import QUEUE, queue_of
+from broker.moves import QUEUE, messages, put_all, queue_of, taker
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule

@@ -8,8 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 from broker.harness import Bench, FaultyStore
-from broker.moves import client, put_all, refusal, taker
-from broker.paged import QUEUE, queue_of
+from broker.moves import QUEUE, client, put_all, queue_of, refusal, taker
 from broker.sockets import Client, run, send, subscribe
 from patience import patience
 

@@ -8,9 +8,23 @@ from contextlib import closing
 
 import pytest
 from broker.harness import Bench, FaultyStore
-from broker.large import settle
-from broker.moves import client, commit, finish, left, messages, put_all, refusal, taker, transaction
-from broker.paged import QUEUE, Pages, filled, numbers, queue_of
+from broker.moves import (
+    QUEUE,
+    Pages,
+    client,
+    commit,
+    filled,
+    finish,
+    left,
+    messages,
+    numbers,
+    put_all,
+    queue_of,
+    refusal,
+    settle,
+    taker,
+    transaction,
+)
 from broker.storage.storing import MIB, SmallStore, inline
 from patience import patience
 

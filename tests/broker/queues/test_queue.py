@@ -2,8 +2,7 @@
 
 import pytest
 from broker.harness import Bench, FaultyStore
-from broker.moves import left, put_all, refusal, taker, transaction
-from broker.paged import QUEUE, queue_of
+from broker.moves import QUEUE, left, put_all, queue_of, refusal, taker, transaction
 
 from stompcodec.broker.config import DIALECTS
 from stompcodec.broker.queues.backlog import Fifo

@@ -4,10 +4,9 @@ import asyncio
 from functools import partial
 
 import pytest
-from broker.bytecodes import bytecodes
 from broker.harness import Bench
-from broker.loop import MOST, QUEUE, Loop
-from broker.moves import client, commit, messages, put_all, refusal
+from broker.loop import MOST, QUEUE, Loop, bytecodes
+from broker.moves import client, commit, messages, put_all, receive, refusal
 from broker.sockets import Client, send, subscribe
 from patience import patience
 
@@ -38,10 +37,6 @@ def fill(bench, destination=QUEUE, count=MANY, *, persistent=True, **headers):
 
 def numbers(peer):
     return [int(frame.body) for frame in messages(peer)]
-
-
-def receive(peer, command, body=b"", **headers):
-    peer.session.receive(peer.octets_of(command, body, **headers), 0.0)
 
 
 def start(peer, destination=QUEUE, **headers):

@@ -2,8 +2,7 @@
 
 import pytest
 from broker.harness import Bench, FaultyStore
-from broker.moves import client, finish, left, put_all, refusal, taker, transaction
-from broker.paged import queue_of
+from broker.moves import client, finish, left, put_all, queue_of, refusal, taker, transaction
 
 from stompcodec.broker.auth import Rule, User, hash_passcode
 from stompcodec.broker.config import DIALECTS, Config

@@ -5,8 +5,7 @@ from contextlib import closing
 
 import pytest
 from broker.harness import Bench, FaultyStore
-from broker.moves import finish, refusal, taker, transaction
-from broker.paged import QUEUE, Pages, numbers, queue_of
+from broker.moves import QUEUE, Pages, finish, numbers, queue_of, refusal, taker, transaction
 from broker.storage.storing import KEY, inline
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -4,6 +4,7 @@ import gc
 
 import pytest
 from broker.harness import Bench
+from broker.moves import receive
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from profiles import examples
@@ -44,10 +45,6 @@ def one_turn(bench):
             peer.flush()
             written += sum(frame.command == "MESSAGE" for frame in peer.inbox[had:])
     return written
-
-
-def receive(peer, command, body=b"", **headers):
-    peer.session.receive(peer.octets_of(command, body, **headers), 0.0)
 
 
 def counts(bench):

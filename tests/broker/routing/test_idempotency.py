@@ -6,11 +6,8 @@ from itertools import pairwise
 
 import pytest
 from broker.harness import Bench, FaultyStore
-from broker.keyed import QUEUE, held, raw_send, receipts, send
-from broker.large import settle
-from broker.moves import client, finish, refusal, taker
-from broker.storage.storing import change
-from broker.unsure import Unsure
+from broker.moves import QUEUE, client, finish, held, raw_send, receipts, refusal, send, settle, taker
+from broker.storage.storing import Unsure, change
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule

@@ -3,8 +3,8 @@
 import tracemalloc
 
 import pytest
-from broker.bytecodes import bytecodes
 from broker.harness import Bench
+from broker.loop import bytecodes
 
 pytestmark = pytest.mark.long
 

@@ -3,6 +3,7 @@
 import pytest
 from broker.harness import Bench, FaultyStore
 from broker.loop import QUEUE
+from broker.moves import receive
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -21,16 +22,12 @@ def begin(peer, count, destination=QUEUE, **headers):
     peer.raw(peer.octets_of("BEGIN", transaction="t") + b"".join(sends))
 
 
-def give(peer, command, body=b"", **headers):
-    peer.session.receive(peer.octets_of(command, body, **headers), 0.0)
-
-
 def committed():
     """A broker that has read a COMMIT of COUNT SENDs, and no turn; their sender, and another peer."""
     bench = Bench(FaultyStore(background=True))
     sender, other = bench.peer(), bench.peer()
     begin(sender, COUNT)
-    give(sender, "COMMIT", transaction="t", receipt="c")
+    receive(sender, "COMMIT", transaction="t", receipt="c")
     return bench, sender, other
 
 
@@ -58,7 +55,7 @@ def small(monkeypatch):
 def test_commits_of_others_do_not_take_half_of_it():
     bench, sender, other = committed()
     for turn in range(40):
-        give(other, "SEND", b"other", destination="/queue/b", persistent="true", receipt=str(turn))
+        receive(other, "SEND", b"other", destination="/queue/b", persistent="true", receipt=str(turn))
         turns_with_disk(bench, 1)
         stored = [body for body in bench.store.bodies if body != "other"]
         assert len(stored) in (0, COUNT)
@@ -79,7 +76,7 @@ def test_who_waits_for_the_disk_alone_has_its_receipt_first():
     bench, sender, other = committed()
     while not bench.broker.journal.staging:
         bench.step()
-    give(other, "SEND", b"x", destination="/queue/b", persistent="true", receipt="r")
+    receive(other, "SEND", b"x", destination="/queue/b", persistent="true", receipt="r")
     bench.turn()
     bench.store.finish()
     bench.step()
@@ -104,8 +101,8 @@ def test_its_session_is_lost_in_the_middle(turns):
     sender.subscribe("/queue/in", ack="client")
     begin(sender, COUNT)
     last = [frame for frame in sender.take() if frame.command == "MESSAGE"][-1]
-    give(sender, "ACK", id=last.headers["ack"], transaction="t")
-    give(sender, "COMMIT", transaction="t", receipt="c")
+    receive(sender, "ACK", id=last.headers["ack"], transaction="t")
+    receive(sender, "COMMIT", transaction="t", receipt="c")
     turns_with_disk(bench, turns)
     sender.session.lost(0.0)
     turns_with_disk(bench, 20)
@@ -194,7 +191,7 @@ class Play:
             peer.session.receive(serialize(Frame("SEND", pairs, b"%d" % self.number)), 0.0)
         elif self.unacked[who]:
             frame = self.unacked[who].pop(what[1] % len(self.unacked[who]))
-            give(peer, what[0], id=frame.headers["ack"], **headers)
+            receive(peer, what[0], id=frame.headers["ack"], **headers)
 
     def step(self, what, who, rest):
         peer = None if what == "DISK" else self.peers[who]
@@ -203,7 +200,9 @@ class Play:
         elif what in ("SUBSCRIBE", "UNSUBSCRIBE"):
             if (what == "SUBSCRIBE") is any(rest == each.destination for each in peer.session.consumers.values()):
                 return
-            give(peer, what, id=rest, **({} if what[0] == "U" else {"destination": rest, "ack": "client-individual"}))
+            receive(
+                peer, what, id=rest, **({} if what[0] == "U" else {"destination": rest, "ack": "client-individual"})
+            )
             self.unacked[who] = [frame for frame in self.unacked[who] if frame.headers["subscription"] != rest]
         elif what == "LOSE":
             self.lose(who)
@@ -212,10 +211,10 @@ class Play:
         elif what == "COMMIT":
             while self.bench.store.job is not None:  # a batch takes one long transaction
                 self.disk()
-            give(self.peers[who], "BEGIN", transaction="t")
+            receive(self.peers[who], "BEGIN", transaction="t")
             for operation in rest:
                 self.operation(who, operation, transaction="t")
-            give(self.peers[who], "COMMIT", transaction="t", receipt="c")
+            receive(self.peers[who], "COMMIT", transaction="t", receipt="c")
             self.look()
             if any(operation[0] == "SEND" and operation[3] for operation in rest):
                 self.disk()  # a short one whose stored messages are all known does not wait for it
@@ -258,8 +257,8 @@ def test_a_commit_that_fails_undoes_all_of_it():
     used = bench.broker.account.used
     sender, again = bench.peer(), bench.peer()
     begin(sender, COUNT, idempotency_key="k")
-    give(sender, "SEND", b"z", destination=QUEUE, persistent="true", transaction="t", idempotency_key="k")
-    give(sender, "COMMIT", transaction="t", receipt="c")
+    receive(sender, "SEND", b"z", destination=QUEUE, persistent="true", transaction="t", idempotency_key="k")
+    receive(sender, "COMMIT", transaction="t", receipt="c")
     bench.turn()
     bench.store.faulty = True
     bench.store.finish()
@@ -270,7 +269,7 @@ def test_a_commit_that_fails_undoes_all_of_it():
     assert bench.queue().suspensions == 0
     sender.lose()
     begin(again, COUNT)
-    give(again, "COMMIT", transaction="t", receipt="c")
+    receive(again, "COMMIT", transaction="t", receipt="c")
     bench.turn()
     bench.store.finish()
     bench.turn()
@@ -286,7 +285,7 @@ def test_each_of_them_has_a_commit_of_its_own():
     for number, peer in enumerate(peers):
         begin(peer, COUNT, f"/queue/{number}")
     for peer in peers:
-        give(peer, "COMMIT", transaction="t", receipt="c")
+        receive(peer, "COMMIT", transaction="t", receipt="c")
     for _ in range(50):
         bench.step()
         bench.audit()

@@ -8,7 +8,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from broker.harness import AtOnce, FaultyStore
+from broker.harness import AtOnce, Bench, FaultyStore
+from broker.moves import pattern, settle
 from patience import patience
 
 import stompcodec
@@ -131,3 +132,65 @@ def synced(monkeypatch: Any) -> list[str]:
     monkeypatch.setattr(os, "fsync", noted)
     monkeypatch.setattr(Writer, "commit", lambda writer, batch: (steps.append("commit"), commit(writer, batch))[1])
     return steps
+
+
+class Unsure:
+    """A connection whose COMMIT succeeds and reports a failure, as when the last fsync fails."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self.connection = connection
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.connection, name)
+
+    def execute(self, statement: str, *values: Any) -> Any:
+        result = self.connection.execute(statement, *values)
+        if statement == "COMMIT":
+            raise sqlite3.OperationalError("disk I/O error")
+        return result
+
+
+OURS = "0123456789abcdef-17"
+
+
+def start(data: Path, **config: Any) -> Bench:
+    store = SqliteStore(data)
+    try:
+        return Bench(store, large=1000, data=str(data), **config)
+    except BaseException:
+        store.close()
+        raise
+
+
+def stop(bench: Bench) -> None:
+    bench.store.close()
+    bench.broker.spool.close()
+
+
+def tree(folder: Path) -> dict[str, bytes | str]:
+    """All there is, links as what they say."""
+    found: dict[str, bytes | str] = {}
+    for path in sorted(folder.rglob("*")):
+        name = str(path.relative_to(folder))
+        if path.is_symlink():
+            found[name] = f"to {os.readlink(path)}"
+        else:
+            found[name] = path.read_bytes() if path.is_file() else "folder"
+    return found
+
+
+def use(data: Path) -> None:
+    bench = start(data)
+    peer = bench.peer()
+    for size in (10, 5000, 70_000, 200_000):
+        peer.put("/queue/u", pattern(size), persistent="true", receipt="r")
+    settle(bench)
+    peer.subscribe("/queue/u", ack="client-individual")
+    for message in [frame for frame in peer.take() if frame.command == "MESSAGE"]:
+        peer.ack(message)
+    settle(bench)
+    stop(bench)
+
+
+def put_file(path: Path) -> None:
+    path.write_bytes(b"mine")

@@ -8,8 +8,7 @@ import random
 import shutil
 
 import pytest
-from broker.large import pattern, settle, stored_bench
-from broker.moves import client, messages
+from broker.moves import client, messages, pattern, settle, stored_bench
 from broker.storage.storing import flip
 
 from stompcodec.broker.storage.folder import examine_wal, is_body

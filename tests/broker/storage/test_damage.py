@@ -7,8 +7,7 @@ from contextlib import closing
 
 import pytest
 from broker.harness import Peer
-from broker.large import QUEUE, Slow, pattern, settle, stored_bench
-from broker.moves import messages
+from broker.moves import QUEUE, Slow, messages, pattern, settle, stored_bench
 from broker.storage.storing import BIG, KEY, change, content, deferred, fill, flip, message, put, read, seqs
 
 from stompcodec.broker.message import Message

@@ -5,9 +5,9 @@ import stat
 import sys
 
 import pytest
-from broker.folders import put_file, start, stop
 from broker.harness import Bench
-from broker.large import pattern, settle
+from broker.moves import pattern, settle
+from broker.storage.storing import put_file, start, stop
 
 from stompcodec.broker.config import parse_config
 from stompcodec.broker.core import access_to

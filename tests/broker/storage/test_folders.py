@@ -9,10 +9,9 @@ import sys
 from contextlib import closing, suppress
 
 import pytest
-from broker.folders import OURS, put_file, start, stop, tree, use
 from broker.harness import Bench
-from broker.large import pattern
-from broker.storage.storing import BIG, change, fill, message, put
+from broker.moves import pattern
+from broker.storage.storing import BIG, OURS, change, fill, message, put, put_file, start, stop, tree, use
 from broker.storage.test_salvage import run
 from hypothesis import example, given
 from hypothesis import strategies as st

@@ -9,8 +9,20 @@ import threading
 from contextlib import contextmanager
 
 import pytest
-from broker.large import QUEUE, Slow, assert_empty, bench_of, files, pattern, settle, stored_bench
-from broker.moves import left, messages, refusal, taker
+from broker.moves import (
+    QUEUE,
+    Slow,
+    assert_empty,
+    bench_of,
+    files,
+    left,
+    messages,
+    pattern,
+    refusal,
+    settle,
+    stored_bench,
+    taker,
+)
 from broker.storage.storing import synced
 from patience import patience
 

@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 from broker.storage import storing
-from broker.storage.storing import BIG, ENVIRONMENT, commit_later, message, put
-from broker.unsure import Unsure
+from broker.storage.storing import BIG, ENVIRONMENT, Unsure, commit_later, message, put
 
 from stompcodec.broker.storage import sqlite_writer
 from stompcodec.broker.storage.large import Bodies

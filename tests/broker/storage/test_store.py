@@ -16,8 +16,7 @@ from threading import get_ident
 
 import pytest
 from broker.storage import storing
-from broker.storage.storing import ALL, BIG, KEY, commit_later, inline, message, put, read, seqs, synced
-from broker.unsure import Unsure
+from broker.storage.storing import ALL, BIG, KEY, Unsure, commit_later, inline, message, put, read, seqs, synced
 from hypothesis import given
 from hypothesis import strategies as st
 from patience import patience

@@ -6,9 +6,9 @@ import sqlite3
 from pathlib import Path
 
 import pytest
-from broker.folders import stop
-from broker.large import settle
 from broker.management.managing import Managed
+from broker.moves import settle
+from broker.storage.storing import stop
 from hypothesis import given
 from hypothesis import strategies as st
 
