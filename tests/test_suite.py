@@ -83,7 +83,7 @@ ISOLATION = {
     "frames of WebSocket": "broker/sessions/test_websocket_turns.py::test_a_process_answers_others_between_tiny_frames",
     "memory": "broker/test_hostile.py::test_resident_memory_stays_near_the_limit",
     "folders": "broker/storage/test_folders.py::test_killed_while_it_starts",
-    "damage": "broker/storage/test_bit_flips.py::test_one_flipped_bit",
+    "damage": "broker/storage/test_sqlite_faults.py::test_one_flipped_bit",
     "salvage": "broker/storage/test_salvage.py::test_killed_at_any_commit",
     "space": "crash/test_crash.py::test_nothing_is_lost_when_the_storage_is_killed",
     "uploads": "broker/test_descriptors.py::test_half_sent_messages_end",

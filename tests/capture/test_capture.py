@@ -1,9 +1,15 @@
-"""Captures that are written and read as they should be: appends, rotation, seals, chains, retention, following."""
+"""Captures: appends, rotation, seals, chains, retention, following; after crashes, on full disks, in hostile hands."""
 
+import contextlib
+import errno
 import math
 import os
+import random
+import shutil
+import signal
 import subprocess
 import sys
+import zlib
 from contextlib import suppress
 from pathlib import Path
 
@@ -13,8 +19,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from patience import patience
 
-from stompcodec import Frame, FrameError, Limits, parse
+from stompcodec import Frame, FrameError, Limits, Parser, parse
 from stompcodec.capture import UNKNOWN, Capture, CaptureBusyError, CaptureWriter, Piece, is_sealed, octets_of
+from stompcodec.capture import writer as capture_segment
+from stompcodec.capture.index import ROW, IndexEncoder, index_path, trailer
 from stompcodec.errors import StoreError
 
 ROOT = Path(__file__).parents[2]
@@ -267,3 +275,330 @@ def test_a_segment_that_is_deleted_for_its_age_is_no_removal(path):
         capture.check()
     bodies = [int(frame.body) for frame in read(path)]
     assert (bodies[-1], bodies[0] > 5) == (9, True)
+
+
+kinds = pytest.mark.parametrize("single", [False, True])
+
+
+def crashed(path, writer):
+    copy = path.with_name("copy.stompcap")
+    if path.is_dir():
+        shutil.copytree(path, copy)
+    else:
+        shutil.copy(path, copy)
+        with contextlib.suppress(FileNotFoundError):
+            shutil.copy(index_path(path), index_path(copy))
+    with contextlib.suppress(StoreError):
+        writer.close(seal=False)
+    return copy
+
+
+@given(st.lists(batches, max_size=5), st.lists(batches, max_size=3), st.booleans(), st.data())
+def test_a_crash_at_any_octet(tmp_path_factory, synced, more, single, data):
+    """What comes after a sync is cut anywhere, in the segment and in the index: the index is always behind."""
+    path = tmp_path_factory.mktemp("capture") / "a.stompcap"
+    writer = CaptureWriter(path, single=single)
+    sure = [frame for batch in synced for frame in batch]
+    for number, batch in enumerate(synced):
+        writer.append(octets(batch), TIME + number)
+    writer.sync()
+    file = path if single else None
+    before = index_path(path).stat().st_size if single else 0
+    for batch in more:
+        writer.append(octets(batch), TIME)
+        file = file or segment(path)
+    if file is not None:
+        before = index_path(file).stat().st_size
+        length = writer.end() + data.draw(st.integers(0, file.stat().st_size - writer.end()))
+        whole = length == file.stat().st_size
+        if whole and data.draw(st.booleans()):
+            writer.sync()  # the octets are there: then rows may be, too
+    copy = crashed(path, writer)
+    everything = sure + [frame for batch in more for frame in batch]
+    if file is not None:
+        file = copy if single else segment(copy)
+        os.truncate(file, length)
+        os.truncate(index_path(file), data.draw(st.integers(before, index_path(file).stat().st_size)))
+    problems = []
+    seen = read(copy, problems=problems)
+    assert seen[: len(sure)] == sure
+    assert seen == everything[: len(seen)]
+    assert not problems
+    with CaptureWriter(copy) as again:
+        kept = read(copy)
+        assert kept[: len(seen)] == seen
+        assert kept == everything[: len(kept)]
+        assert again.end() == sum(len(octets_of(frame)) for frame in kept)
+        again.append(ONE, TIME)
+    assert read(copy) == [*kept, Frame("MESSAGE", {"destination": "/queue/a"}, b"one")]
+
+
+@given(st.lists(batches, min_size=1, max_size=5), st.booleans(), st.booleans(), st.data())
+def test_a_damaged_index_is_noticed_and_nothing_is_lost(tmp_path_factory, appends, single, sealed, data):
+    path = tmp_path_factory.mktemp("capture") / "a.stompcap"
+    writer = CaptureWriter(path, single=single)
+    for number, batch in enumerate(appends):
+        writer.append(octets(batch), TIME + number)
+        writer.sync()
+    writer.close(seal=sealed)
+    file = path if single else segment(path)
+    index = file if single and sealed else index_path(file)
+    whole = bytearray(index.read_bytes())
+    start = sum(map(len, map(octets, appends))) if single and sealed else 0
+    at = data.draw(st.integers(start, len(whole) - 1))
+    whole[at] ^= data.draw(st.integers(1, 255))
+    index.write_bytes(whole)
+    expected = [frame for batch in appends for frame in batch]
+    problems = []
+    assert read(path, problems=problems) == expected
+    assert len(problems) >= 1
+    with pytest.raises(StoreError):
+        read(path)
+    try:
+        writer = CaptureWriter(path)
+    except StoreError:
+        assert (single, sealed) == (True, True)  # it is read only, from now on
+        return
+    writer.append(ONE, TIME)
+    writer.close()
+    assert len(read(path)) == len(expected) + 1
+    times = [time for _, time, _ in Capture(path).frames()]
+    assert set(times) <= {UNKNOWN, *range(TIME, TIME + len(appends))}
+
+
+@given(st.lists(st.one_of(st.binary(max_size=60), st.sampled_from([ONE, b"\n", b"\0", trailer(0)])), max_size=6))
+def test_any_octets_for_a_single_file(tmp_path_factory, parts):
+    path = tmp_path_factory.mktemp("capture") / "a.stompcap"
+    path.write_bytes(b"".join(parts))
+    problems = []
+    seen = list(Capture(path, on_problem=problems.append).pieces())
+    whole = b"".join(piece.data for piece in seen)
+    assert b"".join(parts).startswith(whole)
+    try:
+        writer = CaptureWriter(path)
+    except StoreError as error:  # it is no capture: nothing is cut off
+        assert "not only frames" in str(error)  # noqa: PT017
+        assert path.read_bytes() == b"".join(parts)
+        assert problems
+        return
+    writer.append(ONE, TIME)
+    writer.close()
+    assert [octets_of(frame) for frame in read(path)] == [*map(octets_of, parse(whole)), ONE]
+
+
+def _made_up(path, *rows, base=0):
+    """A segment whose index is in order by itself, but does not fit its octets."""
+    path.mkdir(exist_ok=True)
+    file = path / f"frames-{base:020}.stomp"
+    file.write_bytes(ONE * 3)
+    encoder = IndexEncoder(base)
+    index_path(file).write_bytes(encoder.header() + b"".join(encoder.row(*row) for row in rows))
+    return file
+
+
+@pytest.mark.parametrize(
+    ("rows", "why"),
+    [
+        ([(2**62, TIME, 0)], ["the index is damaged"]),
+        ([(3 * len(ONE) + 1, TIME, 0)], ["the index is damaged"]),
+        ([(7, 2**63 - 1, 1), (3 * len(ONE), -(2**63), 2)], ["do not match their checksum"] * 2),
+    ],
+)
+def test_rows_that_are_not_about_these_octets(path, rows, why):
+    _made_up(path, *rows)
+    problems = []
+    assert len(read(path, problems=problems)) == 3
+    assert [text in problem for text, problem in zip(why, problems, strict=True)] == [True] * len(why)
+    if len(why) == 1:
+        CaptureWriter(path).close()
+        assert len(read(path)) == 3
+
+
+def test_nothing_is_cut_by_the_index_of_something_else(path):
+    file = _made_up(path, (len(ONE), TIME, 1))
+    with pytest.raises(StoreError, match="the index of something else"):
+        CaptureWriter(path)
+    assert file.read_bytes() == ONE * 3
+    CaptureWriter(path.with_name("other")).close()
+
+
+def test_sparse_files_and_huge_bases(path):
+    path.mkdir()
+    (path / f"frames-{10**20 - 1}.stomp").write_bytes(ONE)  # no such offset can be
+    CaptureWriter(path).close()
+    assert Capture(path).segments() == []
+    file = _made_up(path, base=2**62)
+    os.truncate(index_path(file), 2**40)  # zeros without end
+    problems = []
+    assert len(read(path, problems=problems)) == 3
+    assert "the index is damaged" in problems[0]
+    with pytest.raises(StoreError, match="is full"), CaptureWriter(path, segment_octets=1) as writer:
+        writer.append(ONE, TIME)
+
+
+@kinds
+def test_an_index_that_is_gone_is_made_again(path, single):
+    writer = CaptureWriter(path, single=single)
+    for _ in range(100):
+        writer.append(ONE * 40, TIME)
+    writer.close(seal=False)
+    writer = CaptureWriter(path)
+    assert read(path) == []
+    for _ in range(2):
+        writer.append(ONE * 4000, TIME)
+    writer.sync()
+    writer.close(seal=False)
+    file = path if single else segment(path)
+    index_path(file).unlink()
+    if not single:
+        file.write_bytes(file.read_bytes() + ONE[:-1])
+    again = CaptureWriter(path)
+    assert again.lost == (0 if single else len(ONE) - 1)
+    again.close()
+    rows = list(Capture(path).rows(Capture(path).segments()[0]))
+    assert len(rows) > 2  # places to begin with
+    assert ({row.time for row in rows}, len(read(path))) == ({UNKNOWN}, 8000)
+
+
+def test_sealing_a_single_file_is_cut_anywhere(path):
+    writer = CaptureWriter(path, single=True)
+    for number in range(3):
+        writer.append(ONE, TIME + number)
+    writer.sync()
+    beside = index_path(path).read_bytes()
+    writer.close()
+    sealed = path.read_bytes()
+    assert len(sealed) == 3 * len(ONE) + len(beside) + 2 * ROW
+    for length in range(3 * len(ONE), len(sealed) + 1):
+        path.write_bytes(sealed[:length])
+        index_path(path).write_bytes(beside)
+        assert len(read(path)) == 3
+        CaptureWriter(path).close()
+        assert path.read_bytes() == sealed
+        assert not index_path(path).exists()
+
+
+@kinds
+@pytest.mark.parametrize("name", ["write", "sync"])
+@pytest.mark.parametrize("call", [1, 2, 3])
+def test_a_full_disk(path, single, name, call, monkeypatch):
+    """The n-th call fails, half done. What was synced stays, the rest can be given again."""
+    writer = CaptureWriter(path, single=single)
+    writer.append(ONE, TIME)
+    writer.sync()
+    calls, real, failed = [], getattr(capture_segment, name), False
+
+    def fail(file, *data):
+        calls.append(file)
+        if len(calls) == call:
+            if data:
+                os.write(file, data[0][: len(data[0]) // 2])
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        real(file, *data)
+
+    def write():
+        for _ in range(2):
+            writer.append(ONE, TIME)
+        writer.sync()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(capture_segment, name, fail)
+        try:
+            write()
+        except StoreError:
+            failed = True
+    assert (failed, writer.failed) == (call <= {"write": 3, "sync": 2}[name], False)
+    if failed:
+        assert len(read(path)) == 1
+        write()
+    assert len(read(path)) == 3
+    writer.close()
+    assert (len(read(path)), Capture(path).end()) == (3, 3 * len(ONE))
+
+
+def test_octets_are_synced_before_the_rows_that_cover_them(path, monkeypatch):
+    writer, steps = CaptureWriter(path), []
+    writer.append(ONE, TIME)
+
+    def noting(name, real):
+        return lambda file, *data: (steps.append((name, file)), real(file, *data))
+
+    with monkeypatch.context() as patch:
+        for name in ("write", "sync"):
+            patch.setattr(capture_segment, name, noting(name, getattr(capture_segment, name)))
+        writer.append(ONE, TIME)
+        writer.sync()
+    (_, octets_file), (_, same), (_, rows_file), (_, again) = steps
+    assert [name for name, _ in steps] == ["write", "sync", "write", "sync"]
+    assert octets_file == same != rows_file == again
+    writer.close()
+
+
+_WRITER = """
+import sys
+from stompcodec import Frame
+from stompcodec.capture import CaptureWriter, octets_of
+writer = CaptureWriter(sys.argv[1], single=sys.argv[2] == "True" or None, segment_octets=20000)
+number = int(sys.argv[3])
+while True:
+    for _ in range(7):
+        writer.append(octets_of(Frame("SEND", {"n": str(number)}, b"x" * (number * 37 % 900))), number + 1)
+        number += 1
+    writer.sync()
+    print(number, flush=True)
+"""
+
+
+def writing(path, single, number=0):
+    command = [sys.executable, "-c", _WRITER, str(path), str(single), str(number)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="kill -9")
+@kinds
+def test_kill_9(path, single):
+    """Whatever the writer said was synced is there, and the frames are in order without a gap."""
+    roll, number = random.Random(7), 0
+    for _ in range(8):
+        with writing(path, single, number) as process:
+            for _ in range(roll.randrange(1, 60)):
+                said = int(process.stdout.readline())
+            process.send_signal(signal.SIGKILL)
+            said = int((process.stdout.read().split(b"\n")[:-1] or [b"%d" % said])[-1])
+        found = list(Capture(path).frames())
+        assert [int(frame.headers["n"]) for _, _, frame in found] == list(range(len(found)))
+        assert all(time in (UNKNOWN, int(frame.headers["n"]) + 1) for _, time, frame in found)
+        assert len(found) >= said
+        with CaptureWriter(path) as writer:  # as the next one will find it
+            number = len(list(Capture(path).frames()))
+            assert number >= len(found)
+            assert writer.end() == Capture(path).end()
+
+
+@kinds
+def test_following_a_writer_that_is_at_work(path, single):
+    with writing(path, single) as process:
+        process.stdout.readline()
+        cursor, parser, numbers = Capture(path).cursor(), Parser("1.2"), []
+        while len(numbers) < 300:
+            for piece in cursor.pieces():
+                numbers += [int(frame.headers["n"]) for frame in parser.feed(piece.data)]
+                if len(numbers) >= 300:
+                    break  # a writer that is quicker than we has more for each look at its files
+            process.stdout.readline()
+        process.kill()
+        process.stdout.read()
+    assert numbers == list(range(len(numbers)))
+
+
+@pytest.mark.parametrize(("covered", "seals"), [(3, 0), (3, 2), (2, 1)])
+def test_a_single_file_without_a_whole_index_is_left_alone(path, covered, seals):
+    """Its index has no seal, a row behind the seal, or does not cover all frames."""
+    encoder = IndexEncoder(0)
+    index = encoder.header() + encoder.row(covered * len(ONE), TIME, zlib.crc32(ONE * covered))
+    index += b"".join(encoder.seal() for _ in range(seals))
+    data = ONE * 3 + index + trailer(3 * len(ONE))
+    path.write_bytes(data)
+    with pytest.raises(StoreError, match="no good index"):
+        CaptureWriter(path)
+    assert path.read_bytes() == data

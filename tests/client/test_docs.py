@@ -39,8 +39,7 @@ def test_the_examples_run(name, capsys, tmp_path):
         broker = stack.enter_context(BrokerThread())
         names = {"url": broker.url, "folder": tmp_path}
         if name == "proxies":
-            from transport.endpoints import Endpoint
-            from transport.proxies import ScriptedProxy
+            from transport.endpoints import Endpoint, ScriptedProxy
 
             through, endpoint = stack.enter_context(ScriptedProxy()), stack.enter_context(Endpoint(broker.port))
             names["proxy_url"] = f"http://127.0.0.1:{through.port}"

@@ -9,8 +9,7 @@ from patience import patience
 
 pytest.importorskip("websockets")
 
-from transport.endpoints import Endpoint
-from transport.proxies import ScriptedProxy
+from transport.endpoints import Endpoint, ScriptedProxy
 
 import stompcodec.client as stomp
 from stompcodec.transport.websocket import WebSocketLayer

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from simulation.clock import Clock
 from simulation.disk import Disk
+from simulation.network import Clock
 from simulation.records import LITTER, SELECTORS, Copy, Home, Message, Seen, Sub, Transaction, Violation
 
 from stompcodec import Frame

@@ -5,8 +5,8 @@ from functools import partial
 from typing import Any
 
 from broker.audit import audit, difference
-from simulation.clock import EPOCH, Clock
-from simulation.keyed import KEYED, Keyed
+from simulation.clients import KEYED, Keyed
+from simulation.network import EPOCH, Clock
 from simulation.records import LITTER, Message, Seen, Sub, Transaction, Violation
 from simulation.rules import Rules
 

@@ -14,12 +14,10 @@ from unittest.mock import patch
 
 from broker.audit import audit
 from simulation import vfs
-from simulation.clients import CoreClient, RawClient, Side, make_client
-from simulation.clock import Clock
+from simulation.clients import KEPT, KEYED, READ, CoreClient, RawClient, Resender, Side, make_client
 from simulation.disk import Disk
 from simulation.host import Host, Peer
-from simulation.keyed import KEPT, KEYED, READ, Resender
-from simulation.network import Link
+from simulation.network import Clock, Link
 from simulation.plan import Plan, Step
 from simulation.records import LITTER, Violation
 from simulation.rules import Rules

@@ -20,7 +20,7 @@ from patience import patience
 
 pyspark = pytest.importorskip("pyspark")
 
-from spark.live_making import live_broker, publish
+from spark.live_rounds import live_broker, publish
 from spark.making import make_capture, message
 
 import stompcodec

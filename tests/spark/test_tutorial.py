@@ -12,7 +12,7 @@ pytest.importorskip("pyspark")
 from docsite.blocks import ROOT, Reader, blocks_of
 from patience import patience
 from railway import capture as received
-from spark.live_making import wait_for
+from spark.live_rounds import wait_for
 
 from stompcodec import Parser
 from stompcodec.capture import CaptureWriter, octets_of

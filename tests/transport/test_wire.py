@@ -1,22 +1,30 @@
-"""Bytes by both shells, on real sockets, over TCP, TLS, WebSocket and both: what a wire promises its owner."""
+"""Bytes by both shells, over TCP, TLS, WebSocket: what a wire promises; and how connections come to be, or do not."""
 
+import asyncio
+import base64
 import contextlib
 import random
 import select
 import selectors
 import socket
+import ssl
 import struct
+import threading
 import time
 
 import pytest
 from hypothesis import HealthCheck, Phase, event, given, settings
 from hypothesis import strategies as st
 from patience import patience
-from transport.endpoints import Endpoint
+from profiles import examples
+from transport.endpoints import Endpoint, ScriptedProxy
 from transport.messages import PING, frame
-from transport.wires import KINDS, Peer, Place, Sync, in_thread
+from transport.wires import KINDS, Peer, Place, Raw, Server, Sync, connect, in_thread, on_loops, place, shaken
 
-from stompcodec.transport import aio, sync
+from stompcodec.errors import ConfigError
+from stompcodec.transport import aio, sync, tls
+from stompcodec.transport.http import MAX_HEAD
+from stompcodec.transport.layers import ConnectLayer, Proxy, parse_proxy, proxy_of
 from stompcodec.transport.owner import BIG, gather, name_of
 
 kinds = pytest.mark.parametrize("kind", KINDS)
@@ -326,3 +334,317 @@ def test_chunks_are_joined_unless_they_are_big(chunks):
 def test_names_of_peers():
     addresses = [("127.0.0.1", 80), ("::1", 80, 0, 0), "", None, "/run/stomp"]
     assert [name_of(each) for each in addresses] == ["127.0.0.1:80", "[::1]:80", "?", "?", "/run/stomp"]
+
+
+layered = pytest.mark.parametrize("kind", ["tls", "ws", "wss"])
+
+
+@contextlib.contextmanager
+def answering(answer):
+    def serve():
+        other, _ = listener.accept()
+        with other, contextlib.suppress(ConnectionError):
+            other.recv(4096)
+            other.sendall(answer)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield listener.getsockname()[1]
+        thread.join(patience(30))
+        assert not thread.is_alive()
+
+
+def joined(pieces):
+    return b"".join(bytes(piece) for piece in pieces)
+
+
+@layered
+@pytest.mark.parametrize("answer", [b"", b"ERROR\nmessage:who are you\n\n\0" * 9, b"HTTP/1.1 200 OK\r\n\r\nhello"])
+def test_a_server_that_speaks_something_else(kind, answer, shell, contexts_of):
+    peer, words = Peer(), r"(?i)closed|websocket|wrong version|ssl|record|reset"
+    with answering(answer) as port, pytest.raises(OSError, match=words):
+        shell.connect(place(kind, port), peer, ssl=contexts_of(kind).client, timeout=patience(30))
+    assert peer.log == []
+
+
+def test_a_peer_that_is_gone_at_once(monkeypatch):
+    """It has accepted and reset the connection before we ask for its name: the socket is closed, not left behind."""
+    reached = []
+
+    def reach(host, port, deadline):
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            reached.append(socket.create_connection(listener.getsockname()))
+            there, _ = listener.accept()
+        there.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        there.close()
+        return reached[0]
+
+    monkeypatch.setattr(sync, "_reach", reach)
+    with Sync() as shell, pytest.raises(OSError, match=r"connected|argument"):  # as the system puts it
+        shell.connect(Place("127.0.0.1", 1), Peer())
+    assert reached[0].fileno() == -1
+
+
+@on_loops
+@layered
+@pytest.mark.parametrize("timeout", [60.0, 0.1])
+async def test_a_handshake_ends_with_the_listener_or_in_time(kind, timeout, contexts_of):
+    """However little comes at a time."""
+    async with Server(kind, context=contexts_of(kind).server, timeout=timeout) as server:
+        async with Raw.to(server.port) as raw:
+            await raw.send(b"\x16\x03" if "s" in kind[1:] else b"GET / ")
+            while not server.listener._plan.opening:
+                await asyncio.sleep(0)
+            if timeout > 1:
+                server.listener.close()
+            assert await raw.rest() == b""
+        assert (server.peers, server.listener._plan.opening) == ([], set())
+
+
+@settings(max_examples=examples(20))
+@given(noise=st.binary(max_size=300))
+@layered
+def test_noise_is_refused_and_others_are_served(kind, noise, contexts, run):
+    """Nothing is raised where nobody could catch it; see also fuzz/fuzz_websocket.py."""
+
+    async def main():
+        async with Server(kind, context=contexts.server, echo=True, timeout=0.2) as server:
+            async with Raw.to(server.port) as raw:
+                await raw.send(noise + b"\r\n\r\n")
+                await raw.rest()
+            server.listener._plan.timeout = patience(30)  # a busy machine may need more than 0.2 s for a handshake
+            client = await server.connect(contexts.client)
+            client.wire.write([b"hello"])
+            await client.has(5)
+            client.wire.abort()
+            await client.gone()
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    ("shown", "trusted", "words"),
+    [("stranger", "ca", r"\w"), ("stranger", None, r"\w"), ("client", "ca", r"(?i)mismatch|not valid|match")],
+    ids=["another authority", "what the system trusts", "another name"],
+)
+def test_a_stranger_is_not_trusted(shell, certificates, shown, trusted, words):
+    context = tls.client_context(getattr(certificates, trusted)) if trusted else None
+    accepting = tls.server_context(getattr(certificates, shown))
+    with in_thread("tls", accepting) as server, pytest.raises(ssl.SSLCertVerificationError, match=words):
+        shell.connect(server.place, Peer(), ssl=context)
+
+
+@on_loops
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+async def test_a_name_is_looked_up_and_checked_unless_nobody_verifies(version, certificates):
+    for shown, host, verify in (("server", "localhost", True), ("client", "127.0.0.1", False)):
+        context = tls.client_context(certificates.ca, verify=verify)
+        context.minimum_version = context.maximum_version = version
+        accepting = tls.server_context(getattr(certificates, shown))
+        async with Server("tls", context=accepting, echo=True) as server:
+            client, octets = Peer(), random.Random(1).randbytes(1_000_000)
+            await connect(Place(host, server.port, tls=True), client, ssl=context)
+            client.wire.write([octets])
+            assert await client.has(1_000_000) == octets
+            client.wire.close()
+            assert await client.gone() is None
+
+
+@on_loops
+async def test_clients_must_show_a_certificate(certificates):
+    """If the server has authorities for that; a client learns of the refusal at the latest when it reads."""
+    context = tls.server_context(certificates.server, cafile=certificates.ca)
+    async with Server("tls", context=context, echo=True) as server:
+        shown = await server.connect(tls.client_context(certificates.ca, certificates.client))
+        shown.wire.write([b"hello"])
+        await shown.has(5)
+        shown.wire.close()
+        await shown.gone()
+        assert len(server.peers) == 1
+        for other in ((), (certificates.stranger,)):
+            client = Peer()
+            try:
+                await connect(server.place, client, ssl=tls.client_context(certificates.ca, *other))
+            except OSError:
+                continue
+            assert isinstance(await client.gone(), OSError)
+        assert len(server.peers) == 1
+
+
+def test_older_versions_renegotiation_and_compression_are_off(certificates):
+    client, server = tls.client_context(), tls.server_context(certificates.server)
+    assert client.minimum_version == server.minimum_version == ssl.TLSVersion.TLSv1_2
+    assert server.options & ssl.OP_NO_RENEGOTIATION
+    assert server.options & ssl.OP_NO_COMPRESSION
+
+
+@pytest.mark.parametrize("content", [None, b"no PEM"])
+def test_files_that_cannot_be_used_are_named(content, certificates, tmp_path):
+    path = tmp_path / "some.pem"
+    if content is not None:
+        path.write_bytes(content)
+    for make in (
+        *(lambda: tls.server_context(path), lambda: tls.server_context(certificates.server, path)),
+        *(lambda: tls.server_context(certificates.server, cafile=path), lambda: tls.client_context(path)),
+        lambda: tls.client_context(certificates.ca, path),
+    ):
+        with pytest.raises(OSError, match=r"PEM is expected.*some\.pem"):
+            make()
+
+
+def test_the_end_is_signed(contexts):
+    """A peer that says goodbye has ended; octets that were changed on the way are an error."""
+    client, server = shaken(contexts)
+    server.send([b"last"])
+    server.close()
+    assert joined(client.receive(joined(server.take_output()))) == b"last"
+    assert (client.ended, client.error) == (True, None)
+
+    client, server = shaken(contexts)
+    server.send([b"last"])
+    wire = bytearray(joined(server.take_output()))
+    wire[-1] ^= 1
+    assert joined(client.receive(wire)) == b""
+    assert isinstance(client.error, ssl.SSLError)
+    client.send([b"dropped"])
+    client.close()
+    assert client.receive(b"more") == []
+
+
+# ---- HTTP CONNECT ----
+
+OK = b"HTTP/1.1 200 Connection established\r\nVia: x\r\n\r\n"
+CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+
+
+def tunnel(url="http://proxy:3128", host="broker", port=61613):
+    made = ConnectLayer(host, port, parse_proxy(url))
+    made.start()
+    return made
+
+
+def test_the_login_is_sent_as_basic_and_shown_nowhere():
+    made = tunnel("http://ann:s%3Acret%C3%A9@proxy:3128")
+    token = base64.b64encode("ann:s:cretÃ©".encode("latin-1"))
+    assert b"\r\nProxy-Authorization: Basic " + token + b"\r\n" in joined(made.take_output())
+    made.receive(b"HTTP/1.1 407 Proxy Authentication Required\r\n\r\n")
+    assert "does not accept this login" in str(made.error)
+    assert "cret" not in str(made.error) + repr(parse_proxy("http://ann:s%3Acret@proxy:3128"))
+
+
+def test_the_target_is_named_as_http_does_and_cannot_add_lines():
+    (asked,) = tunnel(host="::1", port=5).take_output()
+    assert asked.startswith(b"CONNECT [::1]:5 HTTP/1.1\r\nHost: [::1]:5\r\n")
+    assert joined(tunnel(host="bücher.example", port=1).take_output()).startswith(b"CONNECT xn--bcher-kva.example:1 ")
+    with pytest.raises(ValueError, match="cannot be asked"):
+        tunnel(host="broker\r\nX: y")
+
+
+@given(st.data())
+def test_the_answer_may_come_in_any_pieces(data):
+    octets = CONTINUE + OK + b"first bytes of the broker"
+    made, at, upward = tunnel(), 0, b""
+    while at < len(octets):
+        size = data.draw(st.integers(1, len(octets) - at))
+        upward += joined(made.receive(octets[at : at + size]))
+        at += size
+    assert (made.opened, made.error, upward, made.buffered) == (True, None, b"first bytes of the broker", 0)
+    made.send([b"one", b"two"])
+    assert joined(made.take_output()).endswith(b"onetwo")
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (b"HTTP/1.1 407 Proxy Authentication Required\r\n\r\n", "407 Proxy Authentication Required: it wants a login"),
+        (b"HTTP/1.0 302 Found\r\nLocation: http://elsewhere/\r\n\r\n", "302 Found: redirects are not followed"),
+        (b"HTTP/1.1 502 Bad\x1b[31m Gateway\r\n\r\n", r"502 Bad\[31m Gateway: it cannot reach the broker"),
+        (b"HTTP/1.1 500 Oops\n\n", "500 Oops$"),
+        (b"SSH-2.0-OpenSSH\r\n", "not HTTP"),
+        (b"HTTP/2 200\r\n\r\n", "not HTTP"),
+        (b"HTTP/1.1 999 x\r\n\r\n", "not HTTP"),
+    ],
+)
+def test_what_is_no_tunnel_is_an_error_that_says_what_to_do(answer, words):
+    made = tunnel()
+    assert made.receive(answer) == []
+    assert not made.opened
+    with pytest.raises(ConnectionRefusedError, match=words):
+        raise made.error
+    assert "proxy:3128" in str(made.error)
+    assert list(made.receive(OK)) == []
+
+
+def test_a_head_of_the_limit_and_one_past_it():
+    assert MAX_HEAD == 16 * 1024
+    start = b"HTTP/1.1 200 OK\r\nX: "
+    for more in (0, 1):
+        made = tunnel()
+        for _ in range(100):  # they open nothing, and do not count
+            made.receive(CONTINUE)
+        assert (made.opened, made.buffered) == (False, 0)
+        made.receive(start + b"x" * (MAX_HEAD - len(start) + more))
+        assert (made.error is None) is (more == 0)
+        assert made.buffered <= MAX_HEAD
+        made.receive(b"\r\n\r\n")
+        assert made.opened is (more == 0)
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("socks5://h:1", "unknown scheme socks5"),
+        *((url, "port") for url in ("http://h:0", "http://h:65536")),
+        *((url, "write http") for url in ("http://h:1/path", "", "http://", "http://a:s3cret/x@h:1")),
+    ],
+)
+def test_bad_urls_are_refused_without_the_passcode(url, words):
+    with pytest.raises(ConfigError, match=words) as raised:
+        parse_proxy(url)
+    assert "s3cret" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("environment", "plain", "secure"),
+    [
+        ({}, None, None),
+        ({"http_proxy": "http://plain:1", "https_proxy": "http://secure:2"}, "plain", "secure"),
+        ({"http_proxy": "http://plain:1", "no_proxy": "broker,other"}, None, None),
+        ({"all_proxy": "everything:3", "no_proxy": "other"}, "everything", "everything"),
+    ],
+)
+def test_the_environment_counts_only_when_it_is_asked(monkeypatch, environment, plain, secure):
+    for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
+        monkeypatch.delenv(name.upper(), raising=False)
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    for where, host in ((Place("broker", 1), plain), (Place("broker", 1, tls=True), secure)):
+        found = proxy_of("environment", where)
+        assert (found and found.host, proxy_of(None, where)) == (host, None)
+
+
+@pytest.mark.parametrize(
+    ("kind", "secured"), [*((kind, False) for kind in KINDS), ("tcp", True), ("wss", True)], ids=str
+)
+def test_every_kind_of_wire_goes_through_a_proxy(kind, secured, contexts_of, contexts):
+    with (
+        in_thread(kind, contexts_of(kind).server) as server,
+        ScriptedProxy(context=contexts.server if secured else None) as proxy,
+        Sync() as shell,
+    ):
+        peer, where = Peer(), parse_proxy(f"http{'s' * secured}://ann:x@127.0.0.1:{proxy.port}")
+        wire = shell.connect(server.place, peer, ssl=contexts.client, proxy=where, timeout=patience(10))
+        wire.write([b"hello"])
+        shell.until(peer, lambda: len(peer.data) >= 5)
+        wire.close()
+        shell.gone(peer)
+        assert peer.data == b"hello"
+        (head,) = proxy.heads
+        assert head.startswith(f"CONNECT 127.0.0.1:{server.port} HTTP/1.1\r\n")
+
+
+def test_a_proxy_that_is_slow_is_given_up():
+    with in_thread("tcp", echo=False) as silent, pytest.raises(TimeoutError, match="handshake"):
+        sync.connect(Place("b", 1), Peer(), proxy=Proxy("127.0.0.1", silent.port, False), timeout=0.1)

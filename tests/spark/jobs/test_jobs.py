@@ -29,7 +29,7 @@ from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import functions as F
 from pyspark.sql.datasource import DataSourceStreamReader
 from pyspark.sql.types import ArrayType, IntegerType, StringType, StructField, StructType
-from spark.live_making import goes_on_when_killed, live_broker, wait_for
+from spark.live_rounds import goes_on_when_killed, live_broker, wait_for
 from spark.making import make_capture, message, pa
 
 import stompcodec.client as stomp

@@ -17,7 +17,7 @@ from capture.capturing import DEEDS
 from client.feeding import fill_disk
 from client.peer import Peer, closed_port
 from patience import interval, patience
-from spark.live_making import Rows, failure, live_broker, publish, runner, running, wait_for
+from spark.live_rounds import Rows, failure, live_broker, publish, runner, running, wait_for
 from spark.making import ADMISSION
 
 from stompcodec.capture import Capture, CaptureBusyError, CaptureWriter
