@@ -10,7 +10,7 @@ skipped and says why. Tests with the mark run with the option --peers alone, as 
 
 import contextlib
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -52,9 +52,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 @pytest.fixture(scope="session")
-def start_peer(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Callable[..., Any]]:
+def start_peer(request, tmp_path_factory):
     """A function that takes the name of a server and its options, and returns it running: a `Server` of scripts/peers.
 
     The same name and options give the same server, started again if a test has killed it.

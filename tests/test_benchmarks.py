@@ -50,9 +50,7 @@ def test_goals_and_readme_name_rows_that_exist(bench: Load) -> None:
         assert row in rows[subject], row
 
 
-def test_a_run_replaces_its_own_part_of_the_page_and_of_the_readme(
-    bench: Load, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_replaces_its_own_part_of_the_page_and_of_the_readme(bench, tmp_path, monkeypatch):
     page = bench("page")
     monkeypatch.setattr(page, "plot", lambda *_: None)
     monkeypatch.setattr(page, "ROOT", tmp_path)
@@ -115,9 +113,7 @@ def test_a_reader_that_loses_frames_is_marked_or_left_out(bench: Load, share: fl
 @pytest.mark.parametrize(
     ("order", "is_right"), [([0, 1, 2], True), ([0, 1], False), ([1, 0, 2], False), ([0, 1, 1, 2], False)]
 )
-def test_a_client_that_loses_repeats_or_reorders_is_caught(
-    bench: Load, monkeypatch: pytest.MonkeyPatch, order: list[int], is_right: bool
-) -> None:
+def test_a_client_that_loses_repeats_or_reorders_is_caught(bench, monkeypatch, order, is_right):
     client, body = bench("bench_client"), bench("load").body
 
     def receive(task: Any) -> None:
@@ -171,9 +167,7 @@ def test_each_message_of_a_row_says_whether_it_is_persistent(bench: Load) -> Non
         assert octets.count(b"SEND\n") == octets.count(b"persistent:true\n") + octets.count(b"persistent:false\n"), name
 
 
-def test_a_figure_above_its_committed_one_is_counted_a_second_time(
-    bench: Load, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_figure_above_its_committed_one_is_counted_a_second_time(bench, monkeypatch):
     instructions = bench("instructions")
     asked: list[list[str]] = []
     ticks, acks, send = ("feed", "ticks"), ("feed", "acks"), ("broker", "send")

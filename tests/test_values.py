@@ -26,17 +26,13 @@ cased = st.sampled_from([str.lower, str.upper, str.title])
 
 
 @given(st.integers(0, 10**6), st.sampled_from([*UNITS]), st.sampled_from(["", "b", "ib"]), st.booleans(), cased)
-def test_each_spelling_of_a_size_is_the_same_size(
-    number: int, unit: str, end: str, space: bool, case: Callable[[str], str]
-) -> None:
+def test_each_spelling_of_a_size_is_the_same_size(number, unit, end, space, case):
     end = "b" if not unit and end else end
     assert size(f"{number}{' ' * space}{case(unit + end)}") == number * UNITS[unit]
 
 
 @given(st.integers(0, 10**6), st.sampled_from([*TIMES]), st.booleans(), cased)
-def test_each_spelling_of_a_time_is_the_same_time(
-    number: int, unit: str, space: bool, case: Callable[[str], str]
-) -> None:
+def test_each_spelling_of_a_time_is_the_same_time(number, unit, space, case):
     assert duration(f"{number}{' ' * space}{case(unit)}") == pytest.approx(number * TIMES[unit])
 
 

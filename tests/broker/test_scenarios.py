@@ -100,9 +100,7 @@ def test_scenario(config: str, scenario: dict[str, Any], results: dict[str, Futu
         ([{"dance": "a"}], "step 1 .*dance.* StopIteration"),
     ],
 )
-def test_a_scenario_that_raises_is_a_failed_one(
-    steps: list[dict[str, Any]], wrong: str | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_scenario_that_raises_is_a_failed_one(steps, wrong, monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as server:
         options = _options(server.getsockname()[1], None, "raises")
         made = run_scenarios.Run.__init__

@@ -6,9 +6,7 @@ CLIENT, SERVER = (b"\x0a\0\0\x01", 50000), (b"\x0a\0\0\x02", 61613)
 SYN, FIN, ACK = 2, 1, 16
 
 
-def tcp(
-    source: tuple[bytes, int], target: tuple[bytes, int], number: int, data: bytes = b"", flags: int = ACK
-) -> bytes:
+def tcp(source, target, number, data=b"", flags=ACK):
     """An IPv4 or IPv6 packet, by the length of the addresses."""
     segment = struct.pack(">HHIIBBHHH", source[1], target[1], number % 2**32, 0, 5 << 4, flags, 1000, 0, 0) + data
     if len(source[0]) == 16:

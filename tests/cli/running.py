@@ -98,9 +98,7 @@ class Runner:
 class Terminal:
     """A terminal that runs a verb: what it shows at present, and its keys."""
 
-    def __init__(
-        self, *arguments: str | Path, rows: int = 40, columns: int = 100, stdout: int | None = None, **variables: str
-    ) -> None:
+    def __init__(self, *arguments, rows=40, columns=100, stdout=None, **variables):
         import termios
 
         self.near, self.far = os.openpty()

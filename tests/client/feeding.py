@@ -4,7 +4,6 @@ import errno
 import time
 from collections.abc import Callable
 
-import pytest
 from patience import patience
 
 import stompcodec.client as stomp
@@ -27,11 +26,7 @@ def wait_for(what: Callable[[], object], seconds: float = 60) -> None:
         time.sleep(0.005)
 
 
-def fill_disk(
-    monkeypatch: pytest.MonkeyPatch,
-    is_full: Callable[[bytes], bool],
-    part: Callable[[bytes], int] = lambda data: len(data) // 2,
-) -> None:
+def fill_disk(monkeypatch, is_full, part=lambda data: len(data) // 2):
     """Let a write of a capture fail for want of space where `is_full` says so, with a part of the data written."""
     real = segment.write
 

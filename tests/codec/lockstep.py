@@ -57,9 +57,7 @@ def feed_buffer(parser: Any, data: bytes) -> Iterator[Any]:
 WAYS = {"feed": feed, "bytearray": feed_bytearray, "buffer": feed_buffer}
 
 
-def run(
-    codec: Any, chunks: Iterable[bytes], *, close: bool = True, way: str = "feed", **options: Any
-) -> tuple[list[Answer], list[int]]:
+def run(codec, chunks, *, close=True, way="feed", **options):
     """All answers of a new parser that is fed `chunks`, and what it called `buffered` after each of them."""
     parser = codec.Parser(options.pop("version", "1.2"), **options)
     answers: list[Answer] = []

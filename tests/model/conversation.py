@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from stompcodec.codec import Parser
 from stompcodec.errors import FrameError
-from stompcodec.spec import VERSIONS, Limits
+from stompcodec.spec import VERSIONS
 from stompcodec.states import State, missing_headers, negotiate, negotiate_client, next_state, parse_heart_beat
 
 
@@ -17,15 +17,7 @@ class Heard(NamedTuple):
     version: str | None
 
 
-def converse(
-    role: str,
-    wire: bytes,
-    *,
-    versions: Sequence[str] = VERSIONS,
-    limits: Limits | None = None,
-    first_limits: Limits | None = None,
-    lenient: bool = False,
-) -> Heard:
+def converse(role, wire, *, versions=VERSIONS, limits=None, first_limits=None, lenient=False):
     """What "client" or "server" hears; a client has sent CONNECT before."""
     peer = "server" if role == "client" else "client"
     state = State.CONNECTING if role == "client" else State.NEW

@@ -21,9 +21,7 @@ class Broken(Exception):
 
 
 class Reference:
-    def __init__(
-        self, version: str | None, *, limits: Limits | None = None, lenient: bool = False, commands: Any = ()
-    ) -> None:
+    def __init__(self, version, *, limits=None, lenient=False, commands=()):
         self.dialect = dialect_of(version, lenient)
         self.limits = limits or Limits()
         self.commands = {name.encode() for name in (*self.dialect.commands, *commands)}

@@ -54,9 +54,7 @@ def seqs(found: Any) -> list[int]:
     return [one.seq for one in (found.messages if isinstance(found, Page) else found)]
 
 
-def read(
-    store: Any, after: int = -1, most: int = 1000, octets: int = 10**8, queue: str = "q", priority: Any = None
-) -> Any:
+def read(store, after=-1, most=1000, octets=10**8, queue="q", priority=None):
     found: list[Any] = []
     store.read(queue, after, ALL, most, octets, found.append, None, priority)
     (one,) = found

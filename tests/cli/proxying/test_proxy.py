@@ -12,7 +12,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from itertools import product
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -81,15 +80,7 @@ class Proxied:
 
 
 @contextlib.contextmanager
-def proxied(
-    target: str,
-    *faults: str,
-    place: Place | None = None,
-    context: Any = None,
-    folder: Path | None = None,
-    seed: int = 0,
-    **options: Any,
-) -> Iterator[Proxied]:
+def proxied(target, *faults, place=None, context=None, folder=None, seed=0, **options):
     """Run a proxy; when this ends, all is shown and recorded."""
     tally = Tally()
     recorder = None if folder is None else Recorder(str(folder), tally)
