@@ -65,11 +65,7 @@ def test_a_page_lists_what_is_slow() -> None:
             folder = name.rpartition("/")[0] or folder
             listed.add(name if "/" in name else f"{folder}/{name}")
     mark = "pytest.mark." + "slow"
-    slow = {
-        path.relative_to(HERE).as_posix()
-        for path in HERE.rglob("test_*.py")
-        if mark in path.read_text(encoding="utf-8")
-    }
+    slow = {p.relative_to(HERE).as_posix() for p in HERE.rglob("test_*.py") if mark in p.read_text("utf-8")}
     slow = {name for name in slow if not name.startswith("interop/")}  # listed as a whole
     assert listed == slow - {"test_suite.py"}, "docs/development.md lists each file with slow tests, and why"
 

@@ -60,9 +60,7 @@ def _options(port: int, ws: str | None, name: str) -> argparse.Namespace:
 def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, BrokerProcess]]:
     """A broker for each configuration; all of them start at once."""
     names = {param.values[0] for param in CHOSEN}
-    made = {
-        name: BrokerProcess(tmp_path_factory.mktemp(name), config=CONFIGS / f"{name}.toml") for name in sorted(names)
-    }
+    made = {n: BrokerProcess(tmp_path_factory.mktemp(n), config=CONFIGS / f"{n}.toml") for n in sorted(names)}
     try:
         with ThreadPoolExecutor(4) as pool:
             list(pool.map(BrokerProcess.start, made.values()))

@@ -112,9 +112,7 @@ def test_an_unknown_broker_is_recorded_whole_and_named(path, caplog):
     """Its ids may be a counter that begins again: two messages with one id and one body are both recorded."""
     with StompBroker() as broker:
         broker.faults.change("CONNECTED", lambda frame: Frame("CONNECTED", {"version": "1.2"}), times=None)
-        broker.faults.change(
-            "MESSAGE", lambda it: Frame("MESSAGE", {**it.headers, "message-id": "1"}, b"x"), times=None
-        )
+        broker.faults.change("MESSAGE", lambda m: Frame("MESSAGE", {**m.headers, "message-id": "1"}, b"x"), times=None)
         publish(broker.url, "/queue/a", 2)
         with recording(broker.url, path, "/queue/a", dedupe=Dedupe()) as recorder:
             wait_for(lambda: recorder.messages + recorder.duplicates == 2)

@@ -105,9 +105,7 @@ def test_every_form_of_a_message_is_as_send_writes_it(shell, peer, server):
     """Text for JMS goes without content-length."""
 
     def written(frame):
-        return serialize(
-            Frame(frame.command, [pair for pair in frame.headers.pairs() if pair[0] != "receipt"], frame.body)
-        )
+        return serialize(Frame(frame.command, [p for p in frame.headers.pairs() if p[0] != "receipt"], frame.body))
 
     forms = [
         *(("/queue/a", b"\0octets"), ("/queue/a", "grüße", None)),
@@ -266,9 +264,7 @@ def test_a_transaction_that_ends_on_the_way(shell, peer, rule, says):
 
 TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=8)
 PAIRS = st.lists(st.tuples(TEXT.filter(lambda name: name and name != "content-length"), TEXT), max_size=3)
-SENDS = st.builds(
-    lambda pairs, body: Frame("SEND", [("destination", "d"), *pairs], body), PAIRS, st.binary(max_size=20)
-)
+SENDS = st.builds(lambda pairs, b: Frame("SEND", [("destination", "d"), *pairs], b), PAIRS, st.binary(max_size=20))
 
 
 @settings(max_examples=examples(60))

@@ -137,9 +137,7 @@ def test_a_server_takes_a_login_as_it_is_and_no_other_header():
 def test_both_backends_agree(text, more, command, after, cuts, version, lenient, stream_over):
     data = frame_of(max(len(text) + more, 0), text.encode(), command.encode()) + after
     cuts = sorted(cut for cut in set(cuts) if cut < len(data))
-    one, other = (
-        read(codec, data, cuts, version, lenient, stream_over=stream_over) for codec in map(backend, BACKENDS)
-    )
+    one, other = (read(c, data, cuts, version, lenient, stream_over=stream_over) for c in map(backend, BACKENDS))
     assert one == other
     one, other = (codec.parse_columns(data, version, lenient=lenient) for codec in map(backend, BACKENDS))
     assert (one.rows, one.consumed, one.error) == (other.rows, other.consumed, other.error)

@@ -66,11 +66,7 @@ USES = {
     "repr": lambda _codec, frame: repr(frame),
     "hash, ==": lambda _codec, frame: frame == pickle.loads(pickle.dumps(frame)),
     "serialize": lambda codec, frame: codec.serialize(frame),
-    "all headers": lambda _codec, frame: (
-        list(frame.headers),
-        frame.headers == dict(frame.headers),
-        "x" in frame.headers,
-    ),
+    "all headers": lambda _, f: (list(f.headers), f.headers == dict(f.headers), "x" in f.headers),
 }
 
 

@@ -22,9 +22,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from patience import patience
 
-stompman = pytest.importorskip(
-    "stompman", reason="stompman is not installed: pip install stompman", exc_type=ImportError
-)
+stompman = pytest.importorskip("stompman", reason="not installed: pip install stompman", exc_type=ImportError)
 
 import stompman.serde as theirs
 

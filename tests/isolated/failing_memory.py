@@ -54,9 +54,7 @@ def failing(perform, argument, n, stop):
 
 class Driver:
     def __init__(self, codec, options):
-        self.parser = codec.Parser(
-            options.get("version", "1.2"), **{k: v for k, v in options.items() if k != "version"}
-        )
+        self.parser = codec.Parser(options.get("version", "1.2"), **{k: options[k] for k in options if k != "version"})
         self.answers = []
         self.views = []
         self.rest = b""

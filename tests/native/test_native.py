@@ -42,9 +42,7 @@ Program = Callable[[str, str], Path]
 def _run(*command: str | Path) -> str:
     # A preloaded sanitizer is meant for the Python that runs the tests.
     environment = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
-    done = subprocess.run(
-        list(map(str, command)), env=environment, capture_output=True, text=True, timeout=patience(300)
-    )
+    done = subprocess.run([*map(str, command)], env=environment, capture_output=True, text=True, timeout=patience(300))
     assert done.returncode == 0, f"{shlex.join(map(str, command))}\n{done.stdout}{done.stderr}"
     return done.stdout
 

@@ -212,9 +212,7 @@ def test_where_a_fault_can_hide(mutations: Any, toy: Path, capsys: Any, monkeypa
     (toy / "tests" / "codec" / "test_toy.py").write_text(HIDDEN_TEST)
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     found = mutations.faults(toy, "stompcodec/hidden.py")
-    keys = {key[0]: key for key in found if key[1] in ("drop", "negate")} | {
-        key[0]: key for key in found if key[1] == "sign"
-    }
+    keys = {k[0]: k for k in found if k[1] in ("drop", "negate")} | {k[0]: k for k in found if k[1] == "sign"}
     drawn = [mutations.Mutant("core", "stompcodec/hidden.py", *keys[name]) for name in HIDDEN_VERDICTS]
     judge = mutations.Judge(toy / "list.tsv")
     results = judge.run(None, "", drawn, [])

@@ -137,9 +137,7 @@ def test_codecs_that_are_no_charsets_are_refused(charset):
             text(NOT_TEXT[charset], f"text/plain;charset={name}")
 
 
-EVERY_CHARSET = sorted(
-    {*aliases, *aliases.values(), *(module.name for module in pkgutil.iter_modules(encodings.__path__))}
-)
+EVERY_CHARSET = sorted({*aliases, *aliases.values(), *(each.name for each in pkgutil.iter_modules(encodings.__path__))})
 
 
 @st_given(st.sampled_from(EVERY_CHARSET), st.binary(max_size=40))

@@ -11,9 +11,7 @@ SELECTORS: dict[str, Callable[[Mapping[str, Any]], bool]] = {
     "color = 'red'": lambda message: message["color"] == "red",
     "NOT (color = 'red')": lambda message: message["color"] != "red",
     "n > 4": lambda message: int(message["n"]) > 4,
-    "color IN ('red', 'blue') AND n <= 6": lambda message: (
-        message["color"] in ("red", "blue") and int(message["n"]) <= 6
-    ),
+    "color IN ('red', 'blue') AND n <= 6": lambda m: m["color"] in ("red", "blue") and int(m["n"]) <= 6,
     "color LIKE 'b%'": lambda message: message["color"].startswith("b"),
 }
 

@@ -542,9 +542,7 @@ class Rules:
             missing = next(message for message in sent if not message.seen)
             raise Violation("a transaction by half", f"{transaction.name}: {seen[0]} is there, {missing} is not")
         if seen and again:
-            raise Violation(
-                "a transaction by half", f"{transaction.name}: {seen[0]} is there, and {again[0]} came back"
-            )
+            raise Violation("a transaction by half", f"{transaction.name}: {seen[0]} is there, {again[0]} came back")
 
 
 def _fits(home: Home, message: Message) -> bool:

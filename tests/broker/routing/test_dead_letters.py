@@ -43,9 +43,7 @@ def test_it_says_why(persistent):
         peer.nack(peer.next("MESSAGE"))
     assert peer.take() == []
     letter = letter_of(bench)
-    found = {
-        name: letter.headers.getall(f"dead-letter-{name}") for name in ("reason", "attempts", "time", "first-time")
-    }
+    found = {key: letter.headers.getall(f"dead-letter-{key}") for key in ("reason", "attempts", "time", "first-time")}
     time = ["1000002000"]
     assert found == {"reason": ["max-attempts"], "attempts": ["2"], "time": time, "first-time": time}
     assert letter.headers["original-destination"] == QUEUE

@@ -86,9 +86,7 @@ def of_sqlite(text, row):
 
 
 def of_ours(text, row):
-    headers = {
-        name: value if isinstance(value, str) else repr(value) for name, value in row.items() if value is not None
-    }
+    headers = {k: v if isinstance(v, str) else repr(v) for k, v in row.items() if v is not None}
     frame = Frame("SEND", {"destination": "/queue/a", **headers})
     message = message_of(frame, "/queue/a", False, lambda: 0.0)
     if compile_selector(text).matches(message):

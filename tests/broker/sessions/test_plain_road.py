@@ -388,10 +388,7 @@ def test_a_transaction_that_is_stored_later_gets_its_place():
 
 
 #: What the head of a SEND may have: bytes, if there are lines to write anew, and header lines.
-MOST = {
-    "bytes": lambda past: [b"x:" + b":" * (2018 + past)],
-    "lines": lambda past: [b"%d:" % n for n in range(63 + past)],
-}
+MOST = {"bytes": lambda n: [b"x:" + b":" * (2018 + n)], "lines": lambda n: [b"%d:" % k for k in range(63 + n)]}
 
 
 @read_by_c

@@ -77,9 +77,7 @@ def test_json():
     frames += [Frame("MESSAGE", {}, b"\xff\0")]
     data = b"\n".join(serialize(frame) for frame in frames)
     lines = objects(run("--json", input=data))
-    assert [[*line] for line in lines] == [
-        ["offset", "command", "headers", key] for key in ("body", "body", "body_b64")
-    ]
+    assert [*map(list, lines)] == [["offset", "command", "headers", key] for key in ("body", "body", "body_b64")]
     assert [line["offset"] for line in lines] == [0, len(serialize(frames[0])) + 1, data.rindex(b"MESSAGE")]
     assert lines[1]["headers"] == [["a", "1"], ["a", "ü:\n"], ["content-length", "6"]]
     assert lines[1]["body"] == "grün\n"

@@ -60,9 +60,7 @@ genuine = pytest.mark.skipif(not DATA.is_dir(), reason="the genuine feeds are no
 
 
 def frames_of(spark, bodies):
-    rows = [
-        ("MESSAGE", "/topic/a", f"id-{at}", body and bytearray(body), "spool", at) for at, body in enumerate(bodies)
-    ]
+    rows = [("MESSAGE", "/topic/a", f"id-{n}", body and bytearray(body), "spool", n) for n, body in enumerate(bodies)]
     kinds = "command string, destination string, message_id string, body binary, spool string, pos long"
     return spark.createDataFrame(rows, kinds)
 
@@ -82,15 +80,13 @@ def event(kind="CA", **fields):
 
 @pytest.mark.slow
 @genuine
-@pytest.mark.parametrize(
-    ("preset", "rows"), [("networkrail-td", 33), ("networkrail-trust", 7), ("networkrail-vstp", 1)]
-)
-def test_genuine_feeds_become_tables(spark, preset, rows):
+@pytest.mark.parametrize(("preset", "n"), [("networkrail-td", 33), ("networkrail-trust", 7), ("networkrail-vstp", 1)])
+def test_genuine_feeds_become_tables(spark, preset, n):
     paths = sorted(DATA.glob(f"networkrail/{preset.removeprefix('networkrail-')}-*.json"))
     bodies = [path.read_bytes() for path in paths if "headers" not in path.name]
     made = exploded(spark, bodies, preset)
-    found = [row for rows in made for row in rows]
-    assert len(found) == rows
+    found = [row for n in made for row in n]
+    assert len(found) == n
     assert [row for row in found if row._reason or row._raw is not None] == []
     for at, body in enumerate(bodies if preset == "networkrail-td" else []):
         records = json.loads(b"[%b]" % body.strip().removeprefix(b"[").removesuffix(b"]"))  # one may stand alone

@@ -548,9 +548,7 @@ def test_options_choose_the_rows_that_a_filter_would(tmp_path_factory, names, si
     schema = schema_of(destination="frame", message_id="frame", received_at="frame", pos="frame", error="frame")
     options = FileOptions(split_bytes=split, commands=("*",))
     chosen = replace(options, choice=Choice(names, since, until))
-    everything, found = (
-        rows_of(batch_splits([str(path)], each), Projection(schema), each) for each in (options, chosen)
-    )
+    everything, found = (rows_of(batch_splits([str(path)], one), Projection(schema), one) for one in (options, chosen))
 
     def holds(row):
         came = round(row["received_at"].timestamp() * 1e6)
