@@ -85,7 +85,7 @@ def test_genuine_feeds_become_tables(spark, preset, n):
     paths = sorted(DATA.glob(f"networkrail/{preset.removeprefix('networkrail-')}-*.json"))
     bodies = [path.read_bytes() for path in paths if "headers" not in path.name]
     made = exploded(spark, bodies, preset)
-    found = [row for n in made for row in n]
+    found = [row for rows in made for row in rows]
     assert len(found) == n
     assert [row for row in found if row._reason or row._raw is not None] == []
     for at, body in enumerate(bodies if preset == "networkrail-td" else []):
