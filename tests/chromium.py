@@ -49,8 +49,7 @@ class Page:
         self._socket = self._stack.enter_context(connect(address, max_size=None))
         self._number = 0
         self.errors: list[str] = []
-        self.url = url
-        self._worker = ""
+        self.url, self._worker = url, ""
         for domain in ("Page", "Runtime", "Log"):
             self.order(f"{domain}.enable")
         self.order("Page.bringToFront")

@@ -108,8 +108,7 @@ def test_make_test_keeps_a_process_test_of(what: str) -> None:
 
 def test_files_that_are_shared_otherwise_exist() -> None:
     named = (*sharing.SPARK, *sharing.WHOLE, *sharing.LONG)
-    assert [name for name in named if not (HERE / name).is_file()] == []
-    assert len(set(named)) == len(named)
+    assert ([name for name in named if not (HERE / name).is_file()], len(set(named))) == ([], len(named))
 
 
 def test_pieces_of_files_are_handed_out_in_their_order() -> None:

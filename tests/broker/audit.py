@@ -36,8 +36,7 @@ class Held(NamedTuple):
 
 
 def audit(broker: Broker) -> Held:
-    hosts = list(broker._virtual_hosts.values())
-    sessions = list(broker.sessions.values())
+    hosts, sessions = list(broker._virtual_hosts.values()), list(broker.sessions.values())
     journal = broker.journal
     return Held(
         queues=sum(_messages(queue) + _chunk(queue) for host in hosts for queue in _queues(host)),

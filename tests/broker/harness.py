@@ -27,8 +27,7 @@ class Bench:
     """A broker, its clocks, and the turns of a loop that flushes all sessions. It stores what says persistent:true."""
 
     def __init__(self, store: Any = None, *, helper: Any = None, **config: Any) -> None:
-        self.now = 0.0
-        self.date = 1_000_000.0
+        self.now, self.date = 0.0, 1_000_000.0
         #: By how much the wall clock was set.
         self.ahead = 0.0
         #: A NACK has no pause, and only messages with persistent:true are stored, unless a test wants it otherwise.
@@ -124,16 +123,14 @@ class Peer:
     """One client of the broker."""
 
     def __init__(self, bench: Bench, version: str = "1.2", **options: Any) -> None:
-        self.bench = bench
-        self.version = version
+        self.bench, self.version = bench, version
         self.whole_frames = options.get("whole_frames", False)
         self.session = bench.broker.attach(bench.now, **options)
         bench.peers[self.session] = self
         self.parser = Parser(None, limits=Limits())
         self.inbox: list[Frame] = []
         self.chunks: list[bytes] = []
-        self.octets = b""
-        self.closed = False
+        self.octets, self.closed = b"", False
         #: What comes is taken. False: it stays with the broker, as if the transport was full.
         self.reading = True
 
@@ -239,9 +236,7 @@ class FaultyStore(MemoryStore):
         #: The messages that the intakes of the open batch have taken, by queue and seq.
         self._taken: dict[str, dict[int, Any]] = {}
         super().__init__()
-        self.faulty = False
-        self.background = background
-        self.commits = 0
+        self.faulty, self.background, self.commits = False, background, 0
         self.job: Any = None
         self._held: dict[tuple[str, int], None] = {}
 

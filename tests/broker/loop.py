@@ -44,9 +44,7 @@ class Loop(Bench):
     def __init__(self, background: bool = False, **config: Any) -> None:
         config = {"prefetch": 100_000, "max_unacked": 10**6, "max_subscriptions": 10**4, **config}
         super().__init__(Counting(background), **config)
-        self.other = self.peer()
-        self.turns = 0
-        self.seen = 0
+        self.other, self.turns, self.seen = self.peer(), 0, 0
 
     def turn(self) -> None:
         super().turn()

@@ -30,9 +30,7 @@ class Client:
     """A client with no sense: it sends octets and takes frames. `run` closes it at the end."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.reader = reader
-        self.writer = writer
-        self.parser = stompcodec.Parser("1.2")
+        self.reader, self.writer, self.parser = reader, writer, stompcodec.Parser("1.2")
         self.frames: list[Frame] = []
         self.session_id = ""
         _CLIENTS.append(self)

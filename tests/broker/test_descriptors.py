@@ -179,8 +179,7 @@ def test_without_a_single_descriptor(broker):
 @pytest.mark.parametrize("kind", ["tcp", "tls"])
 def test_half_sent_messages_end(broker, kind, certificate):
     """Each of them is told, its file and its descriptors are free again; there are only so many at a time."""
-    before = broker.held()
-    wires = []
+    before, wires = broker.held(), []
     for _ in range(12):
         sock = broker.connect(kind)
         if kind == "tls":

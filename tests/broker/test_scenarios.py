@@ -73,8 +73,7 @@ def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Brok
 @pytest.fixture(scope="module", params=["TCP", "WebSocket"])
 def results(request: pytest.FixtureRequest, brokers: dict[str, BrokerProcess]) -> Iterator[dict[str, Future[str]]]:
     """Scenario -> what went wrong, None for nothing. All of them are started at once; each test waits for its own."""
-    pool = ThreadPoolExecutor(JOBS)
-    found = {}
+    pool, found = ThreadPoolExecutor(JOBS), {}
     try:
         for config, scenario in (param.values for param in CHOSEN):
             broker = brokers[config]

@@ -31,10 +31,7 @@ class StoreAtWork(FaultyStore):
 
 class Pair:
     def __init__(self, peer: Peer, twin: model.Peer) -> None:
-        self.peer = peer
-        self.twin = twin
-        self.keys = 0
-        self.receipts = 0
+        self.peer, self.twin, self.keys, self.receipts = peer, twin, 0, 0
 
 
 class BrokerMachine(RuleBasedStateMachine):
@@ -55,8 +52,7 @@ class BrokerMachine(RuleBasedStateMachine):
         self.config = {"max_attempts": MAX_ATTEMPTS, "write_high": write_high}
         self.config |= {"window_messages": window, "transient": transient}
         self.bench = Bench(StoreAtWork(background), **self.config)
-        self.window = window
-        self.model = model.Broker(MAX_ATTEMPTS)
+        self.window, self.model = window, model.Broker(MAX_ATTEMPTS)
         self.pairs: list[Pair] = []
         self.bodies = 0
 
@@ -284,8 +280,7 @@ class BrokerMachine(RuleBasedStateMachine):
             return
         broker = self.bench.broker
         for (_, name), queue in broker.queues.items():
-            twin = self.model.queue(name)
-            paging = queue.paging
+            twin, paging = self.model.queue(name), queue.paging
             ready = [message.frame.body.decode() for message in queue.messages]
             wanted = [entry.body for entry in twin.ready]
             assert ready == (wanted if paging is None else [body for body in wanted if body in ready])

@@ -62,8 +62,7 @@ def test_what_is_written_is_read(tmp_path_factory, appends, segment_octets, reop
         ends = 0
         for each in capture.segments(chain):
             assert each.base == ends
-            data = each.path.read_bytes()
-            rows = list(capture.rows(each))
+            data, rows = each.path.read_bytes(), list(capture.rows(each))
             assert [row.end for row in rows][-1:] == ([len(data)] if data else [])
             for row in rows:  # rows begin and end with frames
                 assert parse(data[row.start : row.end])
@@ -193,8 +192,7 @@ def test_frames_of_other_versions():
     assert parse(octets_of(padded))[0] == Frame("MESSAGE", [("a", "b:c\r\n"), ("content-length", "2")], b"hi")
     plain = parse(b"MESSAGE\na:b\\c\n\nhi\0", "1.0")[0]
     assert octets_of(plain) == b"MESSAGE\na:b\\\\c\n\nhi\0"  # no content-length is put in
-    assert octets_of(Frame("PING", {}, b"")) == b"PING\n\n\0"
-    assert UNKNOWN == 0
+    assert (octets_of(Frame("PING", {}, b"")), UNKNOWN) == (b"PING\n\n\0", 0)
 
 
 @pytest.mark.parametrize("seconds", [math.nan, math.inf, 1e300, 10**400, -1])
@@ -321,13 +319,11 @@ def test_a_crash_at_any_octet(tmp_path_factory, synced, more, single, data):
         os.truncate(index_path(file), data.draw(st.integers(before, index_path(file).stat().st_size)))
     problems = []
     seen = read(copy, problems=problems)
-    assert seen[: len(sure)] == sure
-    assert seen == everything[: len(seen)]
+    assert (seen[: len(sure)], seen) == (sure, everything[: len(seen)])
     assert not problems
     with CaptureWriter(copy) as again:
         kept = read(copy)
-        assert kept[: len(seen)] == seen
-        assert kept == everything[: len(kept)]
+        assert (kept[: len(seen)], kept) == (seen, everything[: len(kept)])
         assert again.end() == sum(len(octets_of(frame)) for frame in kept)
         again.append(ONE, TIME)
     assert read(copy) == [*kept, Frame("MESSAGE", {"destination": "/queue/a"}, b"one")]

@@ -68,8 +68,7 @@ class Runner:
     """Runs verbs against a broker, in this process or as a process of their own."""
 
     def __init__(self, broker: BrokerProcess, guarded: BrokerProcess) -> None:
-        self.broker = broker
-        self.guarded = guarded
+        self.broker, self.guarded = broker, guarded
         self.url = f"stomp://127.0.0.1:{broker.port}"
         self.guarded_url = f"stomp://127.0.0.1:{guarded.port}"
 

@@ -14,8 +14,7 @@ class BrokerThread:
 
     def __init__(self, **config):
         self.config = Config(**{"port": 0, "redelivery_delay": Pauses(), **config})
-        self._loop = asyncio.new_event_loop()
-        self._ready = threading.Event()
+        self._loop, self._ready = asyncio.new_event_loop(), threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._failure = None
 

@@ -78,10 +78,8 @@ class Peer:
         self.heart_beat, self.versions, self.server = heart_beat, versions, server
         self.rules = dict(rules or {})
         self.frames, self.sides, self.dead = [], [], []
-        self.changed = threading.Condition()
-        self.queues = collections.defaultdict(list)
-        self.ids = itertools.count(1)
-        self.selector = selectors.DefaultSelector()
+        self.changed, self.queues = threading.Condition(), collections.defaultdict(list)
+        self.ids, self.selector = itertools.count(1), selectors.DefaultSelector()
         self.listener = socket.create_server(("127.0.0.1", port))
         self.port = self.listener.getsockname()[1]
         self.selector.register(self.listener, selectors.EVENT_READ)

@@ -16,14 +16,10 @@ class Scripted:
         options.setdefault("heart_beat", (0, 0))
         ids = itertools.count(1)
         self.core = ClientCore(Options(**options), lambda: f"key{next(ids)}")
-        self.version = version
-        self.server_name = server
-        self.server_beat = server_beat
-        self.now = 100.0
-        self.server = None
+        self.version, self.server_name, self.server_beat = version, server, server_beat
+        self.now, self.server = 100.0, None
         self.seen = []  # all frames of the client, over all connections: (connection, frame)
-        self.connections = 0
-        self._names = itertools.count(1)
+        self.connections, self._names = 0, itertools.count(1)
 
     # ---- the connection ----
 
@@ -100,8 +96,7 @@ class Scripted:
         return self.core.link.calls.make(what, timeout, command, **options)
 
     def send(self, body=b"x", receipt=False, resend=False, timeout=30.0, destination="/queue/a"):
-        pairs = [("destination", destination)]
-        call = None
+        pairs, call = [("destination", destination)], None
         if receipt:
             call = self.call("SEND", timeout, resend=resend)
             pairs.append(("receipt", call.id))

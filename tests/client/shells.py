@@ -23,8 +23,7 @@ _HANGS = 60
 
 class Shell:
     def __init__(self, name):
-        self.name = name
-        self.clients = []
+        self.name, self.clients = name, []
         if name == "async":
             self.loop = asyncio.new_event_loop()
             self.thread = threading.Thread(target=self.loop.run_forever, daemon=True)
@@ -144,8 +143,7 @@ def busy_hub():
 
 class Seen:
     def __init__(self):
-        self.bodies = []
-        self.changed = threading.Condition()
+        self.bodies, self.changed = [], threading.Condition()
 
     def add(self, body):
         with self.changed:

@@ -61,8 +61,7 @@ def test_an_error_goes_to_the_call_that_it_names(version):
     # 1.2 says that the session is over then; older servers go on.
     assert outcomes(first, second) == [LOST if version == "1.2" else "waits", "RejectedError"]
     assert "no such queue" in str(second.error)
-    assert second.error.frame.command == "ERROR"
-    assert (client.core.link.connection is None) == (version == "1.2")
+    assert (second.error.frame.command, client.core.link.connection is None) == ("ERROR", version == "1.2")
 
 
 @pytest.mark.parametrize("goes_on", [True, False])
@@ -112,8 +111,7 @@ def test_a_transaction_commits(client):
     message, transaction = client.deliver(client.subscribed("client-individual")), client.begin()
     assert client.core.send(Frame("SEND", {"destination": "/queue/b"}, b"1"), client.now, transaction=transaction)
     client.ack(message, transaction=transaction)
-    call = client.finish(transaction)
-    frames = client.confirm_all()
+    call, frames = client.finish(transaction), client.confirm_all()
     assert [frame.command for frame in frames] == ["BEGIN", "SEND", "ACK", "COMMIT"]
     assert {frame.headers["transaction"] for frame in frames} == {"t1"}
     assert (outcome(call), transaction.state) == ("accepted", "committed")
@@ -366,8 +364,7 @@ def test_an_ack_in_client_mode_covers_what_came_before(client):
     assert subscription.open == 1
     for message in (messages[0], messages[3]):
         client.ack(message)
-    assert [frame.headers["id"] for frame in client.frames()] == ["am2", "am3"]
-    assert subscription.open == 0
+    assert ([frame.headers["id"] for frame in client.frames()], subscription.open) == (["am2", "am3"], 0)
 
 
 def test_a_server_that_sends_no_ack_header_gets_no_ack(client):

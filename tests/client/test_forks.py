@@ -127,9 +127,7 @@ def test_closing_a_copy_is_quick_and_harmless(peer, held):
             assert child(leave) == "True closed"
             assert child(lambda: refusals({"send": lambda: client.send("/queue/a")})) == "all refused"
         peer.deliver("s", b"after")
-        assert subscription.get(LONG).body == b"after"
-        assert client.state == "connected"
-        assert len(peer.sides) == 1
+        assert (subscription.get(LONG).body, client.state, len(peer.sides)) == (b"after", "connected", 1)
     assert peer.commands().count("DISCONNECT") == 1
 
 

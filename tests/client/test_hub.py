@@ -146,8 +146,7 @@ def test_a_server_that_never_stops_holds_up_nobody(other, flood):
             side.sock.send(flood)
 
     with Peer() as peer, stomp.connect(peer.url, heart_beat=(0, 0), close_timeout=0.1, reconnect=None) as client:
-        subscription = client.subscribe("/queue/a", id="s")
-        side = peer.side()
+        subscription, side = client.subscribe("/queue/a", id="s"), peer.side()
         side.silent = True
         with background(pour, side):
             try:

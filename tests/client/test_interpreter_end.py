@@ -89,8 +89,7 @@ def test_calls_in_del_end_at_once(broker):
     programs = [(name, work) for name, (work, _) in IN_DEL.items()]
     lines, errors = ended(f"PROGRAMS, TESTS = {programs!r}, {str(Path(__file__).parents[1])!r}\n{TOGETHER}", broker)
     wanted = {name: word for name, (_, word) in IN_DEL.items()} | dict.fromkeys(CALLS, "LocalProtocolError")
-    assert lines == [f"{name} {word}" for name, word in wanted.items()]
-    assert errors == ""
+    assert (lines, errors) == ([f"{name} {word}" for name, word in wanted.items()], "")
 
 
 @pytest.mark.parametrize("program", ALONE.values(), ids=ALONE)

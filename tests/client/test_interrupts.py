@@ -108,8 +108,7 @@ def every_place(client: Any, call: Any, prepare: Any = lambda place: None, least
 @pytest.mark.parametrize("is_woken", [False, True])
 def test_get_with_a_time_out(client: Any, is_woken: bool) -> None:
     """Nothing comes: it waits, and gives up. Also when it is woken just before, while or just after it begins."""
-    subscription = client.subscribe("/queue/a", id="s")
-    stop = threading.Event()
+    subscription, stop = client.subscribe("/queue/a", id="s"), threading.Event()
 
     def wake() -> None:
         while is_woken and not stop.is_set():
@@ -153,8 +152,7 @@ def test_send(client: Any, peer: Any, gather: float, headers: Any, monkeypatch: 
     *numbers, last = [frame.body for frame in peer.got("SEND")]
     assert last == b"last"
     assert [int(number) for number in numbers] == sorted({int(number) for number in numbers})
-    assert int(numbers[-1]) == count
-    assert client.epoch == 1
+    assert (int(numbers[-1]), client.epoch) == (count, 1)
 
 
 @pytest.mark.parametrize("middleware", [(), (Middleware(),)], ids=["plain", "through middleware"])

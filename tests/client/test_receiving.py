@@ -187,8 +187,7 @@ def test_a_handler_may_use_the_client(shell, peer):
     client.subscribe("/queue/a", handler=shell.handler(forward))
     for body in (b"first", b"last"):
         peer.deliver("s1", body)
-    assert done.wait(2) == [b"first", b"last"]
-    assert client.state == "closed"
+    assert (done.wait(2), client.state) == ([b"first", b"last"], "closed")
 
 
 def test_on_message(peer):
@@ -302,8 +301,7 @@ def test_answers_under_one_id_come_in_the_order_of_their_calls():
         client.give(call, number)
     client.pump()
     assert [frame.headers["id"] for frame in client.frames()] == ["a1"]
-    assert [call.result.body for call in calls[2:]] == [b"2", b"3"]
-    assert client.core.inbound.fetches == {}
+    assert ([call.result.body for call in calls[2:]], client.core.inbound.fetches) == ([b"2", b"3"], {})
 
 
 def test_a_streamed_message_that_comes_too_late_is_refused_and_its_body_dropped(shell):

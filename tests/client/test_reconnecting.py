@@ -238,8 +238,7 @@ def test_a_subscription_that_ends_each_connection_is_ended(version, how, confirm
     assert isinstance(bad.error, RejectedError if how is not by_close_code else ConnectionLostError)
     assert bad.destination in str(bad.error)
     assert "bad selector" in str(bad.error)
-    assert list(client.core.inbound.subscriptions.values()) == good
-    assert client.core.link.state == "connected"
+    assert (list(client.core.inbound.subscriptions.values()), client.core.link.state) == (good, "connected")
 
 
 @pytest.mark.parametrize("how", [by_error, by_close_code, Scripted.lose])
@@ -308,8 +307,7 @@ def test_only_culprits_end_and_all_of_them_do(data):
 
     refuse(client, is_bad, data.draw(st.sampled_from([by_error_and_end, by_close_code])), answers, cuts)
     client.wait(2)
-    assert client.core.link.phase == "up"
-    assert {each.id for each in subscriptions if each.closed} == bad_ids
+    assert (client.core.link.phase, {each.id for each in subscriptions if each.closed}) == ("up", bad_ids)
     failed = {number for number, call in enumerate(calls) if call.error is not None}
     assert bad_bodies <= failed
     assert len(failed - bad_bodies) <= len(cuts) // 2  # twice alone under way: the outcome is unknown

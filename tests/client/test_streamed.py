@@ -262,8 +262,7 @@ def test_a_full_disk_fails_the_reader_and_not_the_connection(streaming, queue, m
     assert raised.value.errno == errno.ENOSPC
     monkeypatch.undo()
     message.nack(requeue=True)
-    assert read(subscription.get(patience(10))) == BODY
-    assert streaming.epoch == 1
+    assert (read(subscription.get(patience(10))), streaming.epoch) == (BODY, 1)
 
 
 def test_the_spool_folder_is_used_and_nothing_is_left_in_it(shell, broker, queue, tmp_path):

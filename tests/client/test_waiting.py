@@ -48,8 +48,7 @@ def gather(request, monkeypatch):
 
 def test_order_is_kept_whoever_writes(shell, peer, gather):
     """Small and large bodies, with and without headers, receipts and text, in blocks too."""
-    client = shell.connect(peer.url)
-    sizes = [1, 10, BIG, 0, 300_000]
+    client, sizes = shell.connect(peer.url), [1, 10, BIG, 0, 300_000]
     for number in range(60):
         body = b"%d " % number + bytes(sizes[number % 5])
         if number % 7 == 2:
@@ -218,8 +217,7 @@ class Ahead:
     """A wire that has read these bytes ahead."""
 
     def __init__(self, octets):
-        self.octets = octets
-        self.ahead = [len(octets)]
+        self.octets, self.ahead = octets, [len(octets)]
 
     def read_ahead(self):
         return self.octets
@@ -227,8 +225,7 @@ class Ahead:
 
 def receiving(stream_over, ahead):
     """A core with a subscription, and the owner of a wire that has read this ahead."""
-    core = opened(stream_over=stream_over)
-    subscription = Subscription("/queue/a", id="s")
+    core, subscription = opened(stream_over=stream_over), Subscription("/queue/a", id="s")
     core.inbound.subscribe(subscription, 0.1, core.link.calls.make("SUBSCRIBE", 30.0, "SUBSCRIBE"))
     owner = WireOwner(core)
     owner.connection, owner.wire = core.link.connection, Ahead(ahead)

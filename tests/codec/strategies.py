@@ -40,8 +40,7 @@ def wire_frames(draw: st.DrawFn) -> bytes:
     """A frame on the wire, often a good one, with one kind of line end or a mixture."""
     eols = st.sampled_from(_EOLS) if draw(st.booleans()) else st.just(draw(st.sampled_from([b"\n", b"\r\n"])))
     command = draw(st.sampled_from(_COMMAND_LINES[:8]) | st.sampled_from(_COMMAND_LINES))
-    headers = draw(st.lists(_header, max_size=6))
-    body = draw(_body)
+    headers, body = draw(st.lists(_header, max_size=6)), draw(_body)
     if draw(st.booleans()):
         headers.insert(draw(st.integers(0, len(headers))), b"content-length:%d" % len(body))
     lines = b"".join(line + draw(eols) for line in [command, *headers, b""])

@@ -84,8 +84,7 @@ def test_a_frame_keeps_the_version_it_began_with(codec):
 @pytest.mark.parametrize("size", SIZES)
 def test_each_line_is_checked_once(monkeypatch, size):
     """The work for a head grows with its size, not with the number of reads times its size."""
-    checked = []
-    inner = _scan_py.Lines.read
+    checked, inner = [], _scan_py.Lines.read
 
     def count(self, buf):
         checked.append(len(buf) - self.line)

@@ -98,8 +98,7 @@ def test_going_on_where_it_stopped(codec):
             rows += [{**got, "offset": got["offset"] + base} for got in taken(columns)]
             base += columns.consumed
             rest = rest[columns.consumed :]
-        assert rest == b""
-        assert rows == whole
+        assert (rest, rows) == (b"", whole)
 
 
 @pytest.mark.parametrize("name", ["command", "error", "a"])
@@ -281,8 +280,7 @@ def test_many_or_few_frames_fail(both, share):
     data = b"".join(OTHER if dice.random() < share else OTHER.replace(b"/a", b"/b") for _ in range(400))
     for end in (b"", b"ACK\nid:\\q\n\n\0" + OTHER):
         got, other = (read(each, data + end, CONDITIONS["a longer name"]) for each in both)
-        assert got == other
-        assert got[0] == data.count(b"/b") + bool(end)
+        assert (got, got[0]) == (other, data.count(b"/b") + bool(end))
 
 
 @pytest.mark.c_only
@@ -400,8 +398,7 @@ _pieces = st.lists(st.sampled_from(_PIECES), max_size=25).map(b"".join)
 @example(data=b"SEND\n" + b"c" * 25 + b"\n\r\n\0", every=1, most=None, max_body=3)
 def test_any_octets(codec, data, every, most, max_body):
     got = codec.frame_ends(data, every, most, limits=Limits(max_body=max_body))
-    assert list(got) == light_ends(data, every, most, max_body)
-    assert list(got) == sorted(set(got))
+    assert (list(got), list(got)) == (light_ends(data, every, most, max_body), sorted(set(got)))
 
 
 @pytest.mark.parametrize("before", range(70))

@@ -27,8 +27,7 @@ def _fragments(data, size):
 def test_digest(codec, name, size):
     wanted, data = workload(name, SCALE)
     parser = codec.Parser(wanted["version"], heartbeats=True)
-    frames = []
-    beats = 0
+    frames, beats = [], 0
     for piece in _fragments(data, size):
         for frame in parser.feed(piece):
             if frame is HEARTBEAT:
@@ -36,6 +35,5 @@ def test_digest(codec, name, size):
             else:
                 frames.append((frame.command, frame.headers.pairs(), frame.body))
     parser.close()
-    assert frame_digest(frames) == wanted["digest"]
-    assert beats == wanted["eols"]
+    assert (frame_digest(frames), beats) == (wanted["digest"], wanted["eols"])
     assert Counter(command for command, _, _ in frames) == wanted["commands"]

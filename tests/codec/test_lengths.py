@@ -65,8 +65,7 @@ def test_lenient_takes_a_wrong_length_for_what_it_means(kind, after):
 
 def test_a_body_that_ends_in_a_nul_is_taken_at_once_and_what_contradicts_it_is_an_error():
     """It cannot be told from one whose sender counts the NUL until the next byte is there. With other NULs, it can."""
-    data = frame_of(6, b"hello\0")
-    more = frame_of(6, b"h\0llo\0")
+    data, more = frame_of(6, b"hello\0"), frame_of(6, b"h\0llo\0")
     for codec in codecs():
         assert read(codec, data) == [("MESSAGE", b"hello\0")]
         assert read(codec, data, [len(data) - 1]) == [("MESSAGE", b"hello"), ("missing-null", len(data) - 1)]

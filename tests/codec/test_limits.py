@@ -45,8 +45,7 @@ def test_header_lines(codec, version, eol, limit):
 @all_versions
 @pytest.mark.parametrize("limit", [0, 1, 2, 31, 32, 33])
 def test_headers_at_and_past_the_limit(codec, version, limit):
-    limits = Limits(max_headers=limit)
-    head = b"SEND\n" + b"a:b\n" * limit
+    limits, head = Limits(max_headers=limit), b"SEND\n" + b"a:b\n" * limit
     at = answers_of(codec, head + b"\n\0", version=version, limits=limits)
     assert at == [("frame", "SEND", [("a", "b")] * limit, b"")]
     blank = () if version == "legacy" else (b" \n", b"\r\r\n")

@@ -110,9 +110,7 @@ def test_a_large_body_is_given_back(codec, size):
     """The frame holds its body; the parser keeps no large buffer once it is handed out."""
     body = b"x" * (8 * MIB)
     data = b"SEND\n\n" + body + b"\0SEND\ncontent-length:%d\n\n" % len(body) + body + b"\0"
-    start = held()
-    parser = codec.Parser("1.2")
-    count = 0
+    start, parser, count = held(), codec.Parser("1.2"), 0
     for at in range(0, len(data), size):
         for frame in parser.feed(data[at : at + size]):
             count += len(frame.body)
@@ -147,8 +145,7 @@ def test_kept_bodies_hold_little_more_than_themselves(codec, size, feed):
 @tracing()
 def test_frames_do_not_pin_what_was_fed(codec):
     """A small frame out of a large piece holds its own octets, not the piece."""
-    parser = codec.Parser("1.2")
-    frames = []
+    parser, frames = codec.Parser("1.2"), []
     for i in range(50):
         piece = b"SEND\nn:%d\n\nhello\0" % i + b"SEND\n\n" + b"x" * 65_536 + b"\0"
         frames.append(next(parser.feed(piece)))
@@ -162,8 +159,7 @@ def test_frames_do_not_pin_what_was_fed(codec):
 @tracing()
 def test_writing_takes_what_is_written(codec, mode):
     body = b"x" * (4 * MIB)
-    frame = codec.Frame("SEND", {"a": "b"}, body)
-    start = peak()
+    frame, start = codec.Frame("SEND", {"a": "b"}, body), peak()
     written = getattr(codec, mode)([frame] if mode == "serialize_many" else frame)
     assert peak() - start < (20_000 if mode == "serialize_parts" else 13 * MIB)
     del written

@@ -32,8 +32,7 @@ def test_feed_gives_the_parser_itself(codec):
     assert parser.feed(SEND) is parser
     assert iter(parser) is parser
     assert isinstance(parser, Iterator)
-    assert bodies(parser) == [b"hello"]
-    assert list(parser) == []
+    assert (bodies(parser), list(parser)) == ([b"hello"], [])
     with pytest.raises(StopIteration):
         next(parser)
 
@@ -123,8 +122,7 @@ def test_version_as_given(codec):
 @pytest.mark.req("S11-ESC-06", "S12-ESC-07")
 def test_a_version_holds_from_the_next_frame_on(codec):
     """As a client does it: CONNECTED tells the version, what follows in the same feed is read by it."""
-    message = b"MESSAGE\na:\\\\r\n\n\0"
-    parser = codec.Parser(None)
+    message, parser = b"MESSAGE\na:\\\\r\n\n\0", codec.Parser(None)
     parser.feed(b"CONNECTED\nversion:1.1\nraw:a:\\q\n\n\0" + message + b"MESSAGE\nb:\\r\n\n\0")
     connected = next(parser)
     assert connected.headers["raw"] == "a:\\q"
@@ -138,8 +136,7 @@ def test_a_version_holds_from_the_next_frame_on(codec):
 def test_a_legacy_frame_begins_with_its_first_octet(codec, begun):
     """A line that is more than spaces and CRs is no EOL, wherever it is cut: it belongs to a frame, and so do they."""
     for at in range(len(begun) + 1, len(begun) + 4):
-        stream = begun + b"ck \n\n\0"
-        parser = codec.Parser("legacy", lenient=True)
+        stream, parser = begun + b"ck \n\n\0", codec.Parser("legacy", lenient=True)
         list(parser.feed(stream[:at]))
         parser.version = "1.2"
         (frame,) = parser.feed(stream[at:])
@@ -252,9 +249,7 @@ def test_failed_has_no_pieces_that_were_handed_out(codec):
     head = b"MESSAGE\nsubscription:s1\ncontent-length:100\n\n"
     for chunks in each_cut(head + b"x" * 104 + b"\0" + GOOD):
         failed, _, error, pieces = follow(codec, chunks, stream_over=10)
-        assert error.kind == "missing-null"
-        assert pieces == b"x" * 100
-        assert failed[0].headers["subscription"] == "s1"
+        assert (error.kind, pieces, failed[0].headers["subscription"]) == ("missing-null", b"x" * 100, "s1")
         assert failed[1].startswith(b"xxxx"[: len(failed[1])])
         assert failed[2] == 0
 

@@ -28,8 +28,7 @@ def parsed(codec, data, **options):
 
 
 def same(one, other):
-    assert one == other
-    assert other == one
+    assert (one, other) == (other, one)
     assert (hash(one), repr(one)) == (hash(other), repr(other))
 
 
@@ -170,9 +169,7 @@ def test_writers_agree(codec, args, options):
     frame = codec.Frame(*args)
     one, parts, many = (written(codec, frame, options, name) for name in WRITERS)
     if isinstance(one, bytes):
-        assert b"".join(parts) == one
-        assert many == one + one
-        assert len(parts) == (1 if len(frame.body) < 8192 else 3)
+        assert (b"".join(parts), many, len(parts)) == (one, one + one, 1 if len(frame.body) < 8192 else 3)
         assert len(parts) == 1 or parts[1] is frame.body
     else:
         assert one == parts == many
@@ -196,8 +193,7 @@ def test_a_tail_makes_a_whole_frame(codec, args, version, data):
     ]
     if body or any(name == "content-length" for name, _ in pairs):
         kept.append(("content-length", str(len(body))))
-    assert frame.headers.pairs() == [("ours", "1"), *kept]
-    assert frame.body == body
+    assert (frame.headers.pairs(), frame.body) == ([("ours", "1"), *kept], body)
 
 
 # ---- both backends ----

@@ -55,8 +55,7 @@ def library(monkeypatch):
 def test_install_by_either_name(library, name):
     before = dict(vars(library)), dict(vars(library.Reader))
     installed = compat.install(name)
-    assert answers(library) == ["ours"] * 3
-    assert repr(installed) == "<Installed: 3 names replaced>"
+    assert (answers(library), repr(installed)) == (["ours"] * 3, "<Installed: 3 names replaced>")
     assert compat.install(name) is installed
     with pytest.raises(compat.PeerError, match=r"already installed with quirks=True: undo\(\) that first"):
         compat.install(name, quirks=False)
@@ -144,8 +143,7 @@ def names():
 @needs_stomppy
 @pytest.mark.parametrize("quirks", [True, False])
 def test_undo_gives_stomp_py_back(quirks):
-    before = names()
-    installed = stomppy.install(quirks)
+    before, installed = names(), stomppy.install(quirks)
     changed = {place for place, value in names().items() if value is not before[place]}
     assert {name for _, name in changed} >= {"transmit", "convert_frame", "parse_frame"}
     old = {name for (_, name), value in names().items() if getattr(value, "__module__", "") == "stomp.utils"}

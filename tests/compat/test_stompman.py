@@ -367,8 +367,7 @@ def test_any_octets_in_any_pieces_give_the_frames_of_stompman(data, places):
 @example(ODD_MESSAGE + b"X\n" + MESSAGE * 2, [5], [0, 1, 0, 0, 0, 0, 0])
 def test_what_a_reader_leaves_is_there_for_the_next_one(data, places, takes):
     """stompman itself loses what stood behind CONNECTED in one read."""
-    parser = ours.FrameParser()
-    found = []
+    parser, found = ours.FrameParser(), []
     for piece, most in zip(cut(data, places), takes):
         found += itertools.islice(parser.parse_frames_from_chunk(piece), most)
     found += parser.parse_frames_from_chunk(b"")

@@ -71,8 +71,7 @@ def test_connection_classes(broker, request, name, quirks, way):
     connection = getattr(module, name)([address], **options)
     assert isinstance(connection, getattr(stomp, name))
     assert (way == "class") == type(connection.transport).__name__.startswith("Codec")
-    listener = connected(connection)
-    version = connection.version
+    listener, version = connected(connection), connection.version
     value = ODD if version != "1.0" else "plain"
     queue = f"/queue/{time.monotonic_ns()}"
     connection.subscribe(queue, id="7", ack="client-individual" if version != "1.0" else "client")
@@ -217,8 +216,7 @@ def test_frames_are_logged_as_before_but_no_passcode(broker, name, options, capl
     assert "passcode:guest" not in caplog.text
     if "heart_beats" not in options:  # CONNECT offers heart-beats that it did not offer before
         assert found[0] == wanted[0].replace("passcode:guest", "passcode:********")
-    assert found[1:] == wanted[1:]
-    assert len(wanted) == 8
+    assert (found[1:], len(wanted)) == (wanted[1:], 8)
     assert wanted[1].startswith("sending frame: [b'SUBSCRIBE', b'\\n', b'ack:auto\\n', ")
 
 

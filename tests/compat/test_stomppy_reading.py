@@ -44,8 +44,7 @@ def their_read(self):
 
 
 def theirs(**options):
-    members = {}
-    base = stomp.transport.BaseTransport
+    members, base = {}, stomp.transport.BaseTransport
     if not hasattr(base, "_BaseTransport__read_frames"):
         members = {"_BaseTransport__their_read": base._BaseTransport__read, "_BaseTransport__read": their_read}
     return transport_class(base, **members)(**options)
@@ -169,14 +168,12 @@ def test_only_broken_octets_are_read_by_their_rules(monkeypatch):
     good = b"CONNECTED\r\nversion:1.2\r\n\r\n\0\n" + MESSAGE * 3 + b"RECEIPT\nreceipt-id:1\n\n\0"
     assert len(ours().take(cut(good, range(0, 400, 7)))) == 5
     got = ours().take([broken[:12], broken[12:] + MESSAGE[:9], MESSAGE[9:], MESSAGE, broken, MESSAGE])
-    assert [row[3] for row in got] == ["", "hello", "hello", "", "hello"]
-    assert calls == [broken[:-1]] * 2
+    assert ([row[3] for row in got], calls) == (["", "hello", "hello", "", "hello"], [broken[:-1]] * 2)
 
 
 @pytest.mark.parametrize("quirks", [True, False])
 def test_a_process_frame_of_their_own_gets_the_octets(quirks):
-    got = []
-    read = ours(quirks)
+    got, read = [], ours(quirks)
     read.process_frame = lambda frame, raw: got.append((frame.cmd, raw))
     read.take([MESSAGE, b"\n"])
     assert got == [("MESSAGE", MESSAGE[:-1]), ("heartbeat", b"\n")]

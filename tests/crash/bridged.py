@@ -51,8 +51,7 @@ class _Producer(threading.Thread):
     def __init__(self, url: str, queue: str, pace: float) -> None:
         super().__init__(daemon=True)
         self.url, self.queue, self.pace = url, queue, pace
-        self.ending = threading.Event()
-        self.accepted = 0
+        self.ending, self.accepted = threading.Event(), 0
         self.fault: Exception | None = None
 
     def run(self) -> None:

@@ -70,8 +70,7 @@ class Durable(Consumer):
 class DurableDrainer(Drainer):
     def __init__(self, name: str, ledger: Ledger, topic: str, client: str) -> None:
         super().__init__(name, ledger, topic)
-        self.client = client
-        self.client_id = client.rpartition("/")[2]
+        self.client, self.client_id = client, client.rpartition("/")[2]
 
     def subscribe(self, *more: tuple[str, object]) -> None:
         super().subscribe(_named(self.client), *more)
@@ -118,9 +117,7 @@ class Founder(Base):
 
     def __init__(self, name: str, ledger: Ledger, *, seed: int = 0) -> None:
         super().__init__(name, ledger, seed)
-        self.client_id = name
-        self.number = 0
-        self.key = ""
+        self.client_id, self.number, self.key = name, 0, ""
         """Of the message that was sent there; "" before."""
         self.sure = False  # It has to come.
         self.ended = False  # The end of the subscription had its receipt.

@@ -91,8 +91,7 @@ class _Program:
 
     def __init__(self, run, name, books, port, seed):
         self.run, self.name, self.books, self.port = run, name, books, port
-        self.ending = threading.Event()
-        self.random = random.Random(f"{seed} {name}")
+        self.ending, self.random = threading.Event(), random.Random(f"{seed} {name}")
         self.count = 0
         self.fault: Exception | None = None
         self.thread = threading.Thread(target=self._guarded, name=name, daemon=True)

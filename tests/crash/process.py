@@ -37,8 +37,7 @@ class Verb:
 
     def __init__(self, *arguments: str, log: Path) -> None:
         self.command = [sys.executable, "-m", "stompcodec.cli", *arguments]
-        self.starts = 0
-        self._log = log
+        self.starts, self._log = 0, log
         self._process: subprocess.Popen[bytes] | None = None
 
     def keep(self) -> None:
@@ -69,9 +68,7 @@ class BrokerProcess:
         if isinstance(config, str):
             (folder / "broker.toml").write_text(config, encoding="utf-8")
             config = folder / "broker.toml"
-        self.folder = folder
-        self.ready = folder / "ready"
-        self.log = folder / "log"
+        self.folder, self.ready, self.log = folder, folder / "ready", folder / "log"
         options = ["--config", str(config)] if config else []
         options += ["--memory"] if memory else ["--data", str(folder / "data")]
         options += ["--port", "0", "--ws-port", "0", "--ready-file", str(self.ready), "--log-level", "info", *flags]

@@ -62,8 +62,7 @@ def _content(folder: Path) -> dict[int, bytes]:
 
 def storage_rounds(folder, rounds, *, seed=0, progress=lambda _: None):
     """Kill a process in the middle of one of `WAYS`, so many times, and look at the folder afterwards."""
-    chance = random.Random(seed)
-    ledger = Ledger()
+    chance, ledger = random.Random(seed), Ledger()
     origins = {way: (folder / way, _origin(folder / way)) for way in WAYS}
     for number in range(rounds):
         way = list(WAYS)[number % len(WAYS)]

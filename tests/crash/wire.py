@@ -18,8 +18,7 @@ class Link:
         self.worker = worker
         self.socket = socket.create_connection(("127.0.0.1", port), 30)
         self.socket.setblocking(False)
-        self.parser = stompcodec.Parser(None)
-        self.out = bytearray()
+        self.parser, self.out = stompcodec.Parser(None), bytearray()
         self.ready = False  # CONNECTED came.
         version = "" if worker.version == "1.0" else f"accept-version:{worker.version}\n"
         client = worker.client_id and f"client-id:{worker.client_id}\n"

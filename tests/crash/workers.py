@@ -252,8 +252,7 @@ class Drainer(Consumer):
 
     def __init__(self, name: str, ledger: Ledger, queue: str, **options: Any) -> None:
         super().__init__(name, ledger, queue, **options)
-        self.seen = 0
-        self.over = False
+        self.seen, self.over = 0, False
 
     def subscribe(self, *more: tuple[str, object]) -> None:
         super().subscribe(("include-seq", "seq"), *more)

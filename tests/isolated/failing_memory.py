@@ -55,9 +55,7 @@ def failing(perform, argument, n, stop):
 class Driver:
     def __init__(self, codec, options):
         self.parser = codec.Parser(options.get("version", "1.2"), **{k: options[k] for k in options if k != "version"})
-        self.answers = []
-        self.views = []
-        self.rest = b""
+        self.answers, self.views, self.rest = [], [], b""
         self.others = [codec.Parser("1.2"), codec.Parser("1.2")]  # with the blocks that parsers without octets leave
         for parser, size in zip(self.others, (1, 5000)):
             parser.feed(bytearray(b"SEND\na:" + b"b" * size))
@@ -157,8 +155,7 @@ def check_dead(driver, operations):
 
 def check_parser(operations, options):
     """Every allocation of every operation."""
-    usual = Driver(C, options)
-    twin = Driver(TWIN, options)
+    usual, twin = Driver(C, options), Driver(TWIN, options)
     for driver in (usual, twin):
         if all(driver.run(operation) for operation in operations):
             driver.end()
@@ -312,8 +309,7 @@ def check_value(name, make, call):
         except (FrameError, TypeError) as error:
             return type(error), str(error)
 
-    wanted = plain(usual(make()))
-    failures = 0
+    wanted, failures = plain(usual(make())), 0
     for where, subject, raised in tries(perform, make):
         found, results[0] = results[0], None
         if raised is None:

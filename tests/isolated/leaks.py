@@ -53,9 +53,7 @@ def read_streamed():
 
 
 def read_into_buffers():
-    parser = codec.Parser("1.2")
-    views = []
-    at = 0
+    parser, views, at = codec.Parser("1.2"), [], 0
     while at < len(BIG):
         view = parser.get_buffer(4000)
         count = min(len(view), 4000, len(BIG) - at)

@@ -17,11 +17,9 @@ def peak():
 def headers():
     list(codec.Parser("1.2").feed(b"SEND\n\nwarm\0"))
     limits = Limits(max_headers=10**6, max_header_line=1000)
-    before = peak()
-    parser = codec.Parser("1.2", limits=limits)
+    before, parser = peak(), codec.Parser("1.2", limits=limits)
     parser.feed(b"SEND\n")
-    line = b"name:value and more\n"
-    size = 0
+    line, size = b"name:value and more\n", 0
     for _ in range(1000):
         for _ in parser.feed(line * 1000):
             pass

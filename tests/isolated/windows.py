@@ -190,8 +190,7 @@ def simulate(names: str) -> None:
     change_sockets()
     change_files()
     Path.__new__.__globals__["WindowsPath"] = type(Path())  # os.name decides which kind of path is made
-    os.name = "nt"
-    sys.platform = "win32"
+    os.name, sys.platform = "nt", "win32"
     warnings.filterwarnings("error", category=EncodingWarning)  # cp1252 would be taken there, for one
 
 

@@ -36,8 +36,7 @@ def converse(role, wire, *, versions=VERSIONS, limits=None, first_limits=None, l
                 return Heard(frames, ("order",), state, version)
             negotiates = frame.command in ("CONNECT", "STOMP", "CONNECTED")
             if negotiates:
-                version = agreed(role, frame, versions)
-                at = len(wire) - parser.buffered
+                version, at = agreed(role, frame, versions), len(wire) - parser.buffered
                 parser = Parser(version, limits=limits, lenient=lenient)
                 parser.feed(wire[at:])
                 after = State.CONNECTED

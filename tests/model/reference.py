@@ -25,9 +25,7 @@ class Reference:
         self.dialect = dialect_of(version, lenient)
         self.limits = limits or Limits()
         self.commands = {name.encode() for name in (*self.dialect.commands, *commands)}
-        self.offset = 0
-        self.dead = False
-        self.mended_at = -1
+        self.offset, self.dead, self.mended_at = 0, False, -1
         self.events: list[tuple[Any, ...]] = []
         self.begin_gap()
 
@@ -68,8 +66,7 @@ class Reference:
         self.begin_line(self.offset)
 
     def begin_line(self, at: int) -> None:
-        self.line = b""
-        self.line_at = at
+        self.line, self.line_at = b"", at
 
     def octet(self, octet: bytes) -> None:
         if self.offset == self.mended_at and not (octet in (LF, CR) or self.begins_command(octet)):
@@ -137,8 +134,7 @@ class Reference:
             line = line.upper()
         if line not in self.commands and not self.dialect.any_command:
             raise Broken("unknown-command", at, None)
-        self.command = line
-        self.frame_at = at
+        self.command, self.frame_at = line, at
         self.may_have_body = self.dialect.any_body or line in {name.encode() for name in WITH_BODY}
         self.escaped = bool(self.dialect.escapes) and line not in (b"CONNECT", b"CONNECTED")
         self.state = "header"

@@ -62,8 +62,7 @@ def compiler() -> list[str]:
 @pytest.fixture(scope="session")
 def program(compiler: list[str], tmp_path_factory: pytest.TempPathFactory) -> Program:
     """Builds a program in one kind; what was built before is used again."""
-    folder = tmp_path_factory.mktemp("native")
-    include = ["-I", str(SRC), "-I", str(HERE)]
+    folder, include = tmp_path_factory.mktemp("native"), ["-I", str(SRC), "-I", str(HERE)]
     objects: dict[str, list[Path]] = {}
 
     def sources(kind: str) -> list[Path]:
@@ -119,8 +118,7 @@ def _inputs() -> Iterator[tuple[bytes, dict[str, Any]]]:
 
 def _trace(octets: bytes, options: dict[str, Any]) -> bytes:
     """What the reference model reads, in the words of checks.h."""
-    words = []
-    model = Reference(options.pop("version"), **options)
+    words, model = [], Reference(options.pop("version"), **options)
     model.dialect = model.dialect._replace(mends_length=False, skips_idle_length=False)
     for event in model.read(octets):
         if event[0] == "heartbeat":

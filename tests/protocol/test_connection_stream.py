@@ -82,8 +82,7 @@ def conversations(draw):
 def test_nothing_depends_on_the_cuts_and_all_is_as_the_model_has_it(conversation, options, data):
     """Frames, faults with their offsets, version and state are those of a plain walk over the whole stream."""
     role, wire = conversation
-    model = converse(role.value, wire, **options)
-    heard = listen(fresh(role, options), [wire])
+    model, heard = converse(role.value, wire, **options), listen(fresh(role, options), [wire])
     assert listen(fresh(role, options), data.draw(some.cut(wire))) == heard
     assert (heard.frames, heard.version) == (model.frames, model.version)
     if model.fault is None:
@@ -114,14 +113,12 @@ def test_first_limits_hold_up_to_connect_and_no_further(field):
         assert got.error is None
         smaller = small._replace(**{field: at - 1})
         got = listen(Connection(Role.SERVER, first_limits=smaller), pieces)
-        assert got.frames == []
-        assert got.error[1][::2] == ("limit-exceeded", field)
+        assert (got.frames, got.error[1][::2]) == ([], ("limit-exceeded", field))
         assert got.state is State.FAILED
 
 
 def test_what_is_behind_connect_waits_for_the_answer():
-    server = Connection(Role.SERVER)
-    send = b"SEND\ndestination:a\n\n%d\0"
+    server, send = Connection(Role.SERVER), b"SEND\ndestination:a\n\n%d\0"
     assert [frame.command for frame in server.receive(connect_wire() + send % 1, 0.0)] == ["CONNECT"]
     assert list(server.receive(send % 2 + b"SEND\ndesti", 1.0)) == []
     server.accept(now=5.0)
@@ -301,8 +298,7 @@ def test_work_is_bounded(monkeypatch):
     monkeypatch.setattr(connection, "_REREAD", 10_000)
     wire = b"".join(b"\0MESSAGE\ncontent-length:%d\n\n" % (20_000 - 30 * number) for number in range(500))
     wire += b"x" * 30_000
-    client = client_of()
-    octets = 0
+    client, octets = client_of(), 0
     frames = iter(client.receive(wire, 1.0))
     while frames is not None:
         with pytest.raises(RemoteProtocolError) as error:
@@ -322,8 +318,7 @@ def test_a_seeker_keeps_the_end_alone():
         list(client.receive(b"x" * 1000 + b"\0" + b"\n" * 1000, 2.0))
         assert 0 < client.buffered < 600
     found = [each for octet in b"\r\nRECEIPT\r\nreceipt-id:1\r\n\r\n\0" for each in client.receive(bytes([octet]), 3.0)]
-    assert [frame.command for frame in found] == ["RECEIPT"]
-    assert client.buffered == 0
+    assert ([frame.command for frame in found], client.buffered) == (["RECEIPT"], 0)
 
 
 @pytest.mark.parametrize(
@@ -362,8 +357,7 @@ def beating(role, send_every, receive_every, now=0.0):
 @each_role
 @pytest.mark.parametrize("octets", [b"\n", b"SE", b"MESSAGE\nd", b"\r"])
 def test_silence_of_twice_the_interval_is_death(role, octets):
-    connection = beating(role, 0, 1000, now=10.0)
-    dead = 12.0 + GRACE[role]
+    connection, dead = beating(role, 0, 1000, now=10.0), 12.0 + GRACE[role]
     assert connection.next_deadline() == dead
     assert connection.tick(math.nextafter(dead, 0))
     assert not connection.tick(dead)
@@ -466,10 +460,8 @@ def live(client, server, latency, until, cut=math.inf):
     """Run both by their deadlines alone, over a line with a latency, which swallows what is sent after `cut`. Returns
     when the first one calls the other dead, and the longest silence in octets that each side heard."""
     on_the_way = []  # (arrival, receiver, octets)
-    other = {client: server, server: client}
-    heard = {client: 0.0, server: 0.0}
-    longest = {client: 0.0, server: 0.0}
-    now = 0.0
+    other, heard = {client: server, server: client}, {client: 0.0, server: 0.0}
+    longest, now = {client: 0.0, server: 0.0}, 0.0
     while now < until:
         now = min([at for at, _, _ in on_the_way] + [side.next_deadline() for side in other])
         for arrival, receiver, octets in [item for item in on_the_way if item[0] <= now]:

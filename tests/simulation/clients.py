@@ -341,8 +341,7 @@ class CoreClient(Client):
 
     def _move(self, message: Any, key: int) -> None:
         """ACK it, and send another in its place, in one transaction."""
-        transaction = BaseTransaction(self._new_id())
-        now = self.net.clock.now
+        transaction, now = BaseTransaction(self._new_id()), self.net.clock.now
         if key >= 10**9 or not self._do(partial(self.core.begin, transaction, now)):
             return
         pairs = [("destination", self.spec["move_to"]), ("persistent", "true"), ("color", "red"), ("n", "1")]

@@ -16,8 +16,7 @@ class File:
     __slots__ = ("data", "durable", "named", "pending")
 
     def __init__(self) -> None:
-        self.data = bytearray()
-        self.durable = bytearray()
+        self.data, self.durable = bytearray(), bytearray()
         self.pending: list[tuple[int, bytes | None]] = []  # (offset, bytes), or (size, None) for a truncate.
         #: Its name is on the disk. A new file gets it by its first sync, as SQLite syncs the folder then.
         self.named = False
@@ -49,8 +48,7 @@ class File:
             elif octets is not None and rng.random() < 0.5:
                 _tear(self.durable, offset, octets, rng)
         self.pending.clear()
-        self.data = bytearray(self.durable)
-        self.named = True
+        self.data, self.named = bytearray(self.durable), True
         return True
 
 

@@ -20,8 +20,7 @@ from stompcodec.errors import StoreError
 
 class _Helper:
     def __init__(self, host: Host) -> None:
-        self.host = host
-        self.life = host.life
+        self.host, self.life = host, host.life
         self.jobs: deque[Callable[[], object]] = deque()
         self.busy = False
 
@@ -62,8 +61,7 @@ class Peer:
     def __init__(self, host: Host, link: Link, **options: Any) -> None:
         assert host.broker is not None
         self.host, self.link = host, link
-        self.paused = False
-        link.broker = self
+        self.paused, link.broker = False, self
         self.session: Session = host.broker.attach(host.clock.now, **options)
         host.peers[self.session] = self
         host.watcher.opened(self.session)
@@ -125,10 +123,7 @@ class Host:
         self.store: SqliteStore | None = None
         self.peers: dict[Session, Peer] = {}
         self.life = self.boots = 0
-        self.turn_delay = 0.001
-        self.helper_delay = 0.005
-        self.dying = False
-        self.turns = 0
+        self.turn_delay, self.helper_delay, self.dying, self.turns = 0.001, 0.005, False, 0
         self._marked = False
         self._timer_at: float | None = None
         self._soon: deque[Callable[[], None]] = deque()

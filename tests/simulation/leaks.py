@@ -46,8 +46,7 @@ def visit(bench: Bench, number: int) -> None:
 def grown(folder, *, least=LEAST, most=MOST, also=None):
     """Run a broker with a store for that long, and return a line for all that has grown by more than a twentieth."""
     store = SqliteStore(folder, helper=AtOnce())
-    bench = Bench(store, helper=AtOnce())
-    first = held()
+    bench, first = Bench(store, helper=AtOnce()), held()
     for number in range(most):
         if number == least:
             first = held()

@@ -13,10 +13,7 @@ _KEEPALIVE = 45.0  # Seconds after which the system notices that the other side 
 
 class _Pipe:
     def __init__(self, link: Link) -> None:
-        self.link = link
-        self.buffer = bytearray()
-        self.closed = False
-        self.reading = True
+        self.link, self.buffer, self.closed, self.reading = link, bytearray(), False, True
         self.stalled_until = 0.0
         self.scheduled = self.full = False
         self.slow = 0  # Most bytes at a time; 0 for any number.
@@ -81,8 +78,7 @@ class Link:
     def __init__(self, clock: Clock, rng: random.Random, latency: float, splitting: float) -> None:
         self.clock, self.rng, self.latency, self.splitting = clock, rng, latency, splitting
         self.up = _Pipe(self)
-        self.down = _Pipe(self)
-        self.cut_off = False
+        self.down, self.cut_off = _Pipe(self), False
         self._told: set[int] = set()
 
     def close(self, pipe: _Pipe) -> None:
@@ -142,8 +138,7 @@ class Clock:
     def __init__(self) -> None:
         self.now = 0.0
         self._events: list[tuple[float, int, Callable[[], object]]] = []
-        self._count = 0
-        self.over = False
+        self._count, self.over = 0, False
 
     def wall(self) -> float:
         return EPOCH + self.now

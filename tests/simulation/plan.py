@@ -66,10 +66,8 @@ class Plan:
 
 class _Maker:
     def __init__(self, seed: int) -> None:
-        self.seed = seed
-        self.rng = random.Random(f"plan {seed}")
-        self.length = self.rng.choice((6.0, 12.0, 25.0))
-        self.key = 0
+        self.seed, self.rng = seed, random.Random(f"plan {seed}")
+        self.length, self.key = self.rng.choice((6.0, 12.0, 25.0)), 0
         self.steps: list[Step] = []
         self.clients: dict[str, dict[str, Any]] = {}
 

@@ -118,8 +118,7 @@ def _one_too_many(right: Any) -> Any:
 
 def _no_credit_back(right: Any) -> Any:
     def take(self: Consumer, tag: int) -> Any:
-        credit = self.credit
-        taken = right(self, tag)
+        credit, taken = self.credit, right(self, tag)
         self.credit = credit
         return taken
 

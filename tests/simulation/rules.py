@@ -26,8 +26,7 @@ class Rules:
         self.live: list[Home] = []  # The queues of topics' subscriptions that are there.
         self.transactions: list[Transaction] = []
         self.broker: Any = None
-        self.turn = 0
-        self.turned_at = 0.0
+        self.turn, self.turned_at = 0, 0.0
         #: The highest seq that was seen in lives before this one, and in this one.
         self.highest_before = self.highest = 0
         self._failures_before = self._order = 0
@@ -58,8 +57,7 @@ class Rules:
 
     def booted(self, broker: Any) -> None:
         self.life += 1
-        self.broker = broker
-        self.turned_at = self.clock.now
+        self.broker, self.turned_at = broker, self.clock.now
 
     def boot_failed(self) -> None:
         """A broker that has opened the store, and could not start, has not closed it: that is a crash."""
@@ -123,8 +121,7 @@ class Rules:
             sub.home.deleted = True
 
     def _returned(self, copy: Copy) -> None:
-        copy.holder = None
-        copy.back = self.turn
+        copy.holder, copy.back = None, self.turn
         copy.must_mark = copy.may_mark = True
 
     # ---- subscriptions ----
@@ -211,8 +208,7 @@ class Rules:
             copy.gone = "its ACK has a receipt"
 
     def nacked(self, seen: Seen, copy: Copy, requeue: bool) -> None:
-        copy.holder = None
-        copy.back = self.turn
+        copy.holder, copy.back = None, self.turn
         copy.behind = seen if seen.receipts else None
         copy.must_mark = copy.may_mark = copy.nacked = True
         pause = self.config.redelivery_delay.after(copy.latest_try)
@@ -229,12 +225,10 @@ class Rules:
         transaction.tags.append((sub, tag, copy))
 
     def committing(self, seen: Seen, transaction: Transaction) -> None:
-        transaction.state = "committing"
-        transaction.life = self.life
+        transaction.state, transaction.life = "committing", self.life
         self.transactions.append(transaction)
         for message in transaction.messages:
-            message.order = self.next_order()
-            message.failures = self.failures
+            message.order, message.failures = self.next_order(), self.failures
             self.arrived(message)
         stored = [copy.message.persistent for copy in (*transaction.acks, *transaction.nacks)]
         transaction.persistent = any(stored) or any(message.persistent for message in transaction.messages)
@@ -440,8 +434,7 @@ class Rules:
         message, home = copy.message, copy.home
         if home.name.startswith(_DEAD) or message.due is not None:
             return
-        ranked = self.config.priority
-        waiting = home.waiting.get(message.sender, [])
+        ranked, waiting = self.config.priority, home.waiting.get(message.sender, [])
         if waiting and waiting[0].gone:
             waiting[:] = [each for each in waiting if not each.gone]
         for other in waiting:

@@ -9,8 +9,7 @@ from simulation.world import run
 
 def shrink(plan: Plan, kind: str, most: int = 600) -> tuple[Plan, int]:
     """The smallest plan that was found, and how many were run."""
-    count = 0
-    again = True
+    count, again = 0, True
     while again:
         again = False
         for smaller in _smaller(plan):

@@ -238,8 +238,7 @@ class _Glue:
         return _put(out, c.addressof(shm.regions[region]))
 
     def _shmlock(self, handle: _Handle, offset: int, count: int, flags: int) -> int:
-        shm = self._shm(handle)
-        slots = range(offset, offset + count)
+        shm, slots = self._shm(handle), range(offset, offset + count)
         if flags & _UNLOCK:
             for slot in slots:
                 shm.shared[slot].discard(handle)
@@ -294,8 +293,7 @@ def _glue() -> _Glue:
 def installed() -> Iterator[None]:
     """SQLite's default VFS is this one."""
     glue = _glue()
-    register = glue.library.sqlite3_vfs_register
-    before = glue.library.sqlite3_vfs_find(None)
+    register, before = glue.library.sqlite3_vfs_register, glue.library.sqlite3_vfs_find(None)
     register(c.byref(glue.vfs), 1)
     try:
         yield

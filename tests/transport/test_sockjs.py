@@ -94,8 +94,7 @@ def test_frames_may_be_cut_anywhere(arrays, data):
     frames, found = Frames(), []
     for piece in fed(octets, data):
         found += frames.feed(piece)
-    assert [value for kind, value in found if kind == "a"] == arrays
-    assert frames.buffered == 0
+    assert ([value for kind, value in found if kind == "a"], frames.buffered) == (arrays, 0)
 
 
 @pytest.mark.parametrize(

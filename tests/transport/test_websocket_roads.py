@@ -16,8 +16,7 @@ MOST = 300
 
 @st.composite
 def streams(draw):
-    server = draw(st.booleans())
-    wire = b""
+    server, wire = draw(st.booleans()), b""
     for _ in range(draw(st.integers(1, 8))):
         opcode = draw(st.sampled_from([TEXT, BINARY] * 4 + [CONT, PING, PONG, CLOSE, 3, 11]))
         size = draw(st.sampled_from([0, 1, 2, 7, 8, 9, 124, 125, 126, 127, MOST - 1, MOST, MOST + 1, 70_000]))
@@ -87,8 +86,7 @@ def test_both_roads_write_the_same(chunks, server):
 
 def test_masks_are_random(monkeypatch):
     """Each frame of a client has a mask of its own, from the operating system."""
-    octets = secrets.token_bytes(12)
-    layer = opened_client()
+    octets, layer = secrets.token_bytes(12), opened_client()
     layer.take_output()
     monkeypatch.setattr("os.urandom", lambda count: octets[:count])
     layer.send([b"\0\0\0\0"] * 3)
@@ -114,16 +112,14 @@ def test_an_announced_length_allocates_nothing(first, length):
 
 def test_a_large_frame_in_small_reads_is_read_once(monkeypatch):
     """The bytes of a frame that is not whole are not looked at again with each read."""
-    looks = []
-    read = websocket.read_websocket
+    looks, read = [], websocket.read_websocket
 
     def counted(data, at, **options):
         looks.append(len(data) - at)
         return read(data, at, **options)
 
     monkeypatch.setattr(websocket, "read_websocket", counted)
-    layer = opened_server()
-    wire = frame(BINARY, b"x" * 1_000_000)
+    layer, wire = opened_server(), frame(BINARY, b"x" * 1_000_000)
     received = b"".join(joined(layer.receive(wire[at : at + 100])) for at in range(0, len(wire), 100))
     assert received == b"x" * 1_000_000
     assert sum(looks) < 1_000_000 + 1000

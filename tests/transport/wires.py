@@ -113,11 +113,9 @@ async def connect(where: Any, peer: Peer, *, ssl: Any = None, timeout: float = 6
 
 class Server:
     def __init__(self, kind: str = "tcp", *, context: Any = None, echo: bool = False, **options: Any) -> None:
-        self.kind = kind
-        self.echo = echo
+        self.kind, self.echo = kind, echo
         self.peers: list[Peer] = []
-        self.joined = asyncio.Event()
-        self.options = options
+        self.joined, self.options = asyncio.Event(), options
         if kind in ("tls", "wss"):
             self.options["ssl"] = context
         self.options["websocket"] = kind in ("ws", "wss")

@@ -287,13 +287,10 @@ def test_without_the_package_a_subscription_is_refused_and_says_what_is_missing(
 
 
 def test_a_topic_transforms_once_for_all_that_want_the_same(monkeypatch):
-    bench = Bench()
-    calls = []
-    made = transform.transformed
+    bench, calls, made = Bench(), [], transform.transformed
     monkeypatch.setattr(transform, "transformed", lambda *args: calls.append(1) or made(*args))
     peers = [bench.peer() for _ in range(5)]
     for peer in peers:
         peer.subscribe("/topic/t", transformation="jms-map-xml")
     peers[0].put("/topic/t", MAP_JSON, transformation="jms-map-json")
-    assert len({peer.next("MESSAGE").body for peer in peers}) == 1
-    assert calls == [1]
+    assert (len({peer.next("MESSAGE").body for peer in peers}), calls) == (1, [1])

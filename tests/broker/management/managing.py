@@ -75,8 +75,7 @@ def check(answer: dict[str, Any]) -> None:
     assert json.loads(json.dumps(answer)) == answer
     request = REQUESTS.get(answer["ask"])
     if "error" in answer:
-        assert answer.keys() == {"ask", "time", "error"}
-        assert answer["error"].keys() == {"field", "message"}
+        assert (answer.keys(), answer["error"].keys()) == ({"ask", "time", "error"}, {"field", "message"})
         return
     assert request is not None
     if request.is_list:

@@ -103,8 +103,7 @@ def test_dead_letters_of_a_durable_subscription_go_back_to_it():
     other.put("/topic/t", "x", persistent="true")
     other.take()
     peer.nack(peer.next("MESSAGE"), requeue="false")
-    assert bench.bodies("/queue/DLQ.desk.all") == ["x"]
-    assert bench.count("move", "/queue/DLQ.desk.all") == 1
+    assert (bench.bodies("/queue/DLQ.desk.all"), bench.count("move", "/queue/DLQ.desk.all")) == (["x"], 1)
     message = peer.next("MESSAGE")
     assert (message.headers["destination"], message.get("dead-letter-reason")) == ("/topic/t", None)
     assert not other.take()
@@ -214,8 +213,7 @@ def test_a_paused_queue_delivers_nothing_until_it_is_resumed():
 def test_what_is_looked_at_and_not_shown_takes_turns_too():
     """Else one request for what is not there would stop the loop, for as long as all destinations take."""
     bench = Managed(max_destinations=100_000)
-    peer = bench.peer()
-    destinations = bench.broker.virtual_host("/").destinations
+    peer, destinations = bench.peer(), bench.broker.virtual_host("/").destinations
     address = destinations.addresses.find("/topic/t", None, True)
     for number in range(3000):
         destinations.queue(f"/queue/{number}")

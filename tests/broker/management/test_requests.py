@@ -211,8 +211,7 @@ READERS = (
 @pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize("how", [{}, {"browser": "true"}, {"selector": "1 = 1"}, {"durable_subscription_name": "x"}])
 def test_nobody_reads_requests_and_answers_of_others(dialect, how):
-    bench = Managed(dialect=dialect, **BY_RULE)
-    readers = {}
+    bench, readers = Managed(dialect=dialect, **BY_RULE), {}
     for number, destination in enumerate(READERS):
         reader = bench.client(address=ELSEWHERE, login="eve", passcode="x", client_id=f"eve{number}")
         readers[destination] = reader
@@ -229,8 +228,7 @@ def test_nobody_reads_requests_and_answers_of_others(dialect, how):
 
 def test_a_large_body_is_dropped():
     bench = Managed(large=100)
-    peer = client(bench, LOCAL)
-    body = b'{"destination": "%b"}' % (b"x" * 1000)
+    peer, body = client(bench, LOCAL), b'{"destination": "%b"}' % (b"x" * 1000)
     octets = peer.octets_of("SEND", body, destination="/management/purge", reply_to="/temp-queue/answers")
     for at in range(0, len(octets), 300):
         peer.raw(octets[at : at + 300])

@@ -54,8 +54,7 @@ def test_a_backlog_is_a_sorted_list(steps, ranked, start, line, looking):
     for step, value in steps:
         change(step, value, backlog, model, order_of())
         order, seqs = order_of(), sorted(model)
-        assert len(backlog) == len(order)
-        assert backlog.last_seq == max(model, default=None)
+        assert (len(backlog), backlog.last_seq) == (len(order), max(model, default=None))
         if looking:
             assert list(backlog) == order
             places = [START, *map(backlog.place, order)]

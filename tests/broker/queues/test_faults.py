@@ -293,8 +293,7 @@ def test_a_fault_while_the_shell_writes_ends_that_connection_alone(monkeypatch, 
         peers = [await Client.connect(server) for _ in range(3)]
         for peer in peers:
             assert (await peer.ask(subscribe("/topic/t"))).command == "RECEIPT"
-        bad = peers[0].session_id
-        plain = Session.take_output
+        bad, plain = peers[0].session_id, Session.take_output
         monkeypatch.setattr(Session, "take_output", lambda session: 1 / 0 if session.id == bad else plain(session))
         peers[2].send(send("/topic/t", "hi", "receipt:s"))
         assert (await peers[2].frame()).headers["receipt-id"] == "s"

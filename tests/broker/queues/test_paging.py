@@ -269,8 +269,7 @@ def test_they_come_before_what_was_paged_meanwhile(kind, window, transient):
     assert queue.total == 10
     peer = taker(bench)
     finish(bench)
-    assert numbers(peer) == list(range(10))
-    assert (queue.total, queue.paging) == (0, None)
+    assert (numbers(peer), queue.total, queue.paging) == (list(range(10)), 0, None)
 
 
 @pytest.mark.parametrize("kind", ["key", "transaction"])
@@ -666,6 +665,5 @@ def test_a_client_sees_the_same(script, dialect):
     assert not stages[0].paged
     assert stages[1].paged
     assert any(frames for frames in stages[0].seen)
-    assert stages[1].seen == stages[0].seen
-    assert stages[2].seen == stages[0].seen
+    assert (stages[1].seen, stages[2].seen) == (stages[0].seen, stages[0].seen)
     assert [message[:4] for message in stages[1].store.load()] == [message[:4] for message in stages[0].store.load()]

@@ -122,8 +122,7 @@ def test_the_sender_to_a_full_queue_waits(limit):
     assert (queue.count, queue.full, other.session.paused) == (size, True, False)
     assert size == 11 or "max_queue_messages" not in limit
     assert bench.octets == queue.octets > 0
-    consumer = taker(bench, ack="client-individual")
-    released = 0
+    consumer, released = taker(bench, ack="client-individual"), 0
     for message in consumer.take():  # UNACKED counts too, so that a consumer that never acknowledges bounds it
         consumer.ack(message)
         if not peer.session.paused:
@@ -184,8 +183,7 @@ def test_an_expired_message_may_be_acknowledged_and_is_not_delivered_again(heade
     bench = Bench(dead_letter_expired=True)
     peer = taker(bench, ack="client-individual", **headers)
     bench.peer().put(QUEUE, "x", expiration="1000")
-    message = peer.next("MESSAGE")
-    other = taker(bench, **headers)
+    message, other = peer.next("MESSAGE"), taker(bench, **headers)
     bench.date += 1.1
     if how == "lose":
         peer.lose()
@@ -213,8 +211,7 @@ def test_the_pauses_of_one_message_grow(version, persistent):
             times.append(bench.now)
             peer.nack(frame)
         bench.wait(0.1)
-    assert times == pytest.approx([0, 1, 3, 7, 15, 31], abs=0.5)
-    assert len(bench.broker.retries) == 0
+    assert (times, len(bench.broker.retries)) == (pytest.approx([0, 1, 3, 7, 15, 31], abs=0.5), 0)
     peer.subscribe("/queue/DLQ.a", "2")
     assert peer.next("MESSAGE").get("dead-letter-attempts") == "6"
 

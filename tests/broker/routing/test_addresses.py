@@ -251,8 +251,7 @@ def test_a_queue_that_was_there_becomes_that_of_the_subscription(persistent, nam
     peer = taker(bench, "/topic/t", x_queue_name="Q", durable="true", ack="client")
     sender.put("/topic/t", "3", persistent=persistent)
     sender.put(name, "4", persistent=persistent)
-    assert peer.bodies() == [b"1", b"2", b"3", b"4"]
-    assert list(bench.broker.queues) == []
+    assert (peer.bodies(), list(bench.broker.queues)) == ([b"1", b"2", b"3", b"4"], [])
     bench, *_ = rabbitmq(bench.store)
     assert left(bench, name) == ([b"1", b"2", b"3", b"4"] if persistent == "true" else [])
     assert stored(bench) == []

@@ -28,8 +28,7 @@ def crowd(destination):
     bench = Bench(max_subscriptions=10**4, wildcards="rabbitmq")
     peers = []
     for start in range(0, MANY, EACH):
-        peer = bench.peer()
-        ids = range(min(EACH, MANY - start))
+        peer, ids = bench.peer(), range(min(EACH, MANY - start))
         peer.raw(b"".join(serialize(Frame("SUBSCRIBE", {"id": str(n), "destination": destination})) for n in ids))
         peers.append(peer)
     return bench, peers, bench.peer()

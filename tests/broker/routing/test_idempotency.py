@@ -167,8 +167,7 @@ def test_the_user_with_most_keys_loses_the_oldest_when_memory_is_short():
     assert part.used > part.limit * 0.9
     assert len(bench.broker.sent) == len(list(bench.store.keys()))
     send_all()
-    assert bench.broker.stats.duplicates == 20
-    assert bench.broker.sent.cost == part.used
+    assert (bench.broker.stats.duplicates, bench.broker.sent.cost) == (20, part.used)
     bench.audit()
 
 
@@ -308,8 +307,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(name=NAMES, command=st.sampled_from(["COMMIT", "COMMIT", "ABORT"]))
     def end(self, name, command):
-        peer = self.peer(name)
-        sent = self.open.pop(name, None)
+        peer, sent = self.peer(name), self.open.pop(name, None)
         if sent is not None:
             self.waiting[name].append(sent if command == "COMMIT" else [])
             peer.send(command, transaction="t", receipt="r")

@@ -247,8 +247,7 @@ def test_a_wrong_one_shows_where(text, column, why):
     assert error.why.startswith(why)
     first, line, caret = str(error).split("\n")
     assert first == f"column {column} of the selector: {error.why}"
-    assert line == (text if len(text) <= 44 else f"{text[:44]}...")
-    assert caret.index("^") == column - 1
+    assert (line, caret.index("^")) == (text if len(text) <= 44 else f"{text[:44]}...", column - 1)
     assert str(pickle.loads(pickle.dumps(error))) == str(error)
 
 

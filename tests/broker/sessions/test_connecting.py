@@ -301,8 +301,7 @@ def test_a_received_message_in_a_transaction(version, command, mode, persistent)
     queue, session = bench.broker.virtual_host("/").destinations.queue("/queue/a"), peer.session
     for body in (b"1", b"2"):
         peer.put("/queue/a", body, persistent=persistent)
-    before = session.memory.spare
-    message = receive(peer, ack=mode)
+    before, message = session.memory.spare, receive(peer, ack=mode)
     for end in ("ABORT", "ABORT", "COMMIT"):
         send(peer, "BEGIN", transaction="t")
         peer.ack(message, command, transaction="t")
@@ -418,8 +417,7 @@ def test_no_message_is_lost_or_doubled(steps, window):
             (peer.ack if step == "ack" else peer.nack)(message)
             if step == "nack":
                 ready = sorted([*ready, int(message.body)])
-        assert queue.total == len(ready) + len(held)
-        assert len(peer.session.consumers) == len(held)
+        assert (queue.total, len(peer.session.consumers)) == (len(ready) + len(held), len(held))
     assert peer.take() == []
 
 

@@ -429,8 +429,7 @@ def test_which_acks_it_takes(line, persistent, monkeypatch):
         assert count.made == (0 if ACKS[line] else 2)
         if line == "transaction:t":
             return  # they count when it is committed
-    assert bench.queue().total == 0
-    assert bench.store.bodies == []
+    assert (bench.queue().total, bench.store.bodies) == (0, [])
 
 
 @pytest.mark.parametrize("road", ROADS)
@@ -471,8 +470,7 @@ def test_a_selector_is_asked_once_for_each_message(monkeypatch):
     asked, matches = [], Selector.matches
     monkeypatch.setattr(Selector, "matches", lambda *what: (asked.append(what), matches(*what))[1])
     sender.raw(b"".join(frame(b"SEND", b"destination:/queue/a", b"color:" + each, body=each) for each in COLORS))
-    assert [message.body for message in consumer.take()] == [b"red"] * 3
-    assert len(asked) == len(COLORS)
+    assert ([message.body for message in consumer.take()], len(asked)) == ([b"red"] * 3, len(COLORS))
     assert bench.ready() == [b"blue", b"green"]
 
 

@@ -153,9 +153,7 @@ class Play:
         self.bench = Bench(FaultyStore(background=True), prefetch=4, max_attempts=3, window_messages=window)
         self.peers = [self.bench.peer() for _ in range(3)]
         #: What came, by session and command: a receipt need not wait for the deliveries of a commit.
-        self.got = {}
-        self.unacked = [[], [], []]
-        self.number = 0
+        self.got, self.unacked, self.number = {}, [[], [], []], 0
 
     def look(self):
         self.bench.turn()

@@ -30,9 +30,7 @@ def say(*words):
 
 
 async def main(folder, seed, seq, how):
-    loop = asyncio.get_running_loop()
-    store = SqliteStore(folder)
-    chance = random.Random(seed)
+    loop, store, chance = asyncio.get_running_loop(), SqliteStore(folder), random.Random(seed)
     live = [found.seq for found in store.load()]
     say("open")
     while True:

@@ -298,8 +298,7 @@ def test_a_damaged_large_body_is_not_delivered_and_kept(tmp_path, version, whole
             consumer.drain()
     settle(bench)
     assert consumer.closed
-    assert messages(consumer) == []
-    assert bench.store.damage.messages == 1
+    assert (messages(consumer), bench.store.damage.messages) == ([], 1)
     bench.audit()
     for _ in range(2):
         settle(bench)

@@ -60,8 +60,7 @@ def fill(bench):
 def test_the_data_folder(mode, data, tmp_path):
     top, access = tmp_path / "top", access_of(mode)
     bench = Bench(SqliteStore(data, access=access), large=1000, data=str(data), mode=mode)
-    peer = fill(bench)
-    found = modes(top)
+    peer, found = fill(bench), modes(top)
     files = {"messages.sqlite", "messages.sqlite-wal", "messages.sqlite-shm", "lock", "stompcodec-folder"}
     assert {name.rpartition("/")[2] for name in found} >= {"data", "bodies", "incoming", *files}
     assert len(found) == 2 + 7 + 1 + 3

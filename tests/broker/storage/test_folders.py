@@ -384,8 +384,7 @@ def test_killed_while_it_starts(empty, tmp_path):
             (data / "lost+found").mkdir(parents=True)
             put_file(data / "orders.csv")
             (data / "bodies" / "lost+found").mkdir(parents=True)
-        foreign = foreign_of(data)
-        going = killed_start(data, number, **config)
+        foreign, going = foreign_of(data), killed_start(data, number, **config)
         if number % 4 == 0:
             killed_start(data, rnd.randrange(number + 1), **config)
         stop(start(data, **config))

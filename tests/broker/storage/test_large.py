@@ -360,8 +360,7 @@ def store_large(bench, size=200_000, **headers):
 
 def test_it_is_on_the_disk_before_the_commit(tmp_path, monkeypatch):
     """Its octets, then its name, then the row that speaks of it."""
-    bench = stored_bench(tmp_path)
-    steps = synced(monkeypatch)
+    bench, steps = stored_bench(tmp_path), synced(monkeypatch)
     store_large(bench)
     assert steps == ["200000 octets", "folder", "commit"]
     (adopted,), (incoming,) = list((tmp_path / "bodies").iterdir()), list((tmp_path / "incoming").iterdir())

@@ -133,8 +133,7 @@ def test_a_broker_ends_when_its_files_have_gone(idle, tmp_path):
 
 def test_one_connection_writes_and_copies_the_log(data, monkeypatch):
     """Two that do are the pattern of a fault of SQLite up to 3.51.2, which damages the database."""
-    told = {}
-    connect = sqlite3.connect
+    told, connect = {}, sqlite3.connect
 
     def watched(*given, **more):
         made = connect(*given, **more)

@@ -47,8 +47,7 @@ def test_persistent_messages_are_refused_and_taken_again():
 
 def test_the_system_is_not_asked_for_each_message():
     bench, store = bench_of()
-    sender = bench.peer()
-    before = store.asked
+    sender, before = bench.peer(), store.asked
     for _ in range(200):
         sender.put(QUEUE, "x" * 100, persistent="true")
     assert store.asked == before
@@ -62,8 +61,7 @@ def test_the_system_is_not_asked_for_each_message():
 @pytest.mark.parametrize("when", ["BEGIN IMMEDIATE", "COMMIT"])
 def test_a_full_disk_uses_the_reserve_once(tmp_path, when):
     """As long as the reserve is there the batch is tried again; after that it fails."""
-    store = SqliteStore(tmp_path, reserve=MIB)
-    reserve = tmp_path / "reserve"
+    store, reserve = SqliteStore(tmp_path, reserve=MIB), tmp_path / "reserve"
     put(store, *map(message, range(10)))
     assert reserve.stat().st_size == MIB
     connection = store._writer._db
@@ -189,8 +187,7 @@ def test_each_step_is_small(tmp_path):
     pages, tidy = [], idle.store._writer.tidy
 
     def counted():
-        before = idle.pages
-        more = tidy()
+        before, more = idle.pages, tidy()
         pages.append(before - idle.pages)
         return more
 

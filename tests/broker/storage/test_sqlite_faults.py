@@ -43,8 +43,7 @@ class Killed:
 
     def round(self, seed, how):
         """Have a process fill the store until it is killed. Return how many commits it made."""
-        chance = random.Random(seed)
-        child = Path(__file__).with_name("store_child.py")
+        chance, child = random.Random(seed), Path(__file__).with_name("store_child.py")
         command = [sys.executable, str(child), str(self.folder), str(seed), str(self.next), how]
         with subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.PIPE) as process:
             try:
@@ -259,11 +258,9 @@ def body_of(number):
 @pytest.fixture(scope="module")
 def origins(tmp_path_factory):
     """Two folders and what was sent to them: of a broker that was killed, and of one that took its WAL over."""
-    root = tmp_path_factory.mktemp("flips")
-    found = {}
+    root, found = tmp_path_factory.mktemp("flips"), {}
     for name in ("killed", "closed"):
-        sent = {}
-        bench = stored_bench(root / "running" / name)
+        sent, bench = {}, stored_bench(root / "running" / name)
         subscriber = client(bench)
         subscriber.subscribe("/topic/t", **PLACES["/topic/t"])
         subscriber.lose()
@@ -333,9 +330,7 @@ def test_one_flipped_bit(origins, origin, number, tmp_path):
     where = f"{file.name} bit {bit}"
     # A flip in the last transaction of the WAL cannot be told from a torn one.
     may_be_torn = "-wal" in where and not examine_wal(image / "messages.sqlite-wal").lost
-    before = octets_in(image)
-    checked = check(image)
-    report = salvage(image, new)
+    before, checked, report = octets_in(image), check(image), salvage(image, new)
     assert octets_in(image) == before, "they only read"
 
     said = not checked.whole

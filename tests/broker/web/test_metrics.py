@@ -286,8 +286,7 @@ def fill(bench):
 
 def test_what_is_told_after_a_restart_is_what_is_stored(tmp_path):
     bench = Scraped(SqliteStore(tmp_path), data=str(tmp_path), window_messages=WINDOW)
-    peer = fill(bench)
-    before = rows(bench)
+    peer, before = fill(bench), rows(bench)
     assert [before["/queue/a"][name] for name in ("unacknowledged", "consumers", "delivered")] == [2, 1, 2]
     peer.lose()
     assert before["/queue/bad"]["dead_letters"] == before["/queue/DLQ.bad"]["ready"] == 3

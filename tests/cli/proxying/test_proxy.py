@@ -42,9 +42,7 @@ from stompcodec.uri import parse_uri
 
 class Proxied:
     def __init__(self, proxy: Proxy, tally: Tally, errors: list[tuple[str, Exception]]) -> None:
-        self.proxy = proxy
-        self.tally = tally
-        self.errors = errors
+        self.proxy, self.tally, self.errors = proxy, tally, errors
         self.entries: list[Entry] = []
         self.changed = threading.Condition()
 
@@ -558,8 +556,7 @@ def test_messages_keep_kind_and_bytes():
 
 
 def test_frames_become_messages_behind_tcp():
-    seen = []
-    done = threading.Event()
+    seen, done = [], threading.Event()
 
     def handler(connection):
         with contextlib.suppress(ConnectionClosed):
@@ -612,8 +609,7 @@ BROKEN = b"SEND\npasscode:hunter2\nx:\\q\n\n\0"
 
 class Running:
     def __init__(self, process):
-        self.process = process
-        self.first = process.stderr.readline().decode()
+        self.process, self.first = process, process.stderr.readline().decode()
         self.port = int(re.search(r"://127\.0\.0\.1:(\d+) passes on", self.first)[1])
 
     def say(self, *parts):
@@ -737,12 +733,10 @@ def test_frames_are_those_of_decode(data, cuts, keep):
         (place.start, place.body, place.end) for place in found
     ]
     for event, place in zip(passed, found):
-        assert event.head == data[place.start : place.body]
-        assert event.place.begin == place.frame.body[:256]
+        assert (event.head, event.place.begin) == (data[place.start : place.body], place.frame.body[:256])
         assert event.streamed == (place.size > keep)
         if not event.streamed:
-            assert event.place.frame == place.frame
-            assert event.octets == data[place.start : place.end]
+            assert (event.place.frame, event.octets) == (place.frame, data[place.start : place.end])
 
 
 @pytest.mark.parametrize(("side", "destination"), [("broker", "a\\c"), ("client", "a:")])
@@ -756,8 +750,7 @@ def test_the_version_that_a_broker_says_holds_for_both_directions(side, destinat
 
 
 def test_an_endless_head_is_not_kept():
-    observer = Observer(keep=10)
-    line = b"x:" + b"y" * 60_000 + b"\n"
+    observer, line = Observer(keep=10), b"x:" + b"y" * 60_000 + b"\n"
     events = [event for data in (b"SEND\n", *[line] * 40) for event in observer.feed(data)]
     assert type(events[0]) is Foreign
     assert {type(event) for event in events[1:]} == {Raw}

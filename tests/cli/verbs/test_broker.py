@@ -24,8 +24,7 @@ posix = pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
 
 def talk(port, data, count=1):
     """Send octets; the first frames that come, or all if the broker closes before."""
-    frames = []
-    parser = stompcodec.Parser("1.2")
+    frames, parser = [], stompcodec.Parser("1.2")
     with socket.create_connection(("127.0.0.1", port), 20) as wire:
         wire.sendall(data)
         while len(frames) < count and (got := wire.recv(65536)):

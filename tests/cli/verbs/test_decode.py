@@ -303,16 +303,14 @@ def capture(request, tmp_path):
 
 
 def test_lint_names_the_segment_and_the_offset_in_it(capture):
-    bad = octets_of(Frame("SEND", {}, b""))
-    good = run_verb("lint", capture)
+    bad, good = octets_of(Frame("SEND", {}, b"")), run_verb("lint", capture)
     assert (good.exit_code, good.stderr) == (0, "")
     counts = [line.rpartition(" ")[2] for line in good.stdout.splitlines() if ": errors 0, " in line]
     assert counts == (["4"] if capture.is_file() else ["1"] * 4)
     with CaptureWriter(capture, segment_octets=1) as writer:
         writer.append(CAPTURED[0] + bad, TIME)
     last = files_of(capture)[-1]
-    at = last.read_bytes().index(bad)
-    result = run_verb("lint", "--json", capture)
+    at, result = last.read_bytes().index(bad), run_verb("lint", "--json", capture)
     assert (result.exit_code, result.stderr) == (1, "")
     (error,) = (each for each in objects(result) if each["severity"] == "error")
     assert (error["rule"], error["file"], error["offset"]) == ("S12-SND-01", str(last), at)
@@ -467,7 +465,6 @@ def test_resync(broken, kind, offset, size):
     assert starts(found) == [0, len(GOOD), len(GOOD + broken), len(GOOD + broken + GOOD)]
     problem = found[1]
     assert isinstance(problem, Broken)
-    assert problem.resumed == len(GOOD + broken)
-    assert problem.error.kind == kind
+    assert (problem.resumed, problem.error.kind) == (len(GOOD + broken), kind)
     assert problem.error.offset == (len(data) if offset is None else len(GOOD) + offset)
     assert problem.head.startswith(broken[:6])

@@ -241,8 +241,7 @@ INTERFACE = block(1, struct.pack("<HHI", 1, 0, 0))
 )
 def test_a_malformed_block_is_told(blocks, problem):
     problems = []
-    assert dissected(section() + blocks, problems) == []
-    assert [problem in each for each in problems] == [True]
+    assert (dissected(section() + blocks, problems), [problem in each for each in problems]) == ([], [True])
 
 
 @given(st.binary(max_size=300), st.integers(0, 2**32), st.booleans())
@@ -557,8 +556,7 @@ def test_a_page_has_at_most_2000_frames(tmp_path):
 def test_bodies_are_cut(size, shown, pane):
     data = serialize(Frame("SEND", {"destination": "/q"}, b"x" * size))
     page = Page(input=data)
-    assert page.octets[0][0].count(b"x") == shown
-    assert page.entries[0]["length"] == len(data)
+    assert (page.octets[0][0].count(b"x"), page.entries[0]["length"]) == (shown, len(data))
     out = look(input=data).output
     assert ("more bytes)" in out) == (size > pane)
     assert bytes.fromhex("".join(re.findall(r"^[0-9a-f]{8}  (.{48})", out, re.MULTILINE))).count(b"x") == pane

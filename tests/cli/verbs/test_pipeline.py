@@ -62,8 +62,7 @@ def test_a_passcode_is_asked_for_before_spark_starts(given):
     assert is_broker("localhost:61613")
     assert not is_broker("feed.stompcap")
     reading = Input("localhost:61613", given)
-    assert reading.source == "stomp://localhost:61613"
-    assert os.environ["STOMPCODEC_PASSCODE"] == "prompted"
+    assert (reading.source, os.environ["STOMPCODEC_PASSCODE"]) == ("stomp://localhost:61613", "prompted")
     assert reading.credentials == {"login": "ann", "passcodeEnv": "STOMPCODEC_PASSCODE"}
     os.environ.pop("STOMPCODEC_PASSCODE")
     assert Input(".", {**given, "destinations": ()}, broker="stomp://localhost").credentials["login"] == "ann"
@@ -103,5 +102,4 @@ def test_a_stream_whose_source_is_killed_starts_again(caplog, monkeypatch):
     monkeypatch.setattr(time, "sleep", lambda _seconds: None)
     left = [Query(range(3), "Connection reset"), Query(range(2, 4), "java.io.EOFException"), Query(range(4, 5))]
     assert waited(lambda: left.pop(0)) == {"batches": 5, "frames": 50, "late": 5}
-    assert caplog.text.count("starts again") == 2
-    assert left == []
+    assert (caplog.text.count("starts again"), left) == (2, [])

@@ -41,9 +41,7 @@ class Foreign(Peer):
 
     def __init__(self, messages: list[str], server: str = "ActiveMQ/6.3.1", header: str = "original-destination"):
         self.held = {f"ID:m-{number}": message for number, message in enumerate(messages)}
-        self.header = header
-        self.dead_letters = []
-        self.browsers = itertools.count()
+        self.header, self.dead_letters, self.browsers = header, [], itertools.count()
         super().__init__(server=server)
 
     @property
@@ -338,8 +336,7 @@ def check_all_there(broker, expected):
     """Each message is in one of both queues, once, and in order. Return how many are in each."""
     broker.wait_disconnected(timeout=patience(30))
     source, target = bodies(broker, FROM), bodies(broker, TO)
-    assert Counter(source + target) == Counter(expected)
-    assert target + source == expected
+    assert (Counter(source + target), target + source) == (Counter(expected), expected)
     return len(source), len(target)
 
 

@@ -43,8 +43,7 @@ class Client:
     """A client of a broker in this process, which notes what it is asked."""
 
     def __init__(self, answer):
-        self.answer = answer
-        self.asked = []
+        self.answer, self.asked = answer, []
         self.connected, self.dialect = {"server": "stompcodec/0"}, "stompcodec"
         self.ask = Asker(self, "/management/", 1.0).ask
 

@@ -185,8 +185,7 @@ def test_a_context_that_a_message_has_stays(shell, broker, queue, telemetry):
 
 @pytest.mark.parametrize("versions", [("1.0",), ("1.1",), ("1.2",)])
 def test_context_and_baggage_pass_in_each_version(broker, queue, telemetry, versions):
-    strange = "a:b\\c\nd=e,é"
-    seen = Seen()
+    strange, seen = "a:b\\c\nd=e,é", Seen()
     with stomp.connect(broker.url, middleware=[telemetry.layer], versions=versions) as client:
         token = context.attach(baggage.set_baggage("key", strange))
         try:

@@ -86,16 +86,14 @@ def test_genuine_feeds_become_tables(spark, preset, n):
     bodies = [path.read_bytes() for path in paths if "headers" not in path.name]
     made = exploded(spark, bodies, preset)
     found = [row for rows in made for row in rows]
-    assert len(found) == n
-    assert [row for row in found if row._reason or row._raw is not None] == []
+    assert (len(found), [row for row in found if row._reason or row._raw is not None]) == (n, [])
     for at, body in enumerate(bodies if preset == "networkrail-td" else []):
         records = json.loads(b"[%b]" % body.strip().removeprefix(b"[").removesuffix(b"]"))  # one may stand alone
         for row, (values,) in zip(made[at], (each.values() for each in records)):
             moment = datetime.fromtimestamp(int(values["time"]) / 1000, timezone.utc).replace(tzinfo=None)
             names = ("msg_type", "area_id", "from", "to", "descr", "address", "data")
             got = (row.msg_type, row.area_id, row.from_berth, row.to_berth, row.descr, row.address, row.data)
-            assert got == tuple(map(values.get, names))
-            assert (row.time, row.extra) == (moment, None)
+            assert (got, row.time, row.extra) == (tuple(map(values.get, names)), moment, None)
 
 
 @pytest.mark.slow
@@ -175,8 +173,7 @@ def _value(rnd, depth=0):
 
 
 def test_no_record_is_lost_whatever_the_bodies_are(spark):
-    rnd = random.Random(5)
-    bodies = []
+    rnd, bodies = random.Random(5), []
     for _ in range(600):
         body = json.dumps(rnd.choice([_value(rnd), [_value(rnd), event()], [event("SF", a=_value(rnd))]])).encode()
         if rnd.random() < 0.3:
@@ -186,8 +183,7 @@ def test_no_record_is_lost_whatever_the_bodies_are(spark):
     found = exploded(spark, bodies, "networkrail-td")
     for rows, body in zip(found, bodies):
         if rows[0].item is None:
-            assert len(rows) == 1
-            assert bytes(rows[0]._raw) == body
+            assert (len(rows), bytes(rows[0]._raw)) == (1, body)
             continue
         value = json.loads(body)
         records = value if isinstance(value, list) else [value]
@@ -224,8 +220,7 @@ def test_json_by_a_schema(spark, tmp_path):
 
 def feed():
     """Rows of `FRAME_SCHEMA`: two destinations, some come again, two numbers are missing, one frame is malformed."""
-    rnd = random.Random(3)
-    rows = []
+    rnd, rows = random.Random(3), []
     for number in (number for number in range(400) if number not in (50, 51)):
         at = START + timedelta(seconds=number)
         sent = at - timedelta(milliseconds=rnd.randrange(5, 3000))
@@ -249,8 +244,7 @@ def feed():
 
 @pytest.fixture(scope="module")
 def folder(spark, tmp_path_factory):
-    path = tmp_path_factory.mktemp("jobs") / "in"
-    rows = feed()
+    path, rows = tmp_path_factory.mktemp("jobs") / "in", feed()
     for start in range(0, len(rows), 150):
         part = spark.createDataFrame(rows[start : start + 150], FRAME_SCHEMA)
         part.coalesce(1).write.mode("append").parquet(str(path))
@@ -289,8 +283,7 @@ def test_an_archive_keeps_each_message_once(spark, folder, tmp_path):
     for name in ("batch", "stream"):
         made = jobs.read_archive(spark, str(tmp_path / name)).collect()
         assert {(row.destination, row.message_id, bytes(row.body)) for row in made} == messages
-        assert len(made) == len(messages)
-        assert {str(row.date) for row in made} == {"2026-03-01"}
+        assert (len(made), {str(row.date) for row in made}) == (len(messages), {"2026-03-01"})
         assert [row.error for row in made if row.error] == ["bad-header: it"]
     shutil.rmtree(tmp_path / "batch")
     assert jobs.archive(whole(spark, folder), str(tmp_path / "batch"), dedupe=False) == len(rows)
@@ -313,8 +306,7 @@ def test_an_archive_of_odd_frames(spark, tmp_path):
 @pytest.mark.slow
 def test_an_archive_and_another_checkpoint_are_told(spark, folder, tmp_path):
     """Spark's file sink would skip the numbers of batches that it has, and their rows would be missing."""
-    path = tmp_path / "archive"
-    frames = stream(spark, folder)
+    path, frames = tmp_path / "archive", stream(spark, folder)
 
     def run(**options):
         jobs.archive(frames, str(path), available_now=True, **options).awaitTermination()
@@ -380,8 +372,7 @@ def test_figures_of_a_stream_are_those_of_the_whole(spark, folder, tmp_path):
     expected = Counter((row[6].replace(second=0, tzinfo=None), row[1]) for row in feed())
     assert {(row.start, row.destination): row["count"] for row in one} == expected
     assert sum(row.bytes for row in one) == sum(row[14] for row in feed())
-    assert sum(row.redelivered for row in one) == 10
-    assert sum(row.errors for row in one) == 1
+    assert (sum(row.redelivered for row in one), sum(row.errors for row in one)) == (10, 1)
     for row in one:
         if row.destination:
             lags = [

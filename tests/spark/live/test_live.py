@@ -498,8 +498,7 @@ def shown(query):
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="only Linux sets limits of other processes")
 def test_a_full_disk_stops_acknowledging_and_loses_nothing(spark, broker, queue, tmp_path, request):
     """Files of the recorder may not grow beyond 60 kB for a while; the query goes on meanwhile."""
-    resource = pytest.importorskip("resource")
-    sink = Rows()
+    resource, sink = pytest.importorskip("resource"), Rows()
     options = {"url": broker.url, "destination": queue, "prefetch": 20, "subscriptions": 2}
     request.addfinalizer(lambda: spark.conf.unset(IDLE))
     spark.conf.set(IDLE, "50")

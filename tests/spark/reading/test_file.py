@@ -162,8 +162,7 @@ def test_a_session_that_is_there_stays_as_it_is(spark):
         thread.start()
         thread.join()
         assert [each.sparkContext for each in found] == [spark.sparkContext] * 3
-        assert settings() == before
-        assert dict(os.environ) == environment
+        assert (settings(), dict(os.environ)) == (before, environment)
         session(**{"spark.sql.shuffle.partitions": 5, "spark.sql.warehouse.dir": "/nowhere"})  # the second is fixed
         assert settings() == before | {"spark.sql.shuffle.partitions": "5"}
     finally:

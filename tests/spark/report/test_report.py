@@ -123,8 +123,7 @@ PLACES = [
 
 def sick_feed(frames):
     """An hour of a feed like that of a railway, which is slow, silent, doubled and broken."""
-    rng = random.Random(1)
-    found = []
+    rng, found = random.Random(1), []
     for index in range(frames):
         at = 3600 * index / frames + rng.random()
         part = at / 3600
