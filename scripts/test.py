@@ -39,7 +39,7 @@ SOME = {
     "broker/bodies/": "convert xml_json",
     "broker/queues/": "faults queue",
     "broker/routing/": "addresses durable topics",
-    "broker/sessions/": "acknowledge connecting legacy turns websocket_turns wishlist",
+    "broker/sessions/": "acknowledge connecting legacy turns websocket_turns",
     "broker/storage/": "large store",
     "cli/verbs/": "decode files lint",
     "client/": "core sending receiving",
