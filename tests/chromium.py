@@ -47,8 +47,7 @@ class Page:
         self._stack = contextlib.ExitStack()
         address = f"ws://127.0.0.1:{chromium.port}/devtools/page/{target}"
         self._socket = self._stack.enter_context(connect(address, max_size=None))
-        self._number = 0
-        self.errors: list[str] = []
+        self._number, self.errors = 0, []
         self.url, self._worker = url, ""
         for domain in ("Page", "Runtime", "Log"):
             self.order(f"{domain}.enable")
@@ -168,8 +167,7 @@ class Chromium:
             self._process.wait()
 
     def _wait_port(self) -> int:
-        chosen = Path(self._folder, "DevToolsActivePort")
-        until = time.monotonic() + patience(60)
+        chosen, until = Path(self._folder, "DevToolsActivePort"), time.monotonic() + patience(60)
         while time.monotonic() < until and self._process.poll() is None:
             lines = chosen.read_text(encoding="ascii").split() if chosen.is_file() else []
             if len(lines) == 2:

@@ -41,7 +41,7 @@ class Adapter:
         parser = self._codec.Parser(
             _version(version), limits=stompcodec.Limits(**limits), lenient=lenient, heartbeats=True
         )
-        events: list[tuple[Any, ...]] = []
+        events = []
         try:
             for chunk in chunks:
                 for event in parser.feed(chunk):
@@ -60,7 +60,7 @@ class Adapter:
         self, version: str, command: str, headers: Pairs, body: bytes, options: Mapping[str, str], lenient: bool
     ) -> bytes:
         frame = self._codec.Frame(command, headers, body)
-        data: bytes = _ask(self._codec.serialize, frame, _version(version), lenient=lenient, **options)
+        data = _ask(self._codec.serialize, frame, _version(version), lenient=lenient, **options)
         return data
 
     def encode_heartbeat(self, given: Mapping[str, Any]) -> dict[str, str]:

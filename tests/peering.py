@@ -57,8 +57,7 @@ def start_peer(request, tmp_path_factory):
 
     The same name and options give the same server, started again if a test has killed it.
     """
-    servers: dict[object, Any] = {}
-    failed: dict[object, Exception] = {}
+    servers, failed = {}, {}
     capture = request.config.pluginmanager.getplugin("capturemanager")
 
     def say(line: str) -> None:

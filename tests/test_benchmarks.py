@@ -168,8 +168,7 @@ def test_each_message_of_a_row_says_whether_it_is_persistent(bench: Load) -> Non
 
 
 def test_a_figure_above_its_committed_one_is_counted_a_second_time(bench, monkeypatch):
-    instructions = bench("instructions")
-    asked: list[list[str]] = []
+    instructions, asked = bench("instructions"), []
     ticks, acks, send = ("feed", "ticks"), ("feed", "acks"), ("broker", "send")
 
     def measure(names: list[str]) -> dict[tuple[str, str], int]:

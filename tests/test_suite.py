@@ -42,8 +42,7 @@ def _slow_parts(text: str) -> Iterator[str]:
 
 
 def test_make_test_names_every_requirement_that_a_test_names() -> None:
-    everywhere: list[str] = []
-    slow: list[str] = []
+    everywhere, slow = [], []
     for path in [*HERE.rglob("*.py"), *HERE.rglob("*.json")]:
         text = path.read_text(encoding="utf-8")
         everywhere += conftest.IDENTIFIER.findall(text)

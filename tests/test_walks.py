@@ -27,7 +27,7 @@ def _walks() -> list[list[tuple[str, str]]]:
 
 async def _calls(folder: Path, headers: str) -> Counter[tuple[str, str]]:
     """Return how often each function ran while a broker took frames, one after the other."""
-    calls: Counter[tuple[str, str]] = Counter()
+    calls = Counter()
 
     def profile(frame: FrameType, event: str, _: object) -> None:
         code = frame.f_code

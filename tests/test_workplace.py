@@ -67,7 +67,7 @@ def test_yaml_can_be_read(path: Path) -> None:
 
 def _news() -> dict[str, Any]:
     tomllib = pytest.importorskip("tomllib")
-    settings: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["towncrier"]
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["towncrier"]
     return settings
 
 

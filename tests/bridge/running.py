@@ -31,11 +31,10 @@ class Running:
     """`with Running(bridge):` has it run in a thread; `result()` waits for its end."""
 
     def __init__(self, source: End | str, target: End | str, what: Request, **way) -> None:
-        self.said: list[str] = []
+        self.said = []
         ends = [end(each) if isinstance(each, str) else each for each in (source, target)]
         self.bridge = Bridge(*ends, what, Way(**way), on_trouble=lambda _end, error: self.said.append(str(error)))
-        self.tally = self.bridge.tally
-        self._error: BaseException | None = None
+        self.tally, self._error = self.bridge.tally, None
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def _run(self) -> None:

@@ -90,7 +90,7 @@ def _chunk(queue: Queue) -> int:
 
 def _found(broker: Broker) -> dict[Source, list[Message]]:
     """Return every message of every queue, wherever it is."""
-    found: dict[Source, list[Message]] = {}
+    found = {}
     for host in broker._virtual_hosts.values():
         for queue in [*_queues(host), *host.destinations.retained.queues.values()]:
             found[queue] = [*queue.messages, *queue.deferred.values(), *queue.returned.held.values()]

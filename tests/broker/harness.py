@@ -13,7 +13,6 @@ from stompcodec.broker import hot
 from stompcodec.broker.config import Config
 from stompcodec.broker.core import Broker
 from stompcodec.broker.queues.queue import Queue
-from stompcodec.broker.sessions.session import Session
 from stompcodec.broker.settings import Pauses
 from stompcodec.broker.storage.folder import HelperThread
 from stompcodec.broker.storage.store import MemoryStore
@@ -34,14 +33,14 @@ class Bench:
         self.config = Config(**{"redelivery_delay": Pauses(), "durable": "persistent", **config})
         self.store = MemoryStore() if store is None else store
         #: What the store wants the loop to call.
-        self.soon: list[Callable[[], object]] = []
-        clocks: dict[str, Any] = {"wall": lambda: self.date, "monotonic": lambda: self.date - self.ahead}
+        self.soon = []
+        clocks = {"wall": lambda: self.date, "monotonic": lambda: self.date - self.ahead}
         self.broker = Broker(self.config, self.store, **clocks, epoch="e", call_soon=self.soon.append, helper=helper)
         #: Set by the broker when something was done in the background.
         self.woken = False
         self.broker.wake = self._wake
         self.broker.open(self.now)
-        self.peers: dict[Session, Peer] = {}
+        self.peers = {}
 
     def peer(self, version: str = "1.2", *, connect: bool = True, **options: Any) -> Peer:
         peer = Peer(self, version, **options)
@@ -127,9 +126,7 @@ class Peer:
         self.whole_frames = options.get("whole_frames", False)
         self.session = bench.broker.attach(bench.now, **options)
         bench.peers[self.session] = self
-        self.parser = Parser(None, limits=Limits())
-        self.inbox: list[Frame] = []
-        self.chunks: list[bytes] = []
+        self.parser, self.inbox, self.chunks = Parser(None, limits=Limits()), [], []
         self.octets, self.closed = b"", False
         #: What comes is taken. False: it stays with the broker, as if the transport was full.
         self.reading = True
@@ -234,11 +231,10 @@ class FaultyStore(MemoryStore):
 
     def __init__(self, background: bool = False) -> None:
         #: The messages that the intakes of the open batch have taken, by queue and seq.
-        self._taken: dict[str, dict[int, Any]] = {}
+        self._taken = {}
         super().__init__()
         self.faulty, self.background, self.commits = False, background, 0
-        self.job: Any = None
-        self._held: dict[tuple[str, int], None] = {}
+        self.job, self._held = None, {}
 
     @property
     def _puts(self) -> dict[tuple[str, int], Any]:

@@ -18,8 +18,7 @@ QUEUE = "/queue/a"
 class Counting(FaultyStore):
     def __init__(self, background: bool = False) -> None:
         super().__init__(background)
-        self.counts: Counter[str] = Counter()
-        self.largest = 0
+        self.counts, self.largest = Counter(), 0
 
     def append(self, queue: str, message: Any) -> None:
         self.counts["append"] += 1

@@ -54,7 +54,7 @@ def receive(peer: Peer, command: str, body: bytes | str = b"", **headers: str) -
 
 
 def refusal(peer: Peer) -> str:
-    message: str = peer.error().headers["message"]
+    message = peer.error().headers["message"]
     return message
 
 
@@ -176,7 +176,7 @@ class Pages(FaultyStore):
     def __init__(self, background: bool = False) -> None:
         super().__init__(background)
         self.slow = self.broken = False
-        self.asked: list[Callable[[], object]] = []
+        self.asked = []
 
     def read(self, *args: Any) -> None:
         self._page(super().read, args, 5)

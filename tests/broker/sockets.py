@@ -31,8 +31,7 @@ class Client:
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader, self.writer, self.parser = reader, writer, stompcodec.Parser("1.2")
-        self.frames: list[Frame] = []
-        self.session_id = ""
+        self.frames, self.session_id = [], ""
         _CLIENTS.append(self)
 
     @classmethod

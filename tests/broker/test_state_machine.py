@@ -53,8 +53,7 @@ class BrokerMachine(RuleBasedStateMachine):
         self.config |= {"window_messages": window, "transient": transient}
         self.bench = Bench(StoreAtWork(background), **self.config)
         self.window, self.model = window, model.Broker(MAX_ATTEMPTS)
-        self.pairs: list[Pair] = []
-        self.bodies = 0
+        self.pairs, self.bodies = [], 0
 
     def teardown(self):
         HANDLERS.update(QUICK)

@@ -15,8 +15,7 @@ class BrokerThread:
     def __init__(self, **config):
         self.config = Config(**{"port": 0, "redelivery_delay": Pauses(), **config})
         self._loop, self._ready = asyncio.new_event_loop(), threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._failure = None
+        self._thread, self._failure = threading.Thread(target=self._run, daemon=True), None
 
     def __enter__(self):
         self._thread.start()

@@ -41,7 +41,7 @@ class Interrupter:
     def __init__(self, place: int) -> None:
         self.left = place
         self.fired = self.missed = False
-        self._last: dict[Any, str] = {}
+        self._last = {}
 
     def __call__(self, frame: Any, event: str, _arg: object) -> Any:
         if event == "call":
@@ -131,7 +131,7 @@ def test_get_with_a_time_out(client: Any, is_woken: bool) -> None:
 def test_ack(client: Any, peer: Any, receipt: bool) -> None:
     subscription = client.subscribe("/queue/a", id="s", ack="client-individual", prefetch=5000)
     peer.deliver("s", b"x", count=1500)
-    taken: list[Any] = []
+    taken = []
     every_place(
         client,
         lambda: taken[-1].ack(receipt=receipt, timeout=patience(30)),

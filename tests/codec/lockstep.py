@@ -60,9 +60,7 @@ WAYS = {"feed": feed, "bytearray": feed_bytearray, "buffer": feed_buffer}
 def run(codec, chunks, *, close=True, way="feed", **options):
     """All answers of a new parser that is fed `chunks`, and what it called `buffered` after each of them."""
     parser = codec.Parser(options.pop("version", "1.2"), **options)
-    answers: list[Answer] = []
-    buffered: list[int] = []
-    take = WAYS[way]
+    answers, buffered, take = [], [], WAYS[way]
     try:
         for chunk in chunks:
             for item in take(parser, chunk):

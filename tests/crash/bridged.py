@@ -52,7 +52,7 @@ class _Producer(threading.Thread):
         super().__init__(daemon=True)
         self.url, self.queue, self.pace = url, queue, pace
         self.ending, self.accepted = threading.Event(), 0
-        self.fault: Exception | None = None
+        self.fault = None
 
     def run(self) -> None:
         try:
@@ -60,8 +60,7 @@ class _Producer(threading.Thread):
             again = Backoff(first=0.02, most=0.2)
             with stomp.connect(self.url, resend=True, reconnect=again, **patient) as client:
                 while not self.ending.is_set():
-                    rows = range(self.accepted, self.accepted + 20)
-                    headers = {"persistent": "true"}
+                    rows, headers = range(self.accepted, self.accepted + 20), {"persistent": "true"}
                     client.send_many([(self.queue, b"%d" % number, headers) for number in rows], receipt_every=10)
                     self.accepted += 20
                     time.sleep(self.pace)

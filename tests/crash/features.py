@@ -37,7 +37,7 @@ class Durable(Consumer):
         super().__init__(name, ledger, topic, seed=seed)
         self.client = self.client_id = client
         self.founded = False  # Its SUBSCRIBE had a receipt: from then on it must not miss anything.
-        self.back_at: float | None = None
+        self.back_at = None
 
     def connected(self) -> None:
         self.back_at = None
@@ -191,9 +191,9 @@ class Reader(Base):
         super().__init__(name, ledger, seed)
         self.queue = queue
         self.place = 0  # Everything up to there was shown.
-        self.seqs: dict[str, int] = {}  # Of all that was shown.
-        self.held: dict[str, int] = {}  # What was shown, and is not known to be gone.
-        self.acks: dict[str, str] = {}  # What the browser showed, with the ids for ACK, in order.
+        self.seqs = {}  # Of all that was shown.
+        self.held = {}  # What was shown, and is not known to be gone.
+        self.acks = {}  # What the browser showed, with the ids for ACK, in order.
         self.last = self.shown = 0  # The seq before the next one at least; and that of what came last.
 
     def connected(self) -> None:
@@ -253,11 +253,9 @@ class Retainer(Base):
 
     def __init__(self, name: str, ledger: Ledger, topic: str, *, seed: int = 0) -> None:
         super().__init__(name, ledger, seed)
-        self.topic = topic
-        self.allowed: list[str] = [""]
+        self.topic, self.allowed = topic, [""]
         """What may be there: keys, "" for nothing."""
-        self.found: list[str] = []
-        self.looked = False
+        self.found, self.looked = [], False
 
     def connected(self) -> None:
         self.found, self.looked = [], False
@@ -375,7 +373,7 @@ def feature_workers(ledger: Ledger, seed: int) -> list[Base]:
 def feature_drainers(ledger: Ledger) -> list[Drainer]:
     founded = {record.queue for record in ledger.records.values() if record.queue.startswith(FOUNDED)}
     settled = {record.queue for record in ledger.records.values() if record.acked}
-    last: Headers = [("delay", 2 * _LONGEST)]
+    last = [("delay", 2 * _LONGEST)]
     return [
         Drainer("delayed-drainer", ledger, DELAYED, behind=last, line=lambda *_: ""),
         Drainer("ranked-drainer", ledger, RANKED, behind=[("priority", 0)], line=_falling()),

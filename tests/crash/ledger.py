@@ -117,8 +117,7 @@ class Ledger(Books):
         return sum(record.receipted and not record.acking for record in self.records.values())
 
     def balance(self) -> None:
-        groups: dict[str, set[bool]] = {}
-        moved: Counter[str] = Counter()
+        groups, moved = {}, Counter()
         for key, record in self.records.items():
             if record.receipted and not record.deliveries:
                 self.problem("lost", f"{key} of {record.queue}: receipted, never delivered")

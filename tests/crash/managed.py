@@ -31,8 +31,7 @@ class Orders(Books):
     def __init__(self) -> None:
         super().__init__()
         #: By order, how much of it was done: "none", "some" or "all"; and whether it was answered.
-        self.outcomes: Counter[tuple[str, str, bool]] = Counter()
-        self.consumed = 0
+        self.outcomes, self.consumed = Counter(), 0
 
     def cut(self, kind: str) -> int:
         return self.outcomes[kind, "some", False]
@@ -44,14 +43,13 @@ class Orders(Books):
 
 def _ask(client: stomp.Client, ask: str, **fields: Any) -> dict[str, Any]:
     answer = client.request(f"/management/{ask}", json.dumps(fields), timeout=patience(60))
-    found: dict[str, Any] = json.loads(answer.body)
+    found = json.loads(answer.body)
     return found
 
 
 def _bodies(client: stomp.Client, destination: str) -> list[str]:
     """The READY messages of a queue, in order; of one that does not exist, none."""
-    bodies: list[str] = []
-    page: dict[str, Any] = {}
+    bodies, page = [], {}
     while True:
         answer = _ask(client, "messages", destination=destination, limit=1000, **page)
         if "error" in answer:
@@ -66,9 +64,7 @@ def _bodies(client: stomp.Client, destination: str) -> list[str]:
 class _Round:
     def __init__(self, books: Orders, broker: BrokerProcess, kind: str, bodies: list[str], beside: bool) -> None:
         self.books, self.broker, self.kind, self.expected, self.beside = books, broker, kind, bodies, beside
-        self.answer: dict[str, Any] | None = None
-        self.taken: list[str] = []
-        self.is_awaited = False
+        self.answer, self.taken, self.is_awaited = None, [], False
         self.begun, self.done = threading.Event(), threading.Event()
 
     @property

@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
-from typing import Any
 
 from crash.ledger import Books
 from crash.process import BrokerProcess
@@ -28,13 +27,11 @@ class Once(Books):
     def __init__(self) -> None:
         super().__init__()
         self.lock = threading.Lock()
-        self.accepted: set[str] = set()  # Keys that the broker has accepted, by a receipt.
+        self.accepted = set()  # Keys that the broker has accepted, by a receipt.
         #: The message-ids by which each key came, and how often each message-id came.
-        self.ids: dict[str, set[str]] = {}
-        self.deliveries: Counter[str] = Counter()
-        self.handled: Counter[str] = Counter()
+        self.ids, self.deliveries, self.handled = {}, Counter(), Counter()
         self.resent = 0  # SENDs that left the client more than once.
-        self.sent: set[str] = set()
+        self.sent = set()
 
     @property
     def backlog(self) -> int:
@@ -92,15 +89,14 @@ class _Program:
     def __init__(self, run, name, books, port, seed):
         self.run, self.name, self.books, self.port = run, name, books, port
         self.ending, self.random = threading.Event(), random.Random(f"{seed} {name}")
-        self.count = 0
-        self.fault: Exception | None = None
+        self.count, self.fault = 0, None
         self.thread = threading.Thread(target=self._guarded, name=name, daemon=True)
         self.thread.start()
 
     def _guarded(self) -> None:
-        patient: Any = {"startup_timeout": _PATIENCE, "receipt_timeout": _PATIENCE, "connect_timeout": 10.0}
+        patient = {"startup_timeout": _PATIENCE, "receipt_timeout": _PATIENCE, "connect_timeout": 10.0}
         again = Backoff(first=0.02, most=0.1)
-        how: Any = {"resend": True, "reconnect": again, "heart_beat": (0, 0), "on_frame": self._watch, **patient}
+        how = {"resend": True, "reconnect": again, "heart_beat": (0, 0), "on_frame": self._watch, **patient}
         try:
             with stomp.connect(f"stomp://guest:guest@127.0.0.1:{self.port}", **how) as client:
                 self.run(self, client)

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 from patience import patience
 
@@ -38,7 +37,7 @@ class Verb:
     def __init__(self, *arguments: str, log: Path) -> None:
         self.command = [sys.executable, "-m", "stompcodec.cli", *arguments]
         self.starts, self._log = 0, log
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process = None
 
     def keep(self) -> None:
         if self._process is None or self._process.poll() is not None:
@@ -75,8 +74,7 @@ class BrokerProcess:
         self._paths = [] if python else [ROOT, *filter(None, [os.environ.get("PYTHONPATH")])]
         program = ["-c", _WITH_FIELDS, json.dumps(fields)] if fields else ["-m", "stompcodec.cli"]
         self._command = [str(python or sys.executable), *program, "broker", *options]
-        self._process: subprocess.Popen[bytes] | None = None
-        self.address: dict[str, Any] = {}
+        self._process, self.address = None, {}
 
     def __enter__(self) -> BrokerProcess:
         self.start()

@@ -69,9 +69,7 @@ class Load:
     """
 
     def __init__(self) -> None:
-        self.port: int | None = None
-        self.workers: list[Any] = []
-        self._selector = selectors.DefaultSelector()
+        self.port, self.workers, self._selector = None, [], selectors.DefaultSelector()
 
     def close(self) -> None:
         for worker in self.workers:

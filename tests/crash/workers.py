@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Callable
 from typing import Any
 
 from crash.ledger import Ledger, body_of
-from crash.wire import Link, encoded
+from crash.wire import encoded
 
 from stompcodec import Frame
 
@@ -29,11 +28,10 @@ class Base:
 
     def __init__(self, name: str, ledger: Ledger, seed: int = 0) -> None:
         self.name, self.ledger = name, ledger
-        self.random = random.Random(f"{seed} {name}")
-        self.link: Link | None = None
+        self.random, self.link = random.Random(f"{seed} {name}"), None
         self.count = self.epoch = 0
         """Connections that were lost. Order holds for what one connection sent: the end of an old one may come late."""
-        self.waiting: dict[str, list[str]] = {}  # Receipt -> the keys it stands for.
+        self.waiting = {}  # Receipt -> the keys it stands for.
 
     def connected(self) -> None: ...
 
@@ -80,7 +78,7 @@ class Producer(Base):
     def __init__(self, name, ledger, queue, *, window=64, batch=0, seed=0, sizes=_SIZES, extra=None) -> None:
         super().__init__(name, ledger, seed)
         self.queue, self.window, self.batch, self.sizes = queue, window, batch, sizes
-        self.extra: Callable[[random.Random], Headers] = extra or (lambda chance: [])  # headers of the next message
+        self.extra = extra or (lambda chance: [])  # headers of the next message
         self.resting = False  # makes nothing more
 
     def pump(self) -> None:
@@ -128,11 +126,10 @@ class Consumer(Base):
         super().__init__(name, ledger, seed)
         self.queue = queue
         vars(self).update(options)
-        self.held: deque[tuple[str, str]] = deque()  # keys and ack ids that wait for their ACK
+        self.held = deque()  # keys and ack ids that wait for their ACK
         self.patience = 1
-        self.last: dict[str, int] = {}  # producer -> the number of its last message, on this connection
-        self.suspects: dict[str, str] = {}
-        self.receipts = 0
+        self.last = {}  # producer -> the number of its last message, on this connection
+        self.suspects, self.receipts = {}, 0
 
     def connected(self) -> None:
         self.subscribe(*self.asks)
@@ -212,8 +209,7 @@ class Mover(Consumer):
 
     def __init__(self, name: str, ledger: Ledger, queue: str, target: str, *, seed: int = 0) -> None:
         super().__init__(name, ledger, queue, seed=seed)
-        self.target = target
-        self.made: dict[str, list[str]] = {}
+        self.target, self.made = target, {}
 
     def lost(self) -> None:
         super().lost()

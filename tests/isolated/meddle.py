@@ -47,7 +47,7 @@ def wire(chosen: random.Random, acks: list[str]) -> bytes:
 def converse(seed: int, known: dict[type, list[str]]) -> int:
     """Hold one conversation. Return how many values were accepted."""
     chosen, accepted = random.Random(seed), 0
-    settings: Any = chosen.choice(({}, {"max_queue_messages": 3, "max_queue_octets": 900}, {"window_messages": 2}))
+    settings = chosen.choice(({}, {"max_queue_messages": 3, "max_queue_octets": 900}, {"window_messages": 2}))
     bench = Bench(FaultyStore(), **settings)
     one, two = bench.peer(), bench.peer(whole_frames=chosen.random() < 0.3)
     for destination in ("/queue/a", "/queue/b", "/topic/t"):

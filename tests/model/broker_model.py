@@ -66,10 +66,7 @@ class Broker:
     """Queues by name; topics as lists of consumers, each with a queue of its own."""
 
     def __init__(self, max_attempts: int) -> None:
-        self.max_attempts = max_attempts
-        self.queues: dict[str, Queue] = {}
-        self.topics: dict[str, list[Consumer]] = {}
-        self.peers: list[Peer] = []
+        self.max_attempts, self.queues, self.topics, self.peers = max_attempts, {}, {}, []
         self.orders = 0
 
     def queue(self, name: str) -> Queue:
@@ -203,7 +200,7 @@ class Broker:
 
         Those of one consumer are in the order in which they came.
         """
-        chosen: dict[int, tuple[Queue, list[Entry]]] = {}
+        chosen = {}
         for number, (consumer, ack_id, body, attempts) in enumerate(deliveries):
             queue = consumer.queue
             found = [entry for entry in queue.ready if entry.body == body]

@@ -21,8 +21,7 @@ def converse(role, wire, *, versions=VERSIONS, limits=None, first_limits=None, l
     """What "client" or "server" hears; a client has sent CONNECT before."""
     peer = "server" if role == "client" else "client"
     state = State.CONNECTING if role == "client" else State.NEW
-    version = None
-    frames: list[Any] = []
+    version, frames = None, []
     at = 0  # where `parser` began
     parser = Parser(None, limits=first_limits or limits, lenient=lenient)
     parser.feed(wire)

@@ -26,7 +26,7 @@ class Reference:
         self.limits = limits or Limits()
         self.commands = {name.encode() for name in (*self.dialect.commands, *commands)}
         self.offset, self.dead, self.mended_at = 0, False, -1
-        self.events: list[tuple[Any, ...]] = []
+        self.events = []
         self.begin_gap()
 
     def read(self, data: bytes, eof: bool = False) -> list[tuple[Any, ...]]:
@@ -56,10 +56,7 @@ class Reference:
     # Lines. The gap is read as command lines that turn out to be empty.
 
     def begin_gap(self) -> None:
-        self.state = "command"
-        self.pairs: list[tuple[str, str]] = []
-        self.count = 0
-        self.length: int | None = None
+        self.state, self.pairs, self.count, self.length = "command", [], 0, None
         self.idle = 0  # a content-length that counts only if a body follows
         self.characters = -1  # a content-length that was wrong, and may count those
         self.body = b""

@@ -63,7 +63,7 @@ def compiler() -> list[str]:
 def program(compiler: list[str], tmp_path_factory: pytest.TempPathFactory) -> Program:
     """Builds a program in one kind; what was built before is used again."""
     folder, include = tmp_path_factory.mktemp("native"), ["-I", str(SRC), "-I", str(HERE)]
-    objects: dict[str, list[Path]] = {}
+    objects = {}
 
     def sources(kind: str) -> list[Path]:
         if kind not in objects:

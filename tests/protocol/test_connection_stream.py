@@ -381,8 +381,7 @@ def test_no_excuse_reaches_into_the_time_to_come(role):
 
 def test_beats_begin_with_connected():
     """However long the server took to answer."""
-    beats = b"heart-beat:1000,1000\n"
-    server = Connection(Role.SERVER, heart_beat=(1000, 1000))
+    beats, server = b"heart-beat:1000,1000\n", Connection(Role.SERVER, heart_beat=(1000, 1000))
     list(server.receive(connect_wire("1.2", beats), 5.0))
     assert server.next_deadline() is None
     server.accept(now=60.0)

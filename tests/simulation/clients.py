@@ -31,8 +31,7 @@ class Client:
 
     def __init__(self, net: Any, name: str, spec: dict[str, Any]) -> None:
         self.net, self.name, self.spec = net, name, spec
-        self.link: Link | None = None
-        self.wanted = False
+        self.link, self.wanted = None, False
         self.numbers = self.connections = 0
 
     def opened(self) -> bool:
@@ -77,11 +76,9 @@ class RawClient(Client):
 
     def __init__(self, net: Any, name: str, spec: dict[str, Any]) -> None:
         super().__init__(net, name, spec)
-        self.version: str = spec.get("version", "1.2")
-        self.up = False
-        self.subs: dict[str, dict[str, Any]] = {}
+        self.version, self.up, self.subs = spec.get("version", "1.2"), False, {}
         self.parser = Parser(None)
-        self.receipts: dict[str, str] = {}  # by receipt: what was asked for
+        self.receipts = {}  # by receipt: what was asked for
 
     # ---- the transport ----
 
@@ -158,7 +155,7 @@ class RawClient(Client):
         tag = self._tag(frame)
         if tag in sub["done"]:
             return
-        order: list[str] = sub["came"]
+        order = sub["came"]
         sub["done"].update(order[: order.index(tag) + 1] if sub["ack"] == "client" else [tag])
         pairs = {"id": tag} if self.version == "1.2" else {"message-id": tag, "subscription": sub["id"]}
         receipt = "ACK" if self.net.chance(self.name, tag, "receipt") < self.spec.get("receipts", 0.6) else ""
@@ -238,8 +235,7 @@ class CoreClient(Client):
     def __init__(self, net: Any, name: str, spec: dict[str, Any]) -> None:
         super().__init__(net, name, spec)
         self.moved = 0
-        self.core = self._new_core()
-        self._armed: float | None = None
+        self.core, self._armed = self._new_core(), None
 
     def _new_core(self) -> ClientCore:
         beat = self.spec.get("beat", (0, 0))
@@ -442,8 +438,7 @@ class Resender(RawClient):
     def __init__(self, net: Any, name: str, spec: dict[str, Any]) -> None:
         super().__init__(net, name, spec)
         #: What has no receipt: by number, the keys, where to, more headers, and how it ends if it is a transaction.
-        self.pending: dict[int, tuple[list[str], str, dict[str, str], str]] = {}
-        self.groups = 0
+        self.pending, self.groups = {}, 0
 
     def give(self, keys: list[str], to: str, headers: dict[str, str], end: str) -> None:
         """Send messages with these keys; `end` is COMMIT, ABORT, or "" for no transaction."""
@@ -480,11 +475,9 @@ class Keyed:
     def __init__(self) -> None:
         self.life = 0
         #: Whether it was sent as persistent, by key; and those that came only in transactions without a COMMIT.
-        self.sent: dict[str, bool] = {}
-        self.open: dict[tuple[Seen, str], list[str]] = {}
-        self.promised: set[str] = set()
+        self.sent, self.open, self.promised = {}, {}, set()
         #: By key, and by the life of the broker where it does not outlive that.
-        self.ids: dict[tuple[str, int], str] = {}
+        self.ids = {}
 
     def came(self, seen: Seen, frame: Frame) -> Callable[[], object] | None:
         key = frame.get("idempotency-key") or frame.headers["_AMQ_DUPL_ID"]

@@ -1,7 +1,6 @@
 """A disk in memory that keeps what was synced. A crash keeps, loses or tears what was written since, by its seed."""
 
 import random
-from collections.abc import Callable
 
 _SECTOR = 512
 
@@ -17,7 +16,7 @@ class File:
 
     def __init__(self) -> None:
         self.data, self.durable = bytearray(), bytearray()
-        self.pending: list[tuple[int, bytes | None]] = []  # (offset, bytes), or (size, None) for a truncate.
+        self.pending = []  # (offset, bytes), or (size, None) for a truncate.
         #: Its name is on the disk. A new file gets it by its first sync, as SQLite syncs the folder then.
         self.named = False
 
@@ -56,8 +55,7 @@ class Disk:
     """Files by name, and what is wrong with the disk just now."""
 
     def __init__(self, rng: random.Random) -> None:
-        self.rng = rng
-        self.files: dict[str, File] = {}
+        self.rng, self.files = rng, {}
         self.generation = 0  # Handles of an earlier one are dead: their program has crashed.
         self.down = False  # The machine is down: nothing can be opened.
         self.spent = 0.0  # Seconds that operations took which nobody has waited for yet.
@@ -67,7 +65,7 @@ class Disk:
         self.failing = 0.0  # The part of writes and syncs that fail.
         self.faults = 0
         #: Called before every sync: for crashes in the middle of a commit.
-        self.on_sync: Callable[[], None] | None = None
+        self.on_sync = None
 
     def take_spent(self) -> float:
         """Seconds since this was asked for the last time."""

@@ -21,8 +21,7 @@ from stompcodec.errors import StoreError
 class _Helper:
     def __init__(self, host: Host) -> None:
         self.host, self.life = host, host.life
-        self.jobs: deque[Callable[[], object]] = deque()
-        self.busy = False
+        self.jobs, self.busy = deque(), False
 
     def give(self, job: Callable[[], object]) -> None:
         self.jobs.append(job)
@@ -62,7 +61,7 @@ class Peer:
         assert host.broker is not None
         self.host, self.link = host, link
         self.paused, link.broker = False, self
-        self.session: Session = host.broker.attach(host.clock.now, **options)
+        self.session = host.broker.attach(host.clock.now, **options)
         host.peers[self.session] = self
         host.watcher.opened(self.session)
         host.schedule_turn()
@@ -119,14 +118,10 @@ class Host:
         self.clock, self.rng, self.disk, self.folder = clock, rng, disk, folder  # a real folder, for the lock
         self.config, self.watcher, self.log = config, watcher, log
         watcher.is_dying = lambda: self.dying or self.broker is None
-        self.broker: Broker | None = None
-        self.store: SqliteStore | None = None
-        self.peers: dict[Session, Peer] = {}
+        self.broker, self.store, self.peers = None, None, {}
         self.life = self.boots = 0
         self.turn_delay, self.helper_delay, self.dying, self.turns = 0.001, 0.005, False, 0
-        self._marked = False
-        self._timer_at: float | None = None
-        self._soon: deque[Callable[[], None]] = deque()
+        self._marked, self._timer_at, self._soon = False, None, deque()
 
     # ---- life and death ----
 

@@ -79,7 +79,7 @@ class Link:
         self.clock, self.rng, self.latency, self.splitting = clock, rng, latency, splitting
         self.up = _Pipe(self)
         self.down, self.cut_off = _Pipe(self), False
-        self._told: set[int] = set()
+        self._told = set()
 
     def close(self, pipe: _Pipe) -> None:
         """The writer of a pipe has closed: its reader learns of it behind the last byte, and both are done."""
@@ -136,8 +136,7 @@ class Clock:
     """
 
     def __init__(self) -> None:
-        self.now = 0.0
-        self._events: list[tuple[float, int, Callable[[], object]]] = []
+        self.now, self._events = 0.0, []
         self._count, self.over = 0, False
 
     def wall(self) -> float:

@@ -68,8 +68,7 @@ class _Maker:
     def __init__(self, seed: int) -> None:
         self.seed, self.rng = seed, random.Random(f"plan {seed}")
         self.length, self.key = self.rng.choice((6.0, 12.0, 25.0)), 0
-        self.steps: list[Step] = []
-        self.clients: dict[str, dict[str, Any]] = {}
+        self.steps, self.clients = [], {}
 
     def make(self) -> Plan:
         rng = self.rng
@@ -93,7 +92,7 @@ class _Maker:
 
     def _config(self) -> dict[str, Any]:
         rng = self.rng
-        config: dict[str, Any] = {"prefetch": rng.choice((1, 2, 10, 100)), "max_attempts": rng.choice((1, 2, 3, 6))}
+        config = {"prefetch": rng.choice((1, 2, 10, 100)), "max_attempts": rng.choice((1, 2, 3, 6))}
         config["durable"] = "all" if rng.random() < 0.2 else "persistent"
         config |= _some(rng, _CONFIG)
         moves = any(spec.get("move") for spec in self.clients.values())  # our client undoes ACKs by ABORT
@@ -163,7 +162,7 @@ class _Maker:
 
     def _client(self, name: str) -> None:
         rng = self.rng
-        spec: dict[str, Any] = {"kind": rng.choice(("core", "raw", "raw"))}
+        spec = {"kind": rng.choice(("core", "raw", "raw"))}
         if spec["kind"] == "raw":
             spec["version"] = rng.choice(("1.0", "1.1", "1.2", "1.2"))
         else:
@@ -246,7 +245,7 @@ class _Maker:
 
     def _message(self) -> dict[str, Any]:
         rng = self.rng
-        headers: dict[str, Any] = {"color": rng.choice(_COLORS), "n": rng.randint(0, 9), "mark": rng.choice(_MARKS)}
+        headers = {"color": rng.choice(_COLORS), "n": rng.randint(0, 9), "mark": rng.choice(_MARKS)}
         headers |= _some(rng, _HEADERS)
         return {"headers": headers, "size": rng.choice((0, 1, 100, 100, 3000))}
 

@@ -17,24 +17,19 @@ _DEAD = "/queue/DLQ."
 class Rules:
     def __init__(self, clock: Clock, config: Config, disk: Disk) -> None:
         self.clock, self.config, self.disk = clock, config, disk
-        self.life = 0
-        self.messages: dict[int, Message] = {}
-        self.homes: dict[str, Home] = {}
-        self.durables: dict[str, Home] = {}
+        self.life, self.messages, self.homes, self.durables = 0, {}, {}, {}
         #: Those whose end may not have been stored: they may come back with a restart.
-        self.ghosts: dict[str, Home] = {}
-        self.live: list[Home] = []  # The queues of topics' subscriptions that are there.
-        self.transactions: list[Transaction] = []
-        self.broker: Any = None
+        self.ghosts = {}
+        self.live = []  # The queues of topics' subscriptions that are there.
+        self.transactions, self.broker = [], None
         self.turn, self.turned_at = 0, 0.0
         #: The highest seq that was seen in lives before this one, and in this one.
         self.highest_before = self.highest = 0
         self._failures_before = self._order = 0
         #: The rest of the numbers of messages that cannot be written to old versions now; and which could not, so that
         #: others came before them.
-        self.unwritable: int | None = None
-        self.failed: set[int] = set()
-        self._given: list[tuple[Sub, Copy]] = []  # Deliveries of this turn.
+        self.unwritable, self.failed = None, set()
+        self._given = []  # Deliveries of this turn.
 
     # ---- the broker ----
 

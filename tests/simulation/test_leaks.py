@@ -23,8 +23,7 @@ def test_an_hour_leaves_nothing_behind() -> None:
 
 @pytest.mark.parametrize("leak", ["bytes of memory", "descriptors"])
 def test_a_planted_leak_is_found(tmp_path: Path, leak: str) -> None:
-    kept: list[bytes] = []
-    opened: list[int] = []
+    kept, opened = [], []
     plant = {
         "bytes of memory": lambda _bench: kept.append(os.urandom(leaks.held()[0] // 40)),
         "descriptors": lambda _bench: opened.append(os.open(os.devnull, os.O_RDONLY)),

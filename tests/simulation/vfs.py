@@ -96,21 +96,17 @@ class _Shm:
     """The shared memory of one database: regions, and who has which of its locks."""
 
     def __init__(self) -> None:
-        self.regions: list[Any] = []
-        self.users: set[_Handle] = set()
+        self.regions, self.users = [], set()
         #: By slot: the handles that share it, or the one that has it alone.
-        self.shared: list[set[_Handle]] = [set() for _ in range(8)]
-        self.alone: list[_Handle | None] = [None] * 8
+        self.shared = [set() for _ in range(8)]
+        self.alone = [None] * 8
 
 
 class _Glue:
     """What SQLite calls. It stays for the whole process, since SQLite keeps pointers into it."""
 
     def __init__(self, library: Any) -> None:
-        self.library = library
-        self.mounts: dict[str, Disk] = {}
-        self.handles: dict[int, _Handle] = {}
-        self.shms: dict[tuple[int, int, str], _Shm] = {}
+        self.library, self.mounts, self.handles, self.shms = library, {}, {}, {}
         self.numbers = 0
         self.methods = _IoMethods(2, **{name: kind(partial(self._call, name)) for name, kind in _METHODS.items()})
         named = {name: kind(getattr(self, f"_{name.lower()}")) for name, kind in _NAMED.items()}

@@ -35,13 +35,11 @@ def key_of(body: bytes) -> int | None:
 class Watcher:
     def __init__(self, clock: Clock, rules: Rules, trace: Callable[[str], object] | None = None) -> None:
         self.clock, self.rules, self.trace = clock, rules, trace
-        self.keyed = Keyed()
-        self.sessions: dict[Any, Seen] = {}
-        self.next: tuple[str, bool] = ("?", True)  # Set before `opened`: whose session it is.
-        self.broker: Any = None
-        self.faults: list[str] = []
+        self.keyed, self.sessions = Keyed(), {}
+        self.next = ("?", True)  # Set before `opened`: whose session it is.
+        self.broker, self.faults = None, []
         self.frames = self.turns = 0
-        self.is_dying: Callable[[], bool] = lambda: False  # The power is going, in the middle of something.
+        self.is_dying = lambda: False  # The power is going, in the middle of something.
 
     def tell(self, text: str) -> None:
         if self.trace is not None:

@@ -122,17 +122,16 @@ class World:
         log.addHandler(_Log(self.watcher, self.disk))
         self.host = Host(self.clock, random.Random(f"host {plan.seed}"), self.disk, folder, config, self.watcher, log)
         self.host.turn_delay, self.host.helper_delay = settings["turn_delay"], settings["helper_delay"]
-        self.sync_cost = settings["sync_cost"]
-        self.links: dict[str, tuple[Link, Peer]] = {}
+        self.sync_cost, self.links = settings["sync_cost"], {}
         self.clients: dict[str, RawClient | CoreClient] = {
             name: make_client(self, name, spec) for name, spec in plan.clients.items()
         }
-        self.excused: set[str] = set()
+        self.excused = set()
         self.healing, self.last_progress = False, 0.0
         #: Of the pair: the number of the message under way, and when it was sent; when the world was last disturbed.
-        self.pair_at: float | None = None
+        self.pair_at = None
         self.disturbed, self.pair_key = 0.0, 10**8
-        self.keyed_to: dict[str, str] = {}  # Idempotency keys that were given out: where they went.
+        self.keyed_to = {}  # Idempotency keys that were given out: where they went.
 
     # ---- what clients see ----
 
@@ -353,9 +352,9 @@ class World:
         clock, rules, host = self.clock, self.rules, self.host
         collector = RawClient(self, "collector", {})
         collector.connect()
-        owners: dict[str, RawClient] = {}
+        owners = {}
         clock.run(clock.now + 0.5)
-        subscribed: set[str] = set()
+        subscribed = set()
         self.last_progress = clock.now
         latest = max(
             (m.due - clock.wall() + clock.now for m in rules.messages.values() if m.due is not None), default=0.0

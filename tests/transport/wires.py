@@ -41,10 +41,7 @@ class Peer:
     """An owner that notes everything. What happened is in `log`, what came in `data`."""
 
     def __init__(self, echo: bool = False) -> None:
-        self.echo = echo
-        self.log: list[Any] = []
-        self.data = bytearray()
-        self.wire: Any = None
+        self.echo, self.log, self.data, self.wire = echo, [], bytearray(), None
         self.changed = asyncio.Event()
 
     def opened(self, wire: Any) -> None:
@@ -114,7 +111,7 @@ async def connect(where: Any, peer: Peer, *, ssl: Any = None, timeout: float = 6
 class Server:
     def __init__(self, kind: str = "tcp", *, context: Any = None, echo: bool = False, **options: Any) -> None:
         self.kind, self.echo = kind, echo
-        self.peers: list[Peer] = []
+        self.peers = []
         self.joined, self.options = asyncio.Event(), options
         if kind in ("tls", "wss"):
             self.options["ssl"] = context

@@ -58,8 +58,7 @@ def test_the_defaults_serve_many_subscriptions_of_a_session(dialect, mode):
         peer.subscribe(f"/queue/{number}", str(number), ack=mode)
         sender.put(f"/queue/{number}", "first")
         sender.put(f"/queue/{number}", "second")
-    got: list[tuple[str, bytes]] = []
-    messages = peer.take()
+    got, messages = [], peer.take()
     assert not peer.closed, messages[-1]
     while messages:  # Artemis counts octets: a second one may wait for the ACK of the first
         got += [(message.headers["subscription"], message.body) for message in messages]

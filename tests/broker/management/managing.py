@@ -60,7 +60,7 @@ class Managed(Bench):
 
     def begun(self, request: str, **fields: Any) -> list[dict[str, Any]]:
         """Begin a request that takes some turns; its answers, once they are there."""
-        answers: list[dict[str, Any]] = []
+        answers = []
         self.management.begin(request, fields, Asker(self.broker.virtual_host("/"), "a test"), answers.append)
         return answers
 
@@ -94,6 +94,6 @@ def over_stomp(peer: Peer, request: str, body: bytes | None = None, /, **fields:
     peer.put(f"/management/{request}", octets, reply_to="/temp-queue/answers", correlation_id="7")
     message = peer.next("MESSAGE")
     assert (message.headers["correlation-id"], message.headers["content-type"]) == ("7", "application/json")
-    answer: dict[str, Any] = json.loads(message.body)
+    answer = json.loads(message.body)
     check(answer)
     return answer

@@ -32,7 +32,7 @@ def bench() -> Managed:
 
 
 def both(bench: Managed, request: str, **fields: Any) -> tuple[bytes, bytes]:
-    answers: list[bytes] = []
+    answers = []
 
     def steps() -> Generator[Line, None, None]:
         asker = Asker(bench.broker.virtual_host("/"), "a test")
@@ -66,7 +66,7 @@ def kept(writer: Writer) -> dict[tuple[Any, ...], str]:
 def written(writer: Writer, rows: list[tuple[Any, ...]]) -> int:
     """Write an answer with these rows, and return how many turns were left to others."""
     answer = {"ask": "destinations", "time": 1.5, "rows": rows, "next": None}
-    found: list[bytes] = []
+    found = []
 
     def steps() -> Generator[Line, None, None]:
         found.append((yield from writer.json(answer)))

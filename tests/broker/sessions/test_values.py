@@ -36,8 +36,7 @@ def pairs_for(peer, command):
 
 def check(dialect, command, name, value):
     """A frame with this value does what the table says, and an ERROR or the log says so."""
-    bench = Bench(dialect=dialect, commands=("RECEIVE",))
-    warned = []
+    bench, warned = Bench(dialect=dialect, commands=("RECEIVE",)), []
     bench.broker.log = logging.Logger("notes", logging.WARNING)
     bench.broker.log.addFilter(lambda record: warned.append(record.getMessage()))
     peer = bench.peer()

@@ -55,14 +55,14 @@ def seqs(found: Any) -> list[int]:
 
 
 def read(store, after=-1, most=1000, octets=10**8, queue="q", priority=None):
-    found: list[Any] = []
+    found = []
     store.read(queue, after, ALL, most, octets, found.append, None, priority)
     (one,) = found
     return one
 
 
 def deferred(store: Any) -> Page:
-    found: list[Any] = []
+    found = []
     store.deferred((), 10, 10**6, found.append, None)
     (one,) = found
     return one
@@ -87,7 +87,7 @@ def content(folder: Path) -> tuple[dict[tuple[str, int], Stored], SqliteStore]:
 
 async def commit_later(store: SqliteStore) -> Any:
     loop = asyncio.get_running_loop()
-    answered: asyncio.Future[Any] = loop.create_future()
+    answered = loop.create_future()
     store.commit_later(answered.set_result, loop.call_soon_threadsafe)
     return await asyncio.wait_for(answered, patience(60))
 
@@ -119,7 +119,7 @@ def flip(path: Path, bit: int) -> None:
 
 def synced(monkeypatch: Any) -> list[str]:
     """What goes to the disk from now on, in order: files of a size, folders, and commits."""
-    steps: list[str] = []
+    steps = []
     sync, commit = os.fsync, Writer.commit
 
     def noted(file: int) -> None:
@@ -167,7 +167,7 @@ def stop(bench: Bench) -> None:
 
 def tree(folder: Path) -> dict[str, bytes | str]:
     """All there is, links as what they say."""
-    found: dict[str, bytes | str] = {}
+    found = {}
     for path in sorted(folder.rglob("*")):
         name = str(path.relative_to(folder))
         if path.is_symlink():

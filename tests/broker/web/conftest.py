@@ -38,7 +38,7 @@ def port_of(broker: StompBroker) -> int:
 @pytest.fixture
 def opened(browser: Chromium) -> Iterator[Any]:
     """Open a view of a broker. At the end, no script had an error, and the policy had nothing to refuse."""
-    pages: list[Page] = []
+    pages = []
 
     def open_view(broker: StompBroker, view: str = "") -> Page:
         page = browser.open(f"http://127.0.0.1:{port_of(broker)}/#/{view}")

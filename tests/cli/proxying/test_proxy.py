@@ -43,8 +43,7 @@ from stompcodec.uri import parse_uri
 class Proxied:
     def __init__(self, proxy: Proxy, tally: Tally, errors: list[tuple[str, Exception]]) -> None:
         self.proxy, self.tally, self.errors = proxy, tally, errors
-        self.entries: list[Entry] = []
-        self.changed = threading.Condition()
+        self.entries, self.changed = [], threading.Condition()
 
     @property
     def port(self) -> int:
@@ -82,8 +81,7 @@ def proxied(target, *faults, place=None, context=None, folder=None, seed=0, **op
     """Run a proxy; when this ends, all is shown and recorded."""
     tally = Tally()
     recorder = None if folder is None else Recorder(str(folder), tally)
-    outputs: list[Callable[[Entry], object]] = []
-    errors: list[tuple[str, Exception]] = []
+    outputs, errors = [], []
     watcher = Watcher(tally, outputs, recorder, failed=lambda what, error: errors.append((what, error)), **options)
     proxy = Proxy(
         place or Place("127.0.0.1", 0, None, False),

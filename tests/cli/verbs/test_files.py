@@ -427,8 +427,7 @@ def test_packets(kind, standard_input, tmp_path):
 
 
 def test_what_is_broken_in_packets_is_an_entry_and_nothing_comes_twice(tmp_path):
-    file = tmp_path / "a.pcapng"
-    client = LOGIN + SEND * 3 + BROKEN + SEND + BROKEN + SEND
+    file, client = tmp_path / "a.pcapng", LOGIN + SEND * 3 + BROKEN + SEND + BROKEN + SEND
     packets = [(TIME, tcp(CLIENT, SERVER, 9, b"", SYN)), (TIME, tcp(CLIENT, SERVER, 10, client))]
     file.write_bytes(pcapng(packets, link=101))
     found = listed(file, status=1)

@@ -170,8 +170,7 @@ def test_a_body_above_max_body_is_malformed(tmp_path):
 
 def test_only_some_commands_become_rows(tmp_path):
     items = [Frame("SEND", {"destination": "/a"}), Frame("ERROR", {"message": "no"}), message(1), Frame("RECEIPT")]
-    path = make_stream(tmp_path / "a.stomp", items)
-    only = schema_of(command="frame", error="frame")
+    path, only = make_stream(tmp_path / "a.stomp", items), schema_of(command="frame", error="frame")
     assert [row["command"] for row in rows(path, only)] == ["SEND", "MESSAGE"]
     assert [row["command"] for row in rows(path, only, commands="ERROR")] == ["ERROR"]
     assert [row["command"] for row in rows(path, only, commands="*")] == ["SEND", "ERROR", "MESSAGE", "RECEIPT"]
