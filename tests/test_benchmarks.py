@@ -36,8 +36,7 @@ def test_goals_and_readme_name_rows_that_exist(bench: Load) -> None:
     loads = {load.about for load in bench("load").LOADS.values()}
     deep = set(re.findall(r'^            "(.*)": ', (FOLDER / "bench_broker.py").read_text("utf-8"), re.MULTILINE))
     rows = {
-        "codec": set(bench("corpus").WORKLOADS),
-        "broker": loads | deep,
+        **{"codec": set(bench("corpus").WORKLOADS), "broker": loads | deep},
         "client": {row for _table, row, _column in client.tasks(None, 1.0, 1)},
         "spark": {"all columns", "narrow"},
     }

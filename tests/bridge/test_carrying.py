@@ -127,8 +127,7 @@ def test_dead_letters_do_not_configure_their_queue(one, other):
 @pytest.mark.parametrize(
     ("kind", "batch", "reason"),
     [
-        ("of a transaction", 8, "bad colour"),
-        ("without a receipt", 0, "bad colour"),
+        *(("of a transaction", 8, "bad colour"), ("without a receipt", 0, "bad colour")),
         ("without an ERROR", 0, "the connection ended 5 times when it was sent"),
     ],
 )

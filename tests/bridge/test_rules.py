@@ -90,8 +90,7 @@ def test_the_client_refuses_no_value_that_is_sent_on(pairs, giver, taker):
     [
         ("stompcodec", "expires", LATER, [("expires", LATER)]),
         ("rabbitmq", "expires", LATER, [("expiration", "60000")]),
-        ("rabbitmq", "expires", "1", [("expiration", "0")]),
-        ("rabbitmq", "expires", "0", []),
+        *(("rabbitmq", "expires", "1", [("expiration", "0")]), ("rabbitmq", "expires", "0", [])),
         ("activemq", "expires", "0", [("expires", "0")]),
         ("rabbitmq", "expiration", "60000", [("expiration", "60000")]),
         ("activemq", "expiration", "60000", [("expires", LATER)]),
@@ -134,8 +133,7 @@ def test_what_cannot_be_written_is_escaped_or_left_out_and_said():
 @pytest.mark.parametrize(
     ("giver", "taker", "pairs", "text"),
     [
-        ("activemq", "activemq", {}, True),
-        ("activemq", "activemq", {"content-length": "2"}, False),
+        *(("activemq", "activemq", {}, True), ("activemq", "activemq", {"content-length": "2"}, False)),
         ("activemq", "stompcodec", {}, False),
         ("stompcodec", "activemq", {"content-length": "2", "content-type": "text/plain"}, True),
         ("stompcodec", "artemis", {"content-length": "2"}, False),
@@ -228,8 +226,7 @@ def test_patterns_match_neither_temporary_destinations_nor_dead_letters(name):
         (["/queue/a\n"], "no control characters"),
         *(([text], "no spaces around it") for text in (" /queue/a", "/queue/a= /queue/b")),
         *(([text], "belongs to one session") for text in ("/temp-queue/a", "/queue/a=/temp-queue/a")),
-        (["/queue/" + "a" * 4096], "at most 4096 characters"),
-        ([], "no destination"),
+        *((["/queue/" + "a" * 4096], "at most 4096 characters"), ([], "no destination")),
         (["/queue/a", "/queue/a=/queue/b"], "mapped twice"),
         (["/queue/dead=/queue/a"], "where refused messages go"),
     ],

@@ -56,8 +56,7 @@ def difference(broker: Broker) -> dict[str, tuple[int, int]]:
     """Compare a broker's account with an audit; return {} if they agree, otherwise pairs (account, audit) by name."""
     found, account = audit(broker), broker.account
     pairs = {
-        "used": (account.used, sum(found)),
-        "held": (account.held, found.sessions),
+        **{"used": (account.used, sum(found)), "held": (account.held, found.sessions)},
         "keys": (broker.sent.part.used, found.keys),
         "fixed": (account.fixed, found.subscriptions + found.destinations),
     }

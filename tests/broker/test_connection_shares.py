@@ -67,8 +67,7 @@ def test_a_user_leaves_half_of_the_connections_to_others(caplog):
     [
         ({"users": USERS, "user_connections": 3}, 3),
         ({"users": {"eve": USERS["eve"]}}, 20),  # there is nobody to leave something to
-        ({}, 20),
-        ({"users": USERS, "max_connections": 4}, 4),
+        *(({}, 20), ({"users": USERS, "max_connections": 4}, 4)),
     ],
 )
 def test_the_share_of_a_user(config, held):

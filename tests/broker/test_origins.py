@@ -232,8 +232,7 @@ def test_what_the_file_lists_is_let_in_by_a_process(tmp_path):
 @pytest.mark.parametrize(
     ("warned", "config"),
     [
-        (True, {"host": "0.0.0.0"}),
-        (True, {"host": "0.0.0.0", "ws_port": 0}),
+        *((True, {"host": "0.0.0.0"}), (True, {"host": "0.0.0.0", "ws_port": 0})),
         (False, {"host": "0.0.0.0", "users": {"ann": User("ann", hash_passcode("secret", n=16))}}),
         *((False, {"host": host}) for host in ("127.0.0.1", "localhost", "127.0.0.5")),
     ],

@@ -365,8 +365,7 @@ def test_it_takes_no_more_than_write_high_and_all_when_it_reads(kind, size, coun
 @pytest.mark.parametrize(
     ("subscription", "bound"),
     [
-        ({"destination": "/queue/a"}, True),
-        ({"destination": "/topic/t", "durable_subscriber_name": "n"}, True),
+        *(({"destination": "/queue/a"}, True), ({"destination": "/topic/t", "durable_subscriber_name": "n"}, True)),
         ({"destination": "/queue/a,/topic/t"}, True),
         ({"destination": "/topic/t"}, False),  # nothing is lost there that a slower one would have kept
         ({"destination": "/queue/a", "ack": "client"}, False),

@@ -33,8 +33,7 @@ def section(order: str = "<") -> bytes:
 def pcapng(packets: list[tuple[int, bytes]], *, link: int = 1, order: str = "<", unit: int | None = None) -> bytes:
     options = b"" if unit is None else struct.pack(order + "HHB3xHH", 9, 1, unit, 0, 0)
     parts = [
-        section(order),
-        block(1, struct.pack(order + "HHI", link, 0, 0) + options, order),
+        *(section(order), block(1, struct.pack(order + "HHI", link, 0, 0) + options, order)),
         block(5, bytes(12), order),  # statistics: passed over
     ]
     for ticks, data in packets:

@@ -252,8 +252,7 @@ WRONG = {
     "proxy": [
         ("nowhere localhost:61613", "LISTEN is 'nowhere'"),
         ("0.0.0.0:0 localhost:61613", "can be reached from other machines: add --public"),
-        ("0 failover:(stomp://a,stomp://b)", "one broker"),
-        ("0 stomp://ann:secret@a", "leave it out"),
+        *(("0 failover:(stomp://a,stomp://b)", "one broker"), ("0 stomp://ann:secret@a", "leave it out")),
         ("stomp+ssl://127.0.0.1:0 localhost:61613", "--cert go together"),
         ("0 localhost:61613 --cert x.pem", "--cert go together"),
         ("wss://127.0.0.1:0 localhost:61613 --cert no-such.pem", "no-such.pem"),
@@ -262,8 +261,7 @@ WRONG = {
         ("0 localhost:61613 --record /", "it exists"),
     ],
     "record": [
-        ("stomp://h -o x", "no DEST"),
-        ("/queue/a -o x --segment many", "--segment"),
+        *(("stomp://h -o x", "no DEST"), ("/queue/a -o x --segment many", "--segment")),
         ("/queue/a -o x --single --keep 1G", "--keep cannot be used"),
         *((f"/queue/a -o x --dedupe {wrong}", "--dedupe") for wrong in ("uuid", "header:")),
         ("/queue/a -o x --group nobody_here", "no group of this"),
@@ -290,8 +288,7 @@ WRONG = {
     "browse": [("/topic/a", "not a queue"), ("/queue/a -f {nope}", "--format")],
     "dlq list": [("/topic/a", "not a queue")],
     "dlq retry": [
-        ("/queue/a --to /topic/a --yes", "not a queue"),
-        ("/queue/a --to /queue/a --yes", "one queue"),
+        *(("/queue/a --to /topic/a --yes", "not a queue"), ("/queue/a --to /queue/a --yes", "one queue")),
         ("/queue/a --only x --to /queue/b --yes", "exclude each other"),
     ],
     "encode": [(wrong, "Error") for wrong in ("SEND -H nocolon", "SEND ACK", "--json -H a:b", "SEND --version 2")],

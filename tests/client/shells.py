@@ -13,8 +13,7 @@ from stompcodec.client import hub
 
 _WRAPPED = (
     *(stomp.AsyncClient, stomp.AsyncReceipt, stomp.AsyncTransaction, stomp.AsyncMessage, stomp.AsyncSubscription),
-    stomp.AsyncBodyReader,
-    contextlib.AbstractAsyncContextManager,
+    *(stomp.AsyncBodyReader, contextlib.AbstractAsyncContextManager),
 )
 QUICK = stomp.Backoff(first=0.01, most=0.05)
 #: Seconds on a quiet machine. Nothing in these tests takes so long.

@@ -109,8 +109,7 @@ async def awaited(subscription):
 
 WAYS = {
     "get": lambda subscription: subscription.get(patience(20)),
-    "iterate": lambda subscription: subscription.__anext__(),
-    "await": awaited,
+    **{"iterate": lambda subscription: subscription.__anext__(), "await": awaited},
     "enter": lambda subscription: subscription.__aenter__(),
 }
 

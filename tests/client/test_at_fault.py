@@ -77,16 +77,14 @@ WAYS = {
     "reply": lambda client, message, to: message.reply(message.body),
     "receipt": lambda client, message, to: client.send(to, message.body, receipt=True),
     "send_many": lambda client, message, to: client.send_many([(to, message.body)], receipt_every=0),
-    "commit": commit,
-    "processing": process,
+    **{"commit": commit, "processing": process},
 }
 
 
 @pytest.mark.parametrize(
     ("shell", "way", "reply_to", "options"),
     [
-        ("sync", "send", LONG, {}),
-        ("sync", "send", LONG, {"concurrency": 8}),
+        *(("sync", "send", LONG, {}), ("sync", "send", LONG, {"concurrency": 8})),
         *(("async", way, LONG, {}) for way in WAYS),
         *(("async", way, FORBIDDEN, {}) for way in ("reply", "send")),
         ("async", "send", LONG, {"concurrency": 8}),

@@ -576,8 +576,7 @@ def unnamed(monkeypatch):
     ("server", "version", "warns"),
     [
         ("unheard of", "1.0", True),  # Artemis says nothing in 1.0
-        ("stompcodec/1 as activemq", "1.0", False),
-        ("ActiveMQ/6.1", "1.1", False),
+        *(("stompcodec/1 as activemq", "1.0", False), ("ActiveMQ/6.1", "1.1", False)),
     ],
 )
 def test_a_session_of_1_0_warns_once_where_senders_can_forge_headers(caplog, server, version, warns):

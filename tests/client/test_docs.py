@@ -21,8 +21,7 @@ PRINTED = {
     "client": (["/queue/a b'hello'", "hello", "handled b'for the handler'", "b'HELLO'"], ()),
     "large-bodies": (["100000 900000 True"], ()),
     "middleware": (["/queue/a was handled in less than a minute: True", "True", "b'genuine'"], ()),
-    "proxies": ([], ("websockets",)),
-    "tracing": (["b'one'", "1.0"], ("opentelemetry", "prometheus_client")),
+    **{"proxies": ([], ("websockets",)), "tracing": (["b'one'", "1.0"], ("opentelemetry", "prometheus_client"))},
 }
 
 

@@ -131,8 +131,7 @@ def test_what_blocks_in_the_program_holds_up_nobody(other, peer, monkeypatch, wh
 
 _HEAD = {"subscription": "s", "message-id": "m", "destination": "/queue/a"}
 _FLOODS = {
-    "messages": serialize(Frame("MESSAGE", _HEAD)) * 2000,
-    "beats": b"\n" * 100_000,
+    **{"messages": serialize(Frame("MESSAGE", _HEAD)) * 2000, "beats": b"\n" * 100_000},
     "receipts": serialize(Frame("RECEIPT", {"receipt-id": "none"})) * 2000,
 }
 

@@ -10,8 +10,7 @@ from patience import patience
 
 #: What programs do beside the calls that wait, and the word that is printed then.
 IN_DEL = {
-    "close": ("o.client.close()", "done"),
-    "close twice": ("o.client.close(); o.client.close(5)", "done"),
+    **{"close": ("o.client.close()", "done"), "close twice": ("o.client.close(); o.client.close(5)", "done")},
     "block": ("o.client.__exit__(None, None, None)", "done"),
     "block of a subscription": ("o.subscription.__exit__(None, None, None)", "done"),
     "iteration": ("next(o.subscription)", "LocalProtocolError"),

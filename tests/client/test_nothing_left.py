@@ -105,8 +105,7 @@ STATES = {
     "up": (lambda driven: None,),
     "connecting": (lambda driven: (driven.lose(), driven.open(), driven.frames()), "reconnecting", "connecting"),
     "restoring": (lambda driven: (driven.lose(), driven.connect(confirm=False)), "reconnecting", "restoring"),
-    "full": (Driven.full,),
-    "uploading": (Driven.uploading,),
+    **{"full": (Driven.full,), "uploading": (Driven.uploading,)},
     "reconnecting": (Driven.lose, "reconnecting", "down"),
     "closing": (lambda driven: driven.core.close(driven.now, driven.call("close")), "closing", "up"),
 }

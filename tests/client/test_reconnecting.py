@@ -142,8 +142,7 @@ def test_the_start_tries_each_address_once(shell, peer):
 @pytest.mark.parametrize(
     ("server", "words"),
     [
-        ("RabbitMQ/3.10.8", RABBITMQ),
-        ("ActiveMQ/6.3.1", "User name [ann] or password is invalid."),
+        *(("RabbitMQ/3.10.8", RABBITMQ), ("ActiveMQ/6.3.1", "User name [ann] or password is invalid.")),
         ("ActiveMQ-Artemis/2.40.0", "Security Error occurred: User name [ann] or password is invalid"),
         ("stompcodec/0.1.0", "login refused: login or passcode is wrong"),
         ("stompcodec/0.1.0 as rabbitmq", "login refused: login or passcode is wrong"),
@@ -322,18 +321,15 @@ MANY = Frame("SEND", [("destination", "/queue/a"), *((f"h{number}", "") for numb
 @pytest.mark.parametrize(
     ("server", "frame", "why"),
     [
-        ("RabbitMQ/3.10.8", "/topic/a", FULL),
-        ("RabbitMQ/4.3.6", "/queue/a", FULL),
-        ("RabbitMQ/4.3.6", "/topic/a", f"{FULL}, or {LEFT}"),
-        ("RabbitMQ/3.13.7", BIG, FULL),
+        *(("RabbitMQ/3.10.8", "/topic/a", FULL), ("RabbitMQ/4.3.6", "/queue/a", FULL)),
+        *(("RabbitMQ/4.3.6", "/topic/a", f"{FULL}, or {LEFT}"), ("RabbitMQ/3.13.7", BIG, FULL)),
         ("RabbitMQ/4.0.5", BIG, "at more than 4194304 bytes, and this frame has about 4194325"),
         ("RabbitMQ/4.0.5", MANY, FULL),
         ("RabbitMQ/4.3.6", MANY, "at more than 100 headers, and this frame has about 101"),
         ("RabbitMQ/4.3.6", Block(serialize(BIG, "1.2"), 1, "1.2"), "at more than 4194304 bytes"),
         ("RabbitMQ/4.3.6", Block(serialize(MANY, "1.2"), 1, "1.2"), f"{FULL}, or {LEFT}"),
         ("RabbitMQ/4.3.6", Upload, "at more than 4194304 bytes, and this frame has about 4194336"),
-        ("ActiveMQ/6.3.1", BIG, ""),
-        ("stompcodec/0.1.0 as rabbitmq", BIG, ""),
+        *(("ActiveMQ/6.3.1", BIG, ""), ("stompcodec/0.1.0 as rabbitmq", BIG, "")),
     ],
 )
 def test_what_the_server_may_have_refused_by_closing_is_named(server, frame, why):

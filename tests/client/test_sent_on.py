@@ -187,10 +187,8 @@ ACTIVEMQ = {
     "AMQ_SCHEDULED_REPEAT": (["abc", "", "-1", "3000000000"], ["0", "3"]),
     "AMQ_SCHEDULED_CRON": (["abc", "* * * *", ""], ["* * * * *", "*/5 * * * *"]),
     "JMSDeliveryMode": (["abc", ""], ["2", "NON_PERSISTENT", "persistent"]),
-    "JMSExpiration": (["abc", ""], ["0"]),
-    "JMSPriority": (["abc", ""], ["5", "99"]),
-    "JMSTimestamp": (["abc", ""], ["5"]),
-    "JMSXDeliveryCount": (["abc", "3000000000"], ["1", "-1"]),
+    **{"JMSExpiration": (["abc", ""], ["0"]), "JMSPriority": (["abc", ""], ["5", "99"])},
+    **{"JMSTimestamp": (["abc", ""], ["5"]), "JMSXDeliveryCount": (["abc", "3000000000"], ["1", "-1"])},
     "JMSXGroupSeq": (["abc", "", "99999999999"], ["-1"]),
 }
 VALUES = {"ActiveMQ-Artemis/2.40.0": ARTEMIS, "ActiveMQ/6.3.1": ACTIVEMQ, "stompcodec/1": {}}

@@ -119,8 +119,7 @@ BROKEN = {
     "less": (lambda: [b"abc"], 4, BodySourceError, "gave 3 bytes, and 4 were announced"),
     "more": (lambda: [b"abc"], 2, BodySourceError, "more than the 2 bytes"),
     "nothing": (lambda: [], 2, BodySourceError, "gave 0 bytes"),
-    "raises": (failing, 10, RuntimeError, "no more"),
-    "text": (lambda: ["abc"], 3, TypeError, "str"),
+    **{"raises": (failing, 10, RuntimeError, "no more"), "text": (lambda: ["abc"], 3, TypeError, "str")},
 }
 
 

@@ -92,8 +92,7 @@ def settling(policy, version="1.2", server="ActiveMQ/6.3.1"):
         ("skip", "ActiveMQ/6.3.1", "1.1", ("NACK", {"message-id": "2", "subscription": "s1"})),
         ("skip", "ActiveMQ/6.3.1", "1.0", ("ACK", {"message-id": "2"})),
         ("skip", "RabbitMQ/4.0", "1.2", ("NACK", {"id": "ack-2", "requeue": "false"})),
-        ("ack", "ActiveMQ/6.3.1", "1.2", ("ACK", {"id": "ack-2"})),
-        ("ignore", "ActiveMQ/6.3.1", "1.2", None),
+        *(("ack", "ActiveMQ/6.3.1", "1.2", ("ACK", {"id": "ack-2"})), ("ignore", "ActiveMQ/6.3.1", "1.2", None)),
     ],
 )
 @POISON
@@ -121,8 +120,7 @@ def test_what_a_consumer_has_is_not_taken_back():
         "MESSAGE\ndestination:/queue/s1\nack:1\nbad\nsubscription:s1\n\n\0",
         "MESSAGE\nsubscription:s1\nmessage-id:2\nbad\nack:1\n\n\0",
         "MESSAGE\nsubscription:other\nmessage-id:2\nack:1\nbad\n\n\0",  # of no subscription here
-        "RECEIPT\nreceipt-id:1\nsubscription:s1\nack:1\nbad\n\n\0",
-        "garbage\n\0",
+        *("RECEIPT\nreceipt-id:1\nsubscription:s1\nack:1\nbad\n\n\0", "garbage\n\0"),
     ],
 )
 def test_what_is_not_certain_is_not_settled(broken):

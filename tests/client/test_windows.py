@@ -137,8 +137,7 @@ def test_the_consumers_of_a_subscription_end_with_it():
     ("server", "ack", "prefetch", "window"),
     [
         (ARTEMIS, "client", 2**31 - 1, str(2**31 - 1)),  # that brokers read
-        (ARTEMIS, "auto", 5, None),
-        ("stompcodec/1 as artemis", "auto", 5, None),
+        *((ARTEMIS, "auto", 5, None), ("stompcodec/1 as artemis", "auto", 5, None)),
     ],
 )
 def test_the_largest_window_in_bytes_and_none(server, ack, prefetch, window):

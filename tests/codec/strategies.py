@@ -158,8 +158,7 @@ ROOMY = Limits(max_command_line=2000, max_header_line=2**20)
 
 writer_options = st.fixed_dictionaries(
     {
-        "version": versions,
-        "content_length": st.sampled_from(["auto", "always", "never"]),
+        **{"version": versions, "content_length": st.sampled_from(["auto", "always", "never"])},
         "lenient": st.booleans(),
         "commands": st.sampled_from([(), ("PING", "é", "send"), ("PING ", " PING", "PING")]),
     }

@@ -315,8 +315,7 @@ _wishes = st.fixed_dictionaries(
     {
         "names": st.lists(_names, max_size=3, unique=True).filter(lambda names: not set(names) & set(FIXED)),
         "columns": st.none() | st.lists(st.sampled_from(FIXED), max_size=6),
-        "where": st.lists(_conditions, max_size=2),
-        "repeats": st.booleans(),
+        **{"where": st.lists(_conditions, max_size=2), "repeats": st.booleans()},
     }
 )
 _ALL = {"names": ["a", "content-length", "é"], "columns": None, "where": [], "repeats": True}

@@ -201,8 +201,7 @@ def test_headers_of_many_kinds(codec, headers):
 
 def test_every_way_to_pass_arguments(codec):
     for frame in (
-        codec.Frame("SEND", {"a": "1"}, b"x"),
-        codec.Frame("SEND", {"a": "1"}, body=b"x"),
+        *(codec.Frame("SEND", {"a": "1"}, b"x"), codec.Frame("SEND", {"a": "1"}, body=b"x")),
         codec.Frame("SEND", body=b"x", headers={"a": "1"}),
         codec.Frame(body=b"x", headers=[("a", "1")], command="SEND"),
     ):

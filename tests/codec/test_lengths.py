@@ -113,8 +113,7 @@ def test_a_server_takes_a_login_as_it_is_and_no_other_header():
         found = [frame.headers[name] for name in ("login", "passcode", "client-id")]
         assert found == ["DOM\\user", "pa\\ss", "a\\b\\"]
         for strict, data in (
-            (codec.Parser(None), login),
-            (codec.Parser("1.2", lenient="server"), login),
+            *((codec.Parser(None), login), (codec.Parser("1.2", lenient="server"), login)),
             (codec.Parser(None, lenient="server"), login.replace(b"host:/", b"host:\\v")),
         ):
             with pytest.raises(FrameError, match="bad-escape"):

@@ -19,8 +19,7 @@ _FROM, _TO, _TOPIC, _DURABLE = "/queue/from", "/queue/to", "/topic/t", "desk.all
 ORDERS: dict[str, dict[str, str]] = {
     "move": {"ask": "move", "destination": _FROM, "to": _TO},
     "move to a topic": {"ask": "move", "destination": _FROM, "to": _TOPIC},
-    "purge": {"ask": "purge", "destination": _FROM},
-    "delete": {"ask": "delete", "destination": _FROM},
+    **{"purge": {"ask": "purge", "destination": _FROM}, "delete": {"ask": "delete", "destination": _FROM}},
     "pause": {"ask": "pause", "destination": _FROM},
 }
 

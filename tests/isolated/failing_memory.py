@@ -243,8 +243,7 @@ PARSERS = {
     "open": (fed(cut(OPEN, 3000)) + fed([OPEN + SMALL, OPEN[:9000], OPEN[9000:]]), {}),
     "open-late": (lent_late(cut(OPEN + SMALL, 3500)), {}),
     "large-arrays": (
-        fed([LARGE + SMALL[:20], SMALL[20:] + LARGE + OPEN[:8], OPEN[8:] + SMALL[:5], SMALL[5:]], "array"),
-        {},
+        *(fed([LARGE + SMALL[:20], SMALL[20:] + LARGE + OPEN[:8], OPEN[8:] + SMALL[:5], SMALL[5:]], "array"), {}),
     ),
     "large-buffers": (lent([*cut(LARGE, 65_536), LARGE[:20_000], LARGE[20_000:60_000], LARGE[60_000:]]), {}),
     "small-behind-large": (fed([SMALL[:60], *cut(SMALL[60:] + COUNTED + SMALL[:20], 5000), SMALL[20:]]), {}),
@@ -432,8 +431,7 @@ def check_columns():
         "bad": {"data": SMALL + b"SEND\nx\n", "columns": ["error", "offset"]},
         "lenient": {"data": ODD + HEADS, "lenient": True, "names": ["c"], "commands": ["PING"]},
         "legacy": {"data": LEGACY, "version": "legacy", "names": ["destination"]},
-        "grown": {"data": long, "names": ["a"]},
-        "bodies": {"data": LARGE},
+        **{"grown": {"data": long, "names": ["a"]}, "bodies": {"data": LARGE}},
     }
     for name, options in streams.items():
         options = {"version": "1.2", **options}

@@ -115,8 +115,7 @@ def make_frames():
 
 def write_frames():
     frames = [
-        codec.Frame("SEND", {"a": "1:\n"}, BODY),
-        codec.Frame("SEND", {"é": "x"}, bytes(9000)),
+        *(codec.Frame("SEND", {"a": "1:\n"}, BODY), codec.Frame("SEND", {"é": "x"}, bytes(9000))),
         codec.Frame("ACK"),
     ]
     frames += codec.Parser("1.2").feed(WIRE + HEADS + BIG)

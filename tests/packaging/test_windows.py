@@ -40,8 +40,7 @@ def test_every_module_can_be_imported_and_used(modules: str, tmp_path: Path) -> 
 
 #: What Windows refuses, and what it says. The files of one are there for the next.
 REFUSED = {
-    "import fcntl": "No module named 'fcntl'",
-    "import os; os.fork()": "has no attribute 'fork'",
+    **{"import fcntl": "No module named 'fcntl'", "import os; os.fork()": "has no attribute 'fork'"},
     "import os; os.pread(0, 1, 0)": "has no attribute 'pread'",
     "import signal; signal.SIGKILL": "has no attribute 'SIGKILL'",
     "import socket; socket.AF_UNIX": "has no attribute 'AF_UNIX'",
@@ -49,8 +48,7 @@ REFUSED = {
     "import select; select.select([], [], [], 0)": "10022",
     "file = open('a', 'w', encoding='ascii'); import os; os.unlink('a')": "another process uses the file",
     "open('b', 'w', encoding='ascii').close(); import os; os.rename('b', 'a')": "exists already",
-    "open('topic:a', 'w', encoding='ascii')": "Invalid argument",
-    "open('a', 'w')": "EncodingWarning",
+    **{"open('topic:a', 'w', encoding='ascii')": "Invalid argument", "open('a', 'w')": "EncodingWarning"},
 }
 EACH = """
 for each in CODES:

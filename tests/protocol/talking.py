@@ -79,8 +79,7 @@ def connection_in(role, state, version="1.2"):
     if state is State.CLOSED:
         connection.close(0.0)
     for end, command, sender in (
-        (State.FAILED, "ERROR", Role.SERVER),
-        (State.DISCONNECTING, "DISCONNECT", Role.CLIENT),
+        *((State.FAILED, "ERROR", Role.SERVER), (State.DISCONNECTING, "DISCONNECT", Role.CLIENT)),
     ):
         if state is end and role is sender:
             connection.send(Frame(command, {"message": "x"}))

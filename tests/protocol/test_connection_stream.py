@@ -102,9 +102,7 @@ def test_first_limits_hold_up_to_connect_and_no_further(field):
     first = b"CONNECT\naccept-version:1.2\n%b\n\n\0" % header
     at = {"max_command_line": 7, "max_header_line": len(header), "max_headers": 2}[field]
     behind = b"SUBSCRIBE\nid:%b\ndestination:/queue/a\n\n\0SEND\ndestination:a\n%b\n%b\0" % (
-        b"i" * 500,
-        b"a:1\n" * 50,
-        b"z" * 5000,
+        *(b"i" * 500, b"a:1\n" * 50, b"z" * 5000),
     )
     small = Limits()._replace(**{field: at}, max_body=0)
     for pieces in ([first + behind], [first, behind], [bytes([octet]) for octet in first + behind]):
@@ -237,8 +235,7 @@ def follow(client, chunks):
             try:
                 for frame in frames:
                     number, whole = (
-                        frame.get("message-id") or frame.get("receipt-id"),
-                        [True] * (frame.body is not None),
+                        *(frame.get("message-id") or frame.get("receipt-id"), [True] * (frame.body is not None)),
                     )
                     found.append([frame.command, number, frame.body or b"", *whole])
                 break

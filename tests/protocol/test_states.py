@@ -57,15 +57,13 @@ IN_SESSION = {
 #: Every legal frame, and the state behind it. In 1.2, and before there is a version, ERROR ends a session.
 LEGAL = {
     State.NEW: {
-        ("client", "CONNECT"): State.CONNECTING,
-        ("client", "STOMP"): State.CONNECTING,
+        **{("client", "CONNECT"): State.CONNECTING, ("client", "STOMP"): State.CONNECTING},
         ("server", "ERROR"): State.FAILED,
     },
     State.CONNECTING: {("server", "CONNECTED"): State.CONNECTED, ("server", "ERROR"): State.FAILED},
     State.CONNECTED: IN_SESSION,
     State.DISCONNECTING: {("server", name): State.DISCONNECTING for name in ("MESSAGE", "RECEIPT", "ERROR")},
-    State.FAILED: {},
-    State.CLOSED: {},
+    **{State.FAILED: {}, State.CLOSED: {}},
 }
 
 
@@ -134,10 +132,8 @@ def test_zeros_cost_linear_time():
         ("0,5", {"connection-ttl-override": 50000}, 50000, None),
         ("0,5", {"connection-ttl-override": -1}, 60000, None),
         ("0,5", {"connection-ttl-override": "50000", "connectionTtl": "20000"}, 20000, None),
-        ("0,5", {"connectionTtlMax": 30000, "connectionTtlMin": 20000}, 60000, None),
-        ("499,0", {}, 1000, 500),
-        ("501,0", {}, 1002, 501),
-        ("15000,0", {"connectionTtlMax": "30000"}, 30000, 15000),
+        *(("0,5", {"connectionTtlMax": 30000, "connectionTtlMin": 20000}, 60000, None), ("499,0", {}, 1000, 500)),
+        *(("501,0", {}, 1002, 501), ("15000,0", {"connectionTtlMax": "30000"}, 30000, 15000)),
         ("15001,0", {"connectionTtlMax": "30000"}, 30000, 15000),
         ("3,0", {"heartBeatToConnectionTtlModifier": "1.5", "connectionTtlMin": 1}, 4, 3),
         ("5,0", {"heartBeatToConnectionTtlModifier": 1.5, "connectionTtlMin": 1}, 7, 5),

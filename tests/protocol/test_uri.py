@@ -32,8 +32,7 @@ def test_all_parts():
         *[(f"{name}://h", "stomp+ssl", 61614, True, False) for name in ("stomp+ssl", "stomp+tls", "stomps", "ssl")],
         *[(f"{name}://h/stomp", name, 80, False, True) for name in ("ws", "http")],
         *[(f"{name}://h/stomp", name, 443, True, True) for name in ("wss", "https")],
-        ("ws://h", "ws", 80, False, True),
-        ("wss://h:15673/ws", "wss", 15673, True, True),
+        *(("ws://h", "ws", 80, False, True), ("wss://h:15673/ws", "wss", 15673, True, True)),
     ],
 )
 def test_schemes(uri, scheme, port, tls, websocket):

@@ -200,8 +200,7 @@ class _Maker:
     def _subscription(self, name: str, number: int) -> dict[str, Any]:
         rng = self.rng
         args: dict[str, Any] = {
-            "id": f"s{number}",
-            "to": rng.choice(_QUEUES + _QUEUES + _TOPICS),
+            **{"id": f"s{number}", "to": rng.choice(_QUEUES + _QUEUES + _TOPICS)},
             "ack": rng.choice(("auto", "client", "client-individual", "client-individual")),
         }
         args |= _some(rng, _LIMITS)

@@ -252,8 +252,7 @@ BUGS: dict[str, Bug] = {
     "the mark is lost when the commit of an ACK fails": ((Queue, "unsettle", _unmarked_unsettled),),
     "the mark is lost with a delivery that fails": (
         (
-            Queue,
-            "delivery_failed",
+            *(Queue, "delivery_failed"),
             lambda right: lambda self, to, message, error: right(self, to, _unmarked(message), error),
         ),
     ),
@@ -275,8 +274,7 @@ BUGS: dict[str, Bug] = {
     "what was held does not come back": ((Returned, "resume", _always(None)),),
     "a durable subscription forgets its selector in a restart": (
         (
-            durables.Durables,
-            "restore",
+            *(durables.Durables, "restore"),
             lambda right: lambda self, row, name: right(self, row._replace(selector=None), name),
         ),
     ),
@@ -305,8 +303,7 @@ BUGS: dict[str, Bug] = {
     "new messages overtake paged ones": ((Paging, "allows", _always(True)),),
     "a window has room for one more": ((Consumer, "__init__", _one_too_many),),
     "an ACK gives no credit back": (
-        (Consumer, "take", _no_credit_back),
-        (core, "HANDLERS", _no_credit_by_the_quick_road),
+        *((Consumer, "take", _no_credit_back), (core, "HANDLERS", _no_credit_by_the_quick_road)),
     ),
 }
 

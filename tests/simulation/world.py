@@ -261,8 +261,7 @@ class World:
 
     def _start_pair(self) -> None:
         taker = {
-            "kind": "raw",
-            "receipts": 1.0,
+            **{"kind": "raw", "receipts": 1.0},
             "subscriptions": [{"id": "0", "to": _PAIR, "ack": "client-individual"}],
         }
         self.clients["giver"] = make_client(self, "giver", {"kind": "raw"})

@@ -19,8 +19,7 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Any:
     folder, authority = tmp_path_factory.mktemp("certificates"), trustme.CA()
     issued = {
         "server": authority.issue_cert("127.0.0.1", "localhost"),
-        "client": authority.issue_cert("ann@example.org"),
-        "stranger": trustme.CA().issue_cert("127.0.0.1"),
+        **{"client": authority.issue_cert("ann@example.org"), "stranger": trustme.CA().issue_cert("127.0.0.1")},
     }
     files = {name: folder / f"{name}.pem" for name in ("ca", *issued)}
     authority.cert_pem.write_to_path(files["ca"])

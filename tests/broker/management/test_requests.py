@@ -139,8 +139,7 @@ BAD = {
     },
     "destinations": {
         "page": [{"page": page} for page in ("Wzdd", "W1tbW1tbW1tbW1tb")],
-        "sort": [{"sort": "name"}, {"sort": []}],
-        "kind": [{"kind": "stack"}],
+        **{"sort": [{"sort": "name"}, {"sort": []}], "kind": [{"kind": "stack"}]},
         "match": [{"match": {}}, {"match": STARS}],
     },
     **{"durables": {"match": [{"match": STARS}]}, "subscriptions": {"session": [{"session": "1-x"}]}},
@@ -150,8 +149,7 @@ BAD = {
     },
     "purge": {
         "destination": [{}, NONE, T, {"destination": 7}, {"destination": "x" * 8193}],
-        "limit": [{**A, "limit": 0}],
-        "message_id": [{**A, "message_id": "x"}, {**A, "message_id": "e-99"}],
+        **{"limit": [{**A, "limit": 0}], "message_id": [{**A, "message_id": "x"}, {**A, "message_id": "e-99"}]},
         "to": [{**A, "to": "/queue/b"}],
     },
     "move": {

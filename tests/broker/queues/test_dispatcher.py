@@ -19,8 +19,7 @@ from stompcodec.broker.queues import dispatcher
 pytest.importorskip("lark")
 
 SELECTORS = {
-    None: lambda message: True,
-    "color = 'red'": lambda message: message.color == "red",
+    **{None: lambda message: True, "color = 'red'": lambda message: message.color == "red"},
     "n > 3": lambda message: message.n > 3,
     "color <> 'red' OR n IN (1, 5)": lambda message: message.color != "red" or message.n in (1, 5),
     "color = 'none'": lambda message: False,

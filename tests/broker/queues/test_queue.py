@@ -51,8 +51,7 @@ def test_an_id_in_use_and_an_unknown_ack_mode(mode, says):
 @pytest.mark.parametrize(
     ("config", "ack", "headers", "count"),
     [
-        ({}, "client-individual", {}, 100),
-        ({}, "client-individual", {"prefetch-count": "3"}, 3),
+        *(({}, "client-individual", {}, 100), ({}, "client-individual", {"prefetch-count": "3"}, 3)),
         ({}, "client-individual", {"prefetch-count": "0"}, 120),
         ({}, "client-individual", {"activemq.prefetchSize": "1"}, 1),
         ({}, "client-individual", {"activemq.prefetchSize": "-1"}, 120),
@@ -66,8 +65,7 @@ def test_an_id_in_use_and_an_unknown_ack_mode(mode, says):
         ({"prefetch_octets": True}, "client", {"activemq.prefetchSize": "-1", "consumer-window-size": "0"}, 1),
         ({"prefetch_octets": True}, "client", {"activemq.prefetchSize": "0", "consumer-window-size": "1500"}, 2),
         ({"prefetch_octets": True}, "client", {"consumer-window-size": "2500", "prefetch-count": "1"}, 1),
-        ({"window": 1500}, "auto", {}, 120),
-        ({"window": 1500}, "client", {}, 2),
+        *(({"window": 1500}, "auto", {}, 120), ({"window": 1500}, "client", {}, 2)),
         ({"window": 1500}, "client-individual", {}, 2),
         ({"window": 1500}, "client", {"consumer-window-size": "-1"}, 120),
         ({"window": 1500}, "client", {"consumer-window-size": "0"}, 1),

@@ -96,8 +96,7 @@ def test_a_composite_send_is_one_or_none_and_bounded():
     [
         ("rabbitmq", {"destination": "/temp-queue/a"}, "invalid destination"),
         (
-            "activemq",
-            {"destination": "/queue/a", "activemq.subscriptionName": "n"},
+            *("activemq", {"destination": "/queue/a", "activemq.subscriptionName": "n"}),
             "cannot durably subscribe to a queue",
         ),
         ("activemq", {"destination": "/queue/a.>"}, "queues have no wildcards"),

@@ -114,8 +114,7 @@ def test_a_commit_that_is_refused_is_an_attempt_of_what_it_settles():
 @pytest.mark.parametrize(
     ("command", "transactions", "why"),
     [
-        ("ACK", ["t"], "no such transaction"),
-        ("NACK", ["t"], "no such transaction"),
+        *(("ACK", ["t"], "no such transaction"), ("NACK", ["t"], "no such transaction")),
         ("ACK", ["u", "v"], "no such delivery"),  # it is in one transaction only
     ],
 )

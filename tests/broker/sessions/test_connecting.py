@@ -111,8 +111,7 @@ def answer(lines, **config):
     [
         ("login: ada\npasscode: lovelace\nversion: 1.1\n", {"version_header": True}, "1.1"),
         ("login: ada\npasscode:lovelace\nversion: 1.1\n", {"version_header": True}, "1.1"),
-        ("login:ada\npasscode:lovelace\n", {}, "1.0"),
-        ("login: ada\npasscode: lovelace\n", {}, "1.0"),
+        *(("login:ada\npasscode:lovelace\n", {}, "1.0"), ("login: ada\npasscode: lovelace\n", {}, "1.0")),
         ("login: eve\npasscode: apple\n", {}, "1.0"),  # these blanks belong to them
         ("login:  eve\npasscode:  apple\n", {}, "1.0"),
         ("username: ada\npasscode: lovelace\n", {"detect_legacy": True}, None),

@@ -144,8 +144,7 @@ configs = st.fixed_dictionaries(
         "max_queue_messages": st.sampled_from([None, 2, 5, 20]),
         "window_messages": st.sampled_from([1, 3, 1000]),
         "limits": st.sampled_from([Limits(), Limits(max_headers=4, max_header_line=64, max_body=2999)]),
-        "transient": st.sampled_from(["stop", "spool"]),
-        "durable": st.sampled_from(["all", "persistent"]),
+        **{"transient": st.sampled_from(["stop", "spool"]), "durable": st.sampled_from(["all", "persistent"])},
         "max_transaction_octets": st.sampled_from([2000, 2**24]),
         "dialect": st.sampled_from(["stompcodec", "stompcodec", "rabbitmq"]),
     }

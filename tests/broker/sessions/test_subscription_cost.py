@@ -18,12 +18,9 @@ NAMED = "durable-subscription-name"
 
 #: Kind of a SUBSCRIBE -> its headers; {} is its number.
 KINDS = {
-    "topic": {"destination": "/topic/a"},
-    "topics": {"destination": "/topic/{}"},
-    "pattern": {"destination": "/topic/a.*"},
-    "patterns": {"destination": "/topic/a.*.{}.>"},
-    "queue": {"destination": "/queue/a"},
-    "queues": {"destination": "/queue/{}"},
+    **{"topic": {"destination": "/topic/a"}, "topics": {"destination": "/topic/{}"}},
+    **{"pattern": {"destination": "/topic/a.*"}, "patterns": {"destination": "/topic/a.*.{}.>"}},
+    **{"queue": {"destination": "/queue/a"}, "queues": {"destination": "/queue/{}"}},
     "acknowledging": {"destination": "/queue/a", "ack": "client", "prefetch-count": "1"},
     "selecting": {"destination": "/queue/a", "selector": "a = {}"},
     "exclusive": {"destination": "/queue/a", "exclusive": "true"},
@@ -33,8 +30,7 @@ KINDS = {
     "durable pattern": {"destination": "/topic/a.>", NAMED: "{}"},
     "selecting durable": {"destination": "/topic/a", NAMED: "{}", "selector": "a = {}"},
     "shared durable": {"destination": "/topic/a", "id": "all", "durable": "true", "auto-delete": "false"},
-    "temporary": {"destination": "/temp-queue/{}"},
-    "temporary topic": {"destination": "/temp-topic/{}"},
+    **{"temporary": {"destination": "/temp-queue/{}"}, "temporary topic": {"destination": "/temp-topic/{}"}},
 }
 
 
@@ -91,8 +87,7 @@ def costs(kind, alone, size):
     crowd.grow(size)
     step = size // 2 // OPERATIONS  # from all over the place
     ways = {
-        "joins": lambda number: crowd.join(),
-        "leaves": lambda number: crowd.leave(1 + number * step),
+        **{"joins": lambda number: crowd.join(), "leaves": lambda number: crowd.leave(1 + number * step)},
         "losses": lambda number: crowd.lose(size // 2 + 1 + number * step),
     }
     found = {}

@@ -23,8 +23,7 @@ ROADS = {
 }
 #: What becomes of the delivery before the end. The ACK comes last, and is not stored.
 WAYS = {
-    "held": lambda peer, message: None,
-    "refused": lambda peer, message: peer.nack(message),
+    **{"held": lambda peer, message: None, "refused": lambda peer, message: peer.nack(message)},
     "lost": lambda peer, message: peer.lose(),
     "unsubscribed": lambda peer, message: peer.send("UNSUBSCRIBE", id="1"),
     "in a transaction": lambda peer, message: (peer.send("BEGIN", transaction="t"), peer.ack(message, transaction="t")),

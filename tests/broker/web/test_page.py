@@ -433,8 +433,7 @@ def test_keys_colours_and_names_for_readers(broker: StompBroker, client: stomp.C
 
 #: Which keys of a row change what a column shows. Other columns show their own key, and nothing else.
 OF_SEVERAL = {
-    "state": {"paused", "producers_waiting"},
-    "listener": {"listener", "secure"},
+    **{"state": {"paused", "producers_waiting"}, "listener": {"listener", "secure"}},
     "kind": {"kind", "browser", "exclusive", "priority"},
 }
 #: The tiles of a queue, and of a session, by the key that each one shows.

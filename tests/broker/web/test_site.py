@@ -21,8 +21,7 @@ CALLERS = {
 }
 #: Headers with which a request is refused whoever sends it.
 FOREIGN = {
-    "foreign origin": {"Origin": "http://evil.example"},
-    "no origin": {"Origin": "null"},
+    **{"foreign origin": {"Origin": "http://evil.example"}, "no origin": {"Origin": "null"}},
     "foreign host": {"Host": "evil.example"},
     "foreign host and its origin": {"Host": "evil.example", "Origin": "http://evil.example"},
     "proxy": {"X-Forwarded-For": "192.0.2.1"},

@@ -230,8 +230,7 @@ INTERFACE = block(1, struct.pack("<HHI", 1, 0, 0))
 @pytest.mark.parametrize(
     ("blocks", "problem"),
     [
-        (block(1, bytes(4)), "interface is too short"),
-        (block(3, bytes(8)), "a packet has no interface"),
+        *((block(1, bytes(4)), "interface is too short"), (block(3, bytes(8)), "a packet has no interface")),
         (INTERFACE + block(6, bytes(16)), "a packet is too short"),
         (INTERFACE + block(6, struct.pack("<5I", 0, 0, 0, 5, 5) + bytes(4)), "longer than it is"),
         (INTERFACE + struct.pack("<II", 6, 8), "an impossible size"),

@@ -27,8 +27,7 @@ from stompcodec.testing.faults import Direction, Rules
 
 #: As ActiveMQ 6 writes a JMS message with the property "new\nline", and a text with a NUL. `{0}` are its usual headers.
 WIRES = {
-    "good": "MESSAGE\n{0}content-length:4\n\ngood\0\n",
-    "lf": "MESSAGE\n{0}new\nline:v\n\nbody\0\n",
+    **{"good": "MESSAGE\n{0}content-length:4\n\ngood\0\n", "lf": "MESSAGE\n{0}new\nline:v\n\nbody\0\n"},
     "nul": "MESSAGE\n{0}\nnul\0in text\0\n",
 }
 
@@ -433,13 +432,11 @@ BAD = ["nul", "lf", "lf", "nul"]
 #: Verb, its status with --lenient, what is left, and what it says then. sub and record refuse those they cannot read.
 LENIENT = [
     ("browse /queue/a --json", 0, QUEUE, '["message-id","ID:m-3"]'),
-    ("dlq list /queue/DLQ --json", 0, QUEUE, '"messages": 2'),
-    ("dlq show /queue/DLQ", 0, QUEUE, "ID:m"),
+    *(("dlq list /queue/DLQ --json", 0, QUEUE, '"messages": 2'), ("dlq show /queue/DLQ", 0, QUEUE, "ID:m")),
     ("dlq retry /queue/DLQ --yes --only /queue/orders", 1, BAD, "4 messages stayed in /queue/DLQ: they"),
     ("move /queue/a /queue/b --yes", 1, BAD, "4 messages stayed in /queue/a: they"),
     ("purge /queue/a --yes --json", 0, [], '"messages": 6'),
-    ("purge /queue/a --dry-run", 0, QUEUE, "would remove 6 messages"),
-    ("sub /queue/a -n 2", 0, None, "good\n"),
+    *(("purge /queue/a --dry-run", 0, QUEUE, "would remove 6 messages"), ("sub /queue/a -n 2", 0, None, "good\n")),
     ("record /queue/a -o {0}/a.stompcap -n 2", 0, None, "2 messages recorded"),
 ]
 
@@ -652,8 +649,7 @@ MARK = "(as a header says, which any sender could have written)"
 @pytest.mark.parametrize(
     ("options", "sent", "status"),
     [
-        ("", [], 1),
-        ("--only /queue/orders", ["/queue/orders"] * 2, 0),
+        *(("", [], 1), ("--only /queue/orders", ["/queue/orders"] * 2, 0)),
         ("--only /queue/o*", ["/queue/orders"] * 2, 0),
         ("--only *", ["/queue/orders", "/queue/orders", "/queue/secret"], 0),
         ("--to /queue/b", ["/queue/b"] * 3, 0),

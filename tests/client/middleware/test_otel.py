@@ -35,8 +35,7 @@ _MAY = _ALWAYS | {
 #: Operation type -> the kinds of its span, and what its attributes may be; it has those that are always there.
 SPANS = {
     "create": ({"PRODUCER"}, _MAY - {"messaging.batch.message_count", "network.peer.address"}),
-    "send": ({"PRODUCER", "CLIENT"}, _MAY),
-    "receive": ({"CLIENT"}, _MAY),
+    **{"send": ({"PRODUCER", "CLIENT"}, _MAY), "receive": ({"CLIENT"}, _MAY)},
     "process": ({"CONSUMER"}, _MAY - {"network.peer.address"}),
     "settle": ({"CLIENT"}, _MAY - {"messaging.message.body.size"}),
 }

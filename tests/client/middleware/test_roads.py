@@ -202,8 +202,7 @@ def take(subscription):
 #: The ways to take messages of a subscription.
 TAKES = {
     "get": lambda subscription: [subscription.get(patience(10)) for _ in range(3)],
-    "iteration": lambda subscription: list(itertools.islice(subscription, 3)),
-    "take": take,
+    **{"iteration": lambda subscription: list(itertools.islice(subscription, 3)), "take": take},
 }
 
 
@@ -556,8 +555,7 @@ def test_headers_are_a_mapping_of_text_and_bodies_are_bytes(broker, queue):
     del headers["b"]
     assert headers.pairs() == [("a", "4"), ("c", "6")]
     for error, edit in (
-        (KeyError, lambda: headers.__delitem__("b")),
-        (TypeError, lambda: headers.__setitem__("n", 1)),
+        *((KeyError, lambda: headers.__delitem__("b")), (TypeError, lambda: headers.__setitem__("n", 1))),
         (TypeError, lambda: headers.add(1, "n")),
     ):
         with pytest.raises(error):

@@ -113,17 +113,13 @@ def test_the_page_says_how_xml_becomes_columns(spark, tmp_path, monkeypatch):
 
 GOOD = json.dumps([event(), event("SF")]).encode()
 BODIES = [
-    (GOOD, [None, None]),
-    (json.dumps(event()).encode(), [None]),
-    (None, ["no body"]),
+    *((GOOD, [None, None]), (json.dumps(event()).encode(), [None]), (None, ["no body"])),
     *((body, ["malformed JSON"]) for body in (b"null", b"5", b"{", GOOD[:-1], GOOD + b" and more", GOOD + GOOD)),
     *(
         (body, ["malformed JSON"])
         for body in (GOOD + b"," + GOOD, GOOD + b"],[" + GOOD, b'{"a":' * 1200 + b"1" + b"}" * 1200)
     ),
-    (b"[]", ["an empty list"]),
-    (b"\xff\xfe", ["not UTF-8"]),
-    (gzip.compress(GOOD), ["the body is gzip"]),
+    *((b"[]", ["an empty list"]), (b"\xff\xfe", ["not UTF-8"]), (gzip.compress(GOOD), ["the body is gzip"])),
     (b"[null]", ["a record is not a JSON object"]),
     (json.dumps([1, event()]).encode(), ["a record is not a JSON object", None]),
     (json.dumps([{"CA_MSG": 5}, event()]).encode(), ["field CA_MSG: no JSON object", None]),
@@ -276,9 +272,7 @@ def test_an_archive_keeps_each_message_once(spark, folder, tmp_path):
     again(tmp_path / "stream/_checkpoint")
     jobs.archive(stream(spark, folder), str(tmp_path / "stream"), available_now=True).awaitTermination()
     assert sorted(path.name for path in (tmp_path / "batch").glob("date=*/*")) == [
-        "destination=%2Ftopic%2Fa",
-        "destination=%2Ftopic%2Fb",
-        "destination=__HIVE_DEFAULT_PARTITION__",
+        *("destination=%2Ftopic%2Fa", "destination=%2Ftopic%2Fb", "destination=__HIVE_DEFAULT_PARTITION__"),
     ]
     for name in ("batch", "stream"):
         made = jobs.read_archive(spark, str(tmp_path / name)).collect()
@@ -487,8 +481,7 @@ ZIPPED = gzip.compress(b"{}", mtime=0)
     [
         (gzip.compress(bytes(MOST + 1)), MOST, "larger than 100000 bytes"),
         (ZIPPED + gzip.compress(b"a", mtime=0), 2, "larger than 2 bytes"),
-        (ZIPPED[:-1], MOST, "gzip: truncated"),
-        (ZIPPED + b"more", MOST, "data after the end"),
+        *((ZIPPED[:-1], MOST, "gzip: truncated"), (ZIPPED + b"more", MOST, "data after the end")),
         (b"\x1f\x8b\x08nonsense", MOST, "gzip: "),
     ],
 )
@@ -593,8 +586,7 @@ DEAD = [
 ALIVE = [
     f"{FAILED} the sink fails SQLSTATE: XXKST{PLAN}",
     f"Traceback (most recent call last):\n  stompcodec.errors.ConnectionLostError: Connection reset{PLAN}",
-    f"{FAILED} Python worker exited: Traceback (most recent call last)",
-    "",
+    *(f"{FAILED} Python worker exited: Traceback (most recent call last)", ""),
 ]
 
 

@@ -45,8 +45,7 @@ NARROW = schema_of(message_id="frame", pos="frame", length="frame", body="frame"
 GARBAGE = [
     *(b"\0", b"\0" * 100, b"\0\n\0\r\n\r\n\0\n\n\0", b"message\ndestination:/a\n\nx\0"),
     b"GET / HTTP/1.1\r\nhost: h\r\n\r\n\0hello\nworld\n\n\0more\0",
-    b"MESSAGES\n\n\0MESSAGE \n\n\0SENDER\n\n\0MES\n\n\0",
-    b"WHAT\ncontent-length:5\n\n\0\0\0\0\0\0",
+    *(b"MESSAGES\n\n\0MESSAGE \n\n\0SENDER\n\n\0MES\n\n\0", b"WHAT\ncontent-length:5\n\n\0\0\0\0\0\0"),
 ]
 
 
@@ -507,8 +506,7 @@ def test_decode(tmp_path):
     path = make_stream(tmp_path / "a.stomp", [Frame("MESSAGE", *each) for each in bodies])
     inflated = [b"<xml/>", b"<xml/>", b"plain", b"plain", packed[:-4]]
     for options, wanted, wrong in [
-        ({}, [body for _, body in bodies], []),
-        ({"decode": "auto"}, inflated, [4]),
+        *(({}, [body for _, body in bodies], []), ({"decode": "auto"}, inflated, [4])),
         ({"decode": "gzip"}, inflated, [2, 3, 4]),
     ]:
         found = rows(path, schema_of(body="frame", error="frame"), **options)

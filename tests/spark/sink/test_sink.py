@@ -344,8 +344,7 @@ MOMENT = datetime.datetime(2023, 11, 14, 22, 13, 20, 123_999, tzinfo=datetime.ti
     ("kind", "values", "written"),
     [
         (T.BooleanType(), [True, False, None], ["true", "false", None]),
-        (LONG, [-(2**63), 0, 7], [str(-(2**63)), "0", "7"]),
-        (T.DoubleType(), [0.1, -2.5], ["0.1", "-2.5"]),
+        *((LONG, [-(2**63), 0, 7], [str(-(2**63)), "0", "7"]), (T.DoubleType(), [0.1, -2.5], ["0.1", "-2.5"])),
         (T.DecimalType(20, 10), [Decimal("0.0000000001"), None], ["0.0000000001", None]),
         (T.DateType(), [datetime.date(2024, 1, 31)], ["2024-01-31"]),
         (T.TimestampType(), [MOMENT, None], ["1700000000123", None]),
