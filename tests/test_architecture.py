@@ -152,7 +152,6 @@ def _points_up(here, there, folder):
 
 
 def test_imports_point_downward():
-    """And each module has a place."""
     for folder in FLOORS:
         for path in SOURCES:
             place_of(name_of(path), folder)
@@ -191,7 +190,6 @@ def test_only_codec_names_both_backends():
 
 @pytest.mark.parametrize("path", SOURCES, ids=name_of)
 def test_exports(path):
-    """Doors list what they export, and so do modules that pass on names of others: in the order of ruff."""
     listed = re.search(r"^__all__ = (\[.*?\]|\(.*?\))$", path.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
     if listed is None:
         return

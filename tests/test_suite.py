@@ -111,7 +111,6 @@ def test_files_that_are_shared_otherwise_exist() -> None:
 
 
 def test_pieces_of_files_are_handed_out_in_their_order() -> None:
-    """What takes longest begins first, and stays whole."""
     spark, whole, lasting = (
         [f"tests/{file}::test_{n}" for file in files for n in range(50)]
         for files in (sharing.SPARK, sharing.WHOLE, sharing.LONG)

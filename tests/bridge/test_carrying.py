@@ -185,7 +185,6 @@ DURABLE = {"durable": "x", "drain": False}
     ],
 )
 def test_what_ends_a_bridge_though_it_could_connect_again(one, other, faults, server, source, what, why):
-    """Each message is still at the source."""
     if server is not None:
         call_itself(one, server)
     fill(one.url, A, 20)

@@ -75,7 +75,6 @@ def test_a_flood_of_wrong_passcodes_costs_a_bounded_time(costs):
     ids=["unknown", "known, never here", "known, was here", "no name", "unknown, another's passcode"],
 )
 def test_a_refusal_costs_the_same_for_each_name(costs, name, passcode):
-    """One hash, while there are tokens; from then on none; and none for the same attempt again."""
     door = Auth(users(ada="x", bob="y"))
     assert door.login("ada", "x", "/", 0.0)
     del costs[:]
@@ -110,7 +109,6 @@ def test_what_cannot_be_right_is_refused_at_once(costs, name, passcode):
 
 
 def test_an_unknown_name_costs_what_some_known_one_costs(costs):
-    """Each time the same, also where hashes of users differ in cost."""
     door = Auth(users(16, ada="x") | users(32, bob="x"))
     for name in ("one", "two", "three", "four", "five", "six"):
         del costs[:]

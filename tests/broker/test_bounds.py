@@ -188,7 +188,6 @@ def test_delayed_messages_go_with_their_queue(end):
 @pytest.mark.parametrize("before", [0, 1])
 @pytest.mark.parametrize("past", [0, 1])
 def test_delayed_messages_of_a_transaction_count(before, past):
-    """One that has too many has no effect."""
     bench, peer, other = bench_with_two(max_delayed=3)
     for _ in range(before):
         other.put("/queue/a", "x", delay="5000")

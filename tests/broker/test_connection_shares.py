@@ -203,7 +203,6 @@ def served(config, work):
 
 @pytest.mark.parametrize("silent", ["port", "ws_port"])
 def test_silent_connections_leave_room_to_log_in(monkeypatch, silent):
-    """Also over WebSocket, whose handshake comes before the session."""
     monkeypatch.setattr(connections, "_BURST", 0)
 
     async def work(broker):

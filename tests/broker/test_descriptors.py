@@ -130,7 +130,6 @@ def test_who_comes_too_late_is_told_or_closed(broker, kind):
 
 
 def test_others_are_served_meanwhile_and_files_are_made(broker):
-    """A stored message and a large one, with all connections taken."""
     served = occupy(broker)
     first, parser = served[0], stompcodec.Parser("1.2")
     while not first.recv(65536).endswith(b"\0\n"):  # the rest of CONNECTED
@@ -147,7 +146,6 @@ def test_others_are_served_meanwhile_and_files_are_made(broker):
 
 
 def test_the_log_stays_short(broker):
-    """A line a second at most, however many come; nothing of asyncio."""
     occupy(broker)
     before, began = broker.log.stat().st_size, time.monotonic()
     for _ in range(5):

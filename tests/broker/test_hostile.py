@@ -167,7 +167,6 @@ def test_connections_that_say_nothing(count, tmp_path):
 
 
 def test_connections_come_and_go(tmp_path):
-    """They leave nothing behind: in the second half memory does not grow."""
     with watched(tmp_path) as watch:
         for _ in range(2):
             watch.start()

@@ -96,7 +96,6 @@ def test_everything_is_accounted_and_is_free_again_when_everybody_has_gone():
 
 @pytest.mark.parametrize("faulty", [False, True])
 def test_what_waits_for_the_disk_is_accounted(faulty):
-    """Behind a transaction that is being stored, and in it, messages are in no queue."""
     store = FaultyStore(background=True)
     bench = Small(store)
     peer = bench.peer()
@@ -152,7 +151,6 @@ def test_a_little_memory_that_is_free_again_is_noticed_within_a_second():
 
 
 def test_whose_acks_make_room_is_read():
-    """It is not made to wait; with its ACKs the other one goes on."""
     bench = Small()
     sender, worker = bench.peers_of(2)
     worker.subscribe("/queue/a", ack="client-individual", prefetch_count="0")

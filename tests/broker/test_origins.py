@@ -245,7 +245,6 @@ def test_a_broker_open_to_the_network_without_users_warns(caplog, warned, config
 
 @served()
 async def test_ids_of_sessions_are_random(server):
-    """And so the names of temporary destinations, which are made of them. Message-ids do not give them away."""
     sessions = [server.broker.attach(server.now()) for _ in range(100)]
     words = [session.id.rpartition("-")[2] for session in sessions]
     assert len(set(words)) == 100

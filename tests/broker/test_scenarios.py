@@ -114,7 +114,6 @@ def test_a_scenario_that_raises_is_a_failed_one(steps, wrong, monkeypatch):
 
 @pytest.mark.skipif(FOLDER != TESTS / "scenarios", reason="another folder was asked for")
 def test_all_are_here() -> None:
-    """What a broker of STOMP must do, and each feature that has a configuration."""
     configs = {param.values[0] for param in CHOSEN}
     assert {"default", "nack", "transactional-ack", "auth", "limits", "heart-beat-timeout", "virtual-hosts"} <= configs
     assert len(CHOSEN) > 120

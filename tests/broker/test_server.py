@@ -161,8 +161,6 @@ def test_stop_waits_for_the_disk():
 
 
 def test_stop_does_not_wait_for_who_does_not_read():
-    """A peer with megabytes in front of it, that reads nothing, is cut off after the time to drain."""
-
     async def main():
         async with serve(CONFIG.replace(drain_timeout=0.3)) as server:
             deaf, producer = await clients(server)
@@ -194,7 +192,6 @@ def test_the_ready_file(tmp_path):
 
 
 def test_a_port_in_use_leaves_nothing_behind(tmp_path):
-    """Neither an open listener nor a locked store nor a ready file."""
     config = CONFIG.replace(data=str(tmp_path / "data"))
 
     async def main(server):
@@ -213,7 +210,6 @@ def test_a_port_in_use_leaves_nothing_behind(tmp_path):
 @pytest.mark.req("ART-ACC-01")
 @served(ports=(0, 0))
 async def test_stomp_on_several_ports(server):
-    """As 61613 and 61616; a queue is the same on all. By default there is one."""
     assert (Config().ports, len({server.port, *server.ports})) == ((), 3)
     assert server.address["ports"] == server.ports
     consumer = await Client.connect(server)

@@ -478,7 +478,6 @@ def test_sealing_a_single_file_is_cut_anywhere(path):
 @pytest.mark.parametrize("name", ["write", "sync"])
 @pytest.mark.parametrize("call", [1, 2, 3])
 def test_a_full_disk(path, single, name, call, monkeypatch):
-    """The n-th call fails, half done. What was synced stays, the rest can be given again."""
     writer = CaptureWriter(path, single=single)
     writer.append(ONE, TIME)
     writer.sync()
@@ -553,7 +552,6 @@ def writing(path, single, number=0):
 @pytest.mark.skipif(os.name != "posix", reason="kill -9")
 @kinds
 def test_kill_9(path, single):
-    """Whatever the writer said was synced is there, and the frames are in order without a gap."""
     roll, number = random.Random(7), 0
     for _ in range(8):
         with writing(path, single, number) as process:

@@ -73,7 +73,6 @@ def test_a_line_that_a_full_disk_has_cut_ends_before_the_next():
 
 
 def test_a_stream_that_does_not_block_is_waited_for():
-    """Standard error is often one that another program has set so."""
     answers, waits, written = [None, 2, None, 100], [], []
 
     def write(data):

@@ -116,8 +116,6 @@ WAYS = {
 
 @pytest.mark.parametrize("take", WAYS)
 def test_a_subscription_that_is_never_confirmed_is_raised(take):
-    """Or is refused; whichever way its user waits. A time-out of `get` that is shorter is no error."""
-
     async def work(client, peer):
         peer.rules["SUBSCRIBE"] = lambda side, frame: None
         assert await client.subscribe("/queue/b", timeout=patience(60)).get(0.01) is None

@@ -66,7 +66,6 @@ def test_an_error_goes_to_the_call_that_it_names(version):
 
 @pytest.mark.parametrize("goes_on", [True, False])
 def test_an_error_that_names_nobody_is_raised_from_iterators_and_logged(caplog, goes_on):
-    """In 1.2 it ends a client that does not reconnect."""
     client = Scripted(version="1.1").connect() if goes_on else Scripted(reconnect=None).connect()
     subscription, call = client.subscribed(), client.send(receipt=True)
     client.error(None, "something is wrong")
@@ -457,7 +456,6 @@ def test_a_reconnect_to_another_broker_uses_its_words(before, after, names, expe
 
 
 def test_each_subscription_and_connection_has_a_durable_queue_of_its_own():
-    """A shared queue would halve the messages."""
     client = Scripted(server="RabbitMQ/4.3.0", topic_queues="durable").connect()
     for _ in range(2):
         client.subscribed(destination="/topic/a")

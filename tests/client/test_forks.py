@@ -60,7 +60,6 @@ def refusals(calls):
 
 
 def test_every_call_of_a_thread_s_client_is_refused(peer):
-    """Also what was begun in the parent: receipts, messages, transactions, what is there to be taken."""
     with stomp.connect(peer.url, **OPTIONS) as client:
         of = objects(client)
         peer.deliver(of.subscription.id, b"one", count=4)

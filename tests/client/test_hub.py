@@ -170,7 +170,6 @@ def test_tiny_websocket_frames_are_handled_in_shares(other):
 
 @pytest.mark.parametrize("whose", ["client", "hub"])
 def test_an_error_of_one_client_is_its_own_and_one_of_the_hub_ends_its_clients(other, monkeypatch, caplog, whose):
-    """No caller waits for ever; the next client has a hub of its own."""
     silent = {"SEND": lambda side, frame: None}
     options = {"heart_beat": (0, 0), "receipt_timeout": patience(_LONG)}
     with Peer(rules=silent) as peer, stomp.connect(peer.url, **options) as client:

@@ -142,7 +142,6 @@ def test_ack(client: Any, peer: Any, receipt: bool) -> None:
 @pytest.mark.parametrize("gather", [-1.0, 1e9], ids=["written by the caller", "by the I/O thread"])
 @pytest.mark.parametrize("headers", [None, {"a": "b"}], ids=["plain", "with headers"])
 def test_send(client: Any, peer: Any, gather: float, headers: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No byte is lost or repeated: the server gets frames in order, each once, and those that were not interrupted."""
     monkeypatch.setattr(engine, "_GATHER", gather)
     texts = [b"0"]
     count = every_place(

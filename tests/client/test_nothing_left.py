@@ -194,7 +194,6 @@ def impatient(monkeypatch):
     [*(("async", state) for state in STATES), *(("sync", state) for state in ("up", "reconnecting", "uploading"))],
 )
 def test_each_odd_argument(kind, state, impatient):
-    """In each state; the thread has the code of the event loop."""
     driven = Driven(KINDS[kind]).prepare()
     driven.enter(state)
     for row, (values, works) in enumerate(CALLS):

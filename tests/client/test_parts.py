@@ -60,7 +60,6 @@ def test_both_shells_have_the_same_names(name):
 
 
 def test_the_public_names_of_a_client():
-    """Those of the API that was agreed, and what docs/client.md tells; no inside of it."""
     names = {name for name in dir(stomp.Client) if not name.startswith("_")}
     assert names == {
         *("addresses", "close", "connected", "dialect", "drain", "epoch", "error", "is_alive", "on_message", "open"),

@@ -290,7 +290,6 @@ def test_a_body_that_is_sent_again_is_under_way_alone_too(client):
 
 @given(data=st.data())
 def test_only_culprits_end_and_all_of_them_do(data):
-    """Subscriptions and messages, some refused in one of the ways, at a server that answers receipts, late or never."""
     client = Scripted(version=data.draw(st.sampled_from(["1.1", "1.2"]))).connect()
     answers, counts = data.draw(st.booleans()), [data.draw(st.integers(0, 4)) for _ in range(2)]
     subscriptions = [client.subscribe(confirm=False) for _ in range(counts[0])]

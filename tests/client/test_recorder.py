@@ -284,7 +284,6 @@ def test_held_against_a_model(steps):
 @pytest.mark.long
 @modes
 def test_exactly_once_over_cut_connections(broker, queue, path, mode):
-    """Connections are cut in the middle of frames, the recorder is made anew: each message is there once."""
     total, number = 1500, 0
     publisher = threading.Thread(target=publish, args=(broker.url, queue, total))
     publisher.start()
@@ -348,7 +347,6 @@ def test_what_fits_on_a_full_disk_is_recorded(broker, queue, path, monkeypatch, 
 
 @pytest.mark.long
 def test_each_message_once_on_a_disk_that_fails_now_and_then(broker, queue, path, monkeypatch):
-    """Segments end and begin, and two chains are written, while any write may fail, with half of it done."""
     chance = random.Random(5)
     monkeypatch.setattr(module, "_RETRY", 0.001)
     options = {"clients": 2, "dedupe": Dedupe(), "prefetch": 30}

@@ -261,7 +261,6 @@ def test_acks_of_a_transaction_are_not_sent_unless_it_is_committed(mode, end):
 @modes
 @pytest.mark.parametrize("command", ["COMMIT", "ABORT"])
 def test_a_later_ack_outside_does_not_cover_one_that_is_held(mode, command):
-    """In mode `client` it waits as well, and an ABORT leaves all unsettled."""
     client, subscription, messages, transaction = begun(mode)
     if subscription.cumulative:
         with pytest.raises(LocalProtocolError, match="commit or abort first"):

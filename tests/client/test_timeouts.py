@@ -139,7 +139,6 @@ def test_a_full_outbox_blocks_and_goes_on_or_raises_in_time(shell, peer):
 
 @pytest.mark.long
 def test_many_threads_at_once(peer):
-    """Whatever threads do while connections are cut and the client is closed: each call ends, in time."""
     allowed = (stomp.ConnectionLostError, stomp.StaleAckError, stomp.ReceiptTimeoutError, stomp.LocalProtocolError)
     client = stomp.connect(peer.url, reconnect=QUICK, receipt_timeout=5, close_timeout=1)
     counts, failures = [0] * 6, []

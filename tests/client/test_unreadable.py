@@ -143,8 +143,6 @@ def test_unnamed_faults_are_passed_over_if_all_subscriptions_do_that(client):
 
 
 def test_raise_in_both_shells(shell, peer):
-    """A queue holds two messages that cannot be read, among others."""
-
     def subscribe(side, frame):
         peer.on_subscribe(side, frame)
         asked = Subscription(frame.headers["destination"], id=frame.headers["id"])

@@ -47,7 +47,6 @@ def gather(request, monkeypatch):
 
 
 def test_order_is_kept_whoever_writes(shell, peer, gather):
-    """Small and large bodies, with and without headers, receipts and text, in blocks too."""
     client, sizes = shell.connect(peer.url), [1, 10, BIG, 0, 300_000]
     for number in range(60):
         body = b"%d " % number + bytes(sizes[number % 5])
@@ -153,7 +152,6 @@ class Socket:
 
 @given(st.lists(st.tuples(st.lists(st.binary(max_size=20), max_size=3), st.none() | st.integers(0, 30), st.booleans())))
 def test_no_byte_is_lost_or_repeated(steps):
-    """Whatever the kernel takes, and if an interrupt comes right after it did."""
     wire = sync.SyncWire.__new__(sync.SyncWire)
     wire._layer, wire.buffered, wire._closing, wire._broken, wire._sent = None, 0, False, False, []
     fake = wire._socket = Socket([size for _, size, _ in steps])
@@ -194,7 +192,6 @@ def talk(client):
 
 
 def test_an_interrupt_at_each_place_loses_nothing(lends, client, peer):
-    """Neither the connection nor a frame; each message is sent at most once, in order."""
     place, lent, going_on = 1, 0, True
     while going_on:
         talk(client)

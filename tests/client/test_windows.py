@@ -73,7 +73,6 @@ class ByteWindows:
 @versions
 @pytest.mark.parametrize("seed", range(8))
 def test_a_program_that_holds_less_than_its_prefetch_gets_the_next_message(ack, version, seed):
-    """Whatever the sizes, and whatever it acknowledges meanwhile; all come in order, and all are acknowledged."""
     chance = random.Random(seed)
     prefetch, most = chance.randint(1, 12), chance.choice([10, 3_000, 1_000_000])
     client = Scripted(server=ARTEMIS, version=version).connect()

@@ -54,7 +54,6 @@ def test_backends_agree_wherever_a_line_lies(both, name, version):
 @pytest.mark.c_only
 @pytest.mark.parametrize("most", [*range(5), 31, 32, 33, 63, 64, 65])
 def test_the_limits_of_lines_hold_within_blocks(both, most):
-    """Many lines end in one block, at any limit of their number; a line of any length crosses its limit."""
     c, py = both
     for count in range(max(most - 2, 0), most + 3):
         many = b"SEND\n" + b"a:\n" * count + b"\n\0"

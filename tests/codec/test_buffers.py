@@ -53,7 +53,6 @@ def test_without_a_buffer(codec):
 
 @pytest.mark.parametrize("head", [b"SEND\ncontent-length:9\n\n", b"SEND\n\n"])
 def test_feed_into_a_body_makes_the_buffer_void(codec, head):
-    """Whoever still has the buffer reaches nothing of the body."""
     parser = codec.Parser("1.2")
     assert list(parser.feed(head + b"ab")) == []
     view = parser.get_buffer()

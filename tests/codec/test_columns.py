@@ -87,7 +87,6 @@ def test_schema(codec):
 
 
 def test_going_on_where_it_stopped(codec):
-    """As a reader of a file does it, whatever the pieces are."""
     _, data = workload("mixed", 0.005)
     whole = rows_of(codec, data)
     for size in (500, 4096):
@@ -132,7 +131,6 @@ def test_columns_live_longer_than_all_else(codec):
 
 @pytest.mark.parametrize("size", [0, 1, 7, 8, 9, 63, 64, 65, 1000])
 def test_validity_bits(codec, size):
-    """Rows with and without a header, at every place of a bitmap."""
     data = b"".join(b"ACK\nid:%d\n\n\0" % i if i % 3 else b"ACK\n\n\0" for i in range(size))
     assert [got["id"] for got in rows_of(codec, data, names=["id"])] == [str(i) if i % 3 else None for i in range(size)]
 
@@ -261,7 +259,6 @@ def test_a_line_lies_anywhere(both, name):
 @pytest.mark.c_only
 @pytest.mark.parametrize("condition", CONDITIONS)
 def test_values_are_wanted_or_nearly_so(both, condition):
-    """The header of the condition at many places, with values that are wanted, nearly so, or so behind an escape."""
     c, py = both
     where = CONDITIONS[condition]
     name = where[0].replace(":", "\\c")
@@ -464,7 +461,6 @@ HOSTILE = {
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_octets_are_read_once(codec, name):
-    """Looking at octets again and again would take hours."""
     piece, in_c = HOSTILE[name], codec.__name__.endswith("_c")
     size = 2**20 if in_c else 2**18
     data = b"SEND\ncontent-length:" + piece * (size // len(piece))

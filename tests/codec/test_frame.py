@@ -52,7 +52,6 @@ def test_headers_are_a_mapping_in_which_the_first_entry_counts(codec, frame):
 
 
 def test_names_are_found_by_their_text(frame):
-    """However the str object came to be; other keys are not there."""
     for name in ("é", "x-y", "id"):
         for key in (name, "".join(list(name)), type("Text", (str,), {})(name)):
             assert frame.get(key) == frame.headers[key] == frame.headers.get(key) == FIRST[name]
@@ -219,7 +218,6 @@ def test_every_way_to_pass_arguments(codec):
 
 @pytest.mark.parametrize("kind", [list, type("List", (list,), {})])
 def test_a_pair_that_empties_the_list_it_is_in(codec, kind):
-    """A pair is any iterable, so it may run any code."""
     pairs = kind()
 
     class Emptying:

@@ -122,7 +122,6 @@ def test_another_interpreter_of_the_process_says_so():
 
 
 def test_import_is_light(name):
-    """None of asyncio, ssl, sqlite3, pyarrow, pyspark and other heavy modules."""
     assert run(SCRIPTS / "imports.py", pure={"python": "1", "c": "0"}[name]).split() == [name]
 
 
@@ -139,7 +138,6 @@ def test_the_codec_needs_none_of_what_is_slow_to_import():
 
 @pytest.mark.parametrize("pure", ["1", pytest.param("0", marks=pytest.mark.c_only)])
 def test_pickles_travel_between_backends(codec, pure):
-    """A frame may be written by one backend and read by the other."""
     if pure == "0":
         pytest.importorskip("stompcodec._codec_c")
 
@@ -181,7 +179,6 @@ def test_misuse_by_threads_does_not_crash(name):
 
 
 def test_the_interpreter_ends_quietly(name):
-    """Frames, parsers, views and columns that are still alive at the end do no harm."""
     code = (
         f"from stompcodec.codec import backend; codec = backend({name!r})\n"
         "parser = codec.Parser('1.2'); frames = list(parser.feed(b'SEND\\na:1\\n\\nx\\0'))\n"

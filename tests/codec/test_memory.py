@@ -45,7 +45,6 @@ SMALL = Limits(max_body=100_000)
 )
 @tracing()
 def test_a_frame_that_never_ends(codec, begin, piece, limits, most):
-    """Whatever part of it is endless, a limit stops it, and the parser lets go of what it held."""
     parser = codec.Parser("1.2", limits=limits)
     with suppress(FrameError):
         list(parser.feed(begin))
@@ -86,7 +85,6 @@ def test_a_streamed_body_is_not_kept(codec, head, stream_over):
 @pytest.mark.parametrize("part", [b"SEND\n\n", b"SEND\ncontent-length:600000\n\n", b"SEND\nname:"])
 @tracing()
 def test_a_peer_that_dribbles(codec, part):
-    """One octet a feed costs no object an octet."""
     parser = codec.Parser("1.2", limits=Limits(max_header_line=400_000))
     list(parser.feed(part))
     for _ in range(100_000):
@@ -144,7 +142,6 @@ def test_kept_bodies_hold_little_more_than_themselves(codec, size, feed):
 
 @tracing()
 def test_frames_do_not_pin_what_was_fed(codec):
-    """A small frame out of a large piece holds its own octets, not the piece."""
     parser, frames = codec.Parser("1.2"), []
     for i in range(50):
         piece = b"SEND\nn:%d\n\nhello\0" % i + b"SEND\n\n" + b"x" * 65_536 + b"\0"

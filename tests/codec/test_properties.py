@@ -85,7 +85,6 @@ def model_of(wire, **options):
 @example(wire=b"SENDX\n\n\0", options={"version": "1.2", "limits": None})
 @example(wire=b" \r\nSEND \r\nA: 1 \r\n \r\n\0", options={"version": "legacy", "limits": None})
 def test_answers_are_those_of_the_model(codec, wire, options):
-    """The reference model reads one octet at a time and shares no code with the backends."""
     named = {name: options[name] for name in ("version", "limits", "lenient", "commands") if name in options}
     assert answers_of(codec, wire, heartbeats=True, **named) == model_of(wire, **named)
 
@@ -106,7 +105,6 @@ def test_what_is_written_is_read_as_it_was(codec, version, frame, options, data)
 
 @given(wire=some.wires, lenient=st.booleans(), source=some.versions, options=some.writer_options)
 def test_what_was_read_is_written_and_read_again(codec, wire, lenient, source, options):
-    """From every dialect, strict or lenient, into every other one."""
     for frame in parsed(codec, wire, version=source, lenient=lenient, commands=options["commands"]):
         read_again(codec, frame, options)
 
@@ -139,7 +137,6 @@ def test_cuts_do_not_matter(codec, wire, options, way, data):
 
 @given(wire=some.wires, options=some.parser_options())
 def test_every_frame_can_be_looked_at(codec, wire, options):
-    """All was checked while it was read: looking at headers never fails, and all views of them agree."""
     for frame in parsed(codec, wire, **options):
         pairs = frame.headers.pairs()
         first = dict(reversed(pairs))
@@ -165,7 +162,6 @@ def test_parsed_frames_are_written_as_made_ones(codec, wire, options, writer):
 
 @given(args=some.any_frames(), options=some.writer_options)
 def test_writers_agree(codec, args, options):
-    """serialize, serialize_parts and serialize_many write the same octets and refuse the same frames."""
     frame = codec.Frame(*args)
     one, parts, many = (written(codec, frame, options, name) for name in WRITERS)
     if isinstance(one, bytes):
@@ -203,7 +199,6 @@ def test_a_tail_makes_a_whole_frame(codec, args, version, data):
 @thorough
 @given(wire=some.wires, options=some.parser_options(), way=st.sampled_from(list(WAYS)), data=st.data())
 def test_backends_read_alike(both, wire, options, way, data):
-    """Frames, what came before an error, its kind, offset and limit, and `buffered` after each feed."""
     c, py = both
     chunks = data.draw(some.cut(wire))
     assert run(c, chunks, way=way, **options) == run(py, chunks, way=way, **options)
@@ -213,7 +208,6 @@ def test_backends_read_alike(both, wire, options, way, data):
 @thorough
 @given(args=some.any_frames(), options=some.writer_options, writer=writers)
 def test_backends_write_alike(both, args, options, writer):
-    """Octets and errors with their words, for frames that were made."""
     c, py = both
     assert written(c, c.Frame(*args), options, writer) == written(py, py.Frame(*args), options, writer)
 
@@ -222,7 +216,6 @@ def test_backends_write_alike(both, args, options, writer):
 @thorough
 @given(wire=some.wires, options=some.parser_options(), writing=some.writer_options, writer=writers)
 def test_backends_write_alike_what_they_read(both, wire, options, writing, writer):
-    """And for frames that were read, in any version into any other."""
     c, py = both
     for from_c, from_py in zip(parsed(c, wire, **options), parsed(py, wire, **options), strict=True):
         assert written(c, from_c, writing, writer) == written(py, from_py, writing, writer)

@@ -62,7 +62,6 @@ def test_a_right_length_is_kept_as_it_is(codec):
 
 
 def test_tail(codec):
-    """Headers that are named are left out, however the frame came to be; content-length is written last, and right."""
     pairs = [("content-length", "2"), ("receipt", "7"), ("a", "b"), ("content-length", "9"), ("receipt", "8")]
     (read,) = codec.Parser("1.2").feed(b"SEND\ncontent-length:2\nreceipt:7\na:b\ncontent-length:9\nreceipt:8\n\nhi\0")
     for frame in (read, codec.Frame("SEND", pairs, b"hi")):

@@ -126,7 +126,6 @@ def test_columns_go_to_one_thread(codec):
 
 
 def test_a_client_that_threads_share(stomp_broker):
-    """Each sends with receipts and answers its own messages; nothing is lost, mixed up or doubled."""
     with stomp.connect(stomp_broker.url) as client:
 
         def talk(number):

@@ -82,7 +82,6 @@ def test_a_view_changes_nothing_that_was_scanned(rest, again, drops):
 
 
 def test_a_view_reaches_no_body(codec):
-    """Large bodies are read into their place, and nobody else has that place afterwards."""
     parser = codec.Parser("1.2")
     assert list(parser.feed(b"SEND\ncontent-length:9\n\nab")) == []
     view = parser.get_buffer()

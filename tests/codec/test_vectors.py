@@ -38,7 +38,6 @@ def test_vector_of_another_kind(vector):
 @lenient
 @pytest.mark.parametrize("vector", _vectors("decode"))
 def test_the_model_passes_too(vector, lenient):
-    """It is only worth something as long as it is right itself."""
     if "wire_parts" not in vector:
         options = {"version": None if vector["version"] == "none" else vector["version"], "lenient": lenient}
         model = Reference(**options, limits=Limits(**vector.get("limits", {})))
@@ -50,7 +49,6 @@ def test_the_model_passes_too(vector, lenient):
 @lenient
 @pytest.mark.parametrize("vector", _vectors("decode"))
 def test_vector_in_other_pieces(codec, vector, lenient):
-    """However a stream is cut, it means the same."""
     data, wanted = run_vectors.wire(vector), run_vectors.expected(vector, lenient)
     pieces = {"whole": [data], "two": [data[: len(data) // 2], data[len(data) // 2 :]], "empty": [b"", data, b""]}
     if len(data) < 20_000:
@@ -63,7 +61,6 @@ def test_vector_in_other_pieces(codec, vector, lenient):
 @lenient
 @pytest.mark.parametrize("vector", _vectors("decode"))
 def test_octets_behind_a_vector(codec, vector, lenient):
-    """What comes behind changes nothing about what came before, and after an error there is nothing more."""
     data, wanted = run_vectors.wire(vector), run_vectors.expected(vector, lenient)
     if vector.get("eof") and wanted and wanted[-1].get("kind") == "truncated":
         wanted = wanted[:-1]

@@ -19,7 +19,6 @@ def kind_of(payload):
 
 @given(PAYLOADS, st.booleans(), st.integers(0, 9), st.integers(0, 45), st.data())
 def test_a_run_is_what_fits(codec, payloads, masked, most, longest, data):
-    """It ends before the first frame that is too large, or one too many, or not whole."""
     wires = [
         frame(kind_of(payload), payload, mask=data.draw(st.binary(min_size=4, max_size=4)) if masked else None)
         for payload in payloads
@@ -38,7 +37,6 @@ def test_a_run_is_what_fits(codec, payloads, masked, most, longest, data):
 
 @pytest.mark.parametrize("size", [0, 1, 7, 8, 9, 125, 126, 65_535, 65_536])
 def test_sizes_and_the_limit(codec, size):
-    """The longest payload is read, and not one byte more."""
     payload = bytes(range(256)) * 257
     for mask in (None, b"\1\2\xfe\xff"):
         wire = frame(BINARY, payload[:size], mask=mask)

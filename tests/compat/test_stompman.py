@@ -433,7 +433,6 @@ def test_limits_hold_whoever_reads(monkeypatch, data, limit, step):
 
 
 def test_large_limits_are_as_stompman():
-    """At the limit, and behind it, where another limit holds."""
     data = b"MESSAGE\nname:" + b"x" * 65531 + b"\n\n" + b"b" * 100_000 + b"\0\n"
     parsers = ours.FrameParser(), theirs.FrameParser()
     found, wanted = (list(parser.parse_frames_from_chunk(data)) for parser in parsers)

@@ -55,7 +55,6 @@ BODY = bytes(range(256)) * (1 << 12)
 @pytest.mark.parametrize("quirks", [True, False])
 @pytest.mark.parametrize("way", ["class", "installed"])
 def test_connection_classes(broker, request, name, quirks, way):
-    """A message with an odd header, NULs and 1 MiB, there and back, acknowledged."""
     options = {"auto_decode": False}
     if way == "installed":
         module = stomp
@@ -229,7 +228,6 @@ OTHERS = [b"\nRECEIPT\nreceipt-id:1\n\n", b"CONNECTED\na:\\c\n\n"]
 
 
 def test_parse_functions():
-    """With quirks what theirs gives; without, an error for what is no frame."""
     parsed = {data: str(stomp.utils.parse_frame(data)) for data in (*NO_FRAMES, *FRAMES, *OTHERS)}
     with compat.install():
         assert {data: str(stomp.transport.parse_frame(data)) for data in parsed} == parsed

@@ -143,7 +143,6 @@ ROADS = ["installed-strict", "taken-over", "class", "class-taken-over"]
     [*((road, "1.2") for road in ROADS), *(("installed", kind) for kind in ("1.2", "1.1", "ws", "tls"))],
 )
 def test_a_listener_may_block_longer_than_the_beats(brokers, files, road, kind):
-    """Program without heart-beats, or with its own; patched, or by our class."""
     for beats in BEATS:
         pair = (beats, beats)
         given, own = (None, pair) if road.endswith("over") else (pair, (0, 0))

@@ -93,8 +93,6 @@ def test_the_books_notice_a_broker_that_ignores_keys(tmp_path: Path) -> None:
 
 @posix
 def test_the_books_notice_a_broker_that_forgets(tmp_path: Path) -> None:
-    """The same load against a broker that confirms messages it does not store."""
-
     def enough(ledger: Ledger) -> bool:
         return sum(record.receipted and not record.deliveries for record in ledger.records.values()) > 50
 
@@ -163,7 +161,6 @@ def test_the_books_notice(deeds: Callable[[Ledger], object], problems: dict[str,
 @posix
 @pytest.mark.long
 def test_a_bridge_loses_nothing_and_stores_each_message_once(tmp_path: Path) -> None:
-    """kill -9 of the source, the target and the bridge."""
     findings = bridge_rounds(tmp_path, 3, seed=1)
     assert (findings.problems, findings.accepted > 100) == ({}, True), str(findings)
 

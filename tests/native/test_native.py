@@ -98,7 +98,6 @@ def _skip_without_sanitizers(compiler: list[str], folder: Path) -> None:
 @pytest.mark.parametrize("kind", _MARKED)
 @pytest.mark.parametrize("name", ["test_scan", "test_columns", "test_changing"])
 def test_program(program: Program, name: str, kind: str) -> None:
-    """The tables that stand in the programs."""
     assert "as wanted" in _run(program(name, kind))
 
 
@@ -133,7 +132,6 @@ def _trace(octets: bytes, options: dict[str, Any]) -> bytes:
 
 @pytest.mark.parametrize("kind", _MARKED)
 def test_vectors_at_every_cut(program: Program, kind: str, tmp_path: Path) -> None:
-    """The reference model says what there is to read in the wires of the vectors."""
     count = 0
     with tmp_path.joinpath("records").open("wb") as file:
         for octets, options in _inputs():

@@ -113,7 +113,6 @@ def test_sdist_holds_all_sources_and_nothing_generated(source: Path) -> None:
 
 
 def test_two_sdists_are_equal(source: Path, tmp_path: Path) -> None:
-    """Whatever the folder, the umask and the times of the files are."""
     made = []
     for name, mode in (("one", 0o644), ("another-folder", 0o600)):
         copy = tmp_path / name

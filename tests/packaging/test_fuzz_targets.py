@@ -27,7 +27,6 @@ for name in {targets}:
 @pytest.mark.long
 @pytest.mark.skipif(not FUZZ.is_dir(), reason="fuzz/ is not in the sdist")
 def test_every_target_runs() -> None:
-    """In one process: most of the time goes into starting it."""
     begin = f"import sys; sys.path.insert(0, {str(FUZZ)!r}); import {', '.join(TARGETS)}"
     program = begin + PROGRAM.format(targets=TARGETS)
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=patience(60))

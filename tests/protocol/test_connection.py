@@ -325,7 +325,6 @@ def test_the_answer_is_ready(version, wire, message, receipt):
 @pytest.mark.req("S12-ERR-02", "S12-RCP-02")
 @each_version
 def test_nothing_comes_behind_an_error(version):
-    """Neither what came with it, nor what comes later, nor an error again, nor a heart-beat."""
     good = b"SEND\ndestination:a\nreceipt:1\n\n\0"
     server = server_in_session(version, heart_beat=(10, 10), more=b"heart-beat:10,10\n")
     outcome = listen(server, [good + b"SEND\n\n\0" + good, good, b"nonsense", good])
@@ -378,7 +377,6 @@ def test_why_not_is_said_to_the_owner():
 
 @given(st.data())
 def test_no_passcode_is_shown(data):
-    """Of a CONNECT with any fault, nothing that may be logged shows the passcode."""
     secret = "hunter2-geheim"
     lines = [b"accept-version:1.2", b"host:a", b"login:ann", b"passcode:" + secret.encode(), b"heart-beat:1,1"]
     lines = data.draw(st.permutations(lines))

@@ -80,7 +80,6 @@ def conversations(draw):
 @pytest.mark.req("S12-NEG-03", "S12-LIM-04")
 @given(conversations(), options, st.data())
 def test_nothing_depends_on_the_cuts_and_all_is_as_the_model_has_it(conversation, options, data):
-    """Frames, faults with their offsets, version and state are those of a plain walk over the whole stream."""
     role, wire = conversation
     model, heard = converse(role.value, wire, **options), listen(fresh(role, options), [wire])
     assert listen(fresh(role, options), data.draw(some.cut(wire))) == heard
@@ -280,7 +279,6 @@ def test_all_good_frames_come(parser, data, stream):
 
 
 def test_nothing_to_go_on_behind():
-    """Without a session, behind its end, and on a server."""
     assert Connection(Role.CLIENT).go_on() is None
     early, late, server = connecting_client(), client_of(), Connection(Role.SERVER)
     assert "malformed frame" in str(refused(early, b"HTTP/1.1 400 Bad Request\r\n"))
@@ -377,7 +375,6 @@ def test_no_excuse_reaches_into_the_time_to_come(role):
 
 
 def test_beats_begin_with_connected():
-    """However long the server took to answer."""
     beats, server = b"heart-beat:1000,1000\n", Connection(Role.SERVER, heart_beat=(1000, 1000))
     list(server.receive(connect_wire("1.2", beats), 5.0))
     assert server.next_deadline() is None

@@ -87,7 +87,6 @@ def diagram():
 
 
 def test_the_page_is_not_stale(diagram):
-    """docs/states.md says what the tables say."""
     assert diagram.PAGE.read_text("utf-8") == diagram.page(), "run scripts/state_diagram.py"
 
 

@@ -16,7 +16,6 @@ pytestmark = pytest.mark.skipif(bool(leaks.unavailable()), reason=leaks.unavaila
 
 @pytest.mark.slow
 def test_an_hour_leaves_nothing_behind() -> None:
-    """In a process of its own: here, a twentieth of the memory would be much."""
     done = subprocess.run([sys.executable, SCRIPT, "--leaks"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 

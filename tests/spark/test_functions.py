@@ -44,7 +44,6 @@ values = st.one_of(
 
 @given(st.lists(values, max_size=30))
 def test_values_are_the_rows_of_the_source(tmp_path_factory, items):
-    """Each value as a file of its own would be read, whatever is beside it."""
     folder = tmp_path_factory.mktemp("values")
     for item, found in zip(items, taken(items)):
         if item is None or not item.strip(b"\r\n"):
@@ -180,7 +179,6 @@ def test_moments_of_single_values(new_york):
 
 
 def test_columns_of_spark(spark):
-    """As from Kafka: null, malformed and good values; to columns, and back to octets."""
     wire = [octets([message(number, body=b"\0\xff")]) for number in range(50)]
     items = [*wire[:25], None, BAD[0], b"\n", *wire[25:]]
     frame = spark.createDataFrame(list(enumerate(items)), "n int, value binary")

@@ -62,7 +62,6 @@ def folder(beside_spark, monkeypatch):
 
 
 def test_the_page_does_what_it_says(spark, folder):
-    """From its first command on."""
     blocks = blocks_of(PAGE)
     first = next(number for number, block in enumerate(blocks) if "examples/railway.py" in block.text)
     tried = [block for block in blocks[first:] if not block.untried]

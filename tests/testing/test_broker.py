@@ -370,7 +370,6 @@ def test_refuse(broker):
 
 
 def test_a_cut_lets_go_of_what_was_not_acknowledged(broker, wire):
-    """The session gets no more messages, though its socket is still open."""
     wire.say(send(1), SUBSCRIBE)
     assert [wire.frame().command, wire.frame().command] == ["RECEIPT", "MESSAGE"]
     broker.faults.cut("ACK")
@@ -442,7 +441,6 @@ def test_what_is_delayed_when_the_client_goes_is_lost(broker, wire):
 
 
 def test_change_what_the_broker_sends(broker, wire):
-    """Also into octets and into nothing. An ERROR keeps to its form, without a content-length."""
     broker.faults.change(
         "MESSAGE", lambda frame: Frame("MESSAGE", {**frame.headers, "ack": "no-such"}, frame.body + b" and more")
     )
@@ -475,7 +473,6 @@ def test_crlf(broker, wire):
 
 
 def test_several_faults_of_one_frame(broker, wire):
-    """In the order of the table: changed, then its lines, then twice, then the cut."""
     broker.faults.cut("MESSAGE", octets=11)
     broker.faults.duplicate("MESSAGE")
     broker.faults.crlf("MESSAGE")

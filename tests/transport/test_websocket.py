@@ -215,7 +215,6 @@ def test_a_text_message_that_is_not_utf8_ends_it_with_1007(bad, step):
 @pytest.mark.parametrize("size", [100, 1000])
 @pytest.mark.parametrize("cut", [1, 7, 10_000])
 def test_the_limit_of_a_message_is_exact(size, cut):
-    """Its head does not count, nor does how it comes."""
     for octets, broken in ((size, False), (size + 1, True)):
         layer, wire = opened_server(max_message=size), frame(BINARY, b"x" * octets)
         received = b"".join(joined(layer.receive(wire[at : at + cut])) for at in range(0, len(wire), cut))

@@ -85,7 +85,6 @@ def test_both_roads_write_the_same(chunks, server):
 
 
 def test_masks_are_random(monkeypatch):
-    """Each frame of a client has a mask of its own, from the operating system."""
     octets, layer = secrets.token_bytes(12), opened_client()
     layer.take_output()
     monkeypatch.setattr("os.urandom", lambda count: octets[:count])

@@ -79,7 +79,6 @@ def pair(shell, buffer=None):
 
 @kinds
 def test_octets_arrive_as_they_were_sent_and_what_a_wire_says_of_itself(kind, shell, contexts_of):
-    """Whatever the chunks are: empty, small, large, text or not."""
     roll = random.Random(kind)
     sizes = [0, 1, 5, 125, 126, 127, 1000, 65535, 65536, 65537, 200_000]
     chunks = [roll.randbytes(roll.choice(sizes)) for _ in range(30)] + [b"", b"\n", "SEND\ncafé\0".encode()]
@@ -158,7 +157,6 @@ def test_a_peer_that_never_reads_is_cut_off(shell, ends, monkeypatch):
 
 
 def test_a_peer_that_asks_for_pongs_and_reads_none_is_cut_off(shell, contexts_of):
-    """What a peer can make us hold is bounded."""
     with served(shell, "ws", contexts_of) as (peer, _, server):
         flood = frame(PING, b"p" * 125, mask=None) * 100_000
         server.do(lambda wire: (wire.pause_reading(), wire._put([flood])))
@@ -390,7 +388,6 @@ def test_a_peer_that_is_gone_at_once(monkeypatch):
 @layered
 @pytest.mark.parametrize("timeout", [60.0, 0.1])
 async def test_a_handshake_ends_with_the_listener_or_in_time(kind, timeout, contexts_of):
-    """However little comes at a time."""
     async with Server(kind, context=contexts_of(kind).server, timeout=timeout) as server:
         async with Raw.to(server.port) as raw:
             await raw.send(b"\x16\x03" if "s" in kind[1:] else b"GET / ")
@@ -494,7 +491,6 @@ def test_files_that_cannot_be_used_are_named(content, certificates, tmp_path):
 
 
 def test_the_end_is_signed(contexts):
-    """A peer that says goodbye has ended; octets that were changed on the way are an error."""
     client, server = shaken(contexts)
     server.send([b"last"])
     server.close()

@@ -38,7 +38,6 @@ def test_every_field_has_a_key_or_a_row_among_the_values_without_one():
 
 
 def test_every_field_is_read_by_the_broker():
-    """A key that does nothing is a lie."""
     sources = [path for path in BROKER.rglob("*.py") if path.name != "config.py"]
     source = "\n".join(path.read_text(encoding="utf-8") for path in sources)
     unused = [field.name for field in dataclasses.fields(Config) if not re.search(rf"config\.{field.name}\b", source)]
@@ -46,7 +45,6 @@ def test_every_field_is_read_by_the_broker():
 
 
 def test_what_is_explained_is_a_file_with_the_defaults():
-    """As it is, and with every key that has a default uncommented."""
     assert parse_config(explain()) == Config()
     lines = explain().splitlines()
     start = next(number for number, line in enumerate(lines) if line == "# [users.guest]")

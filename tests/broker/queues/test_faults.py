@@ -356,7 +356,6 @@ def test_one_that_failed_and_expires_is_a_dead_letter(hook, failed):
 
 
 def test_no_room_for_the_dead_letter(hook):
-    """The message stays, nobody is offered it who has failed; it goes when there is room."""
     bench = Bench(users=USERS, max_queue_messages=1)
     sender = user(bench, "joe")
     put_all(sender, "xy", LETTERS)

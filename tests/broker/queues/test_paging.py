@@ -171,7 +171,6 @@ def test_pages_of_which_others_have_all_are_passed_over(looker, window):
 @pytest.mark.parametrize("window", [1, 3, 100])
 @pytest.mark.parametrize("move", ["delayed", "dead"])
 def test_what_is_written_again_is_not_read_before(move, window):
-    """Delayed messages that are due before they are stored; and dead letters."""
     name, store = "/queue/DLQ.a", FaultyStore()
     bench = Bench(store, window_messages=window, max_attempts=1)
     sender = bench.peer()
@@ -452,7 +451,6 @@ def test_they_leave_space_on_the_disk_to_persistent_messages():
 
 @pytest.mark.parametrize("persistent", ["true", "false"])
 def test_memory_does_not_grow_with_them(tmp_path, persistent):
-    """After a commit for each message, and while some are delivered: objects, and bytes of the account."""
     bench, sender = spooled(0, inline(tmp_path))
     account = bench.broker.account
     put_all(sender, ["x" * 1000] * 101, persistent=persistent)

@@ -144,7 +144,6 @@ def test_higher_ones_come_first_if_priorities_count(ack, priority):
 
 
 def test_a_lower_one_that_comes_back_stays_behind():
-    """Also in a queue that has become a plain line meanwhile."""
     bench = Bench(priority=True)
     put_ranked(bench.peer(), "0")
     peer = taker(bench, ack="client", prefetch_count="1")

@@ -75,7 +75,6 @@ def test_beside_active_sessions_a_turn_does_little(way, window):
 
 
 def test_a_stored_message_does_not_wait_for_the_removals_of_others(monkeypatch):
-    """A queue is being drained, with removals that wait for the next commit."""
     monkeypatch.setattr(journal, "_FEW_GONE", 3 * FEW)
     bench = Loop(background=True)
     put_all(bench.peer(), range(12 * FEW), persistent="true")
@@ -166,7 +165,6 @@ def test_new_messages_do_not_overtake_what_waits_for_the_disk(bench):
     ("persistent", "waiting"), [(True, None), (True, {}), (True, {"selector": "a IS NULL"}), (False, None)]
 )
 def test_a_lost_session_gives_back_a_share_at_a_time(bench, persistent, waiting):
-    """To nobody, or to one that waits."""
     fill(bench, persistent=persistent)
     loser, next_one, late = bench.peer(), bench.peer(), bench.peer()
     loser.subscribe(QUEUE, ack="client")
@@ -201,7 +199,6 @@ def test_messages_that_come_back_from_two_at_once_keep_their_order():
 
 @pytest.mark.parametrize("lost", [False, True])
 def test_a_queue_that_ends_while_messages_come_back(bench, lost):
-    """They go from the store, too."""
     peer = client(bench)
     peer.subscribe(TOPIC, ack="client", **NAMED)
     fill(bench, TOPIC)

@@ -79,7 +79,6 @@ def test_rules_speak_of_the_name_without_its_prefix(command):
 
 
 def test_a_composite_send_is_one_or_none_and_bounded():
-    """If one part refuses a message, no other part gets it."""
     bench = Bench(composite=True, rules=(Rule(destination="/queue/b", allow=False), Rule()))
     for name, says in (
         ("/queue/a,/queue/b", "not allowed to send there"),
@@ -202,7 +201,6 @@ def test_an_auto_delete_queue_ends_with_its_last_consumer_if_that_made_it(before
 
 
 def test_a_transaction_that_outlives_its_queue():
-    """It holds a delivery of a queue that is gone."""
     bench, sender, peer = rabbitmq()
     peer.subscribe("/queue/a", auto_delete="true", ack="client-individual")
     sender.put("/queue/a", "1", persistent="true")

@@ -200,8 +200,6 @@ def test_an_end_that_could_not_be_stored_is_stored_later():
 @pytest.mark.long
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="nothing can be killed at once here")
 def test_what_has_a_receipt_survives_a_kill(tmp_path):
-    """Each broker is killed right after its receipts; the next one goes on."""
-
     async def main(place):
         expected = []
         for run in range(4):
@@ -323,7 +321,6 @@ def test_another_user_cannot_end_it(way):
 @ways_to_end
 @pytest.mark.parametrize("users", [USERS, None], ids=["users", "everybody"])
 def test_its_owner_can_end_it(way, users):
-    """Without users everybody is one user."""
     place, login = Place(way, users), "ada" if users else "eve"
     owner = place.subscribed(login)
     assert owner.bodies() == [b"secret"]
@@ -429,7 +426,6 @@ def test_owners_outlive_the_broker():
 
 
 def test_one_without_an_owner_is_adopted_by_the_first_who_may(caplog):
-    """Made by a broker without users."""
     caplog.set_level(logging.INFO, "stompcodec.broker")
     bench = started()
     login(bench, "anybody", ack="client")

@@ -234,7 +234,6 @@ def test_a_damaged_key_is_reported_and_the_others_count(damage, tmp_path):
 
 
 def test_a_failed_commit_that_is_on_the_disk_is_taken_back(tmp_path):
-    """The COMMIT says that it failed, and has written nevertheless."""
     store = SqliteStore(tmp_path)
     bench = Bench(store)
     sender = bench.peer()

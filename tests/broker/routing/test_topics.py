@@ -73,7 +73,6 @@ def test_a_slow_subscriber_makes_senders_wait():
 
 @pytest.mark.parametrize("itself", [False, True])
 def test_unacknowledged_messages_of_a_topic_are_bounded_too(itself):
-    """Also those that the subscriber sends itself."""
     bench = Bench(topic_backlog=5)
     peer = taker(bench, TOPIC, ack="client-individual")
     sender = peer if itself else bench.peer()
@@ -106,7 +105,6 @@ MARKED = st.lists(st.sampled_from(["a", "b", "", "ab", "*", "#", "#"]), min_size
 
 @given(MARKED, WORDS)
 def test_a_pattern_means_what_a_regular_expression_says(pattern, words):
-    """Of each word with a separator in front."""
     wildcards = Wildcards(SYNTAXES["rabbitmq"])
     found = wildcards.pattern("/topic/", ".".join(pattern))
     name = wildcards.words("/topic/", ".".join(words))
@@ -248,7 +246,6 @@ def test_one_that_was_stored_half_is_the_latest():
 
 @pytest.mark.parametrize("together", [False, True])
 def test_a_receipt_behind_a_transaction_follows_its_own_commit(together):
-    """While the transaction is being written, later messages take effect after it."""
     store = FaultyStore(background=True)
     bench, sender = retaining(store)
     sender.put(TOPIC, "1", retain="set", persistent="true")

@@ -119,7 +119,6 @@ def test_like_agrees(value, pattern):
 
 
 def test_the_cut_is_where_it_is_said_to_be():
-    """What the table of differences says of SQLite is so, and ours is the other."""
     differ = {
         **{"n = '10'": (10, True, False), "n = 012": (10, True, False), "s > 5": ("abc", False, True)},
         "s = n": ("10", None, None),

@@ -203,7 +203,6 @@ def subscribe(peer, *lines, id="1", ack="client", destination="/queue/a"):
 @pytest.mark.req("LEG-HDR-05")
 @pytest.mark.parametrize("door", ["legacy", "tcp"])
 def test_names_are_heard_by_their_usual_spelling(door, monkeypatch):
-    """Those that selectors ask for are among them."""
     heard = []
     monkeypatch.setitem(commands.HANDLERS, "SUBSCRIBE", lambda session, frame: heard.extend(frame.headers))
     subscribe(named(Bench(detect_legacy=door == "tcp"), door), *(f"{name.upper()}:1" for name in NAMES))
@@ -287,7 +286,6 @@ def test_behind_connect_in_one_read_and_in_a_transaction():
 
 
 def test_a_large_message():
-    """Its SEND comes ahead of its body."""
     bench = Bench(large=10)
     peer = named(bench)
     subscribe(peer)

@@ -369,7 +369,6 @@ def test_headers_with_a_meaning_of_their_own_keep_a_send_off_the_short_roads(mon
 
 
 def test_a_transaction_that_is_stored_later_gets_its_place():
-    """It takes effect after its commit, and comes before what was sent meanwhile."""
     bench = Bench(FaultyStore(background=True))
     sender, other = bench.peer(), bench.peer()
     sender.put("/queue/a")
@@ -495,7 +494,6 @@ def test_a_session_that_ends_takes_the_road_with_it():
 
 
 def test_the_clock_is_looked_at_after_as_many_frames_on_each_road():
-    """EACH stands in road.pyx, too."""
     looks = {road: 0 for road in ROADS}
     for road in ROADS:
         bench = Bench()

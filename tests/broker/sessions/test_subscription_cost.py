@@ -104,7 +104,6 @@ def costs(kind, alone, size):
     ("kind", "alone"), [*((kind, False) for kind in KINDS), *((kind, True) for kind in ("topics", "queue", "durable"))]
 )
 def test_the_last_one_costs_what_the_first_ones_did(kind, alone):
-    """Of many sessions, or of one."""
     few, many = costs(kind, alone, FEW), costs(kind, alone, MANY)
     assert {way: many[way] <= 1.3 * few[way] for way in many} == dict.fromkeys(many, True), (few, many)
 

@@ -91,7 +91,6 @@ def test_who_waits_for_the_disk_alone_has_its_receipt_first():
 @pytest.mark.parametrize("turns", range(0, 36, 3))
 @pytest.mark.usefixtures("small")
 def test_its_session_is_lost_in_the_middle(turns):
-    """All of it happens, or nothing."""
     bench = Bench(FaultyStore(background=True))
     sender = bench.peer()
     for body in NUMBERS:

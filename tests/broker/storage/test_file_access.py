@@ -71,7 +71,6 @@ def test_the_data_folder(mode, data, tmp_path):
 
 
 def test_files_in_a_folder_of_somebody_else(data):
-    """It stays as it is; what is in it is for the broker alone."""
     os.makedirs(data, mode=0o755)
     for path in (data, *data.parents[:2]):
         path.chmod(0o755)
@@ -103,7 +102,6 @@ def test_files_of_an_earlier_run_are_given_their_rights(tmp_path):
 
 @pytest.mark.parametrize("named", [True, False])
 def test_the_folder_of_large_messages(named, tmp_path, monkeypatch):
-    """Also the temporary one of a broker without a data folder."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     bench = Bench(large=1000, **({"large_folder": str(tmp_path / "top" / "large")} if named else {}))
     peer = bench.peer()

@@ -73,7 +73,6 @@ def each_foreign(test):
 
 @each_foreign
 def test_a_folder_with_files_of_others_is_refused(part, name, put, tmp_path):
-    """Nothing is written, and the message says what is in the way and what to do."""
     folder = tmp_path / "data" / part
     folder.mkdir(parents=True)
     put(folder / name)
@@ -104,7 +103,6 @@ def test_a_folder_without_any_is_taken(content, tmp_path):
 
 @pytest.mark.parametrize("content", ["lost+found", OURS, "nothing"])
 def test_a_folder_for_large_messages_is_taken(content, tmp_path):
-    """Bodies that a killed broker has left are removed."""
     folder = tmp_path / "deep" / "large"
     if content != "nothing":
         folder.mkdir(parents=True)
@@ -430,7 +428,6 @@ def left_by_a_kill(data, tmp_path):
     ],  # nothing is cut off
 )
 def test_a_folder_without_its_tables_is_refused_and_nothing_is_removed(killed, how, tmp_path):
-    """It is said what is lost and what to do."""
     data = tmp_path / "data"
     if killed:
         left_by_a_kill(data, tmp_path)
@@ -461,7 +458,6 @@ def test_a_folder_without_its_tables_is_refused_and_nothing_is_removed(killed, h
 
 
 def test_the_marker_is_not_needed_where_bodies_are_left(tmp_path):
-    """The marker went with the database."""
     data = tmp_path / "data"
     fill(data)
     for path in (*data.glob("messages.sqlite*"), data / MARKER):

@@ -359,7 +359,6 @@ def store_large(bench, size=200_000, **headers):
 
 
 def test_it_is_on_the_disk_before_the_commit(tmp_path, monkeypatch):
-    """Its octets, then its name, then the row that speaks of it."""
     bench, steps = stored_bench(tmp_path), synced(monkeypatch)
     store_large(bench)
     assert steps == ["200000 octets", "folder", "commit"]
@@ -532,7 +531,6 @@ def test_what_waits_to_be_removed_is_bounded(monkeypatch):
 
 
 def test_without_a_broker_that_closes_it(tmp_path, monkeypatch):
-    """Whatever is dropped goes, and no thread stays."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     before = {thread for thread in threading.enumerate() if thread.name == "stompcodec-files"}
     bench = bench_of()

@@ -110,7 +110,6 @@ def _left(bench, road, way):
 
 @pytest.mark.parametrize(("road", "end"), [(road, end) for at, road in enumerate(ROADS) for end in ENDS[at % 2 :: 2]])
 def test_no_end_of_the_broker_loses_the_mark_of_a_delivery(road, end, tmp_path):
-    """Whatever the road of a message is, and whatever became of its delivery."""
     folder = Folder(tmp_path, 1 + 3999 * (len(road + end) % 2))
     bench = folder.bench
     for way in WAYS:

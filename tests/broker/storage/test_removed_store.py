@@ -85,7 +85,6 @@ DEEDS = {
 @pytest.mark.parametrize("deed", DEEDS)
 @pytest.mark.parametrize("commits", [True, False])
 def test_nothing_is_confirmed_after_the_files_have_gone(commits, deed, store, data):
-    """No commit, and no clean end."""
     assert store.look() is None
     DEEDS[deed](data)
     for seq in (2, 3) if commits else ():
@@ -254,7 +253,6 @@ BODY_DEEDS = {"removed": shutil.rmtree, "renamed": move_away, "replaced": lambda
 
 @pytest.mark.parametrize("deed", BODY_DEEDS.values(), ids=BODY_DEEDS)
 def test_no_large_body_is_confirmed_into_a_folder_that_has_gone(deed, store, data):
-    """And the look of each second misses it."""
     deed(data / "bodies")
     for seq in (2, 3):
         assert f"bodies {GONE}" in str(store.look())

@@ -212,7 +212,6 @@ salvage.salvage(sys.argv[1], sys.argv[2])
 
 @pytest.mark.long
 def test_killed_at_any_commit(tmp_path, data, new):
-    """The new folder is not there, or complete; what is left is removed by the next call."""
     fill(data, 40)
     expected, _ = content(data)
     for left in range(20):

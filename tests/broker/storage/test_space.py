@@ -166,7 +166,6 @@ def test_space_comes_back_after_a_drain(tmp_path):
 
 
 def test_the_write_ahead_log_starts_over_in_the_file_that_is_there(tmp_path):
-    """A commit that makes the file longer costs more. Where space is short, it is given back."""
     idle = Idle(tmp_path)
     idle.rest(5)
     put(idle.store, *(message(seq, 40_000) for seq in range(500, 550)))
@@ -200,7 +199,6 @@ def test_each_step_is_small(tmp_path):
 
 
 def test_commits_come_first(tmp_path):
-    """Nothing is done while there is work, and a commit ends the row of steps."""
     idle = Idle(tmp_path)
     idle.store._writer._shrink_wal(idle.store._writer._db)
     idle.tidy()

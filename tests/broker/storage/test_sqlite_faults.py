@@ -162,7 +162,6 @@ def test_a_full_disk(store, fill, data):
 @posix
 @pytest.mark.parametrize("fill", ["some", "large"], indirect=True)
 def test_a_limit_of_the_system(store, fill, data, request):
-    """Real write() calls that fail, in the WAL or in a file of a large body."""
     resource = pytest.importorskip("resource")
     before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -209,7 +208,6 @@ def test_a_failed_commit_that_is_on_the_disk_is_taken_back(store, fill, data):
 
 
 def test_a_connection_that_is_broken_is_replaced(store, fill, data, monkeypatch):
-    """Where even ROLLBACK fails, the next batch begins anew."""
     opened = sqlite_writer.open_database
 
     def broken(path):
@@ -226,7 +224,6 @@ def test_a_connection_that_is_broken_is_replaced(store, fill, data, monkeypatch)
 
 
 def test_a_file_that_cannot_be_written_leaves_nothing(store, data, monkeypatch):
-    """The third of four large bodies fails: the files of the others go, too."""
     write, calls = Bodies.write, []
 
     def failing(bodies, octets):

@@ -279,7 +279,6 @@ def kept(folder):
 
 
 def test_the_loop_goes_on_while_the_disk_is_slow(tmp_path, store, monkeypatch):
-    """What comes in meanwhile makes the next batch; nothing is answered before it is written."""
     free, begun = threading.Event(), threading.Event()
     commit = Writer.commit
 
@@ -538,7 +537,6 @@ def test_leftovers_are_removed_slowly_while_a_reader_keeps_the_write_ahead_log(t
 
 @pytest.mark.parametrize(("priority", "wanted"), [(4, None), (4, 4), (7, 7)])
 def test_a_page_passes_over_a_bounded_number_of_leftovers(tmp_path, monkeypatch, priority, wanted):
-    """They are not fetched, and one read does not go through all of them."""
     monkeypatch.setattr(sqlite_reader, "_PASSED", 1000)
     with closing(SqliteStore(tmp_path)) as store:
         put(store, *(message(seq, persistent=seq in (0, 4999), priority=priority) for seq in range(5000)))
@@ -560,7 +558,6 @@ def test_a_page_passes_over_a_bounded_number_of_leftovers(tmp_path, monkeypatch,
 
 @pytest.mark.parametrize("most", [1, 3, 100])
 def test_a_queue_is_cleared_though_it_has_leftovers(tmp_path, most):
-    """Each share takes as many messages as without leftovers."""
     with closing(SqliteStore(tmp_path)) as store:
         put(store, *(message(seq, persistent=seq % 3 == 0, priority=4 + seq % 2) for seq in range(40)))
         put(store, *(message(seq, queue="r", persistent=seq % 3 == 0) for seq in range(40, 50)))

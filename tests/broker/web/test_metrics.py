@@ -66,7 +66,6 @@ READY, CAME = "stompcodec_broker_destination_ready_messages", "stompcodec_broker
 
 
 def test_a_destination_that_gets_labels_stays_in_the_totals_of_the_others():
-    """Totals never fall, with labels or without."""
     bench = Scraped(web_metrics_destinations=1)
     peer = bench.peer()
     for deleted, sent, labelled, expected, others in (

@@ -277,7 +277,6 @@ def test_heart_beats_are_shown_if_asked(shown):
 
 
 def test_the_capture_holds_what_is_shown(tmp_path, broker):
-    """`decode` shows of the capture what the proxy has shown, and `inspect` reads it."""
     folder = tmp_path / "a.stompcap"
     with proxied(broker.url, folder=folder) as proxy:
         for number in range(2):
@@ -719,7 +718,6 @@ def chunks_of(data, cuts):
 
 @given(st.lists(FRAMES | st.just(b"\n"), max_size=8).map(b"".join), CUTS, st.sampled_from([0, 5, 1000]))
 def test_frames_are_those_of_decode(data, cuts, keep):
-    """The places, versions and frames that `decode` shows of the same bytes."""
     observer = Observer(keep=keep)
     passed = [event for chunk in chunks_of(data, cuts) for event in observer.feed(chunk) if isinstance(event, Passed)]
     assert observer.fed == len(data)

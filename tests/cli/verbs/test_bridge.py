@@ -115,7 +115,6 @@ OF_TERMINAL = "import fcntl, os, sys, termios as t; fcntl.ioctl(0, t.TIOCSCTTY, 
 @pytest.mark.parametrize("ending", ["a signal", "a closed terminal"])
 @pytest.mark.long
 def test_it_ends_in_good_order(brokers, ending):
-    """What was sent gets its receipts. A shell may send SIGHUP, as the closed terminal does that shows progress."""
     one, other = brokers
     fill(one.url, "/queue/a", 20)
     main, side = os.openpty()

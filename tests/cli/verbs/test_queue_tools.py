@@ -540,7 +540,6 @@ def received(client, queue):
 
 @pytest.mark.parametrize("queue", ["orders", "jms.queue.orders", "/queue/orders", "/foo/orders"])
 def test_a_letter_goes_back_to_the_queue_it_was_in(at, queue):
-    """`orders` and `/queue/orders` are two queues at our broker."""
     letters = f"/queue/DLQ.{queue.removeprefix('/queue/')}"
     with stomp.connect(at.url) as client:
         bury(client, queue)

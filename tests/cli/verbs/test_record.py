@@ -81,7 +81,6 @@ def test_a_signal_seals_the_capture_and_a_terminal_shows_progress(at, fresh, pat
 
 @posix
 def test_kill_9_neither_loses_nor_doubles(at, fresh, path):
-    """Whatever the broker has given up is in the capture, and with --dedupe it is there once."""
     total, arguments = 4000, ["record", fresh, "-o", path, "-q", "--segment", "100K", "--dedupe", "messageId"]
     publish(at.url, fresh, total)
     for enough in (1, 900, 2100, total):

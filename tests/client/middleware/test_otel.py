@@ -108,7 +108,6 @@ def check_spans(spans):
 
 
 def test_spans_and_metrics_follow_the_tables(shell, broker, queue, telemetry):
-    """Each operation once, and failures."""
     client = shell.connect(broker.url, middleware=[telemetry.layer], client_id="me")
     client.send(queue, b"1", receipt=True)
     client.send_many([(queue, b"2"), (queue, b"3")])
@@ -172,7 +171,6 @@ def test_many_have_spans_of_their_own_and_one_of_the_call(shell, broker, queue, 
 
 
 def test_a_context_that_a_message_has_stays(shell, broker, queue, telemetry):
-    """As when a bridge passes a message on."""
     client = shell.connect(broker.url, middleware=[telemetry.layer])
     client.send(queue, b"1", {"traceparent": TRACEPARENT})
     client.send_many([Frame("SEND", {"destination": queue, "traceparent": TRACEPARENT}, b"2")])

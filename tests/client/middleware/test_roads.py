@@ -484,8 +484,6 @@ def test_the_first_is_the_outermost_everywhere(shell, broker, queue):
 
 
 def test_without_middleware_nothing_is_in_the_way(broker):
-    """Each place has only the middleware that overrides it."""
-
     class Sending(stomp.Middleware):
         def send(self, event):
             return Notes(before_send=stamp).send(event)

@@ -205,7 +205,6 @@ def test_the_spool_is_as_large_as_it_may_be(broker, queue, spool):
 
 
 def test_what_spark_is_done_with_is_kept_for_some_time(broker, queue, spool):
-    """With little time to retain it goes, but never what was not read."""
     publish(broker.url, queue, 40, body=bytes(10_000))
     with receiving(broker.url, queue, spool, maxSpoolBytes=1_000_000, prefetch=5, retain="0s") as receiver:
         wait_for(lambda: receiver.count == 40)
@@ -289,8 +288,6 @@ def test_what_is_refused_or_never_there_ends_the_query(queue, spool, monkeypatch
 
 
 def test_a_message_that_breaks_each_connection_ends_the_query(queue, spool):
-    """It is larger than what is accepted, and comes again and again."""
-
     def deliver(side, frame):
         side.subscriptions[frame.headers["id"]] = frame
         side.receipt(frame)
@@ -527,7 +524,6 @@ def test_a_full_disk_stops_acknowledging_and_loses_nothing(spark, broker, queue,
 @pytest.mark.slow
 @pytest.mark.parametrize("prefetch", [1000, 4])
 def test_available_now_drains_and_ends(spark, broker, queue, tmp_path, prefetch):
-    """It takes what there is, more than the prefetch too, acknowledges it, ends; the next one goes on."""
     sink = Rows()
     options = {"url": broker.url, "destination": queue, "idleTimeout": f"{interval(500)}ms", "prefetch": prefetch}
     # Before 4.2 there is one batch, and nothing says that it is done.

@@ -230,7 +230,6 @@ def test_a_capture_is_a_table_and_errors_reach_the_user(spark, feed, tmp_path):
 
 
 def test_a_stream_reads_what_is_added_each_once(spark, tmp_path):
-    """Over restarts, with limits; several captures of a folder."""
     folder, seen = tmp_path / "feed", []
     folder.mkdir()
     make_capture(folder / "b.stompcap", map(message, range(2000, 2010)))

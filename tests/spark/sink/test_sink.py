@@ -87,7 +87,6 @@ def test_all_rows_arrive_in_order(broker, transaction):
 
 
 def test_rows_of_a_task_take_effect_together(broker):
-    """Until the last row is there, and the COMMIT confirmed, nobody sees any of them."""
     with stomp.connect(broker.url) as client:
         subscription = client.subscribe(QUEUE, ack="client-individual", prefetch=5000)
         seen = []
@@ -454,7 +453,6 @@ def taken(client, destination, count):
 
 
 def test_a_capture_goes_to_a_broker_and_is_the_same(spark, broker, tmp_path):
-    """Several destinations, headers that need escapes, octets of all values."""
     sent = list(map(odd, range(FRAMES)))
     path = make_capture(tmp_path / "feed.stompcap", sent, group=100)
     read = spark.read.format("stompfile").option("splitBytes", "200k").load(str(path))
