@@ -66,10 +66,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--peers", action="store_true", help="run tests with the mark peer, too")
 
 
-def _without_c(config: pytest.Config) -> bool:
-    return bool(config.getoption("--no-c")) or os.environ.get("STOMPCODEC_PURE") == "1"
-
-
 def _needs(name: str, item: pytest.Item) -> bool:
     parameters = getattr(getattr(item, "callspec", None), "params", {})
     return parameters.get("codec") == name or item.get_closest_marker(f"{name}_only") is not None
@@ -94,7 +90,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             unknown = set(mark.args) - known
             if unknown:
                 raise pytest.UsageError(f"{item.nodeid}: no such requirement: {', '.join(sorted(unknown))}")
-    unwanted = "c" if _without_c(config) else "py" if config.getoption("--only-c") else None
+    without_c = config.getoption("--no-c") or os.environ.get("STOMPCODEC_PURE") == "1"
+    unwanted = "c" if without_c else "py" if config.getoption("--only-c") else None
     if unwanted is not None:
         config.hook.pytest_deselected(items=[item for item in items if _needs(unwanted, item)])
         items[:] = [item for item in items if not _needs(unwanted, item)]

@@ -79,14 +79,10 @@ def answers_of(codec: Any, data: bytes | Iterable[bytes], **options: Any) -> lis
     return run(codec, [data] if isinstance(data, bytes) else data, **options)[0]
 
 
-def each_octet(data: bytes) -> list[bytes]:
-    return [data[i : i + 1] for i in range(len(data))]
-
-
 def each_cut(data: bytes) -> Iterator[list[bytes]]:
     """The whole, each octet, and every cut into two."""
     yield [data]
-    yield each_octet(data)
+    yield [data[i : i + 1] for i in range(len(data))]
     for at in range(1, len(data)):
         yield [data[:at], data[at:]]
 

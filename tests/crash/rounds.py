@@ -109,7 +109,8 @@ def cut_rounds(folder, cuts, *, seed=0, config="", progress=lambda _: None, enou
         shown = 0
         try:
             while proxy.cuts < cuts or (proxy.cuts < 10 * cuts and not enough(ledger)):
-                _calm(proxy)
+                for way in (proxy.rules.up, proxy.rules.down):
+                    way.cut_after = way.piece = None
                 throttle(load, ledger)
                 load.for_seconds(chance.uniform(0.05, 0.4))
                 _break(load, proxy, chance)
@@ -123,11 +124,6 @@ def cut_rounds(folder, cuts, *, seed=0, config="", progress=lambda _: None, enou
         finally:
             load.close()
     return ledger
-
-
-def _calm(proxy: FaultProxy) -> None:
-    for way in (proxy.rules.up, proxy.rules.down):
-        way.cut_after = way.piece = None
 
 
 def _break(load: Load, proxy: FaultProxy, chance: random.Random) -> None:

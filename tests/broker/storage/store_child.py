@@ -17,12 +17,8 @@ from stompcodec.broker.storage.store import Stored
 SIZES = [10, 1000, 1000, 5000, 70_000]
 
 
-def body_of(seq, size):
-    return (b"%d " % seq * size)[:size] + b"\0"
-
-
 def message(seq, size=0):
-    return Stored("", seq, f"m-{seq}", "/queue/a", b"a:b\n\n" + body_of(seq, size))
+    return Stored("", seq, f"m-{seq}", "/queue/a", b"a:b\n\n" + (b"%d " % seq * size)[:size] + b"\0")
 
 
 def say(*words):

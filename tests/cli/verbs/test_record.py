@@ -35,10 +35,6 @@ def bodies(path):
     return [frame.body for _, _, frame in Capture(path).frames()] if path.exists() else []
 
 
-def wait_until_recorded(path, number):
-    wait_for(lambda: len(bodies(path)) >= number)
-
-
 @pytest.mark.parametrize("options", [[], ["--single"]])
 def test_messages_with_their_times(at, fresh, path, options):
     before = time.time()
@@ -107,7 +103,7 @@ def test_duplicates_are_counted(at, fresh, path):
 def test_a_capture_that_is_removed_ends_record_with_status_1(at, fresh, path, deed):
     publish(at.url, fresh, 20)
     with at.process("record", fresh, "-o", path, "-q", stderr=subprocess.PIPE) as process:
-        wait_until_recorded(path, 20)
+        wait_for(lambda: len(bodies(path)) >= 20)
         process.send_signal(signal.SIGSTOP)  # what comes now finds it removed
         DEEDS[deed](path)
         publish(at.url, fresh, 30, first=20)

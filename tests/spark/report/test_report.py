@@ -208,10 +208,6 @@ def everything(text=HOSTILE, number=2**62, buckets=180):
     }  # fmt: skip
 
 
-def words_of(page):
-    return "".join(Checked(page).text)
-
-
 def test_a_page_stays_small_and_inert_whatever_the_feed_sent():
     page = page_of(everything())
     checked = Checked(page)
@@ -269,7 +265,7 @@ def test_each_threshold_at_its_limits(threshold):
         assert verdict["word"] == LEVELS[verdict["level"]]
         page = page_of(nothing(**above))
         assert f'<section class="verdict {verdict["level"]}"' in page
-        assert verdict["reasons"][0]["text"] in words_of(page)
+        assert verdict["reasons"][0]["text"] in "".join(Checked(page).text)
 
 
 def test_the_worst_comes_first():
