@@ -110,8 +110,6 @@ def test_networks_and_destinations_of_an_address():
 
 
 # ---- before the login ----
-
-
 class Guest:
     def __init__(self, peer):
         self.peer, self.aborted = peer, False

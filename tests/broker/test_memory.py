@@ -117,8 +117,6 @@ def test_what_waits_for_the_disk_is_accounted(faulty):
 
 
 # ---- the first mark: senders wait ----
-
-
 def test_the_sender_to_the_largest_queue_waits_and_others_go_on():
     bench = Small()
     large, small, consumer, other = bench.peers_of(4)
@@ -229,8 +227,6 @@ def test_delayed_messages_for_topics_make_their_senders_wait():
 
 
 # ---- the second mark: the session that holds most is ended ----
-
-
 def test_the_one_that_holds_most_is_ended_and_nobody_else():
     bench = Small()
     peers = bench.peers_of(4)

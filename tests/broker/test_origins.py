@@ -169,8 +169,6 @@ def test_the_address_to_listen_on_may_be_a_name():
 
 
 # ---- over sockets ----
-
-
 async def shake(port, **headers):
     async with Raw.to(port) as raw:
         await raw.send(request(**headers))

@@ -156,7 +156,6 @@ main()
 
 
 # ---- what peers wrote cannot steer a terminal ----
-
 pytest.importorskip("pty")  # there are no terminals of POSIX on Windows
 
 
@@ -244,7 +243,6 @@ def test_json_means_the_same():
 
 
 # ---- output that nobody reads, and streams that are closed ----
-
 fcntl, termios = pytest.importorskip("fcntl"), pytest.importorskip("termios")
 #: Bytes of a small pipe, on Linux.
 PAGE = os.sysconf("SC_PAGE_SIZE")

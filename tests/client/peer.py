@@ -110,7 +110,6 @@ class Peer:
             each.close()
 
     # ---- from the test's thread ----
-
     def do(self, work):
         done = Future()
 
@@ -146,7 +145,6 @@ class Peer:
         self.do(lambda: self.side().deliver(subscription, body, **options))
 
     # ---- the server's thread ----
-
     def _wake(self):
         with contextlib.suppress(OSError):
             self._wake_out.send(b"x")

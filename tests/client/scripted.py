@@ -22,7 +22,6 @@ class Scripted:
         self.connections, self._names = 0, itertools.count(1)
 
     # ---- the connection ----
-
     def open(self):
         self.connections += 1
         self.server = Connection(Role.SERVER, versions=[self.version], heart_beat=self.server_beat, now=self.now)
@@ -91,7 +90,6 @@ class Scripted:
         self.now = end
 
     # ---- what users do ----
-
     def call(self, what="call", timeout=30.0, command="SEND", **options):
         return self.core.link.calls.make(what, timeout, command, **options)
 

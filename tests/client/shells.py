@@ -61,7 +61,6 @@ class Shell:
         return handle
 
     # ---- asyncio ----
-
     def run(self, function, *args, **kwargs):
         """Call in the loop, await what comes back if that can be awaited, and wrap it."""
 

@@ -44,8 +44,6 @@ async def wait_for(done):
 
 
 # ---- what `send` returns only waits: the message is sent at once ----
-
-
 def test_all_ways_to_await_it():
     async def work(client, peer):
         await client.send("/queue/a", b"1")

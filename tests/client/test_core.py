@@ -312,8 +312,6 @@ def test_drain_gives_back_what_was_not_handed_out(client):
 
 
 # ---- acknowledgements ----
-
-
 @pytest.mark.req("S12-ACK-01", "S12-NAK-01", "S11-ACK-01", "S11-ACK-02", "S11-NAK-01", "S10-ACK-01")
 @pytest.mark.parametrize(
     ("version", "command", "headers"),
@@ -382,7 +380,6 @@ def test_a_server_that_sends_no_ack_header_gets_no_ack(client):
 
 
 # ---- what brokers call things ----
-
 _COUNT = {"prefetch-count": "5", "durable": "true", "auto-delete": "false"}
 _ACTIVEMQ = {"activemq.prefetchSize": "5", "activemq.subscriptionName": "daily"}
 _ARTEMIS = {"consumer-window-size": "8388608", "durable-subscription-name": "daily", "subscription-type": "MULTICAST"}
@@ -563,8 +560,6 @@ def test_a_durable_subscription_is_deleted_once():
 
 
 # ---- traps ----
-
-
 @pytest.fixture(autouse=True)
 def unnamed(monkeypatch):
     monkeypatch.setattr(dialects, "_warned", set())

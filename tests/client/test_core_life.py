@@ -34,7 +34,6 @@ class Life(RuleBasedStateMachine):
         self.returning, self.held = [], set()  # ids that are subscribed again; ids of those that the server has
 
     # ---- the server ----
-
     @property
     def up(self):
         return self.link.connection is not None
@@ -157,7 +156,6 @@ class Life(RuleBasedStateMachine):
         self.look()
 
     # ---- the user ----
-
     @rule(receipt=st.booleans(), resend=st.booleans())
     def send(self, receipt, resend):
         self.counter += 1
@@ -252,7 +250,6 @@ class Life(RuleBasedStateMachine):
         self.look()
 
     # ---- what always holds ----
-
     @invariant()
     def counts_agree(self):
         outbox = self.link.outbox

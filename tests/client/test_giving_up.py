@@ -67,7 +67,6 @@ class Desk:
         self.subscription.wake = self.subscription._wake
 
     # ---- the program ----
-
     def _call(self, message):
         self.calls.append((message.id, message.attempt))
         return self._handler(message)
@@ -99,7 +98,6 @@ class Desk:
         return [*sorted(self._unacked), *(number for number, _ in (*self._back, *self._queue))]
 
     # ---- the broker ----
-
     def put(self, count):
         self._queue.extend((f"m{next(self._numbers):04}", False) for _ in range(count))
         self._deliver()
@@ -163,8 +161,6 @@ class Desk:
 
 
 # ---- how often, and when it is called again ----
-
-
 def down(monkeypatch, *, until=0.0, bad=(), **options):
     def handle(message):
         if message.id in bad or desk.clock < until:
@@ -298,8 +294,6 @@ def test_each_message_is_acknowledged_given_up_or_left_and_in_order(monkeypatch,
 
 
 # ---- how each broker gives a message up ----
-
-
 def message_of(source="/queue/a", persistent=True, body=b"x", more=(), **options):
     subscription = Subscription(source, id="s1", ack=options.pop("ack", "client-individual"), **options)
     pairs = [("destination", source), ("message-id", "m1"), ("subscription", "s1"), ("ack", "m1"), *more]
@@ -485,8 +479,6 @@ def test_no_exception_of_a_handler_loses_a_message(
 
 
 # ---- copies and refusals, with both shells ----
-
-
 @pytest.fixture
 def artemis():
     with Peer(server=SERVERS["artemis"]) as peer:
@@ -593,8 +585,6 @@ def test_what_failed_is_not_settled_by_a_later_ack_in_mode_client(shell, server,
 
 
 # ---- pauses, with both shells ----
-
-
 @pytest.fixture
 def pauses(monkeypatch):
     made = Seen()

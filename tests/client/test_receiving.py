@@ -102,8 +102,6 @@ def test_reply(shell, client, peer):
 
 
 # ---- handlers ----
-
-
 @pytest.mark.parametrize(
     ("policy", "commands"),
     [
@@ -206,8 +204,6 @@ def test_on_message(peer):
 
 
 # ---- RECEIVE and PING ----
-
-
 def test_receive_from_the_own_durable_subscription(shell, broker):
     name, topic = f"d-{shell.name}", f"/topic/{shell.name}"
     client, producer = shell.connect(broker.url, client_id=name), shell.connect(broker.url)
@@ -319,8 +315,6 @@ def test_a_streamed_message_that_comes_too_late_is_refused_and_its_body_dropped(
 
 
 # ---- typed headers, and the older worker dialect ----
-
-
 @pytest.mark.req("WISH-JSN-01", "WISH-JSN-02", "WISH-JSN-03", "WISH-JSN-04", "WISH-JSN-05", "WISH-JSN-06")
 def test_typed_headers_come_back_as_they_were(shell, broker):
     values = {

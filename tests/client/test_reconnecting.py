@@ -80,7 +80,6 @@ def test_short_sessions_use_up_the_attempts(shell, peer):
 
 
 # ---- refused logins ----
-
 RABBITMQ = "Bad CONNECT: Access refused for user 'ann'"
 
 
@@ -164,8 +163,6 @@ def test_an_end_of_a_bridge_gives_up_too(peer, monkeypatch):
 
 
 # ---- what ends each connection ----
-
-
 def sent(client):
     return [(frame.command, frame.get("id") or frame.body) for frame in client.frames()]
 

@@ -156,7 +156,6 @@ def test_the_window_is_the_newest_of_all_chains(tmp_path_factory, batches, windo
 
 
 # ---- the lasting identity of a message: the same in each delivery, and another one for each other message ----
-
 ARTEMIS = "ActiveMQ-Artemis/2.40.0 ActiveMQ Artemis Messaging Engine"
 AT = "1795935891986"
 #: server -> message-id and timestamp of one message in two deliveries, and its identity, as the brokers gave them.

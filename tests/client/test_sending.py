@@ -67,8 +67,6 @@ def test_drain_takes_its_time_and_no_more(shell, peer):
 
 
 # ---- many messages in one go ----
-
-
 def numbered(count, destination="/queue/a"):
     return ((destination, b"%d" % number, {"n": str(number)}) for number in range(count))
 

@@ -222,7 +222,6 @@ def test_a_value_by_which_the_broker_loses_the_message_is_refused(server):
 
 
 # ---- headers= that belong to the client: none is overwritten, in any call ----
-
 SEND = {"destination", "message-id", "receipt", "subscription", "transaction"}
 
 

@@ -85,8 +85,6 @@ def test_what_the_client_says_is_what_the_broker_does(broker, mode):
 
 
 # ---- a COMMIT without answer ----
-
-
 def held(client, mode="client-individual", commit=True, count=1):
     """Messages that a transaction has acknowledged, the transaction, and the COMMIT that was sent."""
     subscription = client.subscribed(mode)

@@ -185,8 +185,6 @@ def test_send_for_receipt_returns_when_the_body_is_sent(shell, peer, path):
 
 
 # ---- receiving ----
-
-
 def test_the_threshold(streaming, queue):
     """What needs the body in memory says what to do. A reader outlives client and message."""
     for size in (4096, 4097):
@@ -335,8 +333,6 @@ def test_a_large_body_is_never_in_memory_as_a_whole(tmp_path):
 
 
 # ---- piece by piece, in the core: what waits for their end, heart-beats, losses and refusals ----
-
-
 def error_of(call):
     assert call.done, call
     return call.error

@@ -136,7 +136,6 @@ def test_validity_bits(codec, size):
 
 
 # ---- conditions ----
-
 FRAMES = [
     *(b"SEND\ndestination:/queue/a\nkind:x\\cy\nkind:z\n\none\0\n", b"MESSAGE\ndestination:/topic/b\n\ntwo\0"),
     *(b"ACK\nid:7\n\n\0\r\n", b"SEND\ndestination:/queue/abc\nkind:\n\n\0"),

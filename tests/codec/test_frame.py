@@ -275,8 +275,6 @@ def test_type_errors_name_the_culprit_never_its_value(codec, args, culprit):
 
 
 # ---- equality, copies, repr ----
-
-
 @pytest.mark.c_only
 def test_equality(both):
     frames = [codec.Frame("SEND", PAIRS, b"hello") for codec in both]

@@ -24,8 +24,6 @@ def bodies(parser):
 
 
 # ---- iteration ----
-
-
 @pytest.mark.req("S12-FRM-09")
 def test_feed_gives_the_parser_itself(codec):
     parser = codec.Parser("1.2")
@@ -182,7 +180,6 @@ def test_a_large_chunk_that_ends_a_body(codec, head, first, behind, wrong):
 
 
 # ---- what was not read because of a malformed frame ----
-
 GOOD = b"MESSAGE\nmessage-id:1\n\nhello\0\n"
 #: A stream, the bytes of the failed frame's head, and what follows: from the fault's frame or body on.
 BAD = [

@@ -193,8 +193,6 @@ def test_a_tail_makes_a_whole_frame(codec, args, version, data):
 
 
 # ---- both backends ----
-
-
 @c_only
 @thorough
 @given(wire=some.wires, options=some.parser_options(), way=st.sampled_from(list(WAYS)), data=st.data())

@@ -320,7 +320,6 @@ def test_the_plug_in_comes_before_a_suite(tmp_path, mode, name):
 
 
 # ---- any octets in any pieces ----
-
 MESSAGE = b"MESSAGE\nsubscription:0\nmessage-id:ID\\cbroker-1\ndestination:/queue/a\ncontent-length:3\n\na\0b\0"
 ODD_MESSAGE = b"MESSAGE\nsubscription:0\nmessage-id:ID:broker-1\\r\ndestination:/queue/a\\\\c\n\nhello\0"
 
@@ -440,7 +439,6 @@ def test_large_limits_are_as_stompman():
 
 
 # ---- writing ----
-
 texts = st.text(st.sampled_from("ab:\\\r\né€") | st.characters(codec="utf-8", exclude_characters="\0"), max_size=8)
 headers = st.dictionaries(texts, texts, max_size=4)
 

@@ -55,8 +55,6 @@ def brokers(files):
 
 
 # ---- a listener that blocks, and a broker that counts ----
-
-
 def dial(broker, files, kind, beats, classes, **options):
     """A connection of stomp.py and its listener, which blocks."""
     address = ("127.0.0.1", {"ws": broker.ws_port, "tls": broker.tls_port}.get(kind, broker.port))

@@ -54,7 +54,6 @@ class Ledger(Books):
     ends: dict[str, int] = field(default_factory=dict)  # Who emptied a queue -> the seq of what was sent there last.
 
     # ---- producers ----
-
     def sent(self, key: str, queue: str, *, group: str | None = None, source: str | None = None) -> None:
         self.records[key] = Record(queue, group, source)
 
@@ -63,7 +62,6 @@ class Ledger(Books):
             self.records[key].receipted = True
 
     # ---- consumers ----
-
     def delivered(self, key: str, queue: str, body: bytes, size: int, redelivered: bool) -> str | None:
         """Note a delivery; returns the rule it seems to break, when that cannot be held against the broker yet."""
         record = self.records.get(key)
@@ -110,7 +108,6 @@ class Ledger(Books):
         self.ends[name] = seq
 
     # ---- the end ----
-
     @property
     def backlog(self) -> int:
         """Messages that must be in the queues."""

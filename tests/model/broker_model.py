@@ -77,7 +77,6 @@ class Broker:
         return Entry(self.orders, body, persistent)
 
     # ---- what peers do ----
-
     def put(self, name: str, body: str, persistent: bool) -> None:
         if name.startswith("/topic/"):
             entry = self.entry(body, persistent)
@@ -157,7 +156,6 @@ class Broker:
             queue.ready = [entry for entry in queue.ready if entry.persistent]
 
     # ---- what becomes of messages ----
-
     def _apply(self, held: list[Held]) -> None:
         for operation in held:
             if operation.accepted:
@@ -194,7 +192,6 @@ class Broker:
             consumer.unacked = {}
 
     # ---- what the broker chose ----
-
     def delivered(self, deliveries: list[tuple[Consumer, str, str, int]]) -> None:
         """Follow what was delivered since the last look: (consumer, ack id or message-id, body, redelivery-count).
 

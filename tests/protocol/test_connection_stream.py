@@ -31,7 +31,6 @@ from stompcodec.spec import VERSIONS, Limits
 from stompcodec.states import Heartbeat, State, next_state
 
 # ---- any cut gives the same ----
-
 CLIENT_PIECES = [
     *(connect_wire(version, b"heart-beat:1,1\n") for version in (*VERSIONS, "1.0,1.1", "9")),
     connect_wire().replace(b"\n", b"\r\n").replace(b"CONNECT", b"STOMP"),

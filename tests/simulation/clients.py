@@ -81,7 +81,6 @@ class RawClient(Client):
         self.receipts = {}  # by receipt: what was asked for
 
     # ---- the transport ----
-
     def connect(self, args: dict[str, Any] | None = None) -> None:
         self.wanted = True
         if not self.opened():
@@ -121,7 +120,6 @@ class RawClient(Client):
         self._write(serialize(Frame(command, entries, body), self.version))
 
     # ---- what comes ----
-
     def _got(self, frame: Frame) -> None:
         command = frame.command
         if command == "CONNECTED":
@@ -165,7 +163,6 @@ class RawClient(Client):
         return frame.headers["ack" if self.version == "1.2" else "message-id"]
 
     # ---- steps ----
-
     def send(self, args: dict[str, Any]) -> None:
         if not self.up:
             return
@@ -248,7 +245,6 @@ class CoreClient(Client):
         return f"{self.name}-{self.numbers}"
 
     # ---- the transport ----
-
     def connect(self, args: dict[str, Any] | None = None) -> None:
         if self.core.link.state == "closed":
             self.core = self._new_core()
@@ -324,7 +320,6 @@ class CoreClient(Client):
             self._after()
 
     # ---- what comes ----
-
     def _decide(self, message: Any) -> None:
         if message.subscription.ack != "auto":
             key, count = message.body.partition(b".")[0].decode(), message.get("redelivery-count", "0")
@@ -363,7 +358,6 @@ class CoreClient(Client):
         return self.core.link.calls.make(command, seconds, command, **options)
 
     # ---- steps ----
-
     def send(self, args: dict[str, Any]) -> None:
         for number in range(args.get("count", 1)):
             pairs, body = _pairs(args, args["key"] + number)

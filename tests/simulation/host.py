@@ -124,7 +124,6 @@ class Host:
         self._marked, self._timer_at, self._soon = False, None, deque()
 
     # ---- life and death ----
-
     def boot(self) -> bool:
         """Start the broker. False: it could not, for the disk is broken or full."""
         assert self.broker is None
@@ -255,7 +254,6 @@ class Host:
         self.clock.now += self.disk.take_spent()
 
     # ---- the loop ----
-
     def _call_soon(self, life: int, action: Callable[[], None]) -> None:
         if life == self.life:
             self._soon.append(action)

@@ -89,7 +89,6 @@ class _Maker:
         return Plan(self.seed, self._config(), self._settings(faults), self.clients, tuple(self.steps), self.length)
 
     # ---- the broker and its surroundings ----
-
     def _config(self) -> dict[str, Any]:
         rng = self.rng
         config = {"prefetch": rng.choice((1, 2, 10, 100)), "max_attempts": rng.choice((1, 2, 3, 6))}
@@ -159,7 +158,6 @@ class _Maker:
             self.steps.append(Step(at, "world", "stop", args))
 
     # ---- clients ----
-
     def _client(self, name: str) -> None:
         rng = self.rng
         spec = {"kind": rng.choice(("core", "raw", "raw"))}

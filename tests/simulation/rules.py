@@ -32,7 +32,6 @@ class Rules:
         self._given = []  # Deliveries of this turn.
 
     # ---- the broker ----
-
     @property
     def failures(self) -> int:
         """Commits that have failed."""
@@ -89,7 +88,6 @@ class Rules:
         copy.may_mark = True
 
     # ---- sessions ----
-
     def ended(self, seen: Seen) -> None:
         seen.ended = True
         for sub in seen.subs.values():
@@ -120,7 +118,6 @@ class Rules:
         copy.must_mark = copy.may_mark = True
 
     # ---- subscriptions ----
-
     def subscribed(self, seen, name, destination, mode, window, selector, durable):
         if durable is not None:
             key = f"{seen.client_id}.{durable}"
@@ -171,7 +168,6 @@ class Rules:
             self.ghosts.pop(sub.home.name, None)
 
     # ---- messages come ----
-
     def arrived(self, message: Message) -> None:
         self.messages[message.key] = message
         destination = message.destination
@@ -187,7 +183,6 @@ class Rules:
             message.promised = self.turn
 
     # ---- acknowledgements ----
-
     def acked(self, copies: list[Copy]) -> None:
         for copy in copies:
             copy.holder = None
@@ -213,7 +208,6 @@ class Rules:
             copy.moved = copy.maybe_gone = True
 
     # ---- transactions ----
-
     def kept(self, transaction: Transaction, sub: Sub, tag: str, copy: Copy, accepted: bool) -> None:
         """An ACK or NACK waits for COMMIT."""
         (transaction.acks if accepted else transaction.nacks).append(copy)
@@ -262,7 +256,6 @@ class Rules:
             sub.unacked = dict(sorted(sub.unacked.items(), key=lambda item: sub.order.get(item[0], 0)))
 
     # ---- messages go ----
-
     def delivered(self, seen: Seen, frame: Frame, key: int | None) -> None:
         """A MESSAGE is on its way to a session."""
         if frame.get("destination") in LITTER:
@@ -489,7 +482,6 @@ class Rules:
         self.highest = max(self.highest, seq)
 
     # ---- the end ----
-
     def balance(self) -> None:
         """Everything was drained: what is missing?"""
         now = self.clock.wall()

@@ -136,7 +136,6 @@ class _Glue:
         return self.mounts.get(name.rpartition("/")[0])
 
     # ---- the file system ----
-
     def _open(self, _vfs: Any, name: bytes | None, file: Any, flags: int, out: Any) -> int:
         file.contents.methods = None
         path = "" if name is None else name.decode()
@@ -172,7 +171,6 @@ class _Glue:
         return _OK
 
     # ---- a file ----
-
     def _close(self, handle: _Handle) -> int:
         return self._shmunmap(handle, 0)
 
@@ -200,7 +198,6 @@ class _Glue:
         return _put(out, len(handle.file.data))
 
     # ---- locks between the connections of this process ----
-
     def _others(self, handle: _Handle) -> int:
         """The highest lock that another connection has on the file."""
         others = (other for other in self.handles.values() if other is not handle and other.file is handle.file)
@@ -220,7 +217,6 @@ class _Glue:
         return _put(out, int(self._others(handle) >= 2))
 
     # ---- shared memory ----
-
     def _shm(self, handle: _Handle) -> _Shm:
         return self.shms.setdefault(handle.key, _Shm())
 

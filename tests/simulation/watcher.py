@@ -46,7 +46,6 @@ class Watcher:
             self.trace(f"{self.clock.now:10.4f} {text}")
 
     # ---- the broker's life ----
-
     def booted(self, broker: Any) -> None:
         self.broker = broker
         self.rules.booted(broker)
@@ -102,7 +101,6 @@ class Watcher:
                 self.ended(session, "by the broker")
 
     # ---- what the broker reads ----
-
     def reads(self, session: Any, data: bytes) -> None:
         seen = self.sessions[session]
         if seen.broken or seen.ended:
@@ -299,7 +297,6 @@ class Watcher:
         seen.disconnected = True
 
     # ---- what the broker writes ----
-
     def writes(self, session: Any, chunks: list[bytes]) -> None:
         self._look_for_ended()
         seen = self.sessions.get(session)

@@ -134,7 +134,6 @@ class World:
         self.keyed_to = {}  # Idempotency keys that were given out: where they went.
 
     # ---- what clients see ----
-
     def connect(self, client: Any) -> Link | None:
         """A connection to the broker, if it is up."""
         if self.healing and client.name in self.clients:  # it wanted to come back later
@@ -164,7 +163,6 @@ class World:
             self.pair_at = None
 
     # ---- the plan ----
-
     def run(self) -> None:
         self._boot()
         self.disk.sync_cost = self.sync_cost
@@ -194,7 +192,6 @@ class World:
             getattr(self.clients[step.who], step.what)(step.args)
 
     # ---- what befalls the broker ----
-
     def _boot(self) -> None:
         if self.host.broker is None and not self.host.boot():
             if not self.disk.faults:
@@ -247,7 +244,6 @@ class World:
         self.clock.after(args["for"], partial(setattr, self.rules, "unwritable", None))
 
     # ---- what befalls links ----
-
     def _of(self, args: dict[str, Any]) -> Link | None:
         link, peer = self.links.get(args["client"], (None, None))
         if link is None or link.cut_off:
@@ -258,7 +254,6 @@ class World:
         return link
 
     # ---- the pair that must make progress ----
-
     def _start_pair(self) -> None:
         taker = {
             **{"kind": "raw", "receipts": 1.0},
@@ -294,7 +289,6 @@ class World:
         self.clock.after(0.5, self._pair)
 
     # ---- those who send with idempotency keys ----
-
     def _start_keyed(self) -> None:
         """Two that send the same keys, and a consumer of some of it."""
         spec = {"kind": "raw", "version": ("1.0", "1.1", "1.2")[int(3 * self.chance("keyed"))]}
@@ -325,7 +319,6 @@ class World:
         self.clock.after(0.05 + 0.4 * draw("next"), self._give_keys)
 
     # ---- the end ----
-
     def _heal(self) -> None:
         """Nothing is wrong any more, and nobody is there."""
         self.healing = True

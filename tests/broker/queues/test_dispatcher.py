@@ -87,7 +87,6 @@ class DispatcherMachine(RuleBasedStateMachine):
             self.patches.close()
 
     # ---- what is true at rest ----
-
     @property
     def queue(self):
         return self.bench.broker.queues.get(("/", QUEUE))
@@ -170,7 +169,6 @@ class DispatcherMachine(RuleBasedStateMachine):
         assert stored == sorted(message.number for message in there if message.persistent)
 
     # ---- steps ----
-
     @rule(
         color=st.sampled_from(["red", "blue"]),
         n=st.integers(0, 6),
@@ -237,7 +235,6 @@ TestDispatcher = DispatcherMachine.TestCase
 
 
 # ---- by name, and at bounds ----
-
 pytest.importorskip("lark")
 
 

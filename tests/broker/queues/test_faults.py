@@ -116,8 +116,6 @@ def test_no_sender_forges_a_header_by_its_case(name):
 
 
 # ---- whatever raises ends that session, and no other ----
-
-
 @pytest.mark.parametrize("ack", ["auto", "client", "client-individual"])
 @pytest.mark.parametrize("whole_frames", [False, True])
 @pytest.mark.parametrize("backlog", [False, True])
@@ -233,8 +231,6 @@ def test_an_exclusive_consumer_that_may_not_have_a_message_does_not_keep_it_from
 
 
 # ---- other things that can raise ----
-
-
 def test_a_selector_that_fails_matches_nothing_and_hurts_nobody(caplog):
     pytest.importorskip("lark")
     bench = Bench()
@@ -309,8 +305,6 @@ def test_a_fault_while_the_shell_writes_ends_that_connection_alone(monkeypatch, 
 
 
 # ---- dead letters ----
-
-
 def test_three_users_make_a_dead_letter(hook):
     bench = Bench(users=USERS, max_attempts=1)
     put_all(user(bench, "joe"), "12", persistent="true")

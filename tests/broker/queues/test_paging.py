@@ -55,8 +55,6 @@ def drain(peer, look=lambda: None):
 
 
 # ---- the window ----
-
-
 def test_only_the_window_is_in_memory_and_the_order_is_kept():
     bench, _sender = filled(50)
     queue = queue_of(bench)
@@ -241,8 +239,6 @@ def test_damage_in_the_middle_is_logged_and_passed_over(tmp_path, kind, restarte
 
 
 # ---- messages that take effect after their commit, behind later ones that are paged already ----
-
-
 def send_late(peer, kind, bodies):
     """Send persistent messages that take effect when they are stored."""
     if kind == "key":
@@ -322,8 +318,6 @@ def test_what_comes_behind_a_transaction_is_read_after_its_own_commit(name, wind
 
 
 # ---- transient messages beyond the window, in the store ----
-
-
 def spooled(count, store=None, **config):
     bench = Bench(store, window_messages=3, transient="spool", **config)
     sender = bench.peer()

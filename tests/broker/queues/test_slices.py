@@ -137,8 +137,6 @@ def test_a_sender_waits_no_longer_than_its_queue_catches_up(end):
 
 
 # ---- a share at a time ----
-
-
 def test_new_messages_do_not_overtake_what_waits_for_the_disk(bench):
     fill(bench)
     bench.store.background = True

@@ -115,8 +115,6 @@ def test_what_would_wait_for_ever_is_refused(dialect, headers, why):
 
 
 # ---- RabbitMQ: exchanges, queues made elsewhere, and queues of a session ----
-
-
 def rabbitmq(store=None, **config):
     bench = Bench(store, **{**DIALECTS["rabbitmq"], **config})
     return bench, bench.peer(), bench.peer()

@@ -30,8 +30,6 @@ def letter_of(bench):
 
 
 # ---- headers ----
-
-
 @pytest.mark.parametrize("persistent", ["true", "false"])
 def test_it_says_why(persistent):
     bench = Bench(max_attempts=2)

@@ -94,8 +94,6 @@ def test_how_many_may_wait():
 
 
 # ---- those that are in the store only ----
-
-
 def test_only_those_that_are_due_first_are_in_memory():
     bench, peer = filled(40)
     queue = queue_of(bench)
@@ -216,7 +214,6 @@ def test_all_come_in_their_time_whatever_happens(window, steps):
 
 
 # ---- what the store lacks, and what takes effect later ----
-
 #: What happens to two of them, and how many are missing and damaged then.
 CHANGES = {
     "rows": ("DELETE FROM message WHERE key IN (?, ?)", 2, 0),

@@ -138,8 +138,6 @@ def test_a_full_queue(policy):
 
 
 # ---- in the ways of RabbitMQ, and RECEIVE ----
-
-
 @pytest.mark.parametrize("header", ["x-queue-name:q", "durable:true", "durable-subscription-name:d"])
 def test_receive_makes_no_durable_subscription(header):
     """Its answer would be EMPTY, though a message may wait under the name that the program meant."""
@@ -226,7 +224,6 @@ def test_what_has_a_receipt_survives_a_kill(tmp_path):
 
 
 # ---- whose it is, in all dialects ----
-
 USERS = {name: User(name, hash_passcode("guest", n=16)) for name in ("ada", "eve", "~", "")}
 #: Dialect, version, the headers that name it, and the name of its queue.
 WAYS = [
@@ -393,8 +390,6 @@ def test_a_client_id_is_taken_within_one_user(policy):
 
 
 # ---- whose it is, over restarts ----
-
-
 def started(bench=None, **options):
     """Return a broker that has what another one, which stops, has stored."""
     if bench is not None:

@@ -190,8 +190,6 @@ def test_what_is_allowed_for_all_is_allowed_for_each(rules, head, rest):
 
 
 # ---- retained messages ----
-
-
 def retaining(store=None, **config):
     bench = Bench(store, retain=True, **config)
     return bench, bench.peer()

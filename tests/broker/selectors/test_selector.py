@@ -208,7 +208,6 @@ def test_a_subscription_gets_what_it_asked_for(kind, text):
 
 
 # ---- wrong ones, and where lark is missing; and what a session may have ----
-
 WRONG = [
     ("color = ", 8, "expected a name, a number, a text in '...' or ("),
     *(("color == 'red'", 8, "expected a name, a number, a text in '...' or (, not ="), ("(n = 1", 7, "expected )")),

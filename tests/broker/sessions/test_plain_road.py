@@ -298,8 +298,6 @@ def test_a_plain_transaction_takes_fewer_steps_with_the_same_end(conversation, s
 
 
 # ---- that it is taken ----
-
-
 def counted(peer, monkeypatch):
     """Count, as `made`, the frames that are made, and so were not taken."""
     count, connection = SimpleNamespace(made=0), peer.session.connection
@@ -476,8 +474,6 @@ COLORS = (b"red", b"blue", b"red", b"green", b"red")
 
 
 # ---- the road of a session ----
-
-
 @read_by_c
 def test_a_session_that_ends_takes_the_road_with_it():
     bench = Bench()

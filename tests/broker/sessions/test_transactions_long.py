@@ -129,7 +129,6 @@ def test_a_broker_that_stops_in_the_middle_stores_all_or_nothing(turns):
 
 
 # ---- the same, however large a share is ----
-
 QUEUES = ["/queue/a", "/queue/b", "/topic/c"]
 whos, queues = st.integers(0, 2), st.sampled_from(QUEUES)
 sends = st.tuples(st.just("SEND"), queues, st.booleans(), st.sampled_from(["", "", "k", "l"]))

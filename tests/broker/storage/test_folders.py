@@ -47,8 +47,6 @@ def test_a_folder_on_the_network_is_refused_without_force_fs(kind, is_refused, t
 
 
 # ---- folders that are not marked ----
-
-
 def put_link(path):
     target = path.parents[2] / "elsewhere"
     target.write_bytes(b"mine")
@@ -171,8 +169,6 @@ def test_what_is_not_ours_is_refused_and_stays_as_it_is(deed, why, tmp_path):
 
 
 # ---- folders that are marked ----
-
-
 @each_foreign
 def test_what_others_put_into_our_folders_stays(part, name, put, tmp_path):
     data, ours = tmp_path / "data", f"data/{part}/fedcba9876543210-1"
@@ -470,8 +466,6 @@ def test_the_marker_is_not_needed_where_bodies_are_left(tmp_path):
 
 
 # ---- other versions ----
-
-
 #: Tables that the builds before the first release made, as far as they tell them.
 UNRELEASED = """
 PRAGMA application_id = 1398033744;

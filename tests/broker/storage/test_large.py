@@ -56,8 +56,6 @@ def none_left(monkeypatch, function, number, says, when=lambda *args: True):
 
 
 # ---- in and out ----
-
-
 def test_a_message_is_seen_only_when_all_of_it_is_there():
     bench = bench_of()
     sender, consumer = bench.peer(), taker(bench)
@@ -155,8 +153,6 @@ def test_a_window_in_octets_counts_the_body():
 
 
 # ---- on the way to a slow consumer ----
-
-
 def slow_one(bench, destination=QUEUE, version="1.2", ack="auto"):
     slow = Slow(bench, version)
     slow.connect()
@@ -349,8 +345,6 @@ def test_a_share_is_left_for_others(config, most, share, end):
 
 
 # ---- persistent ----
-
-
 def store_large(bench, size=200_000, **headers):
     sender = bench.peer()
     sender.put(QUEUE, pattern(size), **{"persistent": "true", "receipt": "r", **headers})
@@ -409,7 +403,6 @@ def test_a_file_that_cannot_be_adopted_fails_the_commit(tmp_path, monkeypatch, c
 
 
 # ---- files are removed in a thread for that, never in that of the loop ----
-
 #: Whom removals are told; None for nobody. A hook cannot be taken back.
 _seen = None
 

@@ -265,8 +265,6 @@ def test_pages_of_any_size_hold_what_was_committed(kind, operations, sizes):
 
 
 # ---- SqliteStore: in the loop, or behind it ----
-
-
 @pytest.fixture
 def store(tmp_path):
     made = SqliteStore(tmp_path)
@@ -427,8 +425,6 @@ def test_each_thread_keeps_one_file_open_that_says_how_long_it_waited(tmp_path, 
 
 
 # ---- pages, while other things happen ----
-
-
 class Calls:
     def __init__(self):
         self.calls, self.found = SimpleQueue(), []
@@ -502,8 +498,6 @@ def test_a_message_that_is_removed_while_it_is_read_is_not_damaged(store, monkey
 
 
 # ---- transient messages that earlier runs have left: they are not delivered, and are removed in shares ----
-
-
 def leftovers(folder):
     with closing(sqlite3.connect(folder / "messages.sqlite")) as db:
         tables = ("message", "special")

@@ -65,8 +65,6 @@ def tile(page: Page, title: str) -> str:
 
 
 # ---- what it shows ----
-
-
 def test_it_follows_a_broker_under_load(broker: StompBroker, client: stomp.Client, opened: Any) -> None:
     page = opened(broker)
     fill(client, "/queue/a", 50)
@@ -205,8 +203,6 @@ def test_its_scripts_write_text_only() -> None:
 
 
 # ---- orders ----
-
-
 def test_an_order_does_nothing_until_it_is_confirmed(broker: StompBroker, client: stomp.Client, opened: Any) -> None:
     fill(client, "/queue/a", 4)
     page = opened(broker, quoted("/queue/a"))
@@ -306,8 +302,6 @@ def test_a_session_is_closed_and_the_level_set(broker: StompBroker, client: stom
 
 
 # ---- rights, and the connection ----
-
-
 def test_a_login_is_asked_for_and_a_missing_right_explained(opened: Any) -> None:
     rules = (
         *(Rule("ada", "manage"), Rule("eve", "manage", "/management/destinations")),

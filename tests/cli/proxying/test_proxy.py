@@ -352,7 +352,6 @@ def test_a_slow_output_does_not_hold_up_the_stream(broker):
 
 
 # ---- faults ----
-
 OTHER = b"SEND\ndestination:/queue/b\ncontent-length:5\n\nother\0"
 MESSAGE = b"MESSAGE\ndestination:/queue/a\nmessage-id:1\nsubscription:0\ncontent-length:2\n\nhi\0"
 RECEIPT = b"RECEIPT\nreceipt-id:1\n\n\0"
@@ -460,7 +459,6 @@ def test_what_is_not_a_fault(text, problem):
 
 
 # ---- TLS and WebSocket in front and behind ----
-
 HOST = ("127.0.0.1", 0)
 SEND_BINARY = b"SEND\ndestination:/queue/a\ncontent-length:2\n\n\xff\xfe\0"
 
@@ -596,7 +594,6 @@ def test_noise_at_a_port_of_websocket(data, doors):
 
 
 # ---- the verb ----
-
 LOGIN = b"CONNECT\naccept-version:1.2\nhost:a\nlogin:ann\npasscode:hunter2\nx-secret:hunter2\n\n\0"
 BROKEN = b"SEND\npasscode:hunter2\nx:\\q\n\n\0"
 

@@ -263,7 +263,6 @@ def test_lines_that_are_no_frames(line, tmp_path):
 
 
 # ---- captures, folders and single files ----
-
 TIME = 1_700_000_000_000_000
 CAPTURED = [
     octets_of(Frame("MESSAGE", {"destination": "/queue/a", "message-id": str(n), "subscription": "1"}, b"x" * n))

@@ -148,8 +148,6 @@ def test_nothing_is_made_where_nothing_can_be_read(source, target, tmp_path, mon
 
 
 # ---- packets ----
-
-
 TALK = (
     (CLIENT, serialize(Frame("CONNECT", {"accept-version": "1.1,1.2", "host": "h"}), None)),
     (SERVER, serialize(Frame("CONNECTED", {"version": "1.1"}), None)),
@@ -264,7 +262,6 @@ def test_reassembly_gives_octets_once_and_in_order(parts, start):
 
 
 # ---- inspect: where the parts of frames are, the panes, the page and its bounds, secrets ----
-
 LOGIN = b"CONNECT\nlogin:ann\npasscode:hunter2\naccept-version:1.2\nhost:a\n\n\0"
 SEND = b"SEND\ndestination:/queue/a\ncontent-type:text/plain\ncontent-length:5\n\nhello\0"
 BROKEN = b"SEND\nx:\\q\npasscode:hunter2\n\n\0"

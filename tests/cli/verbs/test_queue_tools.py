@@ -475,7 +475,6 @@ def test_purge_removes_it_from_any_place(kinds):
 
 
 # ---- dlq retry: where a letter goes, and who says so ----
-
 pytest.importorskip("pty")  # there are no terminals of POSIX on Windows
 
 #: eve may not send to /queue/secret, clerk not to /queue/closed; the passcode of all is guest.

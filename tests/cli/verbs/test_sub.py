@@ -288,7 +288,6 @@ def test_nobody_answers(at, fresh, option, seconds):
 
 
 # ---- pub and ping ----
-
 pytest.importorskip("pty")  # there are no terminals of POSIX on Windows
 
 

@@ -63,7 +63,6 @@ def in_transaction(client, work):
 
 
 # ---- send ----
-
 #: Those of any client, and those that only middleware tells apart.
 SENDS = {
     **{name: send for name, send in ROADS.items() if name != "streamed"},
@@ -179,8 +178,6 @@ def test_send_many_names_the_message(shell, broker, queue):
 
 
 # ---- receive ----
-
-
 def test_a_message_that_is_sent_again_passes_once(shell, peer):
     layer = layer_for(shell, before_send=stamp)
     peer.rules["SEND"] = lambda side, frame: side.close() if side.number == 1 else side.receipt(frame)
@@ -415,8 +412,6 @@ def test_only_process_may_suppress_an_error_and_the_message_is_acknowledged(shel
 
 
 # ---- connect ----
-
-
 def test_behind_a_handler_it_is_logged(shell, peer, caplog):
     client, seen = shell.connect(peer.url, middleware=[layer_for(shell, before_settle=refuse)]), Seen()
     with caplog.at_level(logging.WARNING, "stompcodec.client"):
@@ -467,8 +462,6 @@ def test_later_attempts_are_made_again_and_an_error_behind_connected_is_logged(s
 
 
 # ---- which layers, in which order ----
-
-
 def test_the_first_is_the_outermost_everywhere(shell, broker, queue):
     notes = []
     layers = [layer_for(shell, "a", notes), Notes("b", notes)]  # for asyncio both kinds in one list
@@ -514,8 +507,6 @@ def test_without_the_package_the_error_names_the_extra(monkeypatch, name, packag
 
 
 # ---- headers ----
-
-
 @pytest.mark.parametrize("command", FIXED)
 def test_a_forbidden_header_is_refused_with_its_name(command):
     for name in FIXED[command]:

@@ -471,7 +471,6 @@ def test_the_column_is_what_the_client_says_and_each_message_is_kept_once(spark)
 
 
 # ---- bodies inflated, and presets ----
-
 MOST = 100_000
 ZIPPED = gzip.compress(b"{}", mtime=0)
 
@@ -572,7 +571,6 @@ def test_schemas_of_spark(tmp_path):
 
 
 # ---- a query whose source was killed, and what its progress tells ----
-
 PAGE = Path(__file__).parents[3] / "docs" / "spark-semantics.md"
 PLAN = "\n=== Streaming Query ===\nCurrent State: ACTIVE\nLogical Plan: Connection reset"
 FAILED = "[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception:"

@@ -451,7 +451,6 @@ def test_a_short_spool_of_the_same_identity_is_refused(broker, queue, spool, rea
 
 
 # ---- the source as Spark sees it: what docs/spark-semantics.md promises, line by line ----
-
 #: How often a query without new data shows progress, in ms.
 IDLE = "spark.sql.streaming.noDataProgressEventInterval"
 

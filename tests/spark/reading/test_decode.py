@@ -379,7 +379,6 @@ def test_memory_does_not_grow_with_the_file(tmp_path):
 
 
 # ---- columns, what they can be cast to, and which frames ----
-
 UTC = timezone.utc
 
 

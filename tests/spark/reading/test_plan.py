@@ -295,7 +295,6 @@ TestSpool.settings = settings(max_examples=examples(25), stateful_step_count=25)
 
 
 # ---- executors that see another folder than the driver at the same path ----
-
 SHORT, LONG = range(6), range(10)
 ALL = [(each, None) for each in ids(*LONG)]
 

@@ -447,8 +447,6 @@ def test_texts_are_one_visible_line_of_bounded_length(value, most):
 
 
 # ---- with Spark: what it counts is what a few lines of Python count ----
-
-
 def silences_of(times):
     return [(a, b) for a, b in itertools.pairwise(sorted(times)) if b - a > 60e6]
 

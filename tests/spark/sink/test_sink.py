@@ -273,7 +273,6 @@ def test_what_cannot_be():
 
 
 # ---- rows to frames: what Arrow joins is what serialize would write ----
-
 WORDS = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=8)
 NAMES = WORDS.filter(lambda name: name not in ("", "content_type", *sink_rows._TAKEN, "destination", "body", "headers"))
 MAPS = st.none() | st.dictionaries(WORDS.filter(bool), st.none() | WORDS, max_size=3)
