@@ -23,7 +23,6 @@ FLAGS = (
     "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
     "--disable-component-update --disable-sync --disable-dev-shm-usage --hide-scrollbars --remote-debugging-port=0"
 )
-
 #: A button or row by the beginning of its text; and where it is in the window.
 _BUTTON = """[...document.querySelectorAll(WITHIN + " :is(button, tr.row)")].find(
   (each) => each.innerText.trim().startsWith(TEXT) && each.offsetParent && !each.disabled)"""

@@ -26,14 +26,10 @@ from stompcodec.testing import StompBroker
 HERE = Path(__file__).parent
 MODULES = {"py": "stompcodec._codec_py", "c": "stompcodec._codec_c"}
 IDENTIFIER = re.compile(r"\b(?:S10|S11|S12|LEG|WISH|ART)-[A-Z0-9]+-\d+\b")
-
 profiles.load()
-
 #: Seconds that tests wait at a `StompBroker`. Only a test that fails waits this long.
 for _wait in ("expect", "wait_subscribed", "wait_connected", "wait_disconnected", "wait_queued"):
     inspect.unwrap(getattr(StompBroker, _wait)).__kwdefaults__["timeout"] = 60.0
-
-
 #: Seconds on a quiet machine after which a test hangs, and fails; and one that is marked as slow. What a test waits for
 #: takes less, so that it can say what did not come.
 _HANGS, _HANGS_SLOW = 180.0, 900.0

@@ -10,7 +10,6 @@ from types import ModuleType
 import pytest
 
 __all__ = ["TREE", "is_editable", "is_source_tree", "load"]
-
 TREE = Path(__file__).resolve().parents[1]
 
 

@@ -11,14 +11,12 @@ import os
 import time
 
 __all__ = ["interval", "patience", "slowness"]
-
 #: Wall seconds that `_work` takes on the quiet machine for which the waits of the tests were written.
 _REFERENCE = 0.008
 #: A measurement holds for so many seconds, and an older one fades by a tenth each time.
 _HOLDS, _FADES = 2.0, 0.9
 #: A machine that is slower than this is not waited for.
 _MOST = 40.0
-
 _measured_at = float("-inf")
 _slowness = 1.0
 

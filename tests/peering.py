@@ -20,7 +20,6 @@ import pytest
 from patience import patience
 
 __all__ = ["FOLDER", "load"]
-
 FOLDER = Path(__file__).parents[1] / "scripts" / "peers"
 
 

@@ -7,7 +7,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 __all__ = ["begin", "examples", "load"]
-
 _COMMON = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow, HealthCheck.data_too_large]}
 settings.register_profile("light", max_examples=10, stateful_step_count=15, derandomize=True, **_COMMON)
 settings.register_profile("ci", max_examples=50, stateful_step_count=30, derandomize=True, **_COMMON)

@@ -15,9 +15,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import pytest
     from xdist.workermanage import WorkerController
-
 __all__ = ["SPARK", "file_of", "make_scheduler", "unit_of", "units", "worth_first"]
-
 #: The tests of these files share one session of Spark, which takes seconds, and a gigabyte.
 SPARK = tuple(
     f"spark/{name}.py"

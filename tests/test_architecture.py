@@ -15,7 +15,6 @@ import stompcodec
 PACKAGE = Path(stompcodec.__file__).parent
 SOURCES = sorted(PACKAGE.rglob("*.py"))
 TREE = Path(__file__).parents[1]
-
 #: For a folder of the package ("" is the package itself): what is in it, from low to high. What stands between two ">"
 #: imports only what stands before it, and not each other. `*` is all that is not named. The modules of a folder that is
 #: not here are only free of circles. A module without a place fails the test: give it one.
@@ -35,13 +34,11 @@ FLOORS = {
     " > shell > aio, sync > __init__ > recorder",
 }
 MOST_MODULES = 24
-
 #: What the ground floor does not know: it knows bytes, frames and their order, and nothing of the world.
 WORLD = {
     *("socket", "ssl", "asyncio", "threading", "sqlite3", "time"),
     *("random", "selectors", "subprocess", "datetime", "uuid"),
 }
-
 LONGEST_FUNCTION = 50
 
 

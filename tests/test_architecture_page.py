@@ -15,7 +15,6 @@ PAGES = [
     *(ROOT / "docs" / name for name in ("development.md", "how-to-extend.md")),
     *sorted(DECISIONS.glob("*.md")),
 ]
-
 pytestmark = pytest.mark.skipif(not PAGES[0].is_file(), reason="this is not the whole tree")
 
 

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 pytest.importorskip("resource")  # broker and clients are measured on Unix only
-
 ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "benchmarks"
 Load = Callable[[str], ModuleType]

@@ -16,7 +16,6 @@ PAGE = Path(__file__).resolve().parents[1] / "ARCHITECTURE.md"
 _PACKAGE = str(Path(stompcodec.__file__).parent)
 _ROW = re.compile(r"^\| `([\w.]+)` \| `([\w./]+)` \|", re.MULTILINE)
 _FRAMES = 20
-
 pytestmark = pytest.mark.skipif(not PAGE.is_file(), reason="this is not the whole tree")
 
 

@@ -14,7 +14,6 @@ from stompcodec.client import Backoff
 from stompcodec.testing import StompBroker
 
 __all__ = ["Running", "call_itself", "carry", "end", "fill", "request", "take_all"]
-
 #: Delays of tests: nobody waits for them.
 QUICK = Backoff(first=0.005, most=0.05)
 

@@ -11,7 +11,6 @@ import pytest
 from patience import patience
 
 pytest.importorskip("click")
-
 from crash.process import BrokerProcess
 
 import stompcodec
@@ -22,7 +21,6 @@ pytestmark = [
     pytest.mark.no_asan,
     pytest.mark.skipif(not sys.platform.startswith("linux"), reason="lowers the limit of a process, and reads /proc"),
 ]
-
 #: Descriptors of the broker, and how many clients come.
 LIMIT, CLIENTS = 64, 150
 CONNECT = b"CONNECT\naccept-version:1.2\nhost:/\n\n\0"

@@ -15,7 +15,6 @@ from transport.messages import request
 from stompcodec.broker.memory import MESSAGE
 
 pytest.importorskip("click")
-
 from crash.process import BrokerProcess
 from run_scenarios import WebSocket
 
@@ -24,7 +23,6 @@ pytestmark = [
     pytest.mark.no_asan,
     pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads the memory of a process from /proc"),
 ]
-
 MIB = 2**20
 ENDS = '[limits]\nmax_body = "1 MiB"\nmax_headers = 100\n[sessions]\nlogin_timeout = 1.0\n'
 
@@ -109,8 +107,6 @@ ENDLESS = {
     },
     "handshake": {"headers": (b"", b"GET / HTTP/1.1\r\n" + b"x: y\r\n" * 64_000)},
 }
-
-
 WAYS = [("tcp", False), ("tcp", True), ("ws", False), ("ws", True), ("handshake", False)]
 
 

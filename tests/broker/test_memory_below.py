@@ -14,7 +14,6 @@ from stompcodec.broker.sessions.session import Session
 from stompcodec.spec import Limits
 
 pytest.importorskip("websockets")
-
 MIB = 2**20
 HEAD = 14  # bytes of a frame's own head, with a long length and a mask
 CONFIG = CONFIG.replace(ws_port=0)

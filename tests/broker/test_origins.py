@@ -17,7 +17,6 @@ from stompcodec.broker.config import Config, parse_config
 from stompcodec.errors import ConfigError
 
 pytest.importorskip("websockets")
-
 EVIL = "https://evil.example"
 LOCAL = Gate(None, [], local=True)
 OPEN = Gate(None, [], local=False)

@@ -15,7 +15,6 @@ from patience import patience
 
 pytest.importorskip("click")
 pytest.importorskip("websockets")
-
 import run_scenarios
 from crash.process import BrokerProcess
 
@@ -24,7 +23,6 @@ CONFIGS = TESTS.parent / "examples" / "brokers"
 FOLDER = Path(os.environ.get("STOMPCODEC_SCENARIOS") or TESTS / "scenarios")
 #: At once. Most of a scenario's time is waiting for what must not come.
 JOBS = 24
-
 pytestmark = [
     pytest.mark.long,
     pytest.mark.skipif(not CONFIGS.is_dir(), reason="without the examples: this is not the whole tree"),

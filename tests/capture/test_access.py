@@ -12,7 +12,6 @@ from stompcodec.capture import Capture, CaptureWriter
 from stompcodec.disk import Access, access_of
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="modes mean nothing there")
-
 FRAME = b"MESSAGE\ndestination:/queue/a\n\nhello\0"
 each_access = pytest.mark.parametrize("access", [Access(), Access(0o640)])
 

@@ -238,7 +238,6 @@ def test_a_sealed_file_is_known_by_its_end(path):
 
 
 # A capture that is removed, renamed or replaced while it is written: its writer vouches for nothing more
-
 not_windows = pytest.mark.skipif(sys.platform == "win32", reason="Windows removes no open files")
 
 

@@ -19,7 +19,6 @@ from patience import patience
 from stompcodec.cli.app import app
 
 __all__ = ["COMMAND", "USERS", "Runner", "Terminal", "environment", "objects", "process", "run", "started", "terminal"]
-
 COMMAND = [sys.executable, "-m", "stompcodec.cli"]
 #: Users and rules: guest may do everything but send to /queue/closed and subscribe to it.
 USERS = """

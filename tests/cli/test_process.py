@@ -24,7 +24,6 @@ from stompcodec.client import connect
 from stompcodec.testing import StompBroker
 
 pytestmark = pytest.mark.long
-
 posix = pytest.mark.skipif(os.name != "posix", reason="pipes and terminals of POSIX")
 ONE = b"SEND\ndestination:/q\n\nx\0"
 
@@ -157,8 +156,6 @@ main()
 
 # ---- what peers wrote cannot steer a terminal ----
 pytest.importorskip("pty")  # there are no terminals of POSIX on Windows
-
-
 #: 8-bit CSI, NEL, an escape sequence, a bell, DEL, overrides and isolates of direction, no width, a line separator.
 CONTROLS = "\x9b\x85\x1b\x07\x7f\u202e\u202a\u2066\u2069\u200b\u200f\u2028\ufeff\U000e0001"
 NASTY = "be\x9b2Jgin\x85\x1b]0;owned\x07\x7f\u202eevil\u202a\u2066\u2069\u200b\u200f\u2028\ufeff\U000e0001end"
@@ -246,7 +243,6 @@ def test_json_means_the_same():
 fcntl, termios = pytest.importorskip("fcntl"), pytest.importorskip("termios")
 #: Bytes of a small pipe, on Linux.
 PAGE = os.sysconf("SC_PAGE_SIZE")
-
 #: Runs the command with a bridge that reports all the time, not each second.
 EAGER = """
 import stompcodec.bridge.bridge, stompcodec.cli.verbs.bridge

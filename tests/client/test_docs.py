@@ -15,7 +15,6 @@ from stompcodec.transport import http, websocket
 
 DOCS = Path(__file__).parents[2] / "docs"
 pytestmark = pytest.mark.skipif(not DOCS.is_dir(), reason="without the docs")
-
 #: Page -> what its examples print, in any order; the modules that it needs.
 PRINTED = {
     "client": (["/queue/a b'hello'", "hello", "handled b'for the handler'", "b'HELLO'"], ()),

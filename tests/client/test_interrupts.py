@@ -21,12 +21,10 @@ _TRACED = (_CLIENT, _CLIENT / "sync", _CLIENT / "io", _CLIENT.parent / "transpor
 #: The interpreter looks for signals when it has done one of these.
 _LOOKS = ("RESUME", "CALL", "CALL_KW", "CALL_FUNCTION_EX", "CALL_FUNCTION", "CALL_FUNCTION_KW", "CALL_METHOD")
 _JUMPS = ("JUMP_BACKWARD", "JUMP_ABSOLUTE")
-
 #: From Python 3.12 on, the first run of a function under the tracer is not traced instruction by instruction. Nor is
 #: RESUME ever: the event of the call stands for it.
 _FIRST_IS_MISSED = sys.version_info >= (3, 12)
 _seen: set[Any] = set()
-
 pytestmark = pytest.mark.skipif(sys.gettrace() is not None, reason="something else traces")
 
 

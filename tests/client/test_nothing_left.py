@@ -109,7 +109,6 @@ STATES = {
     "reconnecting": (Driven.lose, "reconnecting", "down"),
     "closing": (lambda driven: driven.core.close(driven.now, driven.call("close")), "closing", "up"),
 }
-
 NAME = [None, "", 1]
 HEADERS = [5, "ab", ["a b"], {"x": 5}, {5: "x"}, [("a",)], [("a", "b", "c")], [([], "x")], {"x": None}, {"x": "\ud800"}]
 HEADERS += [{"receipt": "r"}, [("transaction", "t")], {"message-id": "m"}]

@@ -8,7 +8,6 @@ from client.shells import QUICK
 from patience import patience
 
 pytest.importorskip("websockets")
-
 from transport.endpoints import Endpoint, ScriptedProxy
 
 import stompcodec.client as stomp

@@ -16,7 +16,6 @@ from stompcodec.testing import StompBroker
 
 ARTEMIS = "ActiveMQ-Artemis/2.40.0"
 modes = pytest.mark.parametrize("mode", ["client", "client-individual"])
-
 COUNT = 5
 numbers, names = st.integers(0, COUNT - 1), st.integers(0, 1)
 steps = st.lists(

@@ -11,8 +11,6 @@ from installed import load
 
 #: Ways to feed a workload: bytes at a time; None is the whole.
 FRAGMENTS = {"whole": None, "64KiB": 65536, "1460": 1460, "64": 64, "1": 1}
-
-
 _corpus = load("benchmarks/corpus.py")
 WORKLOADS, fragments = _corpus.WORKLOADS, _corpus.fragments
 

@@ -7,7 +7,6 @@ from stompcodec.spec import Limits
 VERSIONS = ["1.2", "1.1", "1.0", "legacy", None]
 versions = st.sampled_from(VERSIONS)
 commands = st.sampled_from([(), ("PING",), ("PING", "café")])
-
 _COMMAND_LINES = [
     *(b"SEND", b"MESSAGE", b"ERROR", b"CONNECT", b"CONNECTED", b"STOMP", b"ACK", b"BEGIN", b"RECEIPT", b"SUBSCRIBE"),
     *(b"PING", b"Send", b"SENDX", b"SEN", b"caf\xc3\xa9", b"\xff\xfe", b"X" * 20, b" ACK", b"\rACK", b""),
@@ -20,7 +19,6 @@ _FIELDS = [
 _LENGTHS = b"0|1|2|3|03| 2 |\t1|2\t|+1|-1|1_0||70|111111111111111111111111111111|\xd9\xa3|2\r".split(b"|")
 _EOLS = [b"\n", b"\n", b"\n", b"\n", b"\r\n", b"\r\n", b" \n", b"\r\r\n", b" \r\n"]
 _GAPS = [b"", b"", b"", b"\n", b"\r\n", b"\n\n\n", b"\r", b"\0", b" ", b" \r\n", b"  \n"]
-
 _header = st.one_of(
     st.sampled_from([b"destination:/queue/a", b"message-id:a\\cb", b"id:1", b"a:b:c", b"caf\xc3\xa9:\xe6\x9d\xb1"]),
     st.lists(st.sampled_from(_FIELDS), max_size=5).map(b"".join),
@@ -60,7 +58,6 @@ def mutated(draw: st.DrawFn, streams: st.SearchStrategy[bytes]) -> bytes:
 
 _streams = st.lists(st.tuples(st.sampled_from(_GAPS), wire_frames()).map(b"".join), max_size=4).map(b"".join)
 _tokens = st.lists(st.sampled_from([*_COMMAND_LINES, *_FIELDS, *_EOLS, *_EOLS, b"\n\n", b"\0", b"abc"]), max_size=30)
-
 _body_less = st.sampled_from(
     [b"ACK\nid:1\n\n\0", b"BEGIN\ntransaction:a\\cb\n\n\0", b"\n", b"\r\n", b"RECEIPT\r\nreceipt-id:7\r\n\r\n\0"]
 )
@@ -72,7 +69,6 @@ _with_body = st.builds(
 )
 #: Streams without a fault in 1.2.
 good_streams = st.lists(_body_less | _with_body, min_size=1, max_size=8).map(b"".join)
-
 #: Octets that look like STOMP, more or less.
 wires = st.one_of(
     good_streams, mutated(good_streams), _streams, mutated(_streams), _tokens.map(b"".join), st.binary(max_size=40)
@@ -119,7 +115,6 @@ bodies = st.one_of(
     st.binary(max_size=20),
     st.sampled_from([b"", b"\0", b"hello", b"x" * 8191, b"x" * 8192, b"\0" * 9000, b"y" * 70000]),
 )
-
 _odd_texts = st.lists(
     st.sampled_from(["\0", "\ud800", "\udcff", "\x01", "Content-Length", "content-length", "1", "5"]) | _texts,
     max_size=4,
@@ -155,7 +150,6 @@ def edged_frames(draw: st.DrawFn) -> tuple[str, list[tuple[str, str]], bytes]:
 
 #: That no frame here passes.
 ROOMY = Limits(max_command_line=2000, max_header_line=2**20)
-
 writer_options = st.fixed_dictionaries(
     {
         **{"version": versions, "content_length": st.sampled_from(["auto", "always", "never"])},

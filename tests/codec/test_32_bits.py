@@ -11,7 +11,6 @@ pytestmark = [
     pytest.mark.no_asan,
     pytest.mark.skipif(sys.maxsize > 2**32, reason="takes more memory than a test may where there are 64 bits"),
 ]
-
 MIB = 2**20
 
 

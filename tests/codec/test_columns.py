@@ -17,7 +17,6 @@ from traced import peak, tracing
 from stompcodec.spec import DEFAULT_LIMITS, VERSIONS, Limits, dialect_of
 
 pa = pytest.importorskip("pyarrow")
-
 FIXED = ["command", "headers", "body", "offset", "length", "error"]
 
 
@@ -223,7 +222,6 @@ def test_hostile_repeats(codec, same):
 
 # They are told before their heads are taken apart: that changes neither rows nor errors, whatever a head has, wherever
 # it lies, and wherever the data ends.
-
 #: Conditions that most frames fail, on headers that come early or late, have many entries or none.
 CONDITIONS = {
     "a name of one byte": ("x", "in", ["none"]),

@@ -6,7 +6,6 @@ from codec.lockstep import answers_of, run, same_in_every_cut
 from stompcodec.spec import Limits
 
 pytestmark = pytest.mark.req("S12-LIM-05", "S11-LIM-05")
-
 crlf_versions = pytest.mark.parametrize("version", ["1.2", None, "legacy"])
 all_versions = pytest.mark.parametrize("version", ["1.2", "1.1", "1.0", "legacy", None])
 eols = pytest.mark.parametrize("eol", [b"\n", b"\r\n"], ids=["lf", "crlf"])

@@ -11,7 +11,6 @@ from stompcodec.errors import FrameError
 from stompcodec.spec import Limits
 
 pytestmark = pytest.mark.no_asan
-
 MIB = 2**20
 STEP = 3 * MIB // 2  # octets that a body may take at once, so that it need not be moved often
 

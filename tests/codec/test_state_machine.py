@@ -12,8 +12,6 @@ from profiles import examples
 from stompcodec.errors import FrameError
 
 pytestmark = pytest.mark.c_only
-
-
 sizes = st.sampled_from([None, None, 0, 1, 2, 3, 5, 8, 20, 70, 1000])
 
 

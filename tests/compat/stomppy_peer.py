@@ -21,7 +21,6 @@ except ImportError as error:
 else:
     compat.stomppy_codec = stompcodec.compat.stomppy_codec
     REASON = ""
-
 needs_stomppy = pytest.mark.skipif(stomp is None, reason=REASON)
 
 

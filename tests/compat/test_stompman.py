@@ -23,7 +23,6 @@ from hypothesis import strategies as st
 from patience import patience
 
 stompman = pytest.importorskip("stompman", reason="not installed: pip install stompman", exc_type=ImportError)
-
 import stompman.serde as theirs
 
 from stompcodec import HEARTBEAT, FrameError, Limits, Parser
@@ -322,7 +321,6 @@ def test_the_plug_in_comes_before_a_suite(tmp_path, mode, name):
 # ---- any octets in any pieces ----
 MESSAGE = b"MESSAGE\nsubscription:0\nmessage-id:ID\\cbroker-1\ndestination:/queue/a\ncontent-length:3\n\na\0b\0"
 ODD_MESSAGE = b"MESSAGE\nsubscription:0\nmessage-id:ID:broker-1\\r\ndestination:/queue/a\\\\c\n\nhello\0"
-
 words = st.sampled_from(
     [
         *(b"SEND", b"MESSAGE", b"CONNECTED", b"CONNECT", b"NACK", b"STOMP", b"ERROR", b"RECEIPT", b"ACK"),

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 pytest.importorskip("click")
-
 from crash.bridged import bridge_rounds
 from crash.features import BROWSED, DELAYED, DURABLE, FOUNDED, LARGE, RANKED, SELECTED
 from crash.ledger import Books, Ledger, body_of

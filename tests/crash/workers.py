@@ -14,8 +14,6 @@ from stompcodec import Frame
 #: Sizes of bodies in octets, most of them small. Those above 64 KiB are kept in files of their own by the store, and
 #: the largest are files from the first octet on: large messages.
 _SIZES = (*(0, 20, 200, 500, 1000) * 12, *(5000,) * 6, 20_000, 70_000, 120_000)
-
-
 Headers = list[tuple[str, object]]
 
 

@@ -232,7 +232,6 @@ OPEN = b"SEND\nn:2\n\n" + b"0123456789" * 2000 + b"\0"
 LARGE = (COUNTED + OPEN) * 3
 ODD = b"SEND\r\n a : b \r\nno colon\nc:\\x\xff\n\nx\0\0" + b"WHAT\xc3\xa9\xff\n\n\0"
 LEGACY = b"send \nDestination:  /queue/a\n Content-Length : 3\n\na\0b\0 \r\n" + HEADS.replace(b"h", b"H")
-
 PARSERS = {
     "small": (fed(cut(SMALL, 1000)) + fed(cut(SMALL, 7)), {"heartbeats": True}),
     "small-buffers": (lent(cut(SMALL, 40)), {}),

@@ -3,9 +3,7 @@
 import sys
 
 HEAVY = ["asyncio", "ssl", "sqlite3", "socket", "pyarrow", "pyspark", "click", "rich", "numpy", "ctypes", "threading"]
-
 before = set(sys.modules)
-
 import stompcodec
 
 frame = stompcodec.Frame("SEND", {"destination": "/queue/a"}, b"hello")

@@ -35,7 +35,6 @@ _MARKED = [pytest.param(kind, marks=() if kind in _QUICK else pytest.mark.slow) 
 VERSIONS = ("1.2", "1.1", "1.0", "legacy", None)
 LIMITS = {7: Limits(), 0: Limits(7, 24, 3, 12), 3: Limits(16, 64, 2, 100), 6: Limits(300, 150, 70, 70000)}
 LONGEST = 4000  # octets of a stream
-
 Program = Callable[[str, str], Path]
 
 

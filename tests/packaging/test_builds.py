@@ -13,7 +13,6 @@ import pytest
 
 TOP = Path(__file__).resolve().parents[2]
 IGNORED = shutil.ignore_patterns(".*", "build", "dist", "*.egg-info", "__pycache__", "*.so", "*.pyd", "codec.c", "work")
-
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(not (TOP / "pyproject.toml").exists(), reason="only tests/ is here, nothing to build"),

@@ -20,7 +20,6 @@ PAGE = ROOT / "docs" / "platforms.md"
 SETTINGS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8")) if PAGE.is_file() else {}
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 DOCKER = ROOT / "deploy" / "docker"
-
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
 needs_deploy = pytest.mark.skipif(not DOCKER.is_dir(), reason="only tests/ is here")
 needs_page = pytest.mark.skipif(not PAGE.is_file(), reason="there is no docs/ beside tests/")

@@ -9,8 +9,6 @@ from patience import patience
 
 FUZZ = Path(__file__).resolve().parents[2] / "fuzz"
 TARGETS = sorted(path.stem for path in FUZZ.glob("fuzz_*.py"))
-
-
 #: Some seeds of each target, whole, cut and with a bit changed.
 PROGRAM = """
 import case, sys

@@ -121,7 +121,6 @@ HIDDEN_VERDICTS = {
     },
     **{"unsteady": ("alive", ""), "unseen": ("alive", "")},
 }
-
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="only for POSIX")
 
 

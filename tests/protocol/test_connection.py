@@ -38,7 +38,6 @@ EVERY_COMMAND = [*COMMANDS[Role.CLIENT], *COMMANDS[Role.SERVER]]
 each_role = pytest.mark.parametrize("role", list(Role))
 each_state = pytest.mark.parametrize("state", State)
 each_version = pytest.mark.parametrize("version", VERSIONS)
-
 some_versions = st.lists(st.sampled_from(VERSIONS), min_size=1, unique=True)
 
 

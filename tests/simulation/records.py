@@ -14,11 +14,8 @@ SELECTORS: dict[str, Callable[[Mapping[str, Any]], bool]] = {
     "color IN ('red', 'blue') AND n <= 6": lambda m: m["color"] in ("red", "blue") and int(m["n"]) <= 6,
     "color LIKE 'b%'": lambda message: message["color"].startswith("b"),
 }
-
-
 #: Where a half frame may go, if what is sent behind it ends it: what is there is in no ledger.
 LITTER = ("/queue/w", "/queue/DLQ.w")
-
 #: What misbehaving clients send, by name. Each is refused, or waits for more; none may hurt anybody else.
 WRONGS: dict[str, bytes] = {
     "garbage": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03GET / HTTP/1.1\r\n\r\n",

@@ -10,7 +10,6 @@ import pytest
 from simulation import leaks
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "simulate.py"
-
 pytestmark = pytest.mark.skipif(bool(leaks.unavailable()), reason=leaks.unavailable() or "/proc is there")
 
 

@@ -14,7 +14,6 @@ from simulation.shrink import shrink
 from simulation.world import run
 
 pytestmark = pytest.mark.skipif(bool(vfs.unavailable()), reason=vfs.unavailable() or "SQLite is there")
-
 #: Seeds that one test runs, how many such tests there are, and how many of them are slow.
 _EACH, _TESTS, _SLOW = 20, 15, 10
 _FIRST = [number * _EACH for number in range(_TESTS)]

@@ -7,7 +7,6 @@ import pytest
 
 pytest.importorskip("pyspark")
 pa = pytest.importorskip("pyarrow")
-
 from pyspark.sql.types import StructType
 
 from stompcodec import Frame, serialize

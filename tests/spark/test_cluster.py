@@ -19,7 +19,6 @@ import pytest
 from patience import patience
 
 pyspark = pytest.importorskip("pyspark")
-
 from spark.live_rounds import live_broker, publish
 from spark.making import make_capture, message
 
@@ -30,7 +29,6 @@ pytestmark = pytest.mark.slow
 PAGE = Path(__file__).parents[2] / "docs" / "spark-cluster.md"
 HOME = Path(pyspark.__file__).parent
 FRAMES = 3000
-
 SUBMITTED = """
 import json, sys
 from pyspark.sql import SparkSession

@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 pytest.importorskip("pyspark")
-
 from pyspark.sql import Row
 from pyspark.sql import functions as F
 from spark.making import BAD, START, ids, make_stream, message, octets, pa, rows, schema_of

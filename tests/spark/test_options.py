@@ -5,7 +5,6 @@ from dataclasses import fields
 import pytest
 
 pytest.importorskip("pyspark")
-
 from stompcodec.spark.link import parse_live, parse_sink
 from stompcodec.spark.options import FILE_OPTIONS, Choice, FileOptions, OptionError, parse_file, paths_of
 

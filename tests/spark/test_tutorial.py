@@ -8,7 +8,6 @@ import pytest
 
 pytest.importorskip("click")
 pytest.importorskip("pyspark")
-
 from docsite.blocks import ROOT, Reader, blocks_of
 from patience import patience
 from railway import capture as received
@@ -22,7 +21,6 @@ PAGE = ROOT / "docs" / "spark-tutorial.md"
 #: Rows with the time of a run, or with whichever bodies came first into quarantine.
 OF_A_RUN = re.compile(r"\|?20\d\d-\d\d-\d\d|\|.*\|\[[0-9A-F]{2} ")
 QUEUES = ("/queue/TD_ALL_SIG_AREA", "/queue/TRAIN_MVT_ALL_TOC")
-
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(not PAGE.is_file(), reason="without docs: this is not the whole tree"),

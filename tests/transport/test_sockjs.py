@@ -7,8 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 pytest.importorskip("websockets")
-
-
 from stompcodec.transport.http import Handshake
 from stompcodec.transport.owner import AskAgainError, Part
 from stompcodec.transport.websocket import Frames, SockJsLayer, client_layer, server_layer

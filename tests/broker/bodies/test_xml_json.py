@@ -13,7 +13,6 @@ from profiles import examples
 from traced import peak, tracing
 
 pytest.importorskip("defusedxml")
-
 from stompcodec.broker import bodies as transform
 from stompcodec.broker.bodies import FORMS, Element, parse_json, parse_xml, write_json, write_xml
 from stompcodec.content import decode_content, encode_content

@@ -17,7 +17,6 @@ from stompcodec import Parser
 from stompcodec.broker.queues import dispatcher
 
 pytest.importorskip("lark")
-
 SELECTORS = {
     **{None: lambda message: True, "color = 'red'": lambda message: message.color == "red"},
     "n > 3": lambda message: message.n > 3,
@@ -232,8 +231,6 @@ class DispatcherMachine(RuleBasedStateMachine):
 
 DispatcherMachine.TestCase.settings = settings(max_examples=examples(100), stateful_step_count=40)
 TestDispatcher = DispatcherMachine.TestCase
-
-
 # ---- by name, and at bounds ----
 pytest.importorskip("lark")
 

@@ -464,7 +464,6 @@ def test_memory_does_not_grow_with_them(tmp_path, persistent):
 
 #: All messages are in memory.
 ALL = 100_000
-
 SCRIPTS = []
 
 

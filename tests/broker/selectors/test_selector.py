@@ -47,7 +47,6 @@ HEADERS = {
     **{"content-type": "text/plain", "a.b": "dots", "$it": "1", "größe": "7", "type": "order"},
     **{"correlation-id": "c-1", "timestamp": "1700000000000", "message_group": "g"},
 }
-
 MEANINGS = [
     # comparing, with what is NULL
     *(("color = 'red'", True), ("'red' = color", True), ("color <> 'red'", False), ("color = 'blue'", False)),

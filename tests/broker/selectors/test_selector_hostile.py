@@ -18,7 +18,6 @@ from stompcodec.broker.selectors import (
 )
 
 pytest.importorskip("lark")
-
 #: Seconds for what takes milliseconds: no machine is so slow, and what is quadratic takes longer.
 AGES = 5.0
 HEADER = 65_000

@@ -12,17 +12,14 @@ from stompcodec.broker.message import message_of
 from stompcodec.broker.selectors import compile_selector
 
 pytest.importorskip("lark")
-
 NUMBERS, TEXTS = ("n", "m", "k"), ("s", "t", "u")
 MOST = 2**63 - 1
-
 whole = st.sampled_from([0, 1, -1, 2, 3, 7, 10, -10, 2**31, 2**53 + 1, MOST, -MOST - 1, MOST // 2])
 real = st.integers(-4000, 4000).map(lambda quarters: quarters / 4) | st.sampled_from([1e308, -1e308, 1e-300, 2.0**63])
 letters = st.text("ab%_é!", max_size=5)
 rows = st.fixed_dictionaries(
     {**dict.fromkeys(NUMBERS, st.none() | whole | real), **dict.fromkeys(TEXTS, st.none() | letters)}
 )
-
 spelled = (
     st.integers(0, 2**63 - 1).map(str) | st.integers(0, 12).map(str) | st.integers(0, 80).map(lambda q: str(q / 4))
 )
@@ -74,7 +71,6 @@ condition = st.recursive(
     ),
     max_leaves=6,
 )
-
 database = sqlite3.connect(":memory:")
 database.execute("PRAGMA case_sensitive_like = ON")
 

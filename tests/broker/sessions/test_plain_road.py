@@ -150,7 +150,6 @@ configs = st.fixed_dictionaries(
     }
 )
 conversations = st.tuples(configs, st.booleans(), st.booleans(), subscribers)
-
 #: Of the peers, and whether they have WebSocket.
 VERSIONS = (("1.2", False), ("1.2", True), ("1.1", False))
 

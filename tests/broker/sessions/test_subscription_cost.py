@@ -7,15 +7,12 @@ from broker.harness import Bench
 from broker.loop import bytecodes
 
 pytestmark = pytest.mark.long
-
 FEW, MANY = 100, 400
 #: Operations that are counted one by one. Some of them pay for many: where a table grows.
 OPERATIONS = 20
 #: Subscriptions beside which a copy of one pointer for each stands out from what an operation takes.
 COPIED = 2000
 NAMED = "durable-subscription-name"
-
-
 #: Kind of a SUBSCRIBE -> its headers; {} is its number.
 KINDS = {
     **{"topic": {"destination": "/topic/a"}, "topics": {"destination": "/topic/{}"}},

@@ -16,7 +16,6 @@ from stompcodec.disk import Access, access_of, create, guard, make_folder, mode_
 from stompcodec.errors import ConfigError, StoreError
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="modes mean nothing there")
-
 #: A group of ours that is not the usual one; None where there is none.
 GROUP = 4242 if hasattr(os, "getuid") and os.getuid() == 0 else None
 

@@ -24,7 +24,6 @@ from stompcodec.broker.storage.sqlite import SqliteStore
 from stompcodec.errors import StoreError
 
 pytestmark = pytest.mark.long
-
 posix = pytest.mark.skipif(os.name != "posix", reason="needs signals and limits of POSIX")
 
 

@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 parser = pytest.importorskip("prometheus_client.parser")
-
 from prometheus_client import CollectorRegistry, generate_latest
 
 from stompcodec.broker.storage.sqlite import SqliteStore

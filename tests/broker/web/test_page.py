@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 pytest.importorskip("websockets")
-
 from broker.web.asking import USERS
 from chromium import Page, needs_chromium
 from patience import patience
@@ -20,7 +19,6 @@ from stompcodec.broker.web.site import page_text
 from stompcodec.testing import StompBroker
 
 pytestmark = [pytest.mark.long, needs_chromium]
-
 EVIL = "</script><script>document.title='stolen'</script><img src=x onerror=\"document.title='stolen'\">"
 ROWS = "document.querySelectorAll('#main tr.row:not([hidden])')"
 

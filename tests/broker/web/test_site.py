@@ -11,7 +11,6 @@ from stompcodec.broker.web import site as page_module
 
 pytest.importorskip("websockets")
 pytest.importorskip("prometheus_client")
-
 PATHS = ("/healthz", "/readyz", "/metrics", "/", "/none")
 #: Caller -> the headers, and what is answered to a request for metrics where there are users.
 CALLERS = {

@@ -356,7 +356,6 @@ OTHER = b"SEND\ndestination:/queue/b\ncontent-length:5\n\nother\0"
 MESSAGE = b"MESSAGE\ndestination:/queue/a\nmessage-id:1\nsubscription:0\ncontent-length:2\n\nhi\0"
 RECEIPT = b"RECEIPT\nreceipt-id:1\n\n\0"
 ALL = SEND + b"\r\n\n" + OTHER + b"?" + bytes(range(256))
-
 #: Fault, the side that sends, what it sends, and what comes out at the other side.
 CASES = [
     *(("lose RECEIPT", "broker", RECEIPT + MESSAGE, MESSAGE), ("drop SEND nth=2", "client", SEND * 3, SEND * 2)),

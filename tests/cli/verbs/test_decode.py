@@ -172,8 +172,6 @@ def test_sizes_stay_exact_until_there_are_many():
 
 
 # encode
-
-
 def encode(*arguments, input=None):
     return run_verb("encode", *arguments, input=input)
 

@@ -390,8 +390,6 @@ def test_pages_that_cannot_be_made(tmp_path):
 
 
 # Captures and packets
-
-
 def talk(client, server, kind=pcapng):
     """Each octet of it in a packet of its own."""
     packets = [(TIME, tcp(CLIENT, SERVER, 9, b"", SYN)), (TIME, tcp(SERVER, CLIENT, 99, b"", SYN))]

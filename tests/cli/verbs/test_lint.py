@@ -36,7 +36,6 @@ def findings(data, *arguments):
 SEND = b"SEND\ndestination:/queue/a\n"
 MESSAGE = b"MESSAGE\ndestination:/queue/a\nmessage-id:1\nsubscription:1\n"
 CONNECTED = b"CONNECTED\nversion:1.2\n\n\0"
-
 #: Version, octets, and each finding as "severity rule @offset".
 CASES = [
     ("1.2", SEND + b"x:a:b\n\n\0", ["warning S12-FRM-05 @29"]),

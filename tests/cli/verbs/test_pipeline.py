@@ -8,7 +8,6 @@ import pytest
 
 pytest.importorskip("pyspark")
 pytest.importorskip("pyarrow")
-
 from cli.packets import pcapng
 from cli.running import run
 

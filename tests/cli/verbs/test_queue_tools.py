@@ -78,7 +78,6 @@ class Foreign(Peer):
 
 
 pytest.importorskip("pty")  # there are no terminals of POSIX on Windows
-
 #: Three batches and some.
 COUNT = 350
 FROM, TO, LETTERS = "/queue/from", "/queue/to", "/queue/DLQ.from"
@@ -426,7 +425,6 @@ def test_beside_another_consumer_each_message_goes_to_one(broker):
 
 
 # --lenient: what ActiveMQ writes against the rules of STOMP is named, and passed over
-
 QUEUE = ["good", "nul", "lf", "good", "lf", "nul"]
 BAD = ["nul", "lf", "lf", "nul"]
 #: Verb, its status with --lenient, what is left, and what it says then. sub and record refuse those they cannot read.
@@ -476,7 +474,6 @@ def test_purge_removes_it_from_any_place(kinds):
 
 # ---- dlq retry: where a letter goes, and who says so ----
 pytest.importorskip("pty")  # there are no terminals of POSIX on Windows
-
 #: eve may not send to /queue/secret, clerk not to /queue/closed; the passcode of all is guest.
 HASH = "scrypt$16384$8$1$nCg0MPa9EL6fOeJv2j7z6w==$Pq5fbnVFyrkPTlMrOHQRy6yHh4h3D9HuvI6/uPhKfMM="
 RULES = "".join(f'[users.{name}]\npasscode = "{HASH}"\n' for name in ("eve", "clerk", "chief"))
@@ -633,7 +630,6 @@ def test_many_letters_that_stay_do_not_hide_those_behind_them(guarded):
 
 
 # Other brokers, where the origin is what a header says
-
 ORIGINS = ["/queue/orders", "/queue/secret", "/queue/orders"]
 ACTIVEMQ, ARTEMIS = "ActiveMQ/6.1", "ActiveMQ-Artemis/2.30 ActiveMQ Artemis Messaging Engine"
 MARK = "(as a header says, which any sender could have written)"

@@ -148,7 +148,6 @@ def test_old_segments_are_deleted(at, fresh, path, option, left):
 
 
 # replay
-
 SECOND = 10**6
 TIME = 1_700_000_000 * SECOND
 

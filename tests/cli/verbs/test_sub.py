@@ -212,8 +212,6 @@ def test_a_broker_without_a_place_for_dead_letters_keeps_the_message(at):
 
 
 # reply and req
-
-
 @contextmanager
 def replying(at, destination, *arguments, **environment):
     results = []

@@ -4,7 +4,6 @@ import pytest
 from patience import patience
 
 pytest.importorskip("opentelemetry.sdk")
-
 from client.feeding import wait_for
 from client.shells import Seen
 from opentelemetry import baggage, context, trace
@@ -22,8 +21,6 @@ from stompcodec import Frame
 from stompcodec.client.middleware.otel import BUCKETS, OpenTelemetry
 
 TRACEPARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
-
-
 # The tables of the semantic conventions for messaging (1.44), as far as they concern a client.
 _ALWAYS = {"messaging.operation.name", "messaging.system", "messaging.operation.type", "server.address", "server.port"}
 _MAY = _ALWAYS | {

@@ -10,7 +10,6 @@ from client.peer import closed_port
 from patience import patience
 
 pytest.importorskip("prometheus_client")
-
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 

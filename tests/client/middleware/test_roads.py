@@ -73,8 +73,6 @@ SENDS = {
         client, lambda t: client.send_many([(queue, b"x")], transaction=t)
     ),
 }
-
-
 MANY = {"frames", "block", *(name for name in SENDS if name.startswith("many"))}
 
 

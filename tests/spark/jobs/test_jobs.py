@@ -22,7 +22,6 @@ from patience import patience
 
 pytest.importorskip("pyspark")
 pytest.importorskip("click")
-
 from click.testing import CliRunner
 from client.broker import BrokerThread
 from pyspark.errors import PySparkException, StreamingQueryException

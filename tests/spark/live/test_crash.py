@@ -6,7 +6,6 @@ import pytest
 
 pytest.importorskip("pyspark")
 pytest.importorskip("click")
-
 from spark.live_rounds import LANES, rounds
 
 

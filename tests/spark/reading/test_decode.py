@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from profiles import examples
 
 pytest.importorskip("pyspark")
-
 from spark.making import (
     BAD,
     START,

@@ -13,7 +13,6 @@ import pytest
 from patience import patience
 
 pytest.importorskip("pyspark")
-
 from pyspark import cloudpickle
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from spark.making import ADMISSION, START, ids, make_capture, make_stream, message, octets, pa, schema_of

@@ -13,7 +13,6 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from profiles import examples
 
 pytest.importorskip("pyspark")
-
 from pyspark import cloudpickle
 from spark.making import START, ids, make_capture, make_stream, message, octets, rows, rows_of, schema_of
 
@@ -292,8 +291,6 @@ class Spool(RuleBasedStateMachine):
 
 TestSpool = Spool.TestCase
 TestSpool.settings = settings(max_examples=examples(25), stateful_step_count=25)
-
-
 # ---- executors that see another folder than the driver at the same path ----
 SHORT, LONG = range(6), range(10)
 ALL = [(each, None) for each in ids(*LONG)]

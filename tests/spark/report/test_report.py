@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 
 pytest.importorskip("pyspark")
 pq = pytest.importorskip("pyarrow.parquet")
-
 from spark.making import pa
 
 from stompcodec.capture import CaptureWriter
@@ -40,8 +39,6 @@ HELD = ("destination", "message_id", "received_at", "_reason", "_raw")
 HOSTILE = (
     '&\x00\x1b[31m\u202e]]><!--\'"</style></title><script>alert("1")</script><img src=x onerror=alert(1)>' + "x" * 3000
 )
-
-
 KNOWN = {
     "html", "head", "meta", "title", "style", "body", "main", "header", "footer", "section", "div", "p", "h1", "h2",
     "ul", "li", "i", "b", "small", "span", "dl", "dt", "dd", "table", "thead", "tbody", "tr", "th", "td", "code",

@@ -14,7 +14,6 @@ from patience import patience
 from profiles import examples
 
 pytest.importorskip("pyspark")
-
 from client.broker import BrokerThread
 from client.peer import Peer
 from pyspark import cloudpickle
