@@ -20,10 +20,8 @@ def is_editable() -> bool:
 
 
 def is_source_tree(module: Path) -> bool:
-    """Return whether `stompcodec/__init__.py` is a file of this tree that was never installed.
-
-    There the C backend is missing, or as old as the last build: tests of it would be skipped, or prove nothing.
-    """
+    """Return whether `stompcodec/__init__.py` is a file of this tree that was never installed. There the C backend is
+    missing, or as old as the last build: tests of it would be skipped, or prove nothing."""
     return module.resolve().parents[1] == TREE and not is_editable()
 
 

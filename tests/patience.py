@@ -37,11 +37,9 @@ def _load() -> float:
 
 
 def slowness() -> float:
-    """Return how many times slower than a quiet machine this one is now, from 1 to 40.
-
-    The larger of two figures: wall time of a piece of work against what it takes on a quiet machine, and processes that
-    want a processor. It rises at once and fades slowly, so that a wait which begins in a lull is long enough, too.
-    """
+    """Return how many times slower than a quiet machine this one is now, from 1 to 40. The larger of two figures: wall
+    time of a piece of work against what it takes on a quiet machine, and processes that want a processor. It rises at
+    once and fades slowly, so that a wait which begins in a lull is long enough, too."""
     global _measured_at, _slowness
     now = time.monotonic()
     if now - _measured_at > _HOLDS:
@@ -58,8 +56,6 @@ def patience(seconds: float) -> float:
 
 
 def interval(milliseconds: int) -> int:
-    """Return `milliseconds` between two heart-beats as this machine can keep them: at most five times as long.
-
-    Tests wait for some of these, so they grow less than `patience`, for which only failing tests wait.
-    """
+    """Return `milliseconds` between two heart-beats as this machine can keep them: at most five times as long. Tests
+    wait for some of these, so they grow less than `patience`, for which only failing tests wait."""
     return round(milliseconds * min(5.0, slowness()))

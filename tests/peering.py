@@ -53,9 +53,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 @pytest.fixture(scope="session")
 def start_peer(request, tmp_path_factory):
     """A function that takes the name of a server and its options, and returns it running: a `Server` of scripts/peers.
-
-    The same name and options give the same server, started again if a test has killed it.
-    """
+    The same name and options give the same server, started again if a test has killed it."""
     servers, failed = {}, {}
     capture = request.config.pluginmanager.getplugin("capturemanager")
 

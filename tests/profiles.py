@@ -21,11 +21,9 @@ def load() -> None:
 
 @cache
 def begin() -> None:
-    """Try an empty property, so that Hypothesis makes its generator of random numbers.
-
-    Call it before `gc.freeze`: from Python 3.14 on, Hypothesis does not see who holds a generator that it makes later,
-    and warns that it will be lost.
-    """
+    """Try an empty property, so that Hypothesis makes its generator of random numbers. Call it before `gc.freeze`: from
+    Python 3.14 on, Hypothesis does not see who holds a generator that it makes later, and warns that it will be
+    lost."""
 
     @settings(max_examples=1, database=None)
     @given(st.none())

@@ -1,10 +1,8 @@
-"""Which tests one process runs together, and which come first, where pytest-xdist shares them among several.
-
-The groups of `--dist loadgroup` do nothing under pytest 9.2 (pytest-xdist 3.8 renames tests to make them), and whole
-files are pieces too large to end at the same time. So `make_scheduler` hands out pieces of files, but for the few files
-where starting over costs more than waiting: they stay whole, and begin first. It takes effect with `-n 4` alone;
-another `--dist` than the default is left as it is.
-"""
+"""Which tests one process runs together, and which come first, where pytest-xdist shares them among several. The groups
+of `--dist loadgroup` do nothing under pytest 9.2 (pytest-xdist 3.8 renames tests to make them), and whole files are
+pieces too large to end at the same time. So `make_scheduler` hands out pieces of files, but for the few files where
+starting over costs more than waiting: they stay whole, and begin first. It takes effect with `-n 4` alone; another
+`--dist` than the default is left as it is."""
 
 from __future__ import annotations
 

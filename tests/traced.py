@@ -12,11 +12,8 @@ from patience import slowness
 
 @contextmanager
 def tracing() -> Iterator[None]:
-    """Count from here on; also a decorator of tests.
-
-    A thread that others left behind, or the one by which pytest-xdist hears of the next tests, is counted like the
-    test. So none gets its turn for as long as the test does not wait.
-    """
+    """Count from here on; also a decorator of tests. A thread that others left behind, or the one by which pytest-xdist
+    hears of the next tests, is counted like the test. So none gets its turn for as long as the test does not wait."""
     turn = sys.getswitchinterval()
     sys.setswitchinterval(600)  # also while the machine is busy with others
     time.sleep(0.01 * slowness())  # who asked for a turn before that gets it now

@@ -45,9 +45,8 @@ def ask(broker, name, reply_to):
 
 def check(broker, name, attempts=ATTEMPTS):
     """All but one were answered, and the one is the only dead letter, after so many attempts that the broker knows of.
-
-    Some are answered twice: what a handler sends after the ERROR goes out on the next connection, as its message comes.
-    """
+    Some are answered twice: what a handler sends after the ERROR goes out on the next connection, as its message
+    comes."""
     with stomp.connect(url(broker)) as client:
         dead = client.subscribe(f"/queue/DLQ.{name}")
         letter = dead.get(patience(20))

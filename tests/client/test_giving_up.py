@@ -38,13 +38,10 @@ SERVERS = {
 
 
 class Desk:
-    """A handler without threads and sockets, and a broker that has one queue, on a clock of its own.
-
-    `run()` handles all messages of `put`, as far as they come. The broker delivers what is not settled again first.
-    Pauses take no time: they move the clock, and call `at_pause`.
-
-    With `behind`, as ActiveMQ, what comes back goes behind what came back before; both go before all others.
-    """
+    """A handler without threads and sockets, and a broker that has one queue, on a clock of its own. `run()` handles
+    all messages of `put`, as far as they come. The broker delivers what is not settled again first. Pauses take no
+    time: they move the clock, and call `at_pause`. With `behind`, as ActiveMQ, what comes back goes behind what came
+    back before; both go before all others."""
 
     def __init__(self, monkeypatch, handler, *, server="stompcodec/1", prefetch=None, behind=False, **options):
         monkeypatch.setattr(Receipt, "wait", lambda receipt: self._wait(receipt))
@@ -380,8 +377,7 @@ def test_the_key_of_a_copy_is_that_of_the_message_and_its_consumers():
 
 class Letters(Desk):
     """A desk whose broker takes or refuses copies: `answers` are "yes", "no" (ERROR), "lost", "silent", and "here" for
-    a copy that fails before it is sent.
-    """
+    a copy that fails before it is sent."""
 
     def __init__(self, monkeypatch, handler, answers, persistent=True, *, lasting=False, **options):
         self.answers, self.letters, self.persistent = deque(answers), [], persistent

@@ -66,8 +66,7 @@ class Interrupter:
 
 def interrupted(call: Any, place: int) -> bool:
     """Call, with an interrupt at that place. False: there are fewer places. True may also mean that some were missed.
-    Other errors come out.
-    """
+    Other errors come out."""
     interrupter = Interrupter(place)
     sys.settrace(interrupter)
     try:

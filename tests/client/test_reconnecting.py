@@ -54,10 +54,8 @@ def delays(until, seed):
 
 
 def test_clients_are_spread_and_each_is_back_within_half_of_the_outage():
-    """Of 500 that lost one broker together, no more than 60 come in any 200 ms once the delays have grown.
-
-    A broker that was down for 8 s and is up for 3 s is found.
-    """
+    """Of 500 that lost one broker together, no more than 60 come in any 200 ms once the delays have grown. A broker
+    that was down for 8 s and is up for 3 s is found."""
     found = [delays(60.0, seed) for seed in range(500)]
     last = sorted([at for at, _ in each if at < 30.0][-1] for each in found)
     assert max(sum(1 for other in last if one <= other < one + 0.2) for one in last) <= 60
@@ -168,10 +166,8 @@ def sent(client):
 
 
 def refuse(client, bad, how, answers=True, cuts=()):
-    """Answer what the client sends, and end each connection at which it sends what is refused; the connections.
-
-    cuts: ends after that many frames, too.
-    """
+    """Answer what the client sends, and end each connection at which it sends what is refused; the connections. cuts:
+    ends after that many frames, too."""
     left = list(cuts)
     for number in range(1, 60):
         client.connect(confirm=False)

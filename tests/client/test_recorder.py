@@ -43,9 +43,7 @@ def bodies(path):
 @contextlib.contextmanager
 def recording(url, capture, queue, *, clients=1, prefetch=100, segment=2**20, **options):
     """A recorder that runs in a thread, and its `capture`; `error` is what ended it, and `join` waits for that.
-
-    capture: its path, or one that the caller closes.
-    """
+    capture: its path, or one that the caller closes."""
 
     def run():
         try:

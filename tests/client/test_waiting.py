@@ -64,10 +64,8 @@ def test_order_is_kept_whoever_writes(shell, peer, gather):
 
 
 def test_a_caller_needs_no_other_thread(peer, monkeypatch):
-    """To send, and for an ACK that the consumer waits behind; an ACK before others of its batch goes with the last.
-
-    An ACK does not start a burst, and what is sent right after it does not wait.
-    """
+    """To send, and for an ACK that the consumer waits behind; an ACK before others of its batch goes with the last. An
+    ACK does not start a burst, and what is sent right after it does not wait."""
     with stomp.connect(peer.url) as client:
         subscription = client.subscribe("/queue/a", id="s", ack="client-individual", prefetch=10)
         peer.deliver("s", b"x", count=3)
@@ -181,10 +179,8 @@ def lends(monkeypatch):
 
 @pytest.fixture
 def kept(lends, monkeypatch):
-    """A lent socket stays with the waiting threads.
-
-    Not for ever: a poll may begin just after the I/O thread took the socket back, and then finds nothing.
-    """
+    """A lent socket stays with the waiting threads. Not for ever: a poll may begin just after the I/O thread took the
+    socket back, and then finds nothing."""
     monkeypatch.setattr(engine, "_IDLE", patience(5))
 
 

@@ -31,10 +31,8 @@ def spared(version="1.2", server=ARTEMIS, **options):
 
 
 class ByteWindows:
-    """A queue whose consumers have windows in bytes: a message goes to each in turn that has a byte left.
-
-    An ACK gives back what its messages took, in mode `client` those before it of the same consumer.
-    """
+    """A queue whose consumers have windows in bytes: a message goes to each in turn that has a byte left. An ACK gives
+    back what its messages took, in mode `client` those before it of the same consumer."""
 
     def __init__(self, client, sizes):
         self.client, self.sizes = client, deque(enumerate(sizes))

@@ -16,10 +16,8 @@ WORKLOADS, fragments = _corpus.WORKLOADS, _corpus.fragments
 
 
 def frame_digest(frames: Iterable[Any]) -> str:
-    """Return the SHA-256 over decoded frames: command, pairs in the order of the wire, and body of each.
-
-    Each field goes in as a length of 4 bytes and its UTF-8; the number of headers goes in before them.
-    """
+    """Return the SHA-256 over decoded frames: command, pairs in the order of the wire, and body of each. Each field
+    goes in as a length of 4 bytes and its UTF-8; the number of headers goes in before them."""
     sha, pack = hashlib.sha256(), struct.Struct(">I").pack
     for command, headers, body in frames:
         texts = [text.encode() for text in (command, *(text for pair in headers for text in pair))]

@@ -1,7 +1,5 @@
-"""Digests of the benchmark corpus: 11 workloads, 5 ways to cut them, both backends.
-
-STOMPCODEC_CORPUS_SCALE is the size of the workloads; at 1.0 every octet is fed by itself where that is asked for.
-"""
+"""Digests of the benchmark corpus: 11 workloads, 5 ways to cut them, both backends. STOMPCODEC_CORPUS_SCALE is the size
+of the workloads; at 1.0 every octet is fed by itself where that is asked for."""
 
 import os
 from collections import Counter

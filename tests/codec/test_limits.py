@@ -125,9 +125,7 @@ def test_what_counts(codec, limits, options, data, answer):
 @pytest.mark.parametrize("count", [0, 2])
 def test_a_blank_line_of_spaces_is_no_header(codec, blank, count):
     """In the legacy dialect a blank line may hold spaces and CRs, behind the last header that the limit allows, too.
-
-    Anything else in it makes it a header too many, as does a blank line that is too long.
-    """
+    Anything else in it makes it a header too many, as does a blank line that is too long."""
     stream = b"send\n" + b"".join(b"x: %d\n" % number for number in range(count)) + blank
     at, limits = len(stream) - len(blank), Limits(max_header_line=5, max_headers=count)
     long = passed(at + 5, "max_header_line")

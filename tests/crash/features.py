@@ -109,11 +109,9 @@ class _Copies:
 
 
 class Founder(Base):
-    """Makes durable subscriptions, a message for each, and ends them; some wait for the next life of the broker.
-
-    A subscription whose SUBSCRIBE had its receipt has the message when somebody looks. One whose end had its receipt
-    takes nothing any more (a ghost), and never gives the message again, though it is made anew.
-    """
+    """Makes durable subscriptions, a message for each, and ends them; some wait for the next life of the broker. A
+    subscription whose SUBSCRIBE had its receipt has the message when somebody looks. One whose end had its receipt
+    takes nothing any more (a ghost), and never gives the message again, though it is made anew."""
 
     def __init__(self, name: str, ledger: Ledger, *, seed: int = 0) -> None:
         super().__init__(name, ledger, seed)
@@ -182,10 +180,8 @@ class Founder(Base):
 
 
 class Reader(Base):
-    """Reads a queue by its seqs with browsers that end, keeps its place over all restarts, and lets go by ACK.
-
-    What has a new key must have a seq above all that was shown to the end before: otherwise a reader misses it.
-    """
+    """Reads a queue by its seqs with browsers that end, keeps its place over all restarts, and lets go by ACK. What has
+    a new key must have a seq above all that was shown to the end before: otherwise a reader misses it."""
 
     def __init__(self, name: str, ledger: Ledger, queue: str, *, seed: int = 0) -> None:
         super().__init__(name, ledger, seed)
@@ -246,10 +242,8 @@ class Reader(Base):
 
 
 class Retainer(Base):
-    """Sends retained messages, one at a time, and looks in each life of the broker which one is there.
-
-    It is that of the last SEND that had a receipt, or a later one.
-    """
+    """Sends retained messages, one at a time, and looks in each life of the broker which one is there. It is that of
+    the last SEND that had a receipt, or a later one."""
 
     def __init__(self, name: str, ledger: Ledger, topic: str, *, seed: int = 0) -> None:
         super().__init__(name, ledger, seed)

@@ -39,12 +39,9 @@ class Books:
 
 @dataclass
 class Ledger(Books):
-    """The books of a run.
-
-    `strict`: nothing that was sent before a connection was lost is read after the message went to another one. Where
-    that can happen (the proxy cuts, both ends notice in their own time) a delivery that breaks a rule is only held
-    against the broker when the connection it came on proves to be alive afterwards: see `confirm`.
-    """
+    """The books of a run. `strict`: nothing that was sent before a connection was lost is read after the message went
+    to another one. Where that can happen (the proxy cuts, both ends notice in their own time) a delivery that breaks a
+    rule is only held against the broker when the connection it came on proves to be alive afterwards: see `confirm`."""
 
     strict: bool = True
     moved_from: frozenset[str] = frozenset()  # The queues whose messages are moved in transactions.

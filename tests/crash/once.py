@@ -156,10 +156,8 @@ def _commit(program: _Program, client: stomp.Client) -> None:
 
 
 def _consume(queue: str, confirmed: bool, program: _Program, client: stomp.Client) -> None:
-    """Handle what comes, then acknowledge; one that is `confirmed` with receipts.
-
-    That one remembers only messages whose ACK it is not sure of. The other one remembers all message-ids.
-    """
+    """Handle what comes, then acknowledge; one that is `confirmed` with receipts. That one remembers only messages
+    whose ACK it is not sure of. The other one remembers all message-ids."""
     books, seen = program.books, set[str]()
     since = time.monotonic()  # when the last message came, or the broker was started for the last time
     with client.subscribe(queue, ack="client-individual", prefetch=50) as subscription:

@@ -63,10 +63,7 @@ class Link:
 
 
 class Load:
-    """The workers and their links, driven by `run`.
-
-    `port` is where the broker listens, None while it does not.
-    """
+    """The workers and their links, driven by `run`. `port` is where the broker listens, None while it does not."""
 
     def __init__(self) -> None:
         self.port, self.workers, self._selector = None, [], selectors.DefaultSelector()

@@ -111,12 +111,9 @@ def line_of(consumer: Consumer, key: str, frame: Frame) -> str:
 
 
 class Consumer(Base):
-    """Takes messages and acknowledges them late, in groups, with receipts.
-
-    It is `alone` if no other consumer has this queue: what comes again does so in the order of its producers, too. In
-    `mode` "client" one ACK stands for all before it. One message in `nack` is refused when it first comes; 0 for none.
-    `asks` are more headers of SUBSCRIBE.
-    """
+    """Takes messages and acknowledges them late, in groups, with receipts. It is `alone` if no other consumer has this
+    queue: what comes again does so in the order of its producers, too. In `mode` "client" one ACK stands for all before
+    it. One message in `nack` is refused when it first comes; 0 for none. `asks` are more headers of SUBSCRIBE."""
 
     alone, mode, nack, line, asks = True, "client-individual", 0, staticmethod(line_of), ()
 

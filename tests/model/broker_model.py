@@ -194,9 +194,7 @@ class Broker:
     # ---- what the broker chose ----
     def delivered(self, deliveries: list[tuple[Consumer, str, str, int]]) -> None:
         """Follow what was delivered since the last look: (consumer, ack id or message-id, body, redelivery-count).
-
-        Those of one consumer are in the order in which they came.
-        """
+        Those of one consumer are in the order in which they came."""
         chosen = {}
         for number, (consumer, ack_id, body, attempts) in enumerate(deliveries):
             queue = consumer.queue

@@ -23,11 +23,9 @@ def _pairs(args: dict[str, Any], key: int) -> tuple[list[tuple[str, str]], bytes
 
 
 class Client:
-    """What both kinds have: a link or none, and what they do with messages by their spec.
-
-    Of the spec: version(s), websocket, client_id; nack and hold, parts of the messages that it treats so; delay (ACKs);
-    for `CoreClient` beat, and move, the part that it moves to move_to.
-    """
+    """What both kinds have: a link or none, and what they do with messages by their spec. Of the spec: version(s),
+    websocket, client_id; nack and hold, parts of the messages that it treats so; delay (ACKs); for `CoreClient` beat,
+    and move, the part that it moves to move_to."""
 
     def __init__(self, net: Any, name: str, spec: dict[str, Any]) -> None:
         self.net, self.name, self.spec = net, name, spec

@@ -26,9 +26,7 @@ def pytest_collection_modifyitems(items):
 @pytest.fixture(scope="module", autouse=True)
 def installed(request):
     """Make Python processes that tests start import the installed package, and sweep up afterwards what Py4J left.
-
-    `python -m` and `python -c` search the current folder first, and that may be the source tree.
-    """
+    `python -m` and `python -c` search the current folder first, and that may be the source tree."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONSAFEPATH", "1")
         yield
@@ -40,9 +38,7 @@ def installed(request):
 
 def _without_archive(folder):
     """Make a SPARK_HOME without the archive of PySpark, which is not compiled: each of Spark's Pythons would do that.
-
-    They import the package that is installed instead.
-    """
+    They import the package that is installed instead."""
     (origin,) = importlib.import_module("pyspark").__path__
     for name in ("bin", "jars", "sbin", "data"):
         if Path(origin, name).exists():

@@ -50,9 +50,7 @@ class Figures(NamedTuple):
 
 def rounds(folder, count, *, seed=0, kinds=("driver", "jvm", "recorder", "broker"), progress=lambda text: None):
     """Kill one of these kinds so many times, at random moments, and count what the sinks of each lane have in the end.
-
-    The folder is for everything that is kept; `progress` is called after each round; each kind has its share.
-    """
+    The folder is for everything that is kept; `progress` is called after each round; each kind has its share."""
     chance = random.Random(seed)
     plan = [kinds[number % len(kinds)] for number in range(count)]
     chance.shuffle(plan)

@@ -15,12 +15,9 @@ from websockets.sync.server import serve
 
 
 class Endpoint:
-    """`/stomp` of a server; each session is a connection to the broker on `port`.
-
-    It answers /info on a connection of its own, as `websockets` closes those that are no handshake. `first` is sent
-    before the session begins; `asked` has the paths of all requests, `heads` their headers. With `login`, requests need
-    it as their Authorization.
-    """
+    """`/stomp` of a server; each session is a connection to the broker on `port`. It answers /info on a connection of
+    its own, as `websockets` closes those that are no handshake. `first` is sent before the session begins; `asked` has
+    the paths of all requests, `heads` their headers. With `login`, requests need it as their Authorization."""
 
     def __init__(self, port=None, *, info=None, first=("o",), context=None, login=None):
         self.target = port

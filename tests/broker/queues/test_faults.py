@@ -50,11 +50,9 @@ def sent(sender):
 
 
 class FaultHook:
-    """Has `fails(consumer, seq)` decide what cannot be written, and keeps a record of what failed.
-
-    The bodies for consumers that it began are converted, which looks at each message. Where messages are written as
-    they are, `consumer.before = None` makes the next one fail.
-    """
+    """Has `fails(consumer, seq)` decide what cannot be written, and keeps a record of what failed. The bodies for
+    consumers that it began are converted, which looks at each message. Where messages are written as they are,
+    `consumer.before = None` makes the next one fail."""
 
     def __init__(self):
         self.fails, self.faults = lambda consumer, seq: False, []

@@ -256,10 +256,8 @@ KEYS = st.builds(lambda key, stored: f"{key}{stored:d}", st.integers(0, 2), st.s
 
 
 class Machine(RuleBasedStateMachine):
-    """Two clients of one scope send the same few keys, each with a body of its name.
-
-    What the broker may hold follows from what had a RECEIPT: that is there once, and nothing is there twice.
-    """
+    """Two clients of one scope send the same few keys, each with a body of its name. What the broker may hold follows
+    from what had a RECEIPT: that is there once, and nothing is there twice."""
 
     def __init__(self):
         super().__init__()

@@ -254,8 +254,7 @@ def disk(tmp_path, request):
 @pytest.mark.parametrize(("disk", "full"), [(60, False), (42, True)], ids=["low", "full"], indirect=["disk"])
 def test_a_disk_that_is_full_heals_by_consuming(disk, tmp_path, full):
     """With nothing left at all, too, because of somebody else's file. On the smaller disk the log of the database would
-    not be copied before.
-    """
+    not be copied before."""
     fields = {"store_free": 20 * MIB}
     with BrokerProcess(tmp_path / "broker", fields=fields, flags=("--data", str(disk / "data"))) as broker:
         url = f"stomp://127.0.0.1:{broker.port}"

@@ -33,10 +33,8 @@ WIRES = {
 
 
 class Foreign(Peer):
-    """Enough of another broker: it shows a queue, delivers it, and forgets what is acknowledged.
-
-    Its messages are kinds of WIRES, or good ones that came from a queue, which stands in a header.
-    """
+    """Enough of another broker: it shows a queue, delivers it, and forgets what is acknowledged. Its messages are kinds
+    of WIRES, or good ones that came from a queue, which stands in a header."""
 
     def __init__(self, messages: list[str], server: str = "ActiveMQ/6.3.1", header: str = "original-destination"):
         self.held = {f"ID:m-{number}": message for number, message in enumerate(messages)}

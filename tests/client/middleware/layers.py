@@ -11,10 +11,8 @@ def _place(name):
 
 
 class Notes(Middleware):
-    """Notes each place that is entered and left, as `name>place` and `name<place`.
-
-    `before_PLACE` and `after_PLACE` are functions of the event that are called there.
-    """
+    """Notes each place that is entered and left, as `name>place` and `name<place`. `before_PLACE` and `after_PLACE` are
+    functions of the event that are called there."""
 
     def __init__(self, name="a", notes=None, **actions):
         self.name, self.actions = name, actions
