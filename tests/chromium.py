@@ -1,7 +1,5 @@
 """Headless Chromium for tests of pages, driven by its DevTools protocol."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -39,7 +37,7 @@ needs_chromium = pytest.mark.skipif(shutil.which("chromium") is None, reason="Ch
 class Page:
     """One tab. `errors` are the exceptions of its scripts, and what its policy has refused."""
 
-    def __init__(self, chromium: Chromium, target: str, url: str) -> None:
+    def __init__(self, chromium, target: str, url: str) -> None:
         from websockets.sync.client import connect
 
         self._chromium, self.target = chromium, target
@@ -188,7 +186,7 @@ class Chromium:
     def close(self) -> None:
         self._stack.close()
 
-    def __enter__(self) -> Chromium:
+    def __enter__(self):
         return self
 
     def __exit__(self, *error: object) -> None:

@@ -1,7 +1,5 @@
 """Bridges in a thread beside the test, and what their brokers hold."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 
@@ -42,7 +40,7 @@ class Running:
         except BaseException as error:
             self._error = error
 
-    def __enter__(self) -> Running:
+    def __enter__(self):
         self._thread.start()
         return self
 

@@ -1,7 +1,5 @@
 """A broker without sockets: peers that give it octets and read its answers, and time that stands still until told."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -42,13 +40,13 @@ class Bench:
         self.broker.open(self.now)
         self.peers = {}
 
-    def peer(self, version: str = "1.2", *, connect: bool = True, **options: Any) -> Peer:
+    def peer(self, version: str = "1.2", *, connect: bool = True, **options: Any):
         peer = Peer(self, version, **options)
         if connect:
             peer.connect()
         return peer
 
-    def client(self, version: str = "1.2", address: str = "", **headers: str) -> Peer:
+    def client(self, version: str = "1.2", address: str = "", **headers: str):
         peer = self.peer(version, connect=False, peer=address)
         peer.connect(**headers)
         return peer

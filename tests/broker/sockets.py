@@ -1,7 +1,5 @@
 """A broker on real sockets, and clients of it, for tests in one loop."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import functools
@@ -23,7 +21,7 @@ from stompcodec.broker.server import Server, serve
 
 CONFIG = Config(port=0)
 CONNECT = b"CONNECT\naccept-version:1.2\nhost:/\nlogin:guest\npasscode:guest\n\n\0"
-_CLIENTS: list[Client] = []
+_CLIENTS: "list[Client]" = []
 
 
 class Client:
@@ -35,11 +33,11 @@ class Client:
         _CLIENTS.append(self)
 
     @classmethod
-    async def open(cls, server: Any) -> Client:
+    async def open(cls, server: Any):
         return cls(*await asyncio.open_connection("127.0.0.1", server.port, limit=2**16))
 
     @classmethod
-    async def connect(cls, server: Server, *headers: str) -> Client:
+    async def connect(cls, server: Server, *headers: str):
         client = await cls.open(server)
         lines = ["CONNECT", "accept-version:1.2", "host:/", "login:guest", "passcode:guest", *headers, "", "\0"]
         answer = await client.ask("\n".join(lines))

@@ -1,7 +1,5 @@
 """Runs verbs: in this process, as processes, on terminals, and against brokers."""
 
-from __future__ import annotations
-
 import json
 import os
 import selectors
@@ -107,7 +105,7 @@ class Terminal:
         streams = {"stdin": self.far, "stdout": self.far if stdout is None else stdout, "stderr": self.far}
         self.process = started(*arguments, env=env, cwd="/", start_new_session=True, **streams)
 
-    def __enter__(self) -> Terminal:
+    def __enter__(self):
         return self
 
     def __exit__(self, *_: object) -> None:

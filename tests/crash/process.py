@@ -1,7 +1,5 @@
 """A broker as a process of its own, to be started, killed and looked at."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -76,7 +74,7 @@ class BrokerProcess:
         self._command = [str(python or sys.executable), *program, "broker", *options]
         self._process, self.address = None, {}
 
-    def __enter__(self) -> BrokerProcess:
+    def __enter__(self):
         self.start()
         return self
 

@@ -1,7 +1,5 @@
 """The programs of the load: who sends, who sends in transactions, who consumes, who moves from queue to queue."""
 
-from __future__ import annotations
-
 import random
 from collections import deque
 from typing import Any
@@ -105,7 +103,7 @@ class Producer(Base):
         self.ledger.receipted(keys)
 
 
-def line_of(consumer: Consumer, key: str, frame: Frame) -> str:
+def line_of(consumer, key: str, frame: Frame) -> str:
     """Messages of one line come in the order of their numbers; "" for no order."""
     return key.rpartition("-")[0]
 

@@ -1,7 +1,5 @@
 """What a broker has to do: it says which choices are right, follows the one made, and what is left undone (`rest`)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,7 +17,7 @@ class Entry:
 class Consumer:
     peer: Any
     key: str
-    queue: Queue
+    queue: "Queue"
     mode: str
     window: int
     unacked: dict[str, Entry] = field(default_factory=dict)  # By ack id (or message-id), in the order of delivery.

@@ -1,7 +1,5 @@
 """The machine that the broker runs on: its loop, its clock, its helper thread, and its deaths."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -19,7 +17,7 @@ from stompcodec.errors import StoreError
 
 
 class _Helper:
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host) -> None:
         self.host, self.life = host, host.life
         self.jobs, self.busy = deque(), False
 
@@ -57,7 +55,7 @@ class _Helper:
 
 
 class Peer:
-    def __init__(self, host: Host, link: Link, **options: Any) -> None:
+    def __init__(self, host, link: Link, **options: Any) -> None:
         assert host.broker is not None
         self.host, self.link = host, link
         self.paused, link.broker = False, self

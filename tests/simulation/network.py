@@ -1,7 +1,5 @@
 """A network: links of two pipes, which deliver late and in pieces, stand still, break at any byte or on one side."""
 
-from __future__ import annotations
-
 import heapq
 import random
 from collections.abc import Callable
@@ -12,7 +10,7 @@ _KEEPALIVE = 45.0  # Seconds after which the system notices that the other side 
 
 
 class _Pipe:
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link) -> None:
         self.link, self.buffer, self.closed, self.reading = link, bytearray(), False, True
         self.stalled_until = 0.0
         self.scheduled = self.full = False
@@ -75,7 +73,7 @@ class Link:
     client: Any
     broker: Any
 
-    def __init__(self, clock: Clock, rng: random.Random, latency: float, splitting: float) -> None:
+    def __init__(self, clock, rng: random.Random, latency: float, splitting: float) -> None:
         self.clock, self.rng, self.latency, self.splitting = clock, rng, latency, splitting
         self.up = _Pipe(self)
         self.down, self.cut_off = _Pipe(self), False

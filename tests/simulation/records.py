@@ -1,7 +1,5 @@
 """What is known of messages: where they were sent, who has them, and what became of them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -49,7 +47,7 @@ class Violation(AssertionError):
 @dataclass(eq=False, slots=True)
 class Message:
     key: int
-    sender: Seen
+    sender: "Seen"
     order: int
     destination: str
     body: bytes
@@ -59,12 +57,12 @@ class Message:
     life: int
     expires: float | None = None
     due: float | None = None
-    transaction: Transaction | None = None
+    transaction: "Transaction | None" = None
     promised: int | None = None  # Its RECEIPT is out (that of COMMIT, in a transaction), and the number of that turn.
     failures: int = 0  # Commits that had failed when it came.
     dropped: bool = False  # It must not be delivered: its transaction was aborted.
     seen: bool = False
-    copies: list[Copy] = field(default_factory=list)
+    copies: "list[Copy]" = field(default_factory=list)
     doubtful: bool = False  # Its session ended in the very read that it came with.
     group: str = ""  # All messages of a group go to one consumer; "" for none.
 
@@ -77,14 +75,14 @@ class Message:
 @dataclass(eq=False, slots=True)
 class Copy:
     message: Message
-    home: Home
+    home: "Home"
     expected: bool = True  # The home was there for sure when the message came.
     gone: str = ""  # Why it must not come any more; "" if it may.
     maybe_gone: bool = False  # An ACK for it came, or something else that may have ended it.
     #: The ACK came in this life of the broker, when so many commits had failed: only one more may undo it.
     acked_life: int = -1
     acked_failures: int = 0
-    holder: Seen | None = None
+    holder: "Seen | None" = None
     deliveries: int = 0
     tries: int = 0  # The same as the broker counts them, and whether a NACK came.
     nacked: bool = False
@@ -96,7 +94,7 @@ class Copy:
     refused: bool = False
     back: int = -1  # The turn in which it came back to its queue.
     #: The session whose NACK gives it back, if that still waits for receipts: the NACK may stand behind a commit.
-    behind: Seen | None = None
+    behind: "Seen | None" = None
     must_mark: bool = False
     may_mark: bool = False
     moved: bool = False  # It has become a dead letter, or may have.
@@ -116,7 +114,7 @@ class Home:
     #: By the number of the message; in a queue of dead letters by message-id, for each subscription may have made one.
     copies: dict[int | str, Copy] = field(default_factory=dict)
     #: Those that may still come, by sender, in their order.
-    waiting: dict[Seen, list[Copy]] = field(default_factory=dict)
+    waiting: "dict[Seen, list[Copy]]" = field(default_factory=dict)
 
     def add(self, copy: Copy, name: str | None = None) -> None:
         self.copies[copy.message.key if name is None else name] = copy
@@ -126,7 +124,7 @@ class Home:
 
 @dataclass(eq=False, slots=True)
 class Sub:
-    session: Seen
+    session: "Seen"
     id: str
     mode: str
     home: Home
@@ -139,7 +137,7 @@ class Sub:
     order: dict[str, int] = field(default_factory=dict)  # When each delivery was made.
     extra: int = 0  # Deliveries that an ABORT has given back: they may be above the window.
     #: The latest delivery by sender, priority and group: its turn, and the message's order.
-    latest: dict[tuple[Seen, int, str], tuple[int, int]] = field(default_factory=dict)
+    latest: "dict[tuple[Seen, int, str], tuple[int, int]]" = field(default_factory=dict)
 
     def accepts(self, message: Message) -> bool:
         return self.selector is None or SELECTORS[self.selector](message.properties)

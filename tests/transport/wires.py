@@ -1,7 +1,5 @@
 """What the tests of transports share: owners that note what happened, servers to talk to, raw sockets."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import gc
@@ -117,7 +115,7 @@ class Server:
             self.options["ssl"] = context
         self.options["websocket"] = kind in ("ws", "wss")
 
-    async def __aenter__(self) -> Server:
+    async def __aenter__(self):
         self.listener = await aio.listen(self.options.pop("host", "127.0.0.1"), 0, self._join, **self.options)
         self.port = self.listener.port
         return self
@@ -159,7 +157,7 @@ class Loop:
         self.thread = threading.Thread(target=self.loop.run_forever)
         self.thread.start()
 
-    def __enter__(self) -> Loop:
+    def __enter__(self):
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -198,7 +196,7 @@ def finish(kind: str, work: Any) -> Any:
 class Sync:
     """The blocking shell, moved by the thread of the test."""
 
-    def __enter__(self) -> Sync:
+    def __enter__(self):
         self.waker = sync.Waker()
         return self
 
