@@ -368,10 +368,7 @@ class Config:
         "What happens beyond that: the subscriber gets an ERROR, its oldest messages are dropped, or senders wait.",
     )
     retain: bool = _key_by_dialect(
-        False,
-        "topics.retain",
-        values.flag,
-        "Whether the header retain of SEND, set or remove, has an effect.",
+        False, "topics.retain", values.flag, "Whether the header retain of SEND, set or remove, has an effect."
     )
     durable_overflow: str = _key(
         "block",

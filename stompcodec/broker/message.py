@@ -267,12 +267,7 @@ def _frame_of(tail: bytes) -> Frame:
 
 
 def message_of(
-    frame: Frame,
-    destination: str,
-    persistent: bool,
-    wall: Wall,
-    reply_to: str | None = None,
-    values: Values = NONE,
+    frame: Frame, destination: str, persistent: bool, wall: Wall, reply_to: str | None = None, values: Values = NONE
 ) -> Message:
     """Return a message that is not in a queue yet.
 

@@ -396,8 +396,7 @@ class Rules:
         read = node.read
         if node.kind == "number" and node.literal is not None:
             return _deeper(
-                _literal("number", calculate(sign, 0, node.literal), _at(sign))._replace(depth=node.depth),
-                _at(sign),
+                _literal("number", calculate(sign, 0, node.literal), _at(sign))._replace(depth=node.depth), _at(sign)
             )
         return _deeper(
             _combined("number", lambda head, message, known: calculate(sign, 0, read(head, message, known)), [node]),

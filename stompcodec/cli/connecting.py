@@ -391,8 +391,7 @@ def header_option(command: str) -> Callable[[F], F]:
             name = owned_of(command, [name for name, _ in pairs])
             if name is not None:
                 raise click.BadParameter(
-                    f"{name!r} is a header that the client writes itself: leave it out (see the options)",
-                    param=option,
+                    f"{name!r} is a header that the client writes itself: leave it out (see the options)", param=option
                 )
         return pairs
 

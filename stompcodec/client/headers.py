@@ -178,10 +178,7 @@ _RECEIPT = "use receipt=True"
 
 #: Command, or kind of SEND -> header that belongs to the client -> what to use instead.
 OWNED: dict[str, dict[str, str]] = {
-    "CONNECT": {
-        "receipt": "CONNECTED is the answer to CONNECT",
-        "transaction": "use client.transaction()",
-    },
+    "CONNECT": {"receipt": "CONNECTED is the answer to CONNECT", "transaction": "use client.transaction()"},
     "SEND": {
         "destination": "use the argument destination",
         "message-id": _DELIVERED,

@@ -906,8 +906,7 @@ class Inbound:
     def weigh(self) -> None:
         """Pause reading at a limit, resume at half of it. Receipts that calls wait for may stand behind messages."""
         share = max(
-            self.backlog / self.link.options.inbox_messages,
-            self.backlog_octets / self.link.options.inbox_octets,
+            self.backlog / self.link.options.inbox_messages, self.backlog_octets / self.link.options.inbox_octets
         )
         mark = _URGENT if self.link.calls.sent else 1
         if not self.paused and share >= mark and self.link.connection is not None:

@@ -50,8 +50,7 @@ class State(NamedTuple):
 #: What programs see in `client.state` and `on_state`.
 CLIENT = {
     "connecting": State(
-        "no session yet: addresses are tried in turn",
-        {"restored": "connected", "close": "closing", "end": "closed"},
+        "no session yet: addresses are tried in turn", {"restored": "connected", "close": "closing", "end": "closed"}
     ),
     "connected": State(
         "there is a session, and all subscriptions are back",

@@ -39,15 +39,7 @@ from stompcodec.compat.seams import install as _install
 from stompcodec.errors import FrameError
 from stompcodec.spec import Limits
 
-__all__ = [
-    "PEER",
-    "Connection",
-    "FrameParser",
-    "StrictFrameParser",
-    "WebSocketConnection",
-    "install",
-    "seams",
-]
+__all__ = ["PEER", "Connection", "FrameParser", "StrictFrameParser", "WebSocketConnection", "install", "seams"]
 
 #: The parser of 3.8 is the first that reads content-length.
 PEER = Peer("stompman", (3, 8), (4,))

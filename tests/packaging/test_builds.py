@@ -154,7 +154,7 @@ def test_binary_wheel_is_whole(source: Path, tmp_path: Path) -> None:
     assert "stompcodec/_fallback.py" not in names
     assert len([name for name in names if name.startswith("stompcodec/_codec_c.") and name.endswith(".so")]) == 1
     assert {name.split("/")[0].split("-")[0] for name in names} == {
-        *("stompcodec", "pyspark_stomp.py", "pyspark_stompfile.py"),  # Spark finds sources by such names
+        *("stompcodec", "pyspark_stomp.py", "pyspark_stompfile.py")  # Spark finds sources by such names
     }
     assert not made.file.name.endswith("-any.whl")
     assert backend_of(made.file, tmp_path / "unpacked") == "c"

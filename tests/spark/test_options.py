@@ -7,14 +7,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 from stompcodec.spark.link import parse_live, parse_sink
-from stompcodec.spark.options import (
-    FILE_OPTIONS,
-    Choice,
-    FileOptions,
-    OptionError,
-    parse_file,
-    paths_of,
-)
+from stompcodec.spark.options import FILE_OPTIONS, Choice, FileOptions, OptionError, parse_file, paths_of
 
 SECRET = "s3cr3t-Pa55"
 

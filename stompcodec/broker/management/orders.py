@@ -341,12 +341,7 @@ class Orders:
         letter_of = partial(letter_for, self._broker, asker, queue, place)
         yield from self._take(share, queue, fields, letter_of, place is None)
         self._check(share)
-        return {
-            "destination": queue.name,
-            "messages": share.done,
-            "skipped": share.skipped,
-            "stopped": share.stopped,
-        }
+        return {"destination": queue.name, "messages": share.done, "skipped": share.skipped, "stopped": share.stopped}
 
     def _check(self, share: Share) -> None:
         if share.failed:

@@ -275,12 +275,7 @@ def subscription_row(session: Session, consumer: Consumer) -> Row:
 
 def transaction_row(session: Session, name: str, transaction: Transaction) -> Row:
     """Return the row of an open transaction."""
-    return (
-        session.id,
-        name,
-        transaction.weight,
-        transaction.octets + transaction.base,
-    )
+    return (session.id, name, transaction.weight, transaction.octets + transaction.base)
 
 
 def message_row(message: Message, most: int, clock: Clock) -> Row:

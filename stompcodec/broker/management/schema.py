@@ -336,11 +336,7 @@ OF_QUEUE = (
     Column("expired", "whole", "Messages expired."),
     Column("dropped", "whole", "Messages dropped because it was full."),
     Column("dead_letters", "whole", "Dead letters made."),
-    Column(
-        "oldest",
-        "number?",
-        "Age of the oldest ready message.",
-    ),
+    Column("oldest", "number?", "Age of the oldest ready message."),
     Column("received_rate", "number?", "Messages received per second."),
     Column("delivered_rate", "number?", "Messages delivered per second."),
 )
@@ -548,10 +544,7 @@ ORDERS = (
         "purge",
         "Remove the ready messages of a queue. Those that a consumer has, or that are scheduled, stay.",
         (_QUEUE, _SELECTOR, _ID, _MOST),
-        (
-            Column("destination", "text", "The queue."),
-            Column("messages", "whole", "Messages removed."),
-        ),
+        (Column("destination", "text", "The queue."), Column("messages", "whole", "Messages removed.")),
         is_order=True,
     ),
     Request(
@@ -560,9 +553,7 @@ ORDERS = (
         (
             _QUEUE,
             Field(
-                "to",
-                text,
-                "A queue or topic. Without it, dead letters are sent again, each to the queue it came from.",
+                "to", text, "A queue or topic. Without it, dead letters are sent again, each to the queue it came from."
             ),
             _SELECTOR,
             _ID,
@@ -580,10 +571,7 @@ ORDERS = (
         "delete",
         "Delete a queue, a durable subscription or a topic without consumers, with all its messages.",
         (Field("destination", text, "Its name.", required=True),),
-        (
-            Column("destination", "text", "Its name."),
-            Column("messages", "whole", "Messages that it had."),
-        ),
+        (Column("destination", "text", "Its name."), Column("messages", "whole", "Messages that it had.")),
         is_order=True,
     ),
     Request(

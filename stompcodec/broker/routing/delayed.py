@@ -163,11 +163,7 @@ class Retained:
     """
 
     def __init__(
-        self,
-        make: Callable[[str, Part], Queue],
-        words: Callable[[str, str], tuple[str, ...]],
-        most: int,
-        part: Part,
+        self, make: Callable[[str, Part], Queue], words: Callable[[str, str], tuple[str, ...]], most: int, part: Part
     ) -> None:
         self._make = make
         self._words = words
@@ -380,13 +376,7 @@ class Delayed:
         if len(self._heap) + count > self._most:
             raise Refused("too many delayed messages", "Send them when they are due, or later than now.")
 
-    def defer(
-        self,
-        message: Message,
-        target: Queue | Topic | RetainTarget,
-        find: _Find,
-        stored: bool = False,
-    ) -> bool:
+    def defer(self, message: Message, target: Queue | Topic | RetainTarget, find: _Find, stored: bool = False) -> bool:
         """Take a message that has its place in the order, but is not due. Return whether its sender should wait.
 
         `find` returns its queue or topic when the message is due, because topics come and go meanwhile. `stored`: the

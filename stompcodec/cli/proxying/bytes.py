@@ -217,10 +217,7 @@ class Exchange:
     """
 
     def __init__(self, keep: int = KEEP) -> None:
-        self.sides: dict[Direction, Observer] = {
-            "client": Observer(keep=keep),
-            "broker": Observer(self._follow, keep),
-        }
+        self.sides: dict[Direction, Observer] = {"client": Observer(keep=keep), "broker": Observer(self._follow, keep)}
 
     def feed(self, direction: Direction, data: bytes) -> list[Event]:
         """Take bytes of a direction, as `Observer.feed` does."""

@@ -233,13 +233,7 @@ def _announce(server: Server) -> None:
 @click.option("--hash-passcode", is_flag=True, is_eager=True, expose_value=False, callback=_hash_passcode,
               help="Prompt for a passcode, print its hash for the TOML file, and exit.")  # fmt: skip
 def command(
-    context: click.Context,
-    /,
-    file: str | None,
-    ready_file: str | None,
-    uvloop: bool,
-    log_level: str,
-    **flags: Any,
+    context: click.Context, /, file: str | None, ready_file: str | None, uvloop: bool, log_level: str, **flags: Any
 ) -> None:
     """Run a STOMP broker for versions 1.0, 1.1 and 1.2.
 

@@ -671,11 +671,7 @@ def json_object(entry: Entry) -> dict[str, Any]:
         {"part": part.kind, "name": part.name, "start": part.start, "end": part.end} for part in entry.parts
     ]
     line["lint"] = [
-        {
-            **mark.record(),
-            "title": title_of(mark.rule),
-            "part": part,
-        }
+        {**mark.record(), "title": title_of(mark.rule), "part": part}
         for mark, part in ((mark, entry.part_of(mark)) for mark in entry.marks)
     ]
     return line
@@ -751,12 +747,7 @@ def _show(inspection: Inspection, number: int | None, secrets: bool) -> bool:
 @click.option("--lenient", is_flag=True, help="Tolerate common mistakes of peers.")
 @click.option("--resync", is_flag=True, help="Continue after a broken frame.")
 def command(
-    files: tuple[str, ...],
-    output: str | None,
-    frame: int | None,
-    as_json: bool,
-    secrets: bool,
-    **options: Any,
+    files: tuple[str, ...], output: str | None, frame: int | None, as_json: bool, secrets: bool, **options: Any
 ) -> None:
     """Inspect the frames of FILE, or of standard input: list, headers with findings of lint, bytes, body.
 

@@ -45,13 +45,7 @@ _SETTLE = "it names the message to the broker"
 FIXED: dict[str, dict[str, str]] = {
     "CONNECT": {name: f"use the option {option}" for name, option in WRITTEN.items()} | OWNED["CONNECT"] | _CODEC,
     "SEND": {**OWNED["SEND"], "ack": _BROKER, "destination": "the caller chooses it"} | _CODEC,
-    "MESSAGE": {
-        "ack": _SETTLE,
-        "destination": _BROKER,
-        "message-id": _SETTLE,
-        "subscription": _SETTLE,
-    }
-    | _CODEC,
+    "MESSAGE": {"ack": _SETTLE, "destination": _BROKER, "message-id": _SETTLE, "subscription": _SETTLE} | _CODEC,
     "ACK": {**OWNED["ACK"], "ack": _SETTLE} | _CODEC,
 }
 FIXED["NACK"] = FIXED["ACK"]

@@ -326,10 +326,7 @@ def _shape() -> C:
     count = F.when(quick.isNotNull(), F.size(F.get(quick, F.lit(0)))).otherwise(F.size(F.get(texts, F.lit(0))))
     return (
         F.when(F.col("reason").isNotNull(), F.col("reason"))
-        .when(
-            ~F.coalesce(ended & (count >= 0) & (~F.col("single") | (count == 1)), F.lit(False)),
-            F.lit(_MALFORMED),
-        )
+        .when(~F.coalesce(ended & (count >= 0) & (~F.col("single") | (count == 1)), F.lit(False)), F.lit(_MALFORMED))
         .when(count == 0, F.lit("an empty list"))
         .when(count > MOST_RECORDS, F.lit(f"more than {MOST_RECORDS} records"))
     )

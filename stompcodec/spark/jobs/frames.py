@@ -285,11 +285,7 @@ _MOST_SEQUENCES = 1000
 
 
 def metrics(
-    frames: DataFrame,
-    *,
-    window: str = "1 minute",
-    watermark: str = "10 minutes",
-    sequence: str | None = None,
+    frames: DataFrame, *, window: str = "1 minute", watermark: str = "10 minutes", sequence: str | None = None
 ) -> DataFrame:
     """Return a row for each window of time and destination. Write a stream in update mode.
 

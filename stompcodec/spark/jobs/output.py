@@ -215,13 +215,7 @@ def has_died(error: BaseException) -> bool:
     return _RAISED not in text and bool(_GONE.search(text))
 
 
-def supervise(
-    start: Callable[[], _Running],
-    *,
-    restarts: int = 10,
-    within: float = 3600.0,
-    pause: float = 1.0,
-) -> None:
+def supervise(start: Callable[[], _Running], *, restarts: int = 10, within: float = 3600.0, pause: float = 1.0) -> None:
     """Run a query until it is stopped or fails, and restart it whenever its Spark process was killed.
 
     Spark ends a query when the Python process of its source is gone, for example after `kill -9` or when out of memory,

@@ -235,12 +235,7 @@ class Projector:
     """
 
     def __init__(
-        self,
-        projection: Projection,
-        options: FileOptions,
-        spool: str,
-        base: int,
-        times: Callable[[Any], Any],
+        self, projection: Projection, options: FileOptions, spool: str, base: int, times: Callable[[Any], Any]
     ) -> None:
         self._projection = projection
         self.options = options

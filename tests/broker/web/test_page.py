@@ -129,10 +129,7 @@ def look_at_many(page: Page) -> None:
 
 
 def test_sessions_are_sorted_and_searched_here(broker: StompBroker, client: stomp.Client, opened: Any) -> None:
-    with (
-        stomp.connect(broker.url, client_id="bob") as bob,
-        stomp.connect(broker.url, client_id="ann"),
-    ):
+    with stomp.connect(broker.url, client_id="bob") as bob, stomp.connect(broker.url, client_id="ann"):
         bob.subscribe("/queue/a")
         page = opened(broker, "sessions")
         page.wait(f"{ROWS}.length === 4")
