@@ -79,12 +79,9 @@ class LargeBody(Protocol):
     #: The file was read and differs from what was written.
     damaged: bool
 
-    @property
-    def path(self) -> Path: ...
-    @property
-    def size(self) -> int: ...
-    @property
-    def crc(self) -> int: ...
+    path: Path
+    size: int
+    crc: int
 
 
 class Message:

@@ -148,8 +148,7 @@ class Reader(Protocol):
     #: A header had a value that the dialect ignores, and the log says so.
     had_odd: bool
 
-    @property
-    def broker(self) -> Any: ...
+    broker: Any
     def header(self, frame: Frame, name: str) -> str | None: ...
 
 

@@ -19,14 +19,10 @@ _MOST_UNREAD = 2**20
 class Postman(Protocol):
     """The broker, as an outbox sees it. `Host` describes the members."""
 
-    @property
-    def send_budget(self) -> int: ...
-    @property
-    def write_high(self) -> int: ...
-    @property
-    def dirty(self) -> list[Any]: ...
-    @property
-    def bound_output(self) -> Callable[[Any], object]: ...
+    send_budget: int
+    write_high: int
+    dirty: list[Any]
+    bound_output: Callable[[Any], object]
 
 
 class Outbox:

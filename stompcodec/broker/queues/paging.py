@@ -94,22 +94,15 @@ class Lookers(Protocol):
 class PagedQueue(Waiter, Undoable, Protocol):
     """A queue, as its paging sees it. `Queue` documents the members."""
 
-    @property
-    def closed(self) -> bool: ...
+    closed: bool
     @property
     def drops(self) -> bool: ...
-    @property
-    def octets(self) -> int: ...
-    @property
-    def journal(self) -> Journal | None: ...
-    @property
-    def messages(self) -> ReadyMessages: ...
-    @property
-    def account(self) -> Account: ...
-    @property
-    def quota(self) -> LoopQuota | None: ...
-    @property
-    def window(self) -> Window | None: ...
+    octets: int
+    journal: Journal | None
+    messages: ReadyMessages
+    account: Account
+    quota: LoopQuota | None
+    window: Window | None
     @property
     def paging(self) -> Paging | None: ...
     @paging.setter

@@ -55,8 +55,7 @@ class Counts(Protocol):
 class SenderContext(Context, Protocol):
     """The broker, as idempotency keys use it."""
 
-    @property
-    def now(self) -> float: ...
+    now: float
     @property
     def stats(self) -> Counts: ...
 
@@ -66,8 +65,7 @@ class Sender(Peer, Protocol):
 
     @property
     def broker(self) -> SenderContext: ...
-    @property
-    def virtual_host(self) -> VirtualHost: ...
+    virtual_host: VirtualHost
 
 
 class Mark(NamedTuple):

@@ -52,8 +52,7 @@ _MOST_PUT_OFF = 10
 class Undoable(Protocol):
     """A queue whose stored messages can be undone if a commit fails."""
 
-    @property
-    def key(self) -> str: ...
+    key: str
 
     def withdraw(self, messages: list[Message]) -> None:
         """Take out messages that could not be stored, unless a consumer has received them."""
@@ -93,10 +92,8 @@ class PagedMessages(Protocol):
 class CommitWaiter(Protocol):
     """The receipts of a session that wait for a commit, described at `PendingCommit`."""
 
-    @property
-    def batch(self) -> Batch: ...
-    @property
-    def receipts(self) -> list[bytes]: ...
+    batch: Batch
+    receipts: list[bytes]
 
     def stop(self) -> None: ...
     def stays_behind(self) -> bool: ...
