@@ -85,6 +85,7 @@ class Context(Protocol):
     log: Logger
     ident: bytes
     seq: int
+
     @property
     def horizon(self) -> int | None: ...
     def watch_horizon(self, action: Callable[[], object]) -> None: ...
@@ -100,6 +101,7 @@ class Output(Protocol):
 
     dirty: bool
     whole_frames: bool
+
     def deliver(self, head: bytes, tail: bytes, size: int) -> None: ...
     def deliver_large(
         self, head: bytes, tail: bytes, body: LargeBody, failed: Callable[[Exception], object]
@@ -117,13 +119,17 @@ class Peer(Blockable, Refillable, Protocol):
 
     @property
     def broker(self) -> Context: ...
+
     id: str
     version: str
+
     @property
     def outbox(self) -> Output: ...
+
     user: User
     owner: str | None
     peer: str
+
     def header(self, frame: Frame, name: str) -> str | None: ...
     def fault(self, queue: Deliverer, message: Message | None, error: Exception) -> None: ...
     def fail(self, message: str, remedy: str = "", frame: Frame | None = None) -> None: ...

@@ -93,11 +93,9 @@ def gone(path: Path) -> StoreError:
 
 
 class Lock:
-    """An exclusive lock on a file, until `release` or the end of the process.
-
-    The file is created with the permissions `access` if it is missing, and never removed: otherwise two writers could
-    lock two files of the same name. It keeps `holder`, the name of this writer, for the error of others (None for a
-    file with other content).
+    """An exclusive lock on a file, until `release` or the end of the process. The file is created with the permissions
+    `access` if it is missing, and never removed: otherwise two writers could lock two files of the same name. It keeps
+    `holder`, the name of this writer, for the error of others (None for a file with other content).
 
     Raises:
         CaptureBusyError: another writer holds the lock.
@@ -255,9 +253,8 @@ class IndexEncoder:
 
 
 class IndexDecoder:
-    """The reader of an index. It returns rows up to the first damaged one.
-
-    `base` is the offset of the segment in its chain, which the header must have.
+    """The reader of an index. It returns rows up to the first damaged one. `base` is the offset of the segment in its
+    chain, which the header must have.
     """
 
     def __init__(self, base: int) -> None:
@@ -380,7 +377,6 @@ def checksum(stream: BinaryIO, start: int, end: int) -> int | None:
 
 def scan(stream: BinaryIO, start: int, stop: int) -> Iterator[int]:
     """Yield ends of frames between two offsets of a segment, found by parsing: about every 64 KiB, and the last one.
-
     Malformed data ends it. `start` is where a frame begins.
     """
     parser = Parser("1.2", limits=_LIMITS, stream_over=_APART, heartbeats=True)

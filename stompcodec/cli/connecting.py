@@ -530,10 +530,9 @@ def at_url(broker: dict[str, Any], url: str) -> None:
 
 
 def adopt(context: Context | None, given: dict[str, Any]) -> dict[str, Any]:
-    """Return options completed by those of a context. Options of the command line take precedence.
-
-    A login that the command line names leaves out the passcode of the context, which belongs to another login.
-    The variables STOMPCODEC_LOGIN and STOMPCODEC_PASSCODE count only for what the context does not have.
+    """Return options completed by those of a context. Options of the command line take precedence. A login that the
+    command line names leaves out the passcode of the context, which belongs to another login. The variables
+    STOMPCODEC_LOGIN and STOMPCODEC_PASSCODE count only for what the context does not have.
 
     Args:
         context: the context; None for no change.
@@ -607,9 +606,8 @@ def passcode_of(
     option: str = "--passcode-file",
     variable: str = "STOMPCODEC_PASSCODE",
 ) -> str | None:
-    """Return the passcode from --passcode-file, the environment, or a prompt; None for the one in the URL, or none.
-
-    The passcode is never shown. The prompt appears if a login has no passcode and there is a terminal, even if standard
+    """Return the passcode from --passcode-file, the environment, or a prompt; None for the one in the URL, or none. The
+    passcode is never shown. The prompt appears if a login has no passcode and there is a terminal, even if standard
     input is a pipe.
     """
     if file is not None:
@@ -718,9 +716,8 @@ class Stopped(threading.Event):
 
 @contextmanager
 def connected(stopped: Stopped | None = None, **broker: Any) -> Iterator[Client]:
-    """Yield a client, connected by a verb's options. Arguments and errors: `opening`.
-
-    If `stopped` is set before there is a connection, the verb ends with status 130.
+    """Yield a client, connected by a verb's options. Arguments and errors: `opening`. If `stopped` is set before there
+    is a connection, the verb ends with status 130.
     """
     stopped, client = stopped or Stopped(), opening(**broker)()
     stopped.connecting = client

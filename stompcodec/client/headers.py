@@ -231,9 +231,8 @@ _FORWARDS |= {"reply": LEFT | {"correlation-id"}, "request": LEFT | REQUEST.keys
 
 
 def pairs_of(command: str, headers: HeaderSource) -> Iterable[tuple[str, str]]:
-    """Return the pairs of the argument `headers`; the name of a row of `OWNED` says what they are for.
-
-    Those of a received message, or a copy of them, lose what belongs to its delivery.
+    """Return the pairs of the argument `headers`; the name of a row of `OWNED` says what they are for. Those of a
+    received message, or a copy of them, lose what belongs to its delivery.
 
     Raises:
         TypeError: they are neither a mapping nor pairs.

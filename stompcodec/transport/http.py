@@ -34,9 +34,8 @@ class Answer(NamedTuple):
 
 
 def take_answer(octets: bytes) -> tuple[Answer | None, bytes]:
-    """Return the first answer, None if its head is incomplete, and the bytes behind that.
-
-    Raises ValueError, whose text continues a sentence, if there is no such head.
+    """Return the first answer, None if its head is incomplete, and the bytes behind that. Raises ValueError, whose text
+    continues a sentence, if there is no such head.
     """
     end = _END.search(octets[: MAX_HEAD + 4])
     if end is None and len(octets) > MAX_HEAD:
@@ -70,10 +69,8 @@ def check_http(headers: object) -> None:
 
 
 class Handshake:
-    """The HTTP headers of the requests, WebSocket and SockJS, of one attempt to connect.
-
-    Its cookies and its login last for all connections of the attempt, which ask one endpoint: paths of cookies are not
-    compared.
+    """The HTTP headers of the requests, WebSocket and SockJS, of one attempt to connect. Its cookies and its login last
+    for all connections of the attempt, which ask one endpoint: paths of cookies are not compared.
 
     Args:
         headers: those of the user, as `check_http` wants them.

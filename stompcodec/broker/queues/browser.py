@@ -209,9 +209,8 @@ class Browser(Queue):
 
 
 class Copies:
-    """Copies of the messages that a queue has in the store only, a page at a time. Call `close` at the end.
-
-    Others may take messages meanwhile: the dispatcher tells their seqs to `forget`.
+    """Copies of the messages that a queue has in the store only, a page at a time. Call `close` at the end. Others may
+    take messages meanwhile: the dispatcher tells their seqs to `forget`.
 
     Args:
         queue: the queue. The copies count as memory of its account.
@@ -239,7 +238,6 @@ class Copies:
 
     def next(self, seq: int, last: int | None, message: Message | None) -> Message | Wait | None:
         """Return the message that follows a seq: a paged one, up to `last`, or `message`, the next one in memory.
-
         `WAIT` if a page must be read first: call it again with `start` then.
         """
         paging = self._queue.paging

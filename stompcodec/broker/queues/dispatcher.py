@@ -71,9 +71,8 @@ def is_undeliverable(message: Message) -> bool:
 
 
 class Ring:
-    """Consumers by priority, highest first; those of one priority in the order in which they were added.
-
-    Adding, removing and moving one takes constant time.
+    """Consumers by priority, highest first; those of one priority in the order in which they were added. Adding,
+    removing and moving one takes constant time.
 
     >>> ring = Ring()
     >>> len(ring), ring.first is None
@@ -146,6 +145,7 @@ class Contents(Waiter, Protocol):
     paging: Paging | None
     parked: list[Consumer] | None
     tally: Tally
+
     def put(self, message: Message, stored: bool = False) -> bool: ...
     def enqueue(self, message: Message) -> bool: ...
     def take_out(self, message: Message) -> bool: ...
@@ -272,9 +272,8 @@ class Dispatcher:
     # ---- consumers ----
 
     def begin(self, consumers: Iterable[Consumer], ring: Iterable[Consumer]) -> None:
-        """Take over the consumers of the queue.
-
-        If any is in the ring, no message is READY, so they have looked at all; unless one has just failed.
+        """Take over the consumers of the queue. If any is in the ring, no message is READY, so they have looked at all;
+        unless one has just failed.
         """
         for consumer in consumers:
             self._add(consumer)
