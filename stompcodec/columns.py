@@ -227,7 +227,6 @@ class Columns:
         raise TypeError("Columns cannot be subclassed")
 
     def __arrow_c_schema__(self) -> Any:
-        """Return the schema as a PyCapsule."""
         columns = [_KINDS[name][0]() for name in self._columns]
         columns += [_make_schema(b"u", name, _NULLABLE) for name in self._names]
         return _capsule(_make_schema(b"+s", "", 0, columns), _SCHEMA_NAME, _drop_schema)

@@ -141,7 +141,6 @@ def _given(charset: str) -> str:
 
 
 def is_text_type(content_type: str) -> bool:
-    """Return whether a content-type is one of text."""
     return encoding_of(content_type) is not None or _OWN_RULES.fullmatch(_media_type(content_type)) is not None
 
 

@@ -306,7 +306,6 @@ class Connections:
         return self._refuse(f"address {address}", count, "an address", "sessions.max_connections", now)
 
     def enter(self, session: Peer) -> None:
-        """Count a new session."""
         address = self._address_of(session)
         if address is not None:
             self._counted[session] = address, None

@@ -145,7 +145,6 @@ class Message:
 
     @property
     def id(self) -> str:
-        """The message-id."""
         return self.ident.decode()
 
     @property
@@ -333,7 +332,6 @@ def header_value(head: bytes, name: str) -> bytes | None:
 
 
 def header_line(name: str, value: str) -> bytes:
-    """Return a header line for 1.2."""
     return serialize_tail(Frame("MESSAGE", ((name, value),)), "1.2")[:-2]
 
 

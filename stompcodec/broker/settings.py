@@ -663,7 +663,6 @@ class Patterns(Generic[_Item]):
         node.items[item] = None
 
     def remove(self, pattern: Pattern, item: _Item) -> None:
-        """Remove an item from a pattern."""
         self._change()
         path, node = [], self._root
         for at, word in enumerate(pattern.words):

@@ -128,12 +128,10 @@ class Lock:
         return is_at(self._file, self.path)
 
     def release(self) -> None:
-        """Release the lock."""
         unlock(self._file, self._owner)
 
 
 def write(file: int, data: bytes) -> None:
-    """Write all of the data."""
     view = memoryview(data)
     while view:
         view = view[os.write(file, view) :]

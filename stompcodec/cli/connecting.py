@@ -242,7 +242,6 @@ def changing() -> Iterator[Contexts]:
 
 
 def context_named(name: str, hint: str = "'--context'") -> Context:
-    """Return the context of a name."""
     contexts = load().all
     if name not in contexts:
         known = ", ".join(sorted(contexts)) or "none; make one with `stompcodec context add`"
@@ -454,7 +453,6 @@ def _with_context(command: F) -> F:
 
 
 def _chosen(name: str | None, url: str | None) -> Context | None:
-    """Return the context that counts."""
     if name and url is not None:
         named, addressed = (_is_from(option, ParameterSource.COMMANDLINE) for option in ("context", "url"))
         if named == addressed:

@@ -112,7 +112,6 @@ class View(NamedTuple):
         return " ".join(text(row.get(field)) for field in self.names)
 
     def sort_keys(self) -> dict[str, str]:
-        """Return what to sort by for each key."""
         return {"N": BY_NAME} | {column.key: column.field for column in self.columns if column.key}
 
 
@@ -234,7 +233,6 @@ class Snapshot(NamedTuple):
     """The view is sorted and filtered here, and the broker has more rows than were asked for."""
 
     def json(self) -> bytes:
-        """Return a line of JSON."""
         wish = self.wish
         line = {
             "time": self.time,
@@ -431,7 +429,6 @@ class Choice:
         return self._sorts[self.view.name]
 
     def wish(self) -> Wish:
-        """Return what to ask for."""
         return Wish(self.view, self.sort, self.match, self.page, self.limit)
 
     def fit(self, limit: int) -> None:

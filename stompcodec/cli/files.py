@@ -356,7 +356,6 @@ class Supply:
 
 
 def lines_of(file: str) -> Iterator[bytes]:
-    """Yield the lines of a file."""
     with opened(file) as read:
         parts: list[bytes] = []  # of the current line
         while data := read(_READ):

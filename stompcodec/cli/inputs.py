@@ -437,7 +437,6 @@ stream_options = option_group(
 
 
 def name_of(file: str) -> str:
-    """Return the name of a file in messages."""
     return "<stdin>" if file == "-" else os.fsdecode(file)
 
 

@@ -46,7 +46,6 @@ class Finding(NamedTuple):
     """The version it was checked against."""
 
     def record(self) -> dict[str, Any]:
-        """Return it for programs."""
         return {name: getattr(self, name) for name in ("rule", "severity", "offset", "text", "remedy")}
 
 
@@ -655,7 +654,6 @@ class Report:
         """Show a finding."""
 
     def end(self, file: str, frames: int) -> None:
-        """End a file."""
         self.counts.clear()
         self._severities.clear()
 

@@ -56,7 +56,6 @@ class StatusLine:
             self._write(f"\r\x1b[K{text()}")
 
     def clear(self) -> None:
-        """Remove the line."""
         if self._visible:
             self._visible = False
             self._write("\r\x1b[K")

@@ -394,7 +394,6 @@ class Sizes:
         self._exact = True
 
     def add(self, size: int, number: int = 1) -> None:
-        """Count a size."""
         self.total += size * number
         self.number += number
         self.smallest = min(self.smallest, size)

@@ -207,12 +207,10 @@ class Spool:
         self._size = 0
 
     def write(self, piece: bytes) -> None:
-        """Add a piece."""
         write_all(self._file, piece)
         self._size += len(piece)
 
     def fill(self, pieces: Iterable[bytes]) -> None:
-        """Add all pieces."""
         for piece in pieces:
             self.write(checked(piece))
 
@@ -222,7 +220,6 @@ class Spool:
         return FileSource(self._file, self._size, 0, own=True)
 
     def close(self) -> None:
-        """Drop it."""
         self._file.close()
 
 

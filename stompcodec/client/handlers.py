@@ -414,5 +414,4 @@ def has_key(copy: list[tuple[str, str]], dialect: BrokerDialect) -> bool:
 
 
 def _line(error: object) -> str:
-    """Return an error as one printable line."""
     return "".join(letter if letter.isprintable() else " " for letter in repr(error)[:_LONGEST_REASON])

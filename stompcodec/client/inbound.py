@@ -783,7 +783,6 @@ class Inbound:
                 subscription.give_back()
 
     def _send_subscribe(self, subscription: Subscription) -> None:
-        """Send SUBSCRIBE on this connection."""
         subscription.dialect = self.link.dialect
         subscription.folds_case = self.link.version == "legacy"
         if subscription is self.reply_subscription and self.link.dialect.implicit_replies:
@@ -877,7 +876,6 @@ class Inbound:
         self.touch(subscription)
 
     def end(self, error: Exception | None) -> None:
-        """End all subscriptions."""
         for subscription in list(self.subscriptions.values()):
             self.close_subscription(subscription, error)
 

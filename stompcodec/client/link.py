@@ -75,7 +75,6 @@ CONNECTION = {
 
 
 def follow(table: Mapping[str, State], state: str, event: str) -> str:
-    """Return the state after an event."""
     return table[state].after.get(event, state)
 
 
@@ -436,7 +435,6 @@ class ClientLink:
     # ---- sending ----
 
     def connected(self, frame: Frame) -> None:
-        """Handle CONNECTED."""
         assert self.connection is not None
         self.server, self.version, self._connected_by = frame, self.connection.version, None
         self.choose(frame.get("server"))
@@ -716,7 +714,6 @@ class ClientLink:
             self._pass_on(upload.take(piece))
 
     def end_body(self, upload: Upload) -> None:
-        """End the body and the frame."""
         connection = self.connection
         if upload is not self.upload or connection is None or upload.at != upload.size:
             return

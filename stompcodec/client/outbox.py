@@ -120,7 +120,6 @@ class Deadlines:
         self._tidy_at: dict[float, int] = {}  # the length at which finished calls are removed
 
     def add(self, call: Call, now: float) -> None:
-        """Set the deadline of a call."""
         call.deadline = now + call.timeout
         if call.deadline < self.soonest:
             self.soonest = call.deadline

@@ -82,7 +82,6 @@ class Stomp(base.Shipped, DataSource):
 
 
 def _chains(options: LiveOptions) -> dict[str, Chain]:
-    """Return the chains of the spool."""
     from stompcodec.spark.reading.plan import chains_of
 
     return chains_of([options.spool_dir], options.file)

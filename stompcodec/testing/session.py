@@ -59,7 +59,6 @@ class Watch:
         return next(self._numbers)
 
     def note(self, number: int, direction: str, frame: Frame) -> None:
-        """Record a frame."""
         self._record.add(RecordedFrame(self._clock.monotonic() - self._start, number, direction, frame))
 
     def later(self, seconds: float, work: Callable[[], object]) -> None:

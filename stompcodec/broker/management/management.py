@@ -73,7 +73,6 @@ class Form:
         self._kept: dict[tuple[Any, ...], str] = {}
 
     def json(self, row: tuple[Any, ...]) -> str:
-        """Return a row as JSON."""
         steady = row[: -schema.MOVING]
         oldest, received, delivered = map(_number, row[-schema.MOVING :])
         text = self._kept.get(steady) or self._written(steady)

@@ -177,7 +177,6 @@ _RECEIVED, _DELIVERED = 9, 10
 
 
 def queue_numbers(queue: Queue, clock: Clock) -> Row:
-    """Return the columns that all queues have."""
     counts = queue_counts(queue, clock)
     return counts + rates(queue, clock.now, counts[_RECEIVED], counts[_DELIVERED])
 
@@ -220,7 +219,6 @@ def destination_row(thing: Queue | Topic, owner: str | None, clock: Clock) -> Ro
 
 
 def durable_row(durable: Durable, clock: Clock) -> Row:
-    """Return the row of a durable subscription."""
     return (
         title(durable.owner, durable.name),
         durable.owner,
@@ -232,7 +230,6 @@ def durable_row(durable: Durable, clock: Clock) -> Row:
 
 
 def session_row(session: Session, now: float) -> Row:
-    """Return the row of a session that has connected."""
     memory = session.memory
     return (
         session.id,
@@ -253,7 +250,6 @@ def session_row(session: Session, now: float) -> Row:
 
 
 def subscription_row(session: Session, consumer: Consumer) -> Row:
-    """Return the row of a subscription."""
     durable, selector, queue = consumer.durable, consumer.request.selector, consumer.queue
     own = consumer.address is not None and isinstance(queue, Queue) and not isinstance(queue, Browser)
     return (
@@ -273,7 +269,6 @@ def subscription_row(session: Session, consumer: Consumer) -> Row:
 
 
 def transaction_row(session: Session, name: str, transaction: Transaction) -> Row:
-    """Return the row of an open transaction."""
     return (session.id, name, transaction.weight, transaction.octets + transaction.base)
 
 
@@ -479,7 +474,6 @@ class Questions:
     # ---- the broker ----
 
     def broker(self, asker: Asker, fields: dict[str, Any]) -> Answering:
-        """Answer `broker`."""
         broker, host, now = self._broker, asker.host, self._broker.now
         subscriptions = yield from in_turns(
             (None if session is None else len(session.consumers) for session in self._sessions(asker)),
@@ -507,7 +501,6 @@ class Questions:
         }
 
     def store(self, asker: Asker, fields: dict[str, Any]) -> dict[str, Any]:
-        """Answer `store`."""
         broker, journal = self._broker, self._broker.journal
         store = journal.store
         kind = "none" if store is None else "sqlite" if broker.config.data is not None else "memory"
@@ -531,7 +524,6 @@ class Questions:
         }
 
     def memory(self, asker: Asker, fields: dict[str, Any]) -> Answering:
-        """Answer `memory`."""
         return (yield from memory(self._broker, asker))
 
     # ---- sessions and what they have ----
@@ -543,7 +535,6 @@ class Questions:
             yield session if mine else None
 
     def sessions(self, asker: Asker, fields: dict[str, Any]) -> Answering:
-        """Answer `sessions`."""
         (after,) = (0,) if fields["page"] is None else place_of(fields["page"], int)
         limit, now = fields["limit"], self._broker.now
         pairs = (
@@ -554,7 +545,6 @@ class Questions:
         return _page(rows, limit, lambda number: (number,))
 
     def subscriptions(self, asker: Asker, fields: dict[str, Any]) -> Answering:
-        """Answer `subscriptions`."""
         session_after, after = (0, 0) if fields["page"] is None else place_of(fields["page"], int, int)
         limit, only, destination = fields["limit"], fields["session"], fields["destination"]
         if only is not None and only not in self._broker.sessions:
@@ -574,7 +564,6 @@ class Questions:
         return _page(rows, limit, lambda place: place)
 
     def transactions(self, asker: Asker, fields: dict[str, Any]) -> Answering:
-        """Answer `transactions`."""
         session_after, after = (0, 0) if fields["page"] is None else place_of(fields["page"], int, int)
         limit = fields["limit"]
 
@@ -594,7 +583,6 @@ class Questions:
     # ---- destinations ----
 
     def destinations(self, asker: Asker, fields: dict[str, Any]) -> Answering:
-        """Answer `destinations`."""
         names, host = (yield from self._names(asker)), asker.host
         match, kind, sort, limit = fields["match"], fields["kind"], fields["sort"], fields["limit"]
         clock = self._clock()
@@ -654,7 +642,6 @@ class Questions:
         self._sorted = {vhost: entry for vhost, entry in self._sorted.items() if now - entry[0] < _SORTED_FOR}
 
     def durables(self, asker: Asker, fields: dict[str, Any]) -> Answering:
-        """Answer `durables`."""
         match, limit, clock = fields["match"], fields["limit"], self._clock()
         (after,) = ("",) if fields["page"] is None else place_of(fields["page"], str)
         titled = ((title(durable.owner, durable.name), durable) for durable in list(asker.host.destinations.durables))
@@ -668,7 +655,6 @@ class Questions:
     # ---- messages ----
 
     def messages(self, asker: Asker, fields: dict[str, Any]) -> Answering:
-        """Answer `messages`."""
         queue, selector = queue_named(asker, fields["destination"]), selector_of(fields["selector"])
         (after,) = (-1,) if fields["page"] is None else place_of(fields["page"], int)
         walker = Walker(queue, after, self._broker.seq)

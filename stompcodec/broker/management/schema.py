@@ -277,7 +277,6 @@ class Column(NamedTuple):
     doc: str
 
     def fits(self, value: Any) -> bool:
-        """Return whether a value is of this kind."""
         if value is None:
             return self.kind.endswith("?")
         return _KINDS[self.kind.removesuffix("?")](value)
@@ -296,7 +295,6 @@ class Request(NamedTuple):
 
     @property
     def by_name(self) -> dict[str, Field]:
-        """The fields by their names."""
         return {field.name: field for field in self.fields}
 
 

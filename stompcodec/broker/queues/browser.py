@@ -49,7 +49,6 @@ class Browser(Queue):
 
     @property
     def home(self) -> Queue:
-        """The queue that is browsed."""
         return self.source
 
     # ---- the consumer ----

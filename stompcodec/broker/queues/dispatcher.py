@@ -112,7 +112,6 @@ class Ring:
         self._count += 1
 
     def remove(self, consumer: Consumer) -> None:
-        """Remove a consumer."""
         rank = -consumer.request.priority
         turn = self._turns[rank]
         del turn[consumer]
@@ -289,7 +288,6 @@ class Dispatcher:
         return list(self._ring)
 
     def join(self, consumer: Consumer) -> None:
-        """Add a new consumer."""
         self._add(consumer)
         self._choose()
 

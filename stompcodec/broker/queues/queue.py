@@ -147,11 +147,9 @@ class Queue:
 
     @property
     def home(self) -> Queue:
-        """The queue that has the messages: this one."""
         return self
 
     def seqs(self) -> set[int]:
-        """Return the seqs of all messages."""
         unacked = {message.seq for consumer in self.members for message in consumer.unacked.values()}
         return {message.seq for message in self.messages} | self.deferred.keys() | self.returned.held.keys() | unacked
 
@@ -241,7 +239,6 @@ class Queue:
         return (most is not None and self.count >= most) or (octets is not None and self.octets >= octets)
 
     def count_in(self, message: Message) -> None:
-        """Count a message."""
         self.count += 1
         self.octets += message.size
         self.account.use_messages(1, message.size)
@@ -721,7 +718,6 @@ class Queue:
         return self.dispatch() if self.messages.line or self.paging is not None else 0
 
     def add(self, consumer: Consumer) -> None:
-        """Add the consumer of a new subscription."""
         self.members[consumer] = None
         if self.dispatcher is not None:
             self.dispatcher.join(consumer)
@@ -900,7 +896,6 @@ class Queue:
             self.dispatch()
 
     def is_expired(self, message: Message) -> bool:
-        """Return whether a message has expired."""
         return message.expires is not None and self.expiry.wall.is_over(message.expires)
 
     def expire(self, message: Message) -> None:

@@ -58,7 +58,6 @@ class Window:
 
     @classmethod
     def of(cls, config: Config) -> Window:
-        """Return the window of each queue."""
         octets = config.window_octets or min(_WINDOW, config.memory // _WINDOW_PART)
         return cls(config.window_messages, octets, config.transient == "spool")
 
@@ -78,7 +77,6 @@ class Bound:
 
     @classmethod
     def of(cls, config: Config) -> Bound:
-        """Return the bound of each queue."""
         most = config.max_queue_messages
         return cls(most or _MOST_MESSAGES, config.max_queue_octets, most or inf)
 
@@ -128,7 +126,6 @@ class ReadyMessages:
         return 9 - message.priority if self._ranked else 0
 
     def place(self, message: Message) -> Place:
-        """Return the place of a message in the order."""
         return self.rank(message), message.seq
 
     def priority(self, rank: int) -> int | None:

@@ -56,7 +56,6 @@ class Naming:
         return Kind.QUEUE, "", destination
 
     def kind(self, destination: str) -> Kind:
-        """Return the kind of a destination."""
         return self.split(destination)[0]
 
     def is_temporary(self, destination: str) -> bool:

@@ -210,7 +210,6 @@ class DeadLetters:
         return message.destination, STRAYS
 
     def _leads_to(self, name: str, routing: str | None, queue: str) -> bool:
-        """Return whether a SEND to a name leads to a queue."""
         if self._config.composite and "," in name:
             return False
         try:

@@ -283,7 +283,6 @@ class RetainTarget:
         return self.topic is not None and self.topic.put(message, stored)
 
     def stores(self, message: Message) -> Sequence[Queue]:
-        """Return the queues that store a message."""
         if message.due is not None:  # it is stored when it is due
             return ()
         mine = self.retained.expect(self.address).stores(message) if self.action == "set" else ()

@@ -93,7 +93,6 @@ class Durables:
         return next(iter(named.values())) if durable is None and owner is None else durable
 
     def is_taken(self, name: str) -> bool:
-        """Return whether any user has one of this name."""
         return name in self._named
 
     def adopt(self, durable: Durable, session: Peer) -> None:

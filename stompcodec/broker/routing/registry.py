@@ -148,7 +148,6 @@ class StoredQueues:
             self.store(queue)  # with the next batch
 
     def forget(self, queue: Queue) -> None:
-        """Forget a queue that has ended."""
         feed = self._feeds.pop(queue.name, None)
         if feed is not None:
             self._topics.drop(feed, feed.address)
@@ -784,7 +783,6 @@ class VirtualHost:
         return consumer
 
     def start(self, consumer: Consumer) -> None:
-        """Deliver to a new consumer."""
         address = consumer.address
         if address is not None:
             self.destinations.topics.add(consumer, address, consumer.session.maker)

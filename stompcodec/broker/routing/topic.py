@@ -58,7 +58,6 @@ class Shares:
         self._owners: dict[str, Owner] = {}
 
     def maker(self, session: Peer) -> Maker:
-        """Return the maker that stands for a session."""
         if session.maker is None:
             key = who_counts(session, self.has_users)
             owner = self._owners.setdefault(key, Owner(key))
@@ -170,7 +169,6 @@ class Durable:
 
     @property
     def record(self) -> Subscribed:
-        """The record of it for the store."""
         address, text = self.address, None if self.selector is None else self.selector.text
         return Subscribed(
             *(self.queue.key, address.prefix, address.rest, address.literal, text, self.shared, self.auto_delete),
@@ -178,7 +176,6 @@ class Durable:
         )
 
     def wants(self, message: Message) -> bool:
-        """Return whether it selects a message."""
         return message.seq > self.since and (self.selector is None or self.selector.matches(message))
 
     def take(self, messages: list[Message], stored: bool = False) -> bool:
@@ -715,7 +712,6 @@ class Topic:
         return bool(slow or self._line or self._shared)
 
     def stores(self, message: Message) -> Sequence[Queue]:
-        """Return the queues that store a message."""
         self._refresh()
         if not self._durables or not message.persistent or message.due is not None:
             return ()

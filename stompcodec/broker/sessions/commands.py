@@ -96,7 +96,6 @@ class LoggedSession(Session):
             self._reader = None
 
     def note(self, direction: str, frame: Frame) -> None:
-        """Log one frame."""
         body: bytes | None = frame.body if self.broker.config.log_frames == "all" else b""
         _LOG.info("%s %s %s %s", self.id, self.peer, direction, frame_repr(frame.command, frame.headers.pairs(), body))
 

@@ -44,7 +44,6 @@ def ack(session: Session, frame: Frame) -> None:
 
 
 def nack(session: Session, frame: Frame) -> None:
-    """Handle NACK."""
     _acknowledge(False, session, frame)
 
 

@@ -92,7 +92,6 @@ def at_fault(refusal: Refusal, consumers: Iterable[Consumer]) -> Message | None:
 
 
 def _named(frame: ErrorFrame, consumers: list[Consumer]) -> Iterator[Message]:
-    """Yield the delivered messages that a frame names."""
     name, key = frame.get("ack"), frame.get("subscription")
     if name is None:
         return

@@ -90,7 +90,6 @@ _PONG = b"PONG\n\n\0" + EOL
 
 
 def ping(session: Session, frame: Frame) -> None:
-    """Handle PING."""
     session.reply(_PONG)
     confirm(session, frame)
 

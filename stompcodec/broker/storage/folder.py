@@ -494,7 +494,6 @@ def _check_kind(folder: Path, kind: str) -> bool:
 
 
 def _foreign(folder: Path, kind: str, names: list[str]) -> StoreError:
-    """Return the error for a folder with foreign files."""
     key = {"data": "store.data (--data)", "large": "messages.large_folder"}[kind]
     more = f" and {len(names) - 1} more" if len(names) > 1 else ""
     return StoreError(

@@ -227,7 +227,6 @@ def link(path: Path, folder: BodyFolder, name: str) -> None:
 
 
 def file_crc(path: Path) -> int:
-    """Return the CRC-32 of a file."""
     crc = 0
     with open(path, "rb") as file:
         while piece := file.read(2**20):
@@ -547,7 +546,6 @@ class Draft:
             raise _refused(error) from error
 
     def done(self) -> Body:
-        """Return the complete body."""
         self._close()
         return Body(self._path, self._size, self._crc, self._spool.discard)
 

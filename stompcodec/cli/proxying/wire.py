@@ -433,7 +433,6 @@ class Proxy:
 
     @property
     def target(self) -> Address:
-        """The address of the broker."""
         return self._target.address
 
     async def start(self) -> None:

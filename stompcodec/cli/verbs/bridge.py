@@ -144,7 +144,6 @@ def _dropped(lines: int) -> bytes:
 
 
 def _mapping(texts: tuple[str, ...], dead_letter: str) -> Mapping:
-    """Return the map of --map."""
     from stompcodec.bridge import Mapping
 
     if "@" in texts:
@@ -177,7 +176,6 @@ def _lines(file: str, hint: str) -> list[str]:
 
 
 def _names(file: str | None, mapping: Mapping) -> tuple[str, ...] | None:
-    """Return the names of --destinations."""
     if file is None:
         return None
     names = [line if line.startswith("/") else f"/queue/{line}" for line in _lines(file, "'--destinations'")]
@@ -190,7 +188,6 @@ def _names(file: str | None, mapping: Mapping) -> tuple[str, ...] | None:
 
 
 def _end(side: str, url: str, given: dict[str, Any], **options: Any) -> End:
-    """Return one end."""
     from stompcodec.bridge import End
 
     end = side.upper()

@@ -489,7 +489,6 @@ class Row(NamedTuple):
 
 
 def row_of(entry: Entry) -> Row:
-    """Return the line of an entry."""
     severities = [mark.severity for mark in entry.marks]
     worst = next((severity for severity in STYLES if severity in severities), "")
     size = "-" if entry.place is None else str(entry.place.size)

@@ -43,7 +43,6 @@ _LAST, _SHOWING = 10.0, 3.0
 
 
 def _place(listen: str, cert: str | None, public: bool) -> Place:
-    """Return where to listen."""
     from stompcodec.broker.auth import is_loopback
     from stompcodec.cli.proxying.wire import Place
 

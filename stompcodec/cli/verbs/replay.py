@@ -80,7 +80,6 @@ class Period:
             ) from None
 
     def holds(self, recorded: int) -> bool:
-        """Return whether a message is in it."""
         if self._since is None and self._until is None:
             return True
         if not recorded:

@@ -135,7 +135,6 @@ class Terminal:
         termios.tcsetattr(self._fd, termios.TCSADRAIN, mode)
 
     def give_back(self) -> None:
-        """Restore the terminal."""
         if self._fd is not None and self._before is not None:
             before, self._before = self._before, None
             with suppress(termios.error):  # it was closed
@@ -201,7 +200,6 @@ class History:
             self._rates.popitem(last=False)
 
     def rates(self, name: str) -> deque[float]:
-        """Return the rates in of a destination."""
         return self._rates.get(name, deque())
 
 
@@ -313,7 +311,6 @@ def _style(column: Column, row: Row) -> str:
 def screen_of(
     shown: Snapshot | None, choice: Choice, history: History, address: str, trouble: str | None, width: int, height: int
 ) -> list[Text]:
-    """Return all lines of the screen."""
     if shown is None:
         return [Text(cut(printable(trouble or f"asking the broker at {address}"), width))]
     current = shown.wish == choice.wish()
@@ -569,7 +566,6 @@ _LEAST_INTERVAL = 0.1
 
 
 def _checked_sort(view: str, sort: str | None) -> str:
-    """Return the field to sort by."""
     known = (BY_NAME, *VIEWS[view].sorts)
     if sort is None:
         return VIEWS[view].sort

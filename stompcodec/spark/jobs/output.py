@@ -62,7 +62,6 @@ _DEFAULT = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreP
 
 
 def start(spark: SparkSession, writer: DataStreamWriter, how: Running) -> StreamingQuery:
-    """Start a streaming query."""
     writer = writer.option("checkpointLocation", how.checkpoint)
     if how.name:
         writer = writer.queryName(how.name)

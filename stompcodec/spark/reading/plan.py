@@ -234,7 +234,6 @@ _log = logging.getLogger("stompcodec.spark")
 
 
 def unit_of(capture: Capture, segment: Segment) -> Unit:
-    """Return a segment as a unit to cut."""
     spool = str(capture.path) if segment.chain == "frames" else f"{capture.path}#{segment.chain}"
     return Unit(str(segment.path), spool, segment.chain, segment.base, True, capture.single)
 

@@ -197,7 +197,6 @@ def value_of(threshold: Threshold, figures: Found) -> float | None:
 
 
 def level_of(threshold: Threshold, figures: Found) -> str:
-    """Return the level of one figure."""
     value = value_of(threshold, figures)
     for level, limit in (("unhealthy", threshold.bad), ("look", threshold.look)):
         if value is not None and limit is not None and value > limit:
