@@ -122,16 +122,11 @@ class FirstFrame:
 
 
 class NextFrame:
-    """A stand-in for a parser behind a malformed frame: it looks for a NUL, EOLs, and a line with a known command.
-
-    Args:
-        commands: the commands.
-        legacy: whether they may be in any case, with spaces behind them.
-        offset: of the first byte in the stream.
-        found: called with the bytes from such a command on, and their offset; it returns an iterator over the frames.
-
-    What follows was not checked: if it is malformed, too, begin again behind it. Of the other bytes only the end is
-    kept, so that each is read once.
+    """A stand-in for a parser behind a malformed frame: it looks for a NUL, EOLs, and a line with one of these
+    commands; `legacy` ones may be in any case, with spaces behind them. `offset` is that of the first byte in the
+    stream. `found` is called with the bytes from such a command on, and their offset; it returns an iterator over the
+    frames. What follows was not checked: if it is malformed, too, begin again behind it. Of the other bytes only the
+    end is kept, so that each is read once.
     """
 
     __slots__ = ("_begun", "_end", "_found", "_legacy", "_names", "_next")

@@ -38,11 +38,7 @@ def _name(address: Address) -> str:
 
 
 def check_name(name: str) -> str:
-    """Check the name that a user gave a broker, and return it.
-
-    Raises:
-        ValueError: it cannot stand in a path.
-    """
+    """Return the name that a user gave a broker. Raise ValueError if it cannot stand in a path."""
     if not name or not name.isprintable() or "," in name or name != name.strip() or len(name) > _MOST_NAME:
         raise ValueError(f"{name[:80]!r}: a name has 1 to {_MOST_NAME} printable characters, without commas")
     return name
@@ -122,12 +118,8 @@ def circle(path: str | None, source: str, target: str) -> str | None:
 
 
 def idempotency_key(source: str, destination: str, ident: str) -> str:
-    """Return the key of a message, which is the same each time that it is carried.
-
-    Args:
-        source: the name of the broker.
-        destination: in the broker's spelling.
-        ident: its lasting name there.
+    """Return the key of a message, which is the same each time that it is carried: from the name of the source, the
+    destination in its spelling, and the message's lasting name there.
 
     >>> idempotency_key("a:61613", "/queue/a", "7"), len(idempotency_key("a", "b" * 4000, "c"))
     ('bridge-8ec564878eaeffa8a677ec57f8b22070', 39)

@@ -393,13 +393,9 @@ class Auth:
     def login(
         self, login: str | None, passcode: str | None, vhost: str, now: float, address: str | None = None
     ) -> User | None:
-        """Return the user, or None if the login is refused. A header that is missing in CONNECT is None.
-
-        Args:
-            login, passcode: those of CONNECT.
-            vhost: the requested virtual host, or the default.
-            now: a monotonic time in seconds, for the limit on slow hashing.
-            address: where the client is, for its share of that; None if it has none.
+        """Return the user, or None if the login is refused. `login` and `passcode` are None if CONNECT lacks them,
+        `vhost` is the requested virtual host or the default. `now`, a monotonic time in seconds, and the client's
+        `address` (None without one) limit slow hashing.
         """
         if self._users is None:
             return User(login or "", vhost=vhost)
@@ -535,15 +531,8 @@ def matches(pattern: str, text: str) -> bool:
 
 
 def hash_passcode(passcode: str, *, salt: bytes | None = None, n: int = _N) -> str:
-    """Return a passcode in the form of a configuration: "scrypt$N$R$P$SALT$HASH", with salt and hash in base64.
-
-    Args:
-        passcode: in clear text, at most 1024 characters.
-        salt: random if None.
-        n: the cost, a power of two.
-
-    Raises:
-        ValueError: the passcode is too long.
+    """Return a passcode in the form of a configuration: "scrypt$N$R$P$SALT$HASH", with salt (random if None) and hash
+    in base64. `n` is the cost, a power of two. Raise ValueError for a passcode of more than 1024 characters.
 
     >>> hash_passcode("guest", salt=b"12345678", n=16)
     'scrypt$16$8$1$MTIzNDU2Nzg=$ZTZXY7xxTdKQifYD05gfW1G2BIsM+mUzmYWyLN76XDI='

@@ -735,10 +735,8 @@ def load_config(path: str | os.PathLike[str], **over: Any) -> Config:
 
 
 def parse_config(source: str, file: str = "", **over: Any) -> Config:
-    """Parse the text of a file. Relative paths are kept. `over` are fields that take precedence.
-
-    Raises:
-        ConfigError: see `load_config`.
+    """Parse the text of a file. Relative paths are kept. `over` are fields that take precedence. Its errors are those
+    of `load_config`.
 
     >>> parse_config("[listen]\\nport = 0").port
     0

@@ -220,10 +220,6 @@ _MOST = 20
 class WaitLog:
     """The log of queues whose senders wait for room: a line after five seconds, and one when the senders continue. A
     sender that waits gets neither a RECEIPT nor an ERROR, so only these lines show why.
-
-    Args:
-        account: knows the queues.
-        log: receives the lines.
     """
 
     __slots__ = ("_account", "_log", "_logged", "_quiet")

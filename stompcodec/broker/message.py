@@ -264,15 +264,9 @@ def _frame_of(tail: bytes) -> Frame:
 def message_of(
     frame: Frame, destination: str, persistent: bool, wall: Wall, reply_to: str | None = None, values: Values = NONE
 ) -> Message:
-    """Return a message that is not in a queue yet.
-
-    Args:
-        frame: the SEND.
-        destination: of the frame, as the session reads it.
-        persistent: the message must survive a restart of the broker.
-        wall: returns the time in seconds since 1970.
-        reply_to: replaces the frame's reply-to; None keeps it.
-        values: those of `priority`, `expires` (ms since 1970, 0 for never) and `expiration` (time to live in ms).
+    """Return a message of a SEND that is not in a queue yet. `destination` is as the session reads it, `reply_to`
+    replaces the frame's unless it is None, `values` are those of `priority`, `expires` (ms since 1970, 0 for never) and
+    `expiration` (time to live in ms).
     """
     get = frame.get
     if reply_to is None:

@@ -95,11 +95,8 @@ def gone(path: Path) -> StoreError:
 class Lock:
     """An exclusive lock on a file, until `release` or the end of the process. The file is created with the permissions
     `access` if it is missing, and never removed: otherwise two writers could lock two files of the same name. It keeps
-    `holder`, the name of this writer, for the error of others (None for a file with other content).
-
-    Raises:
-        CaptureBusyError: another writer holds the lock.
-        StoreError: the file cannot be opened.
+    `holder`, the name of this writer, for the error of others (None for a file with other content). Raises
+    CaptureBusyError if another writer holds the lock, StoreError if the file cannot be opened.
     """
 
     def __init__(self, path: Path, access: Access = PRIVATE, holder: str | None = None) -> None:

@@ -54,16 +54,9 @@ class _State(NamedTuple):
 
 
 class SegmentWriter:
-    """A writer of a segment. It repairs the segment first if a crash left it incomplete.
-
-    Args:
-        path: the segment, or a single file.
-        base: the bytes of the chain before this segment.
-        single: whether sealing puts the index into the file itself.
-        access: permissions of files that are created.
-
-    Raises:
-        StoreError: the segment cannot be written. Frames since the last `sync` have to be appended again.
+    """A writer of a segment, or of a `single` file, into which sealing puts the index. It repairs the segment first if
+    a crash left it incomplete. `base` is the number of bytes of the chain before it. Raises StoreError if it cannot be
+    written: frames since the last `sync` have to be appended again.
     """
 
     def __init__(self, path: Path, base: int, *, single: bool = False, access: Access = PRIVATE) -> None:

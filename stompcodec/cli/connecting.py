@@ -283,10 +283,8 @@ expect_option = click.option(
 
 
 class PassedOver(logging.Handler):
-    """The messages that clients of this process passed over: each is reported, once if it stays.
-
-    Args:
-        removes: whether the verb removes them, so that what it sees before is not worth a line.
+    """The messages that clients of this process passed over: each is reported, once if it stays. If the verb `removes`
+    them, what it sees before is not worth a line.
     """
 
     def __init__(self, removes: bool) -> None:
@@ -528,13 +526,9 @@ def at_url(broker: dict[str, Any], url: str) -> None:
 
 
 def adopt(context: Context | None, given: dict[str, Any]) -> dict[str, Any]:
-    """Return options completed by those of a context. Options of the command line take precedence. A login that the
-    command line names leaves out the passcode of the context, which belongs to another login. The variables
-    STOMPCODEC_LOGIN and STOMPCODEC_PASSCODE count only for what the context does not have.
-
-    Args:
-        context: the context; None for no change.
-        given: url, login, passcode_file and so on, each None where it is not given.
+    """Return options completed by those of a context (None for no change). Options of the command line take precedence;
+    None is one that is not given. A login that the command line names leaves out the passcode of the context, which
+    belongs to another login. STOMPCODEC_LOGIN and STOMPCODEC_PASSCODE count only for what the context does not have.
 
     >>> adopt(Context("a", "b:1", vhost="/"), {"url": None, "vhost": None, "ca": "c.pem"})
     {'url': 'b:1', 'vhost': '/', 'ca': 'c.pem', 'passcode': None}

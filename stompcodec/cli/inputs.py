@@ -79,15 +79,10 @@ def version_after(handshake: Frame) -> str | None:
 
 
 class FrameReader:
-    """A reader of a stream of frames.
-
-    Args:
-        read: returns up to this many bytes, and b"" at the end, as `io.BufferedReader.read1` does.
-        version: "1.0", "1.1", "1.2", "legacy", or "auto" to follow CONNECTED.
-        lenient, limits: see `Parser`.
-        resync: continue after a broken frame, at the next known command after a NUL.
-        stream_over: larger bodies, in bytes, are not kept. Has no effect with `resync`, which may have to search them.
-        base: the offset of the first byte.
+    """A reader of a stream of frames. `read` returns up to this many bytes, and b"" at the end, as
+    `io.BufferedReader.read1` does. The version "auto" follows CONNECTED. With `resync`, it continues after a broken
+    frame, at the next known command after a NUL; otherwise bodies of more than `stream_over` bytes are not kept. `base`
+    is the offset of the first byte.
 
     >>> import io
     >>> reader = FrameReader(io.BytesIO(b"\\nSEND\\ndestination:/queue/a\\n\\nhello\\0").read)

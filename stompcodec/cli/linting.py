@@ -265,10 +265,8 @@ _NOT_BEGUN = ids("1.0:TX-02", "1.1:TX-02", "1.2:TX-02")
 
 
 class Conversation:
-    """A conversation as far as a stream has shown it, against which each frame is checked.
-
-    Args:
-        both: the stream has both sides of the conversation in their order; each frame is checked with its `sender`.
+    """A conversation as far as a stream has shown it, against which each frame is checked. If the stream has `both`
+    sides in their order, each frame is checked with its `sender`.
     """
 
     def __init__(self, *, both: bool = False) -> None:

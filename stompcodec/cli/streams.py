@@ -35,16 +35,10 @@ def _told(lines: int) -> bytes:
 
 
 class Outlet:
-    """A bounded queue of lines, and the thread that writes them. A caller never waits. A line that does not fit is
-    dropped, and so are those behind it until half of the queue is free. One line then tells how many were dropped.
-    Lines that cannot be written, as on a full disk, are dropped, too.
-
-    Args:
-        name: the name of the thread.
-        write: the unbuffered write of a stream, as of `io.RawIOBase`.
-        wait: waits until a stream that does not block has room.
-        most: bytes that wait, with some more for each line.
-        told: returns the line that stands for dropped ones.
+    """A bounded queue of lines, and the thread that writes them. A caller never waits. A line that does not fit into
+    `most` bytes is dropped, and so are those behind it until half of the queue is free; `told` returns a line that
+    tells how many. Lines that cannot be written, as on a full disk, are dropped, too. `write` is the unbuffered write
+    of a stream, as of `io.RawIOBase`; `wait` waits until one that does not block has room.
     """
 
     def __init__(

@@ -100,11 +100,8 @@ class Backoff:
 
 
 class Refusals:
-    """The refused logins in a row, which a client counts: more attempts could lock the account.
-
-    Args:
-        most: the number that ends the attempts; None for no limit.
-        span: the least seconds from the first of them to the one that ends the attempts.
+    """The refused logins in a row, which a client counts: more attempts could lock the account. `most` (None for no
+    limit) end the attempts, if there are `span` seconds or more from the first to the last of them.
     """
 
     def __init__(self, most: int | None, span: float) -> None:
@@ -130,10 +127,8 @@ class Refusals:
 
 
 class Expected:
-    """The longest time without a message that is expected of a feed: a broker may beat for months and send nothing.
-
-    Args:
-        seconds: the time; None for no limit.
+    """The longest time in seconds without a message that is expected of a feed (None for no limit): a broker may beat
+    for months and send nothing.
 
     >>> expected = Expected(300.0)
     >>> for number, now in ((0, 0.0), (1, 299.0), (1, 598.0)):

@@ -39,15 +39,9 @@ _OURS = BROKERS["stompcodec"]
 
 @checks("key", "load", "recognizes", "remember")
 class Dedupe:
-    """The last recorded messages. Two messages are the same if destination, id and body are equal: ids may repeat among
-    brokers, or after a broker has lost its memory.
-
-    Args:
-        header: the header with the id; None for the lasting identity. A message without it is never a duplicate.
-        window: the number of messages to remember.
-
-    Raises:
-        ValueError: `window` is below 1.
+    """The last `window` recorded messages. Two messages are the same if destination, id and body are equal: ids may
+    repeat among brokers, or after a broker has lost its memory. The id is in `header`; None for the lasting identity. A
+    message without it is never a duplicate. Raises ValueError if `window` is below 1.
 
     >>> dedupe, frame = Dedupe(), Frame("MESSAGE", {"destination": "/queue/a", "message-id": "1"}, b"hello")
     >>> key = dedupe.key(frame)

@@ -192,11 +192,8 @@ _warned: set[str] = set()
 
 
 def warn_of_nack(server: str | None, warn: Callable[[str, str], object]) -> None:
-    """Warn once that the NACK of a broker drops the message.
-
-    Args:
-        server: the header of its CONNECTED.
-        warn: the `warning` of the library's log.
+    """Warn once, by the `warning` of the library's log, that the NACK of a broker, by the header server of its
+    CONNECTED, drops the message.
     """
     dialect = row_of("auto", server)
     if dialect.nacked == "drops" and dialect.name not in _warned:

@@ -54,12 +54,8 @@ _AGE = 3600.0
 class Receiver:
     """Recorder of a broker's messages into a spool, from construction until `close`. It ends after `most` messages
     (None for no end), acknowledges on `release` with `by_release` if ackMode says so, and gives the spool a new
-    identity with `anew`.
-
-    Raises:
-        CaptureBusyError: another process fills this spool.
-        OptionError: the passcode cannot be read.
-        StoreError: the spool cannot be written.
+    identity with `anew`. Raises CaptureBusyError if another process fills this spool, OptionError if the passcode
+    cannot be read, StoreError if the spool cannot be written.
     """
 
     def __init__(

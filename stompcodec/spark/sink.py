@@ -62,10 +62,7 @@ class _Header(NamedTuple):
 class Rows:
     """Converter of rows into SEND frames. Small and picklable. Arrow joins the bytes, one column at a time, which costs
     a tenth of a `Frame` for each row. `destination` is for rows without that column, `id_header` for the id of each
-    row.
-
-    Raises:
-        SchemaError: these columns cannot be sent; one line.
+    row. Raises SchemaError, in one line, if these columns cannot be sent.
 
     >>> schema = T.StructType([T.StructField("body", T.StringType()), T.StructField("n", T.IntegerType())])
     >>> batch = pa.record_batch([pa.array(["a"]), pa.array([1], pa.int32())], names=["body", "n"])

@@ -135,12 +135,8 @@ class _Link:
 
 
 class Flow:
-    """The sizes of what is forwarded in one direction of a connection, with its random numbers.
-
-    Args:
-        number: the number of the connection.
-        name: the direction, "up" or "down".
-        seed: the seed of random numbers.
+    """The sizes of what is forwarded in one direction ("up" or "down") of a connection, with its random numbers, which
+    depend on the number of the connection, the direction and the seed.
     """
 
     def __init__(self, number: int, name: str, seed: int) -> None:

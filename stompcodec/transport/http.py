@@ -70,11 +70,9 @@ def check_http(headers: object) -> None:
 
 class Handshake:
     """The HTTP headers of the requests, WebSocket and SockJS, of one attempt to connect. Its cookies and its login last
-    for all connections of the attempt, which ask one endpoint: paths of cookies are not compared.
-
-    Args:
-        headers: those of the user, as `check_http` wants them.
-        login, passcode: sent only to a server that asks for Basic, unless the user gives Authorization.
+    for all connections of the attempt, which ask one endpoint: paths of cookies are not compared. `headers` are those
+    of the user, as `check_http` wants them; login and passcode are sent only to a server that asks for Basic, unless
+    the user gives Authorization.
 
     >>> handshake = Handshake({"Cookie": "a=1"}, "ann", "x")
     >>> head = b"HTTP/1.1 401 No\\r\\nWWW-Authenticate: Basic\\r\\nSet-Cookie: b=2; Path=/\\r\\n\\r\\n"

@@ -62,10 +62,8 @@ class Proxy(NamedTuple):
 
 
 def parse_proxy(url: str) -> Proxy:
-    """Return the proxy that a URL names: http://user:pass@host:port, https://…, or host:port.
-
-    Raises:
-        ConfigError: the URL is malformed, or names a proxy of another kind. The message never shows a passcode.
+    """Return the proxy that a URL names: http://user:pass@host:port, https://…, or host:port. Raise ConfigError if the
+    URL is malformed, or names a proxy of another kind; the message never shows a passcode.
     """
     match = _URL.fullmatch(url)
     if match is None:

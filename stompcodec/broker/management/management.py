@@ -168,15 +168,8 @@ class Management:
         self._questions.forget()
 
     def ask(self, name: str, /, *, host: str = "/", **fields: Any) -> dict[str, Any]:
-        """Return the answer to a question or an order of this process.
-
-        Args:
-            name: one of `schema.REQUESTS`.
-            host: the virtual host.
-            fields: of the request, as docs/management.md lists them.
-
-        Raises:
-            RuntimeError: the answer has to wait for the store. Use `begin` then.
+        """Return the answer to a question or an order of this process: one of `schema.REQUESTS`, with its fields as
+        docs/management.md lists them. Raise RuntimeError if the answer has to wait for the store; use `begin` then.
         """
         answers: list[dict[str, Any]] = []
         self.begin(name, fields, schema.Asker(self.broker.virtual_host(host), "this process"), answers.append)

@@ -137,14 +137,8 @@ def one_of(*choices: str) -> Callable[[Any], str]:
 
 
 def read_fields(given: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of a request by field, with the defaults of those that are missing.
-
-    Args:
-        given: the JSON object.
-        fields: each `schema.Field` by its name.
-
-    Raises:
-        BadRequest: a field is unknown, missing, or has a wrong value.
+    """Return the values of a request by field, with the defaults of those that are missing in the JSON object `given`.
+    Raise BadRequest for a field that is unknown, missing, or has a wrong value.
     """
     for name in given:
         if name not in fields:

@@ -208,12 +208,9 @@ class Browser(Queue):
 
 
 class Copies:
-    """Copies of the messages that a queue has in the store only, a page at a time. Call `close` at the end. Others may
-    take messages meanwhile: the dispatcher tells their seqs to `forget`.
-
-    Args:
-        queue: the queue. The copies count as memory of its account.
-        turned: called when a page has been read, with True if there were waiters for it, who go on first.
+    """Copies of the messages that a queue has in the store only, a page at a time; they count as memory of its account.
+    Call `close` at the end. Others may take messages meanwhile: the dispatcher tells their seqs to `forget`. `turned`
+    is called when a page has been read, with True if there were waiters for it, who go on first.
     """
 
     __slots__ = (

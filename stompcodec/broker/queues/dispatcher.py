@@ -784,12 +784,7 @@ class Expiry:
 
 
 class PagedExpiry:
-    """The expired messages of all queues that are in the store only.
-
-    Args:
-        journal: of the queues.
-        wall: returns the time in seconds since 1970.
-    """
+    """The expired messages of all queues that are in the store only. `wall` returns the time in seconds since 1970."""
 
     def __init__(self, journal: Journal, wall: Callable[[], float]) -> None:
         self._journal = journal

@@ -140,11 +140,7 @@ class Span:
 
 def leave_in_store(queue: PagedQueue, message: Message, stored: bool) -> bool:
     """Page a message if the window is full, or others of its rank are paged. Return False if it belongs in the window.
-
-    Args:
-        queue: whose message it is.
-        message: it has been appended to the journal, or is stored.
-        stored: the message is in the store already.
+    It has been appended to the journal, or is `stored` already.
     """
     paging, rank, journal = queue.paging, queue.messages.rank(message), queue.journal
     if message.faults or journal is None or not (message.persistent or _may_spool(queue, journal, rank, message)):
@@ -198,12 +194,7 @@ def leave_all_in_store(queue: PagedQueue, held: Held) -> bool:
 
 
 class Paging:
-    """The paged messages of one queue.
-
-    Args:
-        queue: the queue.
-        journal: the queue's journal.
-    """
+    """The paged messages of one queue."""
 
     __slots__ = (
         *(
@@ -276,12 +267,8 @@ class Paging:
         self._spans = dict(sorted(self._spans.items()))
 
     def put(self, rank: int, message: Message, stored: bool) -> None:
-        """Take a persistent message that `covers` is true for.
-
-        Args:
-            rank: of its priority.
-            message: it has been appended to the journal, or is stored.
-            stored: the message is in the store already.
+        """Take a persistent message that `covers` is true for. It has been appended to the journal, or is `stored`
+        already.
         """
         span = self._spans[rank]
         self.count += 1
@@ -418,10 +405,8 @@ class Paging:
             self.refill()
 
     def refill(self, *, taken: bool = False) -> None:
-        """Read the next page if few messages of the window are left, and suspend deliveries while none is.
-
-        Args:
-            taken: a page has just been taken.
+        """Read the next page if few messages of the window are left, and suspend deliveries while none is. `taken`: a
+        page has just been taken.
         """
         queue, window = self._queue, self._queue.window
         if not self._spans or window is None:
@@ -565,12 +550,8 @@ class Paging:
     # ---- out: a queue whose consumers differ ----
 
     def next(self, place: Place, message: Message | None, upto: Place | None) -> Message | Wait | None:
-        """Return the first message behind a place: a paged one if it comes before `message`, else `message`.
-
-        Args:
-            place: where a consumer looks on.
-            message: the next one in memory; None after the last.
-            upto: the place of that.
+        """Return the first message behind the place where a consumer looks on: a paged one if it comes before
+        `message`, the next one in memory (None after the last), whose place is `upto`.
         """
         while True:
             hidden = self._hidden(place, upto)
@@ -619,11 +600,8 @@ class Paging:
         return min((max(span.cursor, seq) for span in self._spans.values() if seq < span.last), default=None)
 
     def browse(self, after: int, done: Callable[[int, list[Message]], None]) -> None:
-        """Read some paged messages of all priorities, for a browser.
-
-        Args:
-            after: their seqs are higher.
-            done: gets the seq up to which they were read, and copies of those that are paged.
+        """Read some paged messages of all priorities with seqs above `after`, for a browser. `done` gets the seq up to
+        which they were read, and copies of those that are paged.
         """
         queue, journal, window = self._queue, self._journal, self._queue.window
         upto = self._written(self.last)

@@ -408,11 +408,8 @@ class Queue:
             message.expires = expires if message.expires is None else min(expires, message.expires)
 
     def enqueue(self, message: Message, stored: bool = False) -> bool:
-        """Take a message that no consumer can take now. Return whether its sender should wait.
-
-        Args:
-            message: READY.
-            stored: the message is in the store already.
+        """Take a message that no consumer can take now, which may be `stored` already. Return whether its sender should
+        wait.
         """
         if self.closed:
             return False

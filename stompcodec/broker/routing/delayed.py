@@ -29,13 +29,8 @@ from stompcodec.errors import StoreError
 
 
 class Later:
-    """The delayed messages of all queues that are in the store only.
-
-    Args:
-        journal: the journal of the queues.
-        window: the most delayed messages in memory.
-        low: returns whether so few are in memory that the next ones must be read.
-        take: gets a message that has come into memory, and its queue.
+    """The delayed messages of all queues that are in the store only, but for `window` of them. `low` returns whether so
+    few are in memory that the next ones must be read; `take` gets a message that has come into memory, and its queue.
     """
 
     __slots__ = (

@@ -213,19 +213,9 @@ _MOST_LOADED = 10_000
 def load_queues(
     store: Store, most: int, restored: Callable[[Stored], Message], find: Callable[[str], Destinations]
 ) -> int:
-    """Bring stored messages into their queues.
-
-    Args:
-        store: whose durable subscriptions are restored.
-        most: the length of a short queue.
-        restored: makes a message of a stored one.
-        find: returns the destinations of a virtual host.
-
-    Returns:
-        The highest seq of all, or 0.
-
-    Raises:
-        StoreError: the store cannot be read.
+    """Bring stored messages into their queues, and return the highest seq of all, or 0. `most` is the length of a short
+    queue; `restored` makes a message of a stored one, `find` returns the destinations of a virtual host. Raise
+    StoreError if the store cannot be read.
     """
     left, last = _MOST_LOADED, 0
     for held in list(store.held()):
@@ -494,11 +484,8 @@ class Destinations:
             self.queue(name).load(message)
 
     def page(self, name: str, held: Held) -> bool:
-        """Make a queue whose messages the store keeps until they are needed. Return False if they must be loaded.
-
-        Args:
-            name: its key, without the virtual host.
-            held: what the store knows of it.
+        """Make a queue, by its key without the virtual host, whose messages the store keeps until they are needed.
+        Return False if they must be loaded. `held` is what the store knows of it.
         """
         if name.startswith(_RETAINED):
             return False

@@ -28,13 +28,8 @@ _LOOKS = 500
 
 
 def list_names(session: Session, frame: Frame, pattern: str, key: str | None) -> Iterator[Line]:
-    """Answer a RECEIVE that asks for names, in steps.
-
-    Args:
-        session: the session that asks.
-        frame: the RECEIVE; `from-name` says after which name to go on.
-        pattern: a name, or the beginning of names and a star.
-        key: the id of the RECEIVE.
+    """Answer a RECEIVE that asks for names, in steps. Its `from-name` says after which name to go on; `pattern` is a
+    name, or the beginning of names and a star.
     """
     after = session.header(frame, "from-name") or ""
     destinations = session.virtual_host.destinations

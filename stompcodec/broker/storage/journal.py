@@ -103,13 +103,8 @@ class CommitWaiter(Protocol):
 
 class Intake:
     """How new messages of one queue are appended to the open batch without a call of the store. A batch has one only
-    while it is open, no other is being written, and messages may be stored.
-
-    Args:
-        queue: the queue.
-        puts: the messages that the store is to write, by their keys.
-        base: a message's key is its seq and this.
-        top: new messages have higher seqs.
+    while it is open, no other is being written, and messages may be stored. `puts` are the messages that the store is
+    to write, by their keys: a seq and `base`. New messages have seqs above `top`.
 
     >>> Intake(None, {}, 1 << 45, 0).base == 1 << 45
     True

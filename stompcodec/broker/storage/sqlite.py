@@ -56,13 +56,8 @@ class _Read(NamedTuple):
 
 
 class PageReads:
-    """The line of pages. Only the loop's thread uses it.
-
-    Args:
-        reader: reads them, in the helper's thread.
-        helper: runs the reads. It is stopped by `close`.
-        store: says whether a failed commit may have left rows, which are removed before anything is read.
-        clock: returns seconds.
+    """The line of pages, which `reader` reads in the thread of `helper`. Only the loop's thread uses it. `store` says
+    whether a failed commit may have left rows, which are removed before anything is read.
     """
 
     def __init__(self, reader: Reader, helper: HelperThread, store: SqliteStore, clock: Callable[[], float]) -> None:

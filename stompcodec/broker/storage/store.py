@@ -165,31 +165,22 @@ class Store(Protocol):
         """True if a page of few messages can be read at once, since that does not take long."""
 
     def deferred(self, after: Place, most: int, octets: int, done: TimedDone, call_soon: CallSoon | None) -> None:
-        """Read messages with a due time, the next due first. The arguments are those of `read`.
-
-        Args:
-            after: () for the first ones, or where the last page ended.
+        """Read messages with a due time, the next due first: from where the last page ended; () for the first ones. The
+        other arguments are those of `read`.
         """
 
     def expired(
         self, before: float, after: Place, most: int, octets: int, done: TimedDone, call_soon: CallSoon | None
     ) -> None:
-        """Read messages that expire by a time, by their expiry, but for those with a due time: these do not expire
-        before they are due. A page may be empty without being the last. The arguments are those of `read`.
-
-        Args:
-            before: seconds since 1970.
-            after: () for the first ones, or where the last page ended.
+        """Read messages that expire by a time in seconds since 1970, by their expiry, but for those with a due time:
+        these do not expire before they are due. A page may be empty without being the last. The other arguments are
+        those of `deferred`.
         """
 
     def clear(self, queue: str, after: int, upto: int, most: int, held: Collection[int] = ()) -> None:
-        """Remove the first messages whose seq is above `after` and at most `upto`, in the open batch. It finds what was
-        committed before and is not removed by the batch itself. Messages put in the open batch stay.
-
-        Args:
-            queue: its key.
-            most: most messages to remove; the rest remains for another batch.
-            held: the seqs of messages that stay.
+        """Remove the first `most` messages whose seq is above `after`, at most `upto` and not in `held`, in the open
+        batch. It finds what was committed before and is not removed by the batch itself. Messages put in the open batch
+        stay.
         """
 
     def subscriptions(self) -> Iterable[Subscribed]:

@@ -70,11 +70,8 @@ Event = Passed | Beats | Raw | Foreign
 
 
 class Observer:
-    """The observer of one direction. Invariant: the octets of all events, joined, are the bytes that were fed.
-
-    Args:
-        follow: called with the version of CONNECTED; it sets `version` of both directions.
-        keep: bytes of a body that are kept.
+    """The observer of one direction. Invariant: the octets of all events, joined, are the bytes that were fed. `follow`
+    is called with the version of CONNECTED; it sets that of both directions. `keep` bytes of a body are kept.
 
     >>> observer = Observer()
     >>> [type(event).__name__ for event in observer.feed(b"ACK\\nid:7\\n\\n\\0\\nSEND")]
@@ -286,10 +283,7 @@ class Faults:
 
 
 def faults_of(texts: tuple[str, ...], seed: int = 0) -> Faults:
-    """Return the faults that these texts name.
-
-    Raises:
-        ValueError: a text is not a fault.
+    """Return the faults that these texts name. Raise ValueError for a text that is not a fault.
 
     >>> faults = faults_of(("lose RECEIPT nth=2", "delay MESSAGE 0.5", "down piece=3"), 0)
     >>> faults.any_frames, faults.rules.down.piece
@@ -493,14 +487,8 @@ Tell = Callable[[Direction, Event, tuple[str, ...]], object]
 
 
 class Carrier:
-    """The carrier of one direction of a connection.
-
-    Args:
-        exchange: both directions as they are observed.
-        direction: whose chunks it takes.
-        faults: None for none.
-        framed: whether each frame becomes a message, since only the target speaks WebSocket.
-        tell: see `Tell`.
+    """The carrier of one direction of a connection, named for its sender. If it is `framed`, each frame becomes a
+    message, since only the target speaks WebSocket.
 
     >>> carrier = Carrier(Exchange(), "client", tell=lambda direction, event, faults: None)
     >>> carrier.take(Chunk(b"SEN")), carrier.take(Chunk(b"D"))

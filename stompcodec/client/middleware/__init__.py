@@ -135,11 +135,7 @@ message has it: leave it out
 
 
 class Destinations:
-    """A bounded set of destinations, so that metrics stay bounded: the first ones get a label, all others share one.
-
-    Args:
-        most: the number of those with a label.
-    """
+    """A bounded set of destinations, so that metrics stay bounded: the first `most` get a label, others share one."""
 
     OTHER = "_other"
 
