@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from stompcodec.cli.screen import printable
 from stompcodec.errors import ConnectionLostError, ReceiptTimeoutError, RejectedError
 from stompcodec.shown import compact, finite, octets
+from stompcodec.transport.owner import name_of
 
 if TYPE_CHECKING:
     from stompcodec.client import Client
@@ -260,8 +261,7 @@ def pattern_of(match: str | None) -> str | None:
 
 def address_of(client: Client) -> str:
     """Return the address of a client's broker for people, without login and passcode."""
-    hosts = [f"[{each.host}]" if ":" in each.host else each.host for each in client.addresses]
-    return printable(", ".join(f"{host}:{each.port}" for host, each in zip(hosts, client.addresses)))
+    return printable(", ".join(name_of((each.host, each.port)) for each in client.addresses))
 
 
 class Asker:

@@ -131,7 +131,7 @@ class _Link:
     def cut(self, reset: bool) -> None:
         self.is_cut = True
         for writer in self.ends:
-            _hang_up(writer, reset)
+            hang_up(writer, reset)
 
 
 class Flow:
@@ -159,7 +159,8 @@ class Flow:
         return waiting
 
 
-def _hang_up(writer: asyncio.StreamWriter, reset: bool) -> None:
+def hang_up(writer: asyncio.StreamWriter, reset: bool) -> None:
+    """Close a connection at once, by a reset or without."""
     sock = writer.get_extra_info("socket")
     if reset and sock is not None:
         with contextlib.suppress(OSError):
@@ -266,13 +267,13 @@ class FaultProxy:
         try:
             self.accepted += 1
             if self.rules.refuse:
-                _hang_up(writer, True)
+                hang_up(writer, True)
                 return
             await self._carry(self.accepted, reader, writer)
         except OSError:
-            _hang_up(writer, True)
+            hang_up(writer, True)
         except asyncio.CancelledError:
-            _hang_up(writer, False)  # stop() waits for this; some versions of Python log a cancelled handler
+            hang_up(writer, False)  # stop() waits for this; some versions of Python log a cancelled handler
         finally:
             self._tasks.discard(task)
 

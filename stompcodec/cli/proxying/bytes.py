@@ -14,7 +14,7 @@ from stompcodec.cli.inputs import Broken, Place, version_after
 from stompcodec.spec import SERVER, dialect_of
 from stompcodec.testing.faults import Direction as ByteFaults
 from stompcodec.testing.faults import Rules
-from stompcodec.testing.frame_faults import Fault, FrameFaults
+from stompcodec.testing.frame_faults import Fault, FrameFaults, with_crlf, with_repeated_headers
 from stompcodec.values import count, duration, shown_duration, size
 
 Direction = Literal["client", "broker"]
@@ -388,19 +388,12 @@ def _change(name: str, seed: int) -> dict[str, Callable[..., Any]]:
     if name == "corrupt":
         roll = random.Random(seed)
         return {"flip": lambda octets: _flip(octets, roll)}
-    return {"frame": _repeat_headers} if name == "repeat_headers" else {}
+    return {"frame": with_repeated_headers} if name == "repeat_headers" else {}
 
 
 def _flip(octets: bytes, roll: random.Random) -> bytes:
-    """Return a frame with one bit flipped, anywhere in it."""
-    at = roll.randrange(len(octets))
+    at = roll.randrange(len(octets))  # anywhere in the frame
     return octets[:at] + bytes([octets[at] ^ (1 << roll.randrange(8))]) + octets[at + 1 :]
-
-
-def _repeat_headers(frame: Frame) -> Frame:
-    pairs = frame.headers.pairs()
-    more = [(name, "the second entry") for name, _ in pairs if name != "content-length"]
-    return Frame(frame.command, [*pairs, *more], frame.body)
 
 
 def _number(name: str, value: str, least: int, read: Callable[[str], int] = count) -> int:
@@ -441,8 +434,7 @@ def changed(fault: Fault, frame: Frame, octets: bytes, version: str | None) -> b
     if "flip" in fault.options:
         return bytes(fault.options["flip"](octets))
     if fault.action == "crlf":
-        head, _, body = octets.partition(b"\n\n")
-        return head.replace(b"\n", b"\r\n") + b"\r\n\r\n" + body
+        return with_crlf(octets)
     try:
         return serialize(fault.options["frame"](frame), version, lenient=True)
     except FrameError:

@@ -9,7 +9,6 @@ import logging
 import os
 import re
 import socket
-import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from ssl import SSLContext
@@ -31,7 +30,7 @@ from stompcodec.cli.proxying.bytes import (
 )
 from stompcodec.cli.proxying.telling import Watcher
 from stompcodec.testing.faults import Direction as ByteFaults
-from stompcodec.testing.faults import Flow
+from stompcodec.testing.faults import Flow, hang_up
 from stompcodec.transport.aio import bind, descriptor_limit
 from stompcodec.transport.owner import MOST_REPLIES, name_of
 from stompcodec.uri import Address
@@ -196,11 +195,7 @@ class Leg:
 
     def abort(self, reset: bool = True) -> None:
         """Close at once; by default by a reset."""
-        sock = self._writer.get_extra_info("socket")
-        if reset and sock is not None:
-            with contextlib.suppress(OSError):
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        self._writer.transport.abort()
+        hang_up(self._writer, reset)
 
     async def close(self, seconds: float) -> None:
         """Close after all that was written, or after some seconds."""
@@ -252,7 +247,8 @@ class Link:
             for task in (*pumps, over):
                 task.cancel()
             results = await asyncio.gather(*pumps, over, return_exceptions=True)
-            self._count()
+            for direction, side in self._exchange.sides.items():
+                self._watcher.tally.foreign[direction] += side.foreign
             await self._close()
         for result in results[:2]:
             if isinstance(result, Exception):  # of the proxy itself
@@ -269,10 +265,6 @@ class Link:
         """End the connection, by a reset or orderly after what was written."""
         self._reset = reset
         self._over.set()
-
-    def _count(self) -> None:
-        for direction, side in self._exchange.sides.items():
-            self._watcher.tally.foreign[direction] += side.foreign
 
     async def _close(self) -> None:
         if self._reset:
