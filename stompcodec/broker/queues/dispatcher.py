@@ -19,12 +19,12 @@ from math import inf
 from operator import attrgetter
 from typing import Protocol
 
-from stompcodec.broker.loop_quota import AT_ONCE, FEW, Line, LoopQuota, Waiter, Wall, Work
+from stompcodec.broker.loop_quota import AT_ONCE, FEW, Line, LoopQuota, Wall, Work
 from stompcodec.broker.message import Message, Pair
 from stompcodec.broker.queues.backlog import START, Backlog, Looked, Place, Wait
 from stompcodec.broker.queues.consumer import Consumer
-from stompcodec.broker.queues.paging import Paging
-from stompcodec.broker.queues.ready import ReadyMessages, Tally
+from stompcodec.broker.queues.paging import PagedQueue, Paging
+from stompcodec.broker.queues.ready import Tally
 from stompcodec.broker.storage.journal import Journal
 from stompcodec.broker.storage.store import Place as TimedPlace
 from stompcodec.broker.storage.store import TimedPage
@@ -132,16 +132,10 @@ _MOST_REVISITED = 1000
 _PLACES = 4096
 
 
-class Contents(Waiter, Protocol):
+class Contents(PagedQueue, Protocol):
     """A queue, as this file sees it. `Queue` says what each member means."""
 
-    key: str
-    closed: bool
-    messages: ReadyMessages
     dispatcher: Dispatcher | None
-    journal: Journal | None
-    quota: LoopQuota | None
-    paging: Paging | None
     parked: list[Consumer] | None
     tally: Tally
 
@@ -152,14 +146,12 @@ class Contents(Waiter, Protocol):
     def deliver_to(self, consumer: Consumer, message: Message) -> None: ...
     def delivery_failed(self, consumer: Consumer, message: Message, error: Exception) -> Message | None: ...
     def is_expired(self, message: Message) -> bool: ...
-    def expire(self, message: Message) -> None: ...
     def count_out(self, count: int, octets: int) -> None: ...
     def count_through(self) -> None: ...
     def add_ready(self, message: Message) -> None: ...
     def dispatch(self) -> int: ...
     def go_on(self) -> None: ...
     def make_selective(self) -> Dispatcher: ...
-    def suspend(self) -> None: ...
     def unstore(self, messages: Iterable[Message]) -> None: ...
 
 
