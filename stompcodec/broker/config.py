@@ -582,6 +582,7 @@ class Config:
     def _faults(self) -> list[tuple[bool, str, str]]:
         ports = [self.port, *self.ports, self.ws_port, self.tls_port, self.legacy_port]
         taken = [port for port in ports if port]
+        origins, hosts = fault_of(self.ws_origins or (), ()), fault_of((), self.ws_hosts)
         strangers = [rule.who for rule in self.rules if not self._knows(rule.who)]
         return [
             (all(port is None for port in ports), "port", "there is no port to listen on"),
@@ -603,13 +604,8 @@ class Config:
                 "presets",
                 f"they cannot be more than max_destinations, {self.max_destinations}",
             ),
-            *(
-                (fault is not None, field, fault or "")
-                for field, fault in (
-                    ("ws_origins", fault_of(self.ws_origins or (), ())),
-                    ("ws_hosts", fault_of((), self.ws_hosts)),
-                )
-            ),
+            (origins is not None, "ws_origins", origins or ""),
+            (hosts is not None, "ws_hosts", hosts or ""),
             *self._faults_of_management(),
             (self.ttl_min > self.ttl_max, "ttl", f"least cannot be above most, {self.ttl_max} ms"),
             (_unusable(self.limits), "limits", "headers times header line must be less than 4 GiB"),
