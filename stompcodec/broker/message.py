@@ -105,16 +105,9 @@ class Message:
     )
 
     def __init__(
-        self,
-        ident: bytes,
-        seq: int,
-        destination: str,
-        tail: bytes,
-        persistent: int = False,
-        expires: float | None = None,
-        priority: int = 4,
-        attempts: int = 0,
-    ) -> None:
+        self, ident: bytes, seq: int, destination: str, tail: bytes, persistent: int = False,
+        expires: float | None = None, priority: int = 4, attempts: int = 0,
+    ) -> None:  # fmt: skip
         self._fill(ident, seq, destination, tail, persistent)
         self.expires = expires
         self.priority = priority

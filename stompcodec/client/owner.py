@@ -39,13 +39,9 @@ class Attempt(threading.Thread):
     """
 
     def __init__(
-        self,
-        address: Address,
-        options: Options,
-        owner: Owner,
-        credential: Callable[[Callable[[], Any], float], Any],
+        self, address: Address, options: Options, owner: Owner, credential: Callable[[Callable[[], Any], float], Any],
         wake: Callable[[], object],
-    ) -> None:
+    ) -> None:  # fmt: skip
         super().__init__(name="stompcodec-connect", daemon=True)
         self.address = address
         self._options = options

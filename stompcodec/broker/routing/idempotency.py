@@ -125,13 +125,9 @@ class SentKeys:
     """
 
     def __init__(
-        self,
-        config: Config,
-        journal: Journal,
-        account: Account,
-        wall: Callable[[], float],
+        self, config: Config, journal: Journal, account: Account, wall: Callable[[], float],
         share_commit: Callable[[Any, Batch, Frame], None],
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.window = config.key_window
         self._most = config.max_keys
         self._journal = journal

@@ -477,15 +477,9 @@ class Topics:
     """
 
     def __init__(
-        self,
-        addresses: Addresses,
-        opened: list[Topic],
-        check_room: Callable[[str, Maker | None], None],
-        shares: Shares,
-        quota: LoopQuota,
-        account: Account,
-        at_end: Sequence[Callable[[Topic], object]],
-    ) -> None:
+        self, addresses: Addresses, opened: list[Topic], check_room: Callable[[str, Maker | None], None],
+        shares: Shares, quota: LoopQuota, account: Account, at_end: Sequence[Callable[[Topic], object]],
+    ) -> None:  # fmt: skip
         self.by_name: dict[str, Topic] = {}
         self._addresses = addresses
         self._opened = opened
@@ -604,14 +598,9 @@ class Topic:
     )
 
     def __init__(
-        self,
-        name: str,
-        opened: list[Topic],
-        patterns: Patterns[Consumer | Durable],
-        words: tuple[str, ...],
-        line: FanOut,
-        shared: FanOut,
-    ) -> None:
+        self, name: str, opened: list[Topic], patterns: Patterns[Consumer | Durable], words: tuple[str, ...],
+        line: FanOut, shared: FanOut,
+    ) -> None:  # fmt: skip
         self.name = name
         self._line = line
         self._shared = shared

@@ -124,14 +124,9 @@ class Writer:
     incomplete = False
 
     def __init__(
-        self,
-        folder: Path,
-        log: logging.Logger,
-        clock: Callable[[], float] = perf_counter,
-        access: Access = PRIVATE,
-        helper: HelperThread | None = None,
-        reserve: int = 0,
-    ) -> None:
+        self, folder: Path, log: logging.Logger, clock: Callable[[], float] = perf_counter, access: Access = PRIVATE,
+        helper: HelperThread | None = None, reserve: int = 0,
+    ) -> None:  # fmt: skip
         self._log = log
         self._timer = Timer(clock)
         self._path = folder / DATABASE

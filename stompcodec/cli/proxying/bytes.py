@@ -488,14 +488,9 @@ class Carrier:
     """
 
     def __init__(
-        self,
-        exchange: Exchange,
-        direction: Direction,
-        *,
-        faults: Faults | None = None,
-        framed: bool = False,
+        self, exchange: Exchange, direction: Direction, *, faults: Faults | None = None, framed: bool = False,
         tell: Tell,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self._exchange = exchange
         self._observer = exchange.sides[direction]
         self._direction: Direction = direction

@@ -400,15 +400,9 @@ class Proxy:
     """A proxy between clients and a broker. `whole` keeps large bodies, to be recorded; `timeout` is in seconds."""
 
     def __init__(
-        self,
-        place: Place,
-        target: Target,
-        watcher: Watcher,
-        *,
-        faults: Faults | None = None,
-        whole: bool = False,
+        self, place: Place, target: Target, watcher: Watcher, *, faults: Faults | None = None, whole: bool = False,
         timeout: float = 10.0,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.place = place
         self._target = target
         self._watcher = watcher

@@ -233,14 +233,9 @@ def _recorder(folder: str | None, tally: Tally) -> Recorder | None:
 
 
 def _run(
-    run: _Run,
-    recorder: Recorder | None,
-    place: Place,
-    target: Target,
-    faults: Faults | None,
-    timeout: float,
+    run: _Run, recorder: Recorder | None, place: Place, target: Target, faults: Faults | None, timeout: float,
     heart_beats: bool,
-) -> None:
+) -> None:  # fmt: skip
     from stompcodec.cli.proxying.telling import Watcher
     from stompcodec.cli.proxying.wire import Proxy
 

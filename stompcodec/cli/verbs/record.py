@@ -174,15 +174,9 @@ def _opened(output: str, destinations: tuple[str, ...], quiet: bool, **options: 
 
 
 def _record(
-    capture: CaptureWriter,
-    progress: Progress,
-    destinations: tuple[str, ...],
-    options: dict[str, Any],
-    how: dict[str, Any],
-    seconds: float | None,
-    stopped: connecting.Stopped,
-    broker: dict[str, Any],
-) -> None:
+    capture: CaptureWriter, progress: Progress, destinations: tuple[str, ...], options: dict[str, Any],
+    how: dict[str, Any], seconds: float | None, stopped: connecting.Stopped, broker: dict[str, Any],
+) -> None:  # fmt: skip
     from stompcodec.client import Backoff
     from stompcodec.client.recorder import Recorder
 

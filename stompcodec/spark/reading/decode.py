@@ -71,17 +71,9 @@ class _Frames:
     """Parser of a window: many frames at once, one by one around malformed ones."""
 
     def __init__(
-        self,
-        window: Window,
-        projection: Projection,
-        options: FileOptions,
-        split: Split,
-        sums: _Checksums | None,
-        batches: _Batches,
-        look: Callable[[int], bytes] = lambda place: b"",
-        *,
-        strict: bool = False,
-    ) -> None:
+        self, window: Window, projection: Projection, options: FileOptions, split: Split, sums: _Checksums | None,
+        batches: _Batches, look: Callable[[int], bytes] = lambda place: b"", *, strict: bool = False,
+    ) -> None:  # fmt: skip
         self._window = window
         self._strict = strict
         self._options = options
