@@ -41,7 +41,6 @@ FIGURES: dict[str, Callable[[Load, Cell], float | None]] = {
 
 
 def run(broker: Broker, load: Load, seconds: float, mark: str) -> Cell:
-    """Run a load once."""
     meter = Meter(broker)
     destination = load.destination(f"{os.getpid()}-{mark}")
     drive = generator.receipts if load.window else generator.stream
@@ -104,7 +103,6 @@ def tables_of(cells: dict[str, dict[str, list[Cell]]], wrong: dict[str, dict[str
 
 
 def measure(args: Namespace) -> dict[str, Any]:
-    """Measure all that can be started."""
     seconds = args.seconds or (0.2 if args.quick else 1.0)
     loads = [LOADS[name] for name in args.only or LOADS]
     sides, facts = {}, {}
@@ -209,7 +207,6 @@ def _first_delivery(port: int) -> float:
 
 def against(args: Namespace) -> int:
     """Compare the CPU per message of our broker with that of the interpreter `args.against`, which has another version.
-
     Ratios hold on a busy machine; single figures hold on a quiet one only.
     """
     told = "import stompcodec; print(stompcodec.__version__, stompcodec.__path__[0])"

@@ -200,7 +200,6 @@ def receive_stomp_py(task: Task) -> None:
 
 
 def receive_stompman(task: Task) -> None:
-    """A handler."""
     import stompman
 
     async def run() -> None:

@@ -159,7 +159,6 @@ def in_sql(folder: Path) -> Make:
 
 
 def ours(path: Path, schema: str | None = None) -> Make:
-    """Our source."""
 
     def table(spark: Any) -> Any:
         reader = spark.read.format("stompfile")

@@ -38,11 +38,9 @@ class Broker:
         """End it."""
 
     def has(self, load: Load) -> bool:
-        """Return whether it can be measured with a load."""
         return self.ws_port is not None or not load.websocket
 
     def port_of(self, load: Load) -> int:
-        """Return the port that a load uses."""
         port = self.ws_port if load.websocket else self.port
         assert port is not None
         return port

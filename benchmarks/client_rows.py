@@ -60,7 +60,6 @@ class Row:
         self._core.link.end(None)
 
     def _count(self, message: Any) -> None:
-        """The handler."""
         self._taken += 1
 
     def prepare(self) -> tuple[Any, Any]:

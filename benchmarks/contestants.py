@@ -57,7 +57,6 @@ class Contestant:
 
 def judged(contestant: Contestant, version: str, pieces: list[bytes], truth: list[Plain]) -> str:
     """Return "right", "wrong" where some frames are not, or "fails" where it raises or a quarter of them is missing.
-
     Our own backends must be right.
     """
     got, ended = contestant.collect(version, pieces)

@@ -36,7 +36,6 @@ _STAMP = 1_726_300_800_000
 
 
 def fragments(data: bytes, size: int | None) -> Iterator[bytes]:
-    """Yield `data` in pieces of `size` bytes."""
     size = size or max(len(data), 1)
     for start in range(0, len(data), size):
         yield data[start : start + size]

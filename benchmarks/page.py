@@ -191,9 +191,8 @@ def table_of(rows: dict[str, dict[str, float]], wrong: set[tuple[str, str]]) -> 
 
 
 def text(subject: str, found: dict[str, Any], whole: bool = True) -> str:
-    """Return the tables of a subject in Markdown: facts, goals, figures; all rows, or those that the page shows.
-
-    Tables of one or two rows become one.
+    """Return the tables of a subject in Markdown: facts, goals, figures; all rows, or those that the page shows. Tables
+    of one or two rows become one.
     """
     facts = "; ".join(f"{name}: {fact}" for name, fact in found["facts"].items())
     parts = [f"This run: {facts}.\n"]

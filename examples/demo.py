@@ -266,9 +266,8 @@ def _rows(spark: Any, path: str, column: str) -> list[Any]:
 def prove(
     ledger: Ledger, rows: list[tuple[Any, ...]], quarantined: set[str], typed_rows: int, left_in_broker: int
 ) -> dict[str, Any]:
-    """Compare the sender's account with the archive. Return the figures, and in `wrong` every discrepancy in words.
-
-    A row of the archive is the feed's id, the CRC-32 of the body, redelivered, and the message-id.
+    """Compare the sender's account with the archive. Return the figures, and in `wrong` every discrepancy in words. A
+    row of the archive is the feed's id, the CRC-32 of the body, redelivered, and the message-id.
     """
     seen, sent = Counter(row[0] for row in rows), ledger.bodies
     apart = {row[0] for row in rows if row[3] in quarantined}

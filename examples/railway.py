@@ -81,7 +81,6 @@ class Ledger:
 
 def feed(frames: int, *, clock: Callable[[], int], seed: int = 0) -> Iterator[FeedMessage]:
     """Yield the messages of the feed, second copies included. The same arguments and times give the same messages.
-
     `clock` returns the time in ms since 1970; it is called for each message.
     """
     dice = random.Random(seed)
@@ -119,7 +118,6 @@ def send(
     url: str, frames: int, ledger: Ledger, *, rate: float = 1000, before: Callable[[int], object] = lambda number: None
 ) -> None:
     """Send the feed, at most `rate` messages per second, and enter in the ledger what the broker has confirmed.
-
     `before` is called with the number of each message, before it is sent.
     """
     waiting: deque[tuple[FeedMessage, stomp.Receipt]] = deque()

@@ -75,7 +75,6 @@ def build() -> dict[str, str]:
 
 
 def command_of(target: str, options: argparse.Namespace) -> list[str]:
-    """What runs a target."""
     findings, corpus = WORK / "findings", WORK / "corpus" / target
     corpus.mkdir(parents=True, exist_ok=True)
     folders = [str(corpus), str(WORK / "seeds" / ("selector" if target == "selector" else "wire"))]

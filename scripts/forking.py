@@ -38,9 +38,8 @@ def _codes(code: CodeType) -> Iterator[CodeType]:
 
 
 def planted(functions: list[FunctionType], file: str) -> bool:
-    """Give functions of a file the code that the file has now, and return whether those that changed could take it.
-
-    A function is known by its name and first line: those around the fault have kept theirs, and no others have changed.
+    """Give functions of a file the code that the file has now, and return whether those that changed could take it. A
+    function is known by its name and first line: those around the fault have kept theirs, and no others have changed.
     """
     code = compile(Path(file).read_bytes(), file, "exec", dont_inherit=True)
     new = {(each.co_qualname, each.co_firstlineno): each for each in _codes(code)}
@@ -54,9 +53,8 @@ def planted(functions: list[FunctionType], file: str) -> bool:
 
 
 class Forking:
-    """A plugin that runs tests when it is asked to, each time in another fork of the process that collected them.
-
-    With `sink`, the descriptor where it says which test begins, it runs all of them at once.
+    """A plugin that runs tests when it is asked to, each time in another fork of the process that collected them. With
+    `sink`, the descriptor where it says which test begins, it runs all of them at once.
     """
 
     def __init__(self, sink: int) -> None:
@@ -99,9 +97,8 @@ class Forking:
         return True
 
     def _answer(self, tests: dict[str, float], file: str, anew: bool) -> tuple[str, str, dict[str, float]]:
-        """Return the verdict on tests (all without names), the last one that began, and the seconds of each.
-
-        A fault of `file` is planted in this process, unless they are run `anew`, in one that comes across it by itself.
+        """Return the verdict on tests (all without names), the last one that began, and the seconds of each. A fault of
+        `file` is planted in this process, unless they are run `anew`, in one that comes across it by itself.
         """
         source, sink = os.pipe()
         process = os.fork()

@@ -195,11 +195,10 @@ _exporting = allocate_lock()
 
 
 class Columns:
-    """Frames as Arrow columns, the result of `parse_columns`, for `pyarrow.record_batch`, polars or pandas.
-
-    The Arrow C data interface exports them once, since the memory moves to the importer. The columns, unless left out:
-    command utf8, headers map<utf8, utf8>, body binary, offset int64, length int32, error utf8; then a nullable utf8
-    column for each name that was given.
+    """Frames as Arrow columns, the result of `parse_columns`, for `pyarrow.record_batch`, polars or pandas. The Arrow C
+    data interface exports them once, since the memory moves to the importer. The columns, unless left out: command
+    utf8, headers map<utf8, utf8>, body binary, offset int64, length int32, error utf8; then a nullable utf8 column for
+    each name that was given.
 
     >>> from stompcodec import parse_columns
     >>> columns = parse_columns(b"SEND\\n\\nhi\\0SEND\\n")
@@ -228,17 +227,12 @@ class Columns:
         raise TypeError("Columns cannot be subclassed")
 
     def __arrow_c_schema__(self) -> Any:
-        """Return the schema as a PyCapsule."""
         columns = [_KINDS[name][0]() for name in self._columns]
         columns += [_make_schema(b"u", name, _NULLABLE) for name in self._names]
         return _capsule(_make_schema(b"+s", "", 0, columns), _SCHEMA_NAME, _drop_schema)
 
     def __arrow_c_array__(self, requested_schema: Any = None) -> tuple[Any, Any]:
-        """Return schema and columns as two PyCapsules.
-
-        Raises:
-            ValueError: the columns were exported before.
-        """
+        """Return schema and columns as two PyCapsules. Raise ValueError if the columns were exported before."""
         with _exporting:
             rows, self._rows = self._rows, None
         if rows is None:
@@ -302,14 +296,9 @@ def _first_pairs(frame: Frame) -> list[tuple[str, str]]:
 
 
 def columns_of(
-    parser: Any,
-    data: Any,
-    names: Iterable[str] | None,
-    lenient: bool,
-    columns: Iterable[str] | None,
-    where: Where,
+    parser: Any, data: Any, names: Iterable[str] | None, lenient: bool, columns: Iterable[str] | None, where: Where,
     repeats: bool,
-) -> Columns:
+) -> Columns:  # fmt: skip
     """Read whole frames into columns. `parser` is a fresh `Parser` of the Python backend; the rest as for
     `parse_columns`.
     """

@@ -58,10 +58,8 @@ _NOT_LEGACY = {b"accept-version", b"login", b"version"}
 
 def is_legacy(octets: bytes) -> bool | None:
     """Return whether a first frame, by the stream from its first byte on, is of the legacy dialect; None if more bytes
-    are needed.
-
-    It is if its command is CONNECT in another case or with spaces after it, or if its headers contain a username but
-    neither login nor accept-version. Rules: LEG-CMD-01, LEG-CON-02.
+    are needed. It is if its command is CONNECT in another case or with spaces after it, or if its headers contain a
+    username but neither login nor accept-version. Rules: LEG-CMD-01, LEG-CON-02.
     """
     text = octets.lstrip(b"\r\n")
     line, ended, _rest = text.partition(b"\n")
@@ -124,16 +122,11 @@ class FirstFrame:
 
 
 class NextFrame:
-    """A stand-in for a parser behind a malformed frame: it looks for a NUL, EOLs, and a line with a known command.
-
-    Args:
-        commands: the commands.
-        legacy: whether they may be in any case, with spaces behind them.
-        offset: of the first byte in the stream.
-        found: called with the bytes from such a command on, and their offset; it returns an iterator over the frames.
-
-    What follows was not checked: if it is malformed, too, begin again behind it. Of the other bytes only the end is
-    kept, so that each is read once.
+    """A stand-in for a parser behind a malformed frame: it looks for a NUL, EOLs, and a line with one of these
+    commands; `legacy` ones may be in any case, with spaces behind them. `offset` is that of the first byte in the
+    stream. `found` is called with the bytes from such a command on, and their offset; it returns an iterator over the
+    frames. What follows was not checked: if it is malformed, too, begin again behind it. Of the other bytes only the
+    end is kept, so that each is read once.
     """
 
     __slots__ = ("_begun", "_end", "_found", "_legacy", "_names", "_next")
@@ -325,9 +318,8 @@ _KNOWN = frozenset((*CLIENT_1_1, *SERVER))
 
 
 class _Steady(NamedTuple):
-    """The frames that are allowed in a state and do not change it: nearly all frames of a session.
-
-    Frames in neither table need `next_state` and `missing_headers`.
+    """The frames that are allowed in a state and do not change it: nearly all frames of a session. Frames in neither
+    table need `next_state` and `missing_headers`.
     """
 
     one: dict[str, str]
@@ -341,9 +333,8 @@ NOTHING_STEADY = _Steady({}, {})
 
 @lru_cache(64)
 def steady(sender: Sender, state: State, version: str | None, commands: frozenset[str] = frozenset()) -> _Steady:
-    """Return the frames that `sender` may send in a state without changing it.
-
-    `commands` are further commands of a session, without required headers.
+    """Return the frames that `sender` may send in a state without changing it. `commands` are further commands of a
+    session, without required headers.
     """
     if state not in _IN_SESSION:
         return NOTHING_STEADY
@@ -394,14 +385,9 @@ def described(frame: ErrorFrame) -> str:
 
 
 def refusal(
-    ours: Sender,
-    message: str,
-    remedy: str,
-    frame: Frame | None,
-    *,
-    headers: Iterable[tuple[str, str]] = (),
+    ours: Sender, message: str, remedy: str, frame: Frame | None, *, headers: Iterable[tuple[str, str]] = (),
     cause: FrameError | None = None,
-) -> RemoteProtocolError:
+) -> RemoteProtocolError:  # fmt: skip
     """Return the error for a violation by the peer; if we are a server, with the ERROR frame (S12-ERR-03, S12-ERR-04),
     of which `remedy` is the body. `frame` caused it. `headers` stand before the usual ones of ERROR.
     """

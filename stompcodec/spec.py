@@ -246,7 +246,6 @@ class Condition(NamedTuple):
     """In ascending order. Invariant: no prefix begins with another, so that comparing with one value is enough."""
 
     def holds(self, text: bytes) -> bool:
-        """Return whether a text meets the condition."""
         low, high = 0, len(self.values)
         while low < high:
             middle = (low + high) // 2

@@ -122,7 +122,6 @@ def is_fetched(peer: Peer) -> bool:
 
 def fetch(peer: Peer, say: Callable[[str], None] = lambda line: None) -> Path:
     """Fetch a server unless it is in the cache, and return its folder. One process of this user at a time does that.
-
     `say` takes a line about the progress every few seconds.
 
     Raises:

@@ -58,7 +58,6 @@ _OPTIONS = "    options:\n      show_root_heading: false\n      show_root_toc_en
 
 
 def names_of(module: str) -> list[str]:
-    """Return the public names of a module."""
     return list(_NAMES.get(module) or importlib.import_module(module).__all__)
 
 

@@ -14,7 +14,6 @@ _SHARED = re.compile(r"^(    )(\*{0,2}\w+(?:, \*{0,2}\w+)+): (.*(?:\n {6,}.*)*)"
 
 
 def markdown(text: str) -> str:
-    """Return a docstring as Markdown."""
     text = _EXAMPLE.sub(lambda found: f"{found[1]}```pycon\n{found[0]}\n{found[1]}```", text)
     return _SHARED.sub(lambda found: "\n".join(f"{found[1]}{name}: {found[3]}" for name in found[2].split(", ")), text)
 

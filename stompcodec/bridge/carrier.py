@@ -102,14 +102,9 @@ class Session(Protocol):
 
 
 class Entry:
-    """A message on its way.
-
-    Args:
-        message: the message.
-        session: the connection to the source over which it came. A new delivery, over a later one, replaces both.
-        target: the destination at the target.
-        key: the idempotency key, if another delivery would have the same one; else None.
-        once: the idempotency key of this delivery, used if `key` is None.
+    """A message on its way to the destination `target`. `session` is the connection to the source over which it came: a
+    new delivery, over a later one, replaces both. `key` is the idempotency key, if another delivery would have the same
+    one; else `once`, that of this delivery, is used.
     """
 
     __slots__ = ("attempts", "key", "message", "once", "sent", "session", "target")
@@ -135,24 +130,15 @@ class Entry:
 
 
 class Carrier:
-    """The messages between both ends, with their order.
-
-    Args:
-        tally: counts.
-        batch: the number of messages of a transaction; 0 for none.
-        most_refused: the number of refused messages, one after the other, that ends the bridge.
-        on_outcome: called with an entry, and why it was refused; None if the target has it.
-        on_drop: called with an entry that the source will deliver again.
+    """The messages between both ends, with their order: `batch` in a transaction; 0 for none. `most_refused` refused
+    messages in a row end the bridge. `on_outcome` is called with an entry, and why it was refused; None if the target
+    has it; `on_drop` with an entry that the source will deliver again.
     """
 
     def __init__(
-        self,
-        tally: Tally,
-        batch: int,
-        most_refused: int,
-        on_outcome: Callable[[Entry, str | None], object],
+        self, tally: Tally, batch: int, most_refused: int, on_outcome: Callable[[Entry, str | None], object],
         on_drop: Callable[[Entry], object],
-    ) -> None:
+    ) -> None:  # fmt: skip
         self._tally = tally
         self._batch = batch
         self._most_refused = most_refused
@@ -211,10 +197,9 @@ class Carrier:
             event.set()
 
     def forget_stale(self) -> None:
-        """Drop messages that are not being sent and that the source will deliver again.
-
-        They are dropped all at once. If some were kept, their new deliveries would replace them where they are, ahead
-        of the new deliveries of earlier messages that were dropped.
+        """Drop messages that are not being sent and that the source will deliver again. They are dropped all at once.
+        If some were kept, their new deliveries would replace them where they are, ahead of the new deliveries of
+        earlier messages that were dropped.
         """
         for entry in [entry for entry in self.unsent if entry.is_stale and entry not in self._writing]:
             self._drop(entry)

@@ -25,9 +25,8 @@ _MOST_NAME = 255
 
 
 def broker_name(addresses: list[Address]) -> str:
-    """Return the name of a broker in paths and keys: host:port, with the virtual host if the URL has one.
-
-    A list for failover is one broker, whatever its order; the loopback interface is this machine.
+    """Return the name of a broker in paths and keys: host:port, with the virtual host if the URL has one. A list for
+    failover is one broker, whatever its order; the loopback interface is this machine.
     """
     return min(_name(address) for address in addresses)
 
@@ -39,11 +38,7 @@ def _name(address: Address) -> str:
 
 
 def check_name(name: str) -> str:
-    """Check the name that a user gave a broker, and return it.
-
-    Raises:
-        ValueError: it cannot stand in a path.
-    """
+    """Return the name that a user gave a broker. Raise ValueError if it cannot stand in a path."""
     if not name or not name.isprintable() or "," in name or name != name.strip() or len(name) > _MOST_NAME:
         raise ValueError(f"{name[:80]!r}: a name has 1 to {_MOST_NAME} printable characters, without commas")
     return name
@@ -67,10 +62,9 @@ def _is_loopback(host: str) -> bool:
 
 
 def same_broker(one: list[Address], other: list[Address]) -> bool:
-    """Return whether two URLs lead to one broker: the same host, by name or address, port and virtual host.
-
-    It resolves host names, and does not connect. Two ports of one broker are noticed
-    only once both are connected to: see `may_be_one`.
+    """Return whether two URLs lead to one broker: the same host, by name or address, port and virtual host. It resolves
+    host names, and does not connect. Two ports of one broker are noticed only once both are connected to: see
+    `may_be_one`.
     """
     return any(_is_same(a, b) for a in one for b in other)
 
@@ -124,12 +118,8 @@ def circle(path: str | None, source: str, target: str) -> str | None:
 
 
 def idempotency_key(source: str, destination: str, ident: str) -> str:
-    """Return the key of a message, which is the same each time that it is carried.
-
-    Args:
-        source: the name of the broker.
-        destination: in the broker's spelling.
-        ident: its lasting name there.
+    """Return the key of a message, which is the same each time that it is carried: from the name of the source, the
+    destination in its spelling, and the message's lasting name there.
 
     >>> idempotency_key("a:61613", "/queue/a", "7"), len(idempotency_key("a", "b" * 4000, "c"))
     ('bridge-8ec564878eaeffa8a677ec57f8b22070', 39)

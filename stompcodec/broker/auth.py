@@ -166,11 +166,10 @@ def is_own_origin(headers: Iterable[tuple[str, str]]) -> bool:
 
 
 class Gate:
-    """The check that each HTTP request has to pass.
-
-    `origins` are the entries of `websocket.origins`; None for loopback names and addresses if the broker listens on
-    those only (`local`), otherwise none. With `own`, the origin of the broker itself is among them. `hosts` are names
-    and addresses of the broker besides loopback. They are also accepted behind a proxy.
+    """The check that each HTTP request has to pass. `origins` are the entries of `websocket.origins`; None for loopback
+    names and addresses if the broker listens on those only (`local`), otherwise none. With `own`, the origin of the
+    broker itself is among them. `hosts` are names and addresses of the broker besides loopback. They are also accepted
+    behind a proxy.
 
     >>> gate = Gate(None, ["broker.example"], local=True)
     >>> gate.refusal("/", [("Host", "localhost:15674"), ("Origin", "http://127.0.0.1:3000")])
@@ -394,13 +393,9 @@ class Auth:
     def login(
         self, login: str | None, passcode: str | None, vhost: str, now: float, address: str | None = None
     ) -> User | None:
-        """Return the user, or None if the login is refused. A header that is missing in CONNECT is None.
-
-        Args:
-            login, passcode: those of CONNECT.
-            vhost: the requested virtual host, or the default.
-            now: a monotonic time in seconds, for the limit on slow hashing.
-            address: where the client is, for its share of that; None if it has none.
+        """Return the user, or None if the login is refused. `login` and `passcode` are None if CONNECT lacks them,
+        `vhost` is the requested virtual host or the default. `now`, a monotonic time in seconds, and the client's
+        `address` (None without one) limit slow hashing.
         """
         if self._users is None:
             return User(login or "", vhost=vhost)
@@ -492,10 +487,8 @@ class Auth:
         return any(rule.action != "manage" for rule in self._rules)
 
     def may_manage(self, user: User, name: str, *, local: bool) -> bool:
-        """Return whether a user may send a request of that name, such as "/management/purge".
-
-        With users, a rule has to allow it. Without users, every client of this machine (`local`) may, unless a rule
-        forbids it, and no other.
+        """Return whether a user may send a request of that name, such as "/management/purge". With users, a rule has to
+        allow it. Without users, every client of this machine (`local`) may, unless a rule forbids it, and no other.
 
         >>> Auth().may_manage(User("ada"), "/management/purge", local=True)
         True
@@ -538,15 +531,8 @@ def matches(pattern: str, text: str) -> bool:
 
 
 def hash_passcode(passcode: str, *, salt: bytes | None = None, n: int = _N) -> str:
-    """Return a passcode in the form of a configuration: "scrypt$N$R$P$SALT$HASH", with salt and hash in base64.
-
-    Args:
-        passcode: in clear text, at most 1024 characters.
-        salt: random if None.
-        n: the cost, a power of two.
-
-    Raises:
-        ValueError: the passcode is too long.
+    """Return a passcode in the form of a configuration: "scrypt$N$R$P$SALT$HASH", with salt (random if None) and hash
+    in base64. `n` is the cost, a power of two. Raise ValueError for a passcode of more than 1024 characters.
 
     >>> hash_passcode("guest", salt=b"12345678", n=16)
     'scrypt$16$8$1$MTIzNDU2Nzg=$ZTZXY7xxTdKQifYD05gfW1G2BIsM+mUzmYWyLN76XDI='

@@ -368,10 +368,7 @@ class Config:
         "What happens beyond that: the subscriber gets an ERROR, its oldest messages are dropped, or senders wait.",
     )
     retain: bool = _key_by_dialect(
-        False,
-        "topics.retain",
-        values.flag,
-        "Whether the header retain of SEND, set or remove, has an effect.",
+        False, "topics.retain", values.flag, "Whether the header retain of SEND, set or remove, has an effect."
     )
     durable_overflow: str = _key(
         "block",
@@ -585,6 +582,7 @@ class Config:
     def _faults(self) -> list[tuple[bool, str, str]]:
         ports = [self.port, *self.ports, self.ws_port, self.tls_port, self.legacy_port]
         taken = [port for port in ports if port]
+        origins, hosts = fault_of(self.ws_origins or (), ()), fault_of((), self.ws_hosts)
         strangers = [rule.who for rule in self.rules if not self._knows(rule.who)]
         return [
             (all(port is None for port in ports), "port", "there is no port to listen on"),
@@ -606,13 +604,8 @@ class Config:
                 "presets",
                 f"they cannot be more than max_destinations, {self.max_destinations}",
             ),
-            *(
-                (fault is not None, field, fault or "")
-                for field, fault in (
-                    ("ws_origins", fault_of(self.ws_origins or (), ())),
-                    ("ws_hosts", fault_of((), self.ws_hosts)),
-                )
-            ),
+            (origins is not None, "ws_origins", origins or ""),
+            (hosts is not None, "ws_hosts", hosts or ""),
             *self._faults_of_management(),
             (self.ttl_min > self.ttl_max, "ttl", f"least cannot be above most, {self.ttl_max} ms"),
             (_unusable(self.limits), "limits", "headers times header line must be less than 4 GiB"),
@@ -738,10 +731,8 @@ def load_config(path: str | os.PathLike[str], **over: Any) -> Config:
 
 
 def parse_config(source: str, file: str = "", **over: Any) -> Config:
-    """Parse the text of a file. Relative paths are kept. `over` are fields that take precedence.
-
-    Raises:
-        ConfigError: see `load_config`.
+    """Parse the text of a file. Relative paths are kept. `over` are fields that take precedence. Its errors are those
+    of `load_config`.
 
     >>> parse_config("[listen]\\nport = 0").port
     0
@@ -870,13 +861,13 @@ def explain() -> str:
     return "\n".join(lines) + "\n"
 
 
-def markdown() -> str:
-    """Return the keys as Markdown: the text of docs/broker-config.md.
+def page_of(page: str) -> str:
+    """Return docs/broker-config.md with the keys of now, between its introduction and the values without a key.
 
-    >>> markdown().splitlines()[0]
-    '# Configuration of the broker'
+    >>> page_of("# Keys\\n\\n## Old\\n\\n## Values without a key\\n").splitlines()[2]
+    '## `[listen]`'
     """
-    lines, table = [_INTRODUCTION], ""
+    lines, table = [page[: page.index("\n\n## ")]], ""
     for key in KEYS:
         above, _, name = key.name.rpartition(".")
         if above != table or not above:
@@ -889,58 +880,7 @@ def markdown() -> str:
             default = "" if key.default is None and not key.also else f" = {default}"
             lines.append(f"- `{name}{default}`: {key.doc}")
         table = above
-    return "\n".join([*lines, _FIXED])
-
-
-_INTRODUCTION = """# Configuration of the broker
-
-`stompcodec broker --config FILE` reads a TOML file. Every key has a default; command-line options take precedence.
-Sizes and times are [written](cli.md#sizes-and-times) as `"64KiB"` and `"30s"`. Relative paths start from the folder of
-the file. `--help-config` prints all keys as a file to start from, and `examples/brokers` has some small ones.
-
-This page is generated from `Config` in `stompcodec/broker/config.py`."""
-
-_FIXED = """
-## Values without a key
-
-A dialect or another key sets these. A program of yours can set the field of `stompcodec.broker.Config` instead.
-
-- permissions of files: `0600`, or `0640` with `store.group` (`mode`)
-- a data folder on a file system of the network: refused without `--force-fs` (`force_fs`)
-- free space of `store.data` below which storing is refused: 64 MiB (`store_free`)
-- longest command line: 256 bytes (`limits`)
-- limits before CONNECTED: command line 64 bytes, header line 8 KiB, 100 headers, body 64 KiB (`first_limits`)
-- longest frame of WebSocket; a message may have many: 128 MiB (`ws_frame`)
-- time that sessions have when the broker stops: 5 s (`drain_timeout`)
-- connections of a user: half of `sessions.max_connections`; all for a single user (`user_connections`)
-- connections of an address, IPv6 by its /64: three quarters of them; all on loopback (`address_connections`)
-- connections before login: a quarter of them (`max_before_login`)
-- open transactions of a session: 100 (`max_transactions`)
-- unwritten bytes above which a client gets no more: 256 KiB, less with little memory (`write_high`)
-- commands of the wish-list: PING and RECEIVE (`commands`)
-- prefixes of queues: `/queue/`, `/temp-queue/` (`queue_prefixes`, `temp_queue_prefix`)
-- prefixes of topics: `/topic/`, `/temp-topic/` (`topic_prefixes`, `temp_topic_prefix`)
-- higher priority is delivered first: yes (`priority`)
-- scheduled messages in memory, over all queues: 100,000 (`max_delayed`)
-- bytes of a queue in memory from which on it is paged: 4 MiB, at most a 16th of `limits.memory` (`window_octets`)
-- destinations that a session creates: half of `queues.max_destinations` (`session_destinations`)
-- those that a user creates: half; without users, an address three quarters (`user_destinations`)
-- messages that wait for a slow subscriber: 100,000 (`topic_backlog`)
-- retained messages together: 64 MiB (`max_retained_octets`)
-- large messages received at a time: 500, at most a quarter of the file descriptors (`max_uploads`)
-- those of a user: half; without users, of an address three quarters (`user_uploads`)
-- pause in a large message that ends it: 60 s (`upload_timeout`)
-- slowest large message: 1 KiB per second (`upload_rate`)
-- largest body for `transformation`: 256 KiB (`max_transformed`)
-- largest decoded body for `content-encoding`: 1 MiB (`max_inflated`)
-- idempotency keys of a user, virtual host, client-id and destination: the last 20,000 (`max_keys`)
-- prefix of [requests](management.md); an empty one turns them off: `/management/` (`management_prefix`)
-- destinations with metrics of their own: 100 (`web_metrics_destinations`)
-
-[Dialects](broker-extensions.md#destinations) also differ in the fields `heart_beat_answer`, `exclusive`,
-`queue_arguments`, `reply_to_subscribes`, `refuse_message_id`, `routing`, `routing_headers`, `composite` and
-`virtual_topics`.
-"""
+    return "\n".join([*lines, page[page.index("\n## Values without a key") :]])
 
 
 def _toml(value: Any, read: Any = None) -> str:

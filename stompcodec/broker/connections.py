@@ -63,10 +63,8 @@ class Blockable(Protocol):
 class Deliverer(Protocol):
     """A queue, as a source of deliveries."""
 
-    @property
-    def name(self) -> str: ...
-    @property
-    def closed(self) -> bool: ...
+    name: str
+    closed: bool
 
     def dispatch(self) -> int:
         """Deliver READY messages. Return their number."""
@@ -82,16 +80,12 @@ class Refillable(Protocol):
 class Context(Protocol):
     """The part of the broker that queues and destinations use, described at `Broker`."""
 
-    @property
-    def config(self) -> Config: ...
-    @property
-    def auth(self) -> Auth: ...
-    @property
-    def log(self) -> Logger: ...
-    @property
-    def ident(self) -> bytes: ...
-    @property
-    def seq(self) -> int: ...
+    config: Config
+    auth: Auth
+    log: Logger
+    ident: bytes
+    seq: int
+
     @property
     def horizon(self) -> int | None: ...
     def watch_horizon(self, action: Callable[[], object]) -> None: ...
@@ -105,10 +99,9 @@ class Output(Protocol):
     send_budget: int
     starved: bool
 
-    @property
-    def dirty(self) -> bool: ...
-    @property
-    def whole_frames(self) -> bool: ...
+    dirty: bool
+    whole_frames: bool
+
     def deliver(self, head: bytes, tail: bytes, size: int) -> None: ...
     def deliver_large(
         self, head: bytes, tail: bytes, body: LargeBody, failed: Callable[[Exception], object]
@@ -126,18 +119,17 @@ class Peer(Blockable, Refillable, Protocol):
 
     @property
     def broker(self) -> Context: ...
-    @property
-    def id(self) -> str: ...
-    @property
-    def version(self) -> str: ...
+
+    id: str
+    version: str
+
     @property
     def outbox(self) -> Output: ...
-    @property
-    def user(self) -> User: ...
-    @property
-    def owner(self) -> str | None: ...
-    @property
-    def peer(self) -> str: ...
+
+    user: User
+    owner: str | None
+    peer: str
+
     def header(self, frame: Frame, name: str) -> str | None: ...
     def fault(self, queue: Deliverer, message: Message | None, error: Exception) -> None: ...
     def fail(self, message: str, remedy: str = "", frame: Frame | None = None) -> None: ...
@@ -314,7 +306,6 @@ class Connections:
         return self._refuse(f"address {address}", count, "an address", "sessions.max_connections", now)
 
     def enter(self, session: Peer) -> None:
-        """Count a new session."""
         address = self._address_of(session)
         if address is not None:
             self._counted[session] = address, None

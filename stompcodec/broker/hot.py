@@ -94,13 +94,9 @@ _Handler = Callable[[Any, Frame], None]
 
 
 def prepare(send: _Handler, ack: _Handler, slow: tuple[str, ...], without: tuple[str, ...]) -> None:
-    """Let SENDs and ACKs be read without frames, where the modules are compiled.
-
-    Args:
-        send: handles SEND; while a session has another handler, all frames are made.
-        ack: the same for ACK.
-        slow: the headers of SENDs that only `send` handles.
-        without: the headers that MESSAGE does not have.
+    """Let SENDs and ACKs be read without frames, where the modules are compiled. While a session has other handlers
+    than `send` and `ack`, all frames are made. `slow` are the headers of SENDs that only `send` handles, `without`
+    those that MESSAGE does not have.
     """
     global _road
     if COMPILED:

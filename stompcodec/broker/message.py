@@ -79,12 +79,9 @@ class LargeBody(Protocol):
     #: The file was read and differs from what was written.
     damaged: bool
 
-    @property
-    def path(self) -> Path: ...
-    @property
-    def size(self) -> int: ...
-    @property
-    def crc(self) -> int: ...
+    path: Path
+    size: int
+    crc: int
 
 
 class Message:
@@ -108,16 +105,9 @@ class Message:
     )
 
     def __init__(
-        self,
-        ident: bytes,
-        seq: int,
-        destination: str,
-        tail: bytes,
-        persistent: int = False,
-        expires: float | None = None,
-        priority: int = 4,
-        attempts: int = 0,
-    ) -> None:
+        self, ident: bytes, seq: int, destination: str, tail: bytes, persistent: int = False,
+        expires: float | None = None, priority: int = 4, attempts: int = 0,
+    ) -> None:  # fmt: skip
         self._fill(ident, seq, destination, tail, persistent)
         self.expires = expires
         self.priority = priority
@@ -148,7 +138,6 @@ class Message:
 
     @property
     def id(self) -> str:
-        """The message-id."""
         return self.ident.decode()
 
     @property
@@ -241,11 +230,10 @@ def plain_message(ident: bytes, seq: int, destination: str, tail: bytes, persist
 
 
 def _legacy_tail(frame: Frame) -> bytes:
-    """Return the tail with lower-case names and without control characters (LEG-HDR-05, LEG-HDR-06).
-
-    Headers with control characters are left out. So are values with leading or trailing spaces, which readers strip,
-    and names that a consumer, who ignores case, would mistake for headers of the broker: `Content-Length`,
-    `Message-Id`, `Destination`.
+    """Return the tail with lower-case names and without control characters (LEG-HDR-05, LEG-HDR-06). Headers with
+    control characters are left out. So are values with leading or trailing spaces, which readers strip, and names that
+    a consumer, who ignores case, would mistake for headers of the broker: `Content-Length`, `Message-Id`,
+    `Destination`.
     """
     pairs = [
         (name, value)
@@ -267,22 +255,11 @@ def _frame_of(tail: bytes) -> Frame:
 
 
 def message_of(
-    frame: Frame,
-    destination: str,
-    persistent: bool,
-    wall: Wall,
-    reply_to: str | None = None,
-    values: Values = NONE,
+    frame: Frame, destination: str, persistent: bool, wall: Wall, reply_to: str | None = None, values: Values = NONE
 ) -> Message:
-    """Return a message that is not in a queue yet.
-
-    Args:
-        frame: the SEND.
-        destination: of the frame, as the session reads it.
-        persistent: the message must survive a restart of the broker.
-        wall: returns the time in seconds since 1970.
-        reply_to: replaces the frame's reply-to; None keeps it.
-        values: those of `priority`, `expires` (ms since 1970, 0 for never) and `expiration` (time to live in ms).
+    """Return a message of a SEND that is not in a queue yet. `destination` is as the session reads it, `reply_to`
+    replaces the frame's unless it is None, `values` are those of `priority`, `expires` (ms since 1970, 0 for never) and
+    `expiration` (time to live in ms).
     """
     get = frame.get
     if reply_to is None:
@@ -313,9 +290,7 @@ def _expiry(expires: int, life: int, wall: Wall) -> float | None:
 @lru_cache(maxsize=128)
 def shared(name: str) -> str:
     """Return the latest string that equals `name`, so that messages share the name of their destination, which may be
-    large.
-
-    `sys.intern` would keep it forever in some releases of CPython 3.12, and clients choose these names.
+    large. `sys.intern` would keep it forever in some releases of CPython 3.12, and clients choose these names.
     """
     return name
 
@@ -344,7 +319,6 @@ def header_value(head: bytes, name: str) -> bytes | None:
 
 
 def header_line(name: str, value: str) -> bytes:
-    """Return a header line for 1.2."""
     return serialize_tail(Frame("MESSAGE", ((name, value),)), "1.2")[:-2]
 
 

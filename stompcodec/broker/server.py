@@ -228,14 +228,9 @@ class Server:
     """
 
     def __init__(
-        self,
-        config: Config,
-        *,
-        store: Store | None = None,
-        ready: str | os.PathLike[str] | None = None,
-        clock: Clock = time,
-        sessions: Callable[..., Session] | None = None,
-    ):
+        self, config: Config, *, store: Store | None = None, ready: str | os.PathLike[str] | None = None,
+        clock: Clock = time, sessions: Callable[..., Session] | None = None,
+    ):  # fmt: skip
         self.config = config
         self.clock = clock
         self.sessions = sessions
@@ -290,11 +285,8 @@ class Server:
     # ---- start and stop ----
 
     async def start(self) -> None:
-        """Open the store, then the listeners.
-
-        Raises:
-            OSError: an address or a certificate cannot be used.
-            StoreError: the store cannot be used, for instance because another broker has it.
+        """Open the store, then the listeners. Raise OSError if an address or a certificate cannot be used, StoreError
+        if the store cannot be used, for instance because another broker has it.
         """
         self._loop = asyncio.get_running_loop()
         if self.ready is not None:
@@ -335,13 +327,9 @@ class Server:
             _write_ready(self.ready, self.address)
 
     async def stop(self, drain: float | None = None) -> None:
-        """Close the listeners, end all sessions, flush, and close the store.
-
-        Args:
-            drain: seconds that peers have to read pending output; by default from the config.
-
-        Raises:
-            StoreError: the last commit failed, or the files of the store were removed or replaced while it ran.
+        """Close the listeners, end all sessions, flush, and close the store. Peers have `drain` seconds to read pending
+        output, by default those of the config. Raise StoreError if the last commit failed, or the files of the store
+        were removed or replaced while it ran.
         """
         await self._close_listeners()
         self.drain = self.config.drain_timeout if drain is None else drain

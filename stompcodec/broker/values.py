@@ -16,10 +16,9 @@ from stompcodec.codec import Frame
 
 
 class Refused(Exception):
-    """A frame that the broker refuses: its sender gets ERROR, and the session ends.
-
-    `message` is short, for the header of that name. The client may see it, so it must not contain secrets. `remedy`
-    says what to do about it, for the body.
+    """A frame that the broker refuses: its sender gets ERROR, and the session ends. `message` is short, for the header
+    of that name. The client may see it, so it must not contain secrets. `remedy` says what to do about it, for the
+    body.
     """
 
     def __init__(self, message: str, remedy: str = "") -> None:
@@ -148,8 +147,8 @@ class Reader(Protocol):
     #: A header had a value that the dialect ignores, and the log says so.
     had_odd: bool
 
-    @property
-    def broker(self) -> Any: ...
+    broker: Any
+
     def header(self, frame: Frame, name: str) -> str | None: ...
 
 

@@ -54,16 +54,9 @@ class _State(NamedTuple):
 
 
 class SegmentWriter:
-    """A writer of a segment. It repairs the segment first if a crash left it incomplete.
-
-    Args:
-        path: the segment, or a single file.
-        base: the bytes of the chain before this segment.
-        single: whether sealing puts the index into the file itself.
-        access: permissions of files that are created.
-
-    Raises:
-        StoreError: the segment cannot be written. Frames since the last `sync` have to be appended again.
+    """A writer of a segment, or of a `single` file, into which sealing puts the index. It repairs the segment first if
+    a crash left it incomplete. `base` is the number of bytes of the chain before it. Raises StoreError if it cannot be
+    written: frames since the last `sync` have to be appended again.
     """
 
     def __init__(self, path: Path, base: int, *, single: bool = False, access: Access = PRIVATE) -> None:
@@ -201,7 +194,6 @@ class SegmentWriter:
 
 def _unseal(path: Path, index: Path) -> None:
     """Move the index of a sealed single file out of it. An index beside the file means that sealing was cut short.
-
     Raises StoreError, and leaves the file unchanged, if it is not a capture.
     """
     if index.exists() or not path.exists():
@@ -247,10 +239,9 @@ def _replace(index: Path, encoder: IndexEncoder, rows: list[Row], path: Path) ->
 
 
 def _repair(path: Path, index: Path, base: int, single: bool, access: Access) -> _State:
-    """Make a segment and its index consistent.
-
-    A good index that ends with a whole row tells what was synced, and the rest of the segment is cut off. If the index
-    is torn, damaged or missing, whole frames after its last good row are kept.
+    """Make a segment and its index consistent. A good index that ends with a whole row tells what was synced, and the
+    rest of the segment is cut off. If the index is torn, damaged or missing, whole frames after its last good row are
+    kept.
     """
     file = create(path, os.O_RDWR, access, follow=True)
     with os.fdopen(file, "r+b", buffering=0) as stream:

@@ -242,7 +242,6 @@ def changing() -> Iterator[Contexts]:
 
 
 def context_named(name: str, hint: str = "'--context'") -> Context:
-    """Return the context of a name."""
     contexts = load().all
     if name not in contexts:
         known = ", ".join(sorted(contexts)) or "none; make one with `stompcodec context add`"
@@ -275,19 +274,14 @@ lenient_option = click.option(
 
 
 expect_option = click.option(
-    "--expect-every",
-    "expect",
-    type=Duration(0, min_open=True),
-    metavar="TIME",
+    "--expect-every", "expect", type=Duration(0, min_open=True), metavar="TIME",
     help="End with an error if no message comes for TIME, as in 5m, though the broker beats.",
-)
+)  # fmt: skip
 
 
 class PassedOver(logging.Handler):
-    """The messages that clients of this process passed over: each is reported, once if it stays.
-
-    Args:
-        removes: whether the verb removes them, so that what it sees before is not worth a line.
+    """The messages that clients of this process passed over: each is reported, once if it stays. If the verb `removes`
+    them, what it sees before is not worth a line.
     """
 
     def __init__(self, removes: bool) -> None:
@@ -391,8 +385,7 @@ def header_option(command: str) -> Callable[[F], F]:
             name = owned_of(command, [name for name, _ in pairs])
             if name is not None:
                 raise click.BadParameter(
-                    f"{name!r} is a header that the client writes itself: leave it out (see the options)",
-                    param=option,
+                    f"{name!r} is a header that the client writes itself: leave it out (see the options)", param=option
                 )
         return pairs
 
@@ -434,14 +427,10 @@ login_options = option_group(
     click.option(
         "--login", envvar="STOMPCODEC_LOGIN", metavar="NAME", help="The login; also STOMPCODEC_LOGIN, or in the URL."
     ),
-    click.option(
-        "--passcode-file",
-        metavar="FILE",
-        type=click.Path(),
-        help="Read the passcode from the first line of FILE. Otherwise it is taken from "
-        "STOMPCODEC_PASSCODE, the URL, or a prompt without echo.",
-    ),
-)
+    click.option("--passcode-file", metavar="FILE", type=click.Path(),
+                 help="Read the passcode from the first line of FILE. Otherwise it is taken from "
+                      "STOMPCODEC_PASSCODE, the URL, or a prompt without echo."),
+)  # fmt: skip
 
 
 def _with_context(command: F) -> F:
@@ -455,7 +444,6 @@ def _with_context(command: F) -> F:
 
 
 def _chosen(name: str | None, url: str | None) -> Context | None:
-    """Return the context that counts."""
     if name and url is not None:
         named, addressed = (_is_from(option, ParameterSource.COMMANDLINE) for option in ("context", "url"))
         if named == addressed:
@@ -500,27 +488,17 @@ connection_options = option_group(
         help="The broker: host:61613, a URL with stomp, stomp+ssl, ws or wss, failover:(URL,URL), or context:NAME. "
         f"Also STOMPCODEC_URL.  [default: the selected context, or {_URL}]",
     ),
-    click.option(
-        "--context",
-        envvar="STOMPCODEC_CONTEXT",
-        metavar="NAME",
-        help="The broker, login and TLS options by name: see `stompcodec context`. Also STOMPCODEC_CONTEXT.",
-    ),
+    click.option("--context", envvar="STOMPCODEC_CONTEXT", metavar="NAME",
+                 help="The broker, login and TLS options by name: see `stompcodec context`. Also STOMPCODEC_CONTEXT."),
     login_options,
     click.option("--vhost", metavar="NAME", help="The virtual host. Default: from the URL, or its host name."),
-    click.option(
-        "--http-header",
-        "http_headers",
-        metavar="NAME:VALUE",
-        multiple=True,
-        callback=_http_headers,
-        help="An HTTP header for WebSocket and SockJS; repeatable.",
-    ),
+    click.option("--http-header", "http_headers", metavar="NAME:VALUE", multiple=True, callback=_http_headers,
+                 help="An HTTP header for WebSocket and SockJS; repeatable."),
     click.option("--version", type=click.Choice(VERSIONS), help="Offer this STOMP version only."),
     click.option("--ca", type=click.Path(), metavar="FILE", help="Trust the certificates in FILE (PEM)."),
     click.option("--insecure", is_flag=True, help="Do not check the broker's certificate."),
     _with_context,
-)
+)  # fmt: skip
 
 
 def at_url(broker: dict[str, Any], url: str) -> None:
@@ -531,14 +509,9 @@ def at_url(broker: dict[str, Any], url: str) -> None:
 
 
 def adopt(context: Context | None, given: dict[str, Any]) -> dict[str, Any]:
-    """Return options completed by those of a context. Options of the command line take precedence.
-
-    A login that the command line names leaves out the passcode of the context, which belongs to another login.
-    The variables STOMPCODEC_LOGIN and STOMPCODEC_PASSCODE count only for what the context does not have.
-
-    Args:
-        context: the context; None for no change.
-        given: url, login, passcode_file and so on, each None where it is not given.
+    """Return options completed by those of a context (None for no change). Options of the command line take precedence;
+    None is one that is not given. A login that the command line names leaves out the passcode of the context, which
+    belongs to another login. STOMPCODEC_LOGIN and STOMPCODEC_PASSCODE count only for what the context does not have.
 
     >>> adopt(Context("a", "b:1", vhost="/"), {"url": None, "vhost": None, "ca": "c.pem"})
     {'url': 'b:1', 'vhost': '/', 'ca': 'c.pem', 'passcode': None}
@@ -560,15 +533,9 @@ def adopt(context: Context | None, given: dict[str, Any]) -> dict[str, Any]:
 #: The options of the broker's address, the login, and the timeout.
 broker_options = option_group(
     connection_options,
-    click.option(
-        "--timeout",
-        type=Duration(0, min_open=True),
-        default=_TIMEOUT,
-        show_default=True,
-        metavar="TIME",
-        help="How long to wait for the broker: to connect, and for a receipt.",
-    ),
-)
+    click.option("--timeout", type=Duration(0, min_open=True), default=_TIMEOUT, show_default=True, metavar="TIME",
+                 help="How long to wait for the broker: to connect, and for a receipt."),
+)  # fmt: skip
 
 
 def is_url(text: str) -> bool:
@@ -608,9 +575,8 @@ def passcode_of(
     option: str = "--passcode-file",
     variable: str = "STOMPCODEC_PASSCODE",
 ) -> str | None:
-    """Return the passcode from --passcode-file, the environment, or a prompt; None for the one in the URL, or none.
-
-    The passcode is never shown. The prompt appears if a login has no passcode and there is a terminal, even if standard
+    """Return the passcode from --passcode-file, the environment, or a prompt; None for the one in the URL, or none. The
+    passcode is never shown. The prompt appears if a login has no passcode and there is a terminal, even if standard
     input is a pipe.
     """
     if file is not None:
@@ -674,17 +640,9 @@ def tls_options(ca: str | None, insecure: bool, option: str = "--ca") -> dict[st
 
 
 def opening(
-    url: str | None,
-    login: str | None,
-    passcode_file: str | None,
-    vhost: str | None,
-    version: str | None,
-    timeout: float,
-    ca: str | None,
-    insecure: bool,
-    context: Context | None = None,
-    **options: Any,
-) -> Callable[[], Client]:
+    url: str | None, login: str | None, passcode_file: str | None, vhost: str | None, version: str | None,
+    timeout: float, ca: str | None, insecure: bool, context: Context | None = None, **options: Any,
+) -> Callable[[], Client]:  # fmt: skip
     """Return a function that makes a client by a verb's options, to be entered. Others, and errors: as
     `stompcodec.client.connect`. A passcode is asked for once.
     """
@@ -719,9 +677,8 @@ class Stopped(threading.Event):
 
 @contextmanager
 def connected(stopped: Stopped | None = None, **broker: Any) -> Iterator[Client]:
-    """Yield a client, connected by a verb's options. Arguments and errors: `opening`.
-
-    If `stopped` is set before there is a connection, the verb ends with status 130.
+    """Yield a client, connected by a verb's options. Arguments and errors: `opening`. If `stopped` is set before there
+    is a connection, the verb ends with status 130.
     """
     stopped, client = stopped or Stopped(), opening(**broker)()
     stopped.connecting = client

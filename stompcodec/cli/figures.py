@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from stompcodec.cli.screen import printable
 from stompcodec.errors import ConnectionLostError, ReceiptTimeoutError, RejectedError
 from stompcodec.shown import compact, finite, octets
+from stompcodec.transport.owner import name_of
 
 if TYPE_CHECKING:
     from stompcodec.client import Client
@@ -112,7 +113,6 @@ class View(NamedTuple):
         return " ".join(text(row.get(field)) for field in self.names)
 
     def sort_keys(self) -> dict[str, str]:
-        """Return what to sort by for each key."""
         return {"N": BY_NAME} | {column.key: column.field for column in self.columns if column.key}
 
 
@@ -234,7 +234,6 @@ class Snapshot(NamedTuple):
     """The view is sorted and filtered here, and the broker has more rows than were asked for."""
 
     def json(self) -> bytes:
-        """Return a line of JSON."""
         wish = self.wish
         line = {
             "time": self.time,
@@ -262,8 +261,7 @@ def pattern_of(match: str | None) -> str | None:
 
 def address_of(client: Client) -> str:
     """Return the address of a client's broker for people, without login and passcode."""
-    hosts = [f"[{each.host}]" if ":" in each.host else each.host for each in client.addresses]
-    return printable(", ".join(f"{host}:{each.port}" for host, each in zip(hosts, client.addresses)))
+    return printable(", ".join(name_of((each.host, each.port)) for each in client.addresses))
 
 
 class Asker:
@@ -431,7 +429,6 @@ class Choice:
         return self._sorts[self.view.name]
 
     def wish(self) -> Wish:
-        """Return what to ask for."""
         return Wish(self.view, self.sort, self.match, self.page, self.limit)
 
     def fit(self, limit: int) -> None:

@@ -274,16 +274,10 @@ class Stream(NamedTuple):
 def streams(
     file: str, options: dict[str, Any], problem: Callable[[str], object], *, bar: bool = False
 ) -> Iterator[Stream]:
-    """Yield the streams of a file: one for each segment of a capture, otherwise a single one.
-
-    Args:
-        file: a capture, a raw stream, perhaps compressed, or "-" for standard input.
-        options: those of `FrameReader`. The version has no effect on captures.
-        problem: called with a line of text for each problem of a capture, after which frames may be missing.
-        bar: show the progress in a large raw stream.
-
-    Raises:
-        Unreadable: a raw stream cannot be opened.
+    """Yield the streams of a file ("-" for standard input): one for each segment of a capture, otherwise a single one.
+    `options` are those of `FrameReader`; the version has no effect on captures. `problem` is called with a line of text
+    for each problem of a capture, after which frames may be missing. `bar` shows the progress in a large raw stream.
+    Raise Unreadable if a raw stream cannot be opened.
     """
     if format_of(file, reading=True) == "capture":
         try:
@@ -356,7 +350,6 @@ class Supply:
 
 
 def lines_of(file: str) -> Iterator[bytes]:
-    """Yield the lines of a file."""
     with opened(file) as read:
         parts: list[bytes] = []  # of the current line
         while data := read(_READ):

@@ -79,15 +79,10 @@ def version_after(handshake: Frame) -> str | None:
 
 
 class FrameReader:
-    """A reader of a stream of frames.
-
-    Args:
-        read: returns up to this many bytes, and b"" at the end, as `io.BufferedReader.read1` does.
-        version: "1.0", "1.1", "1.2", "legacy", or "auto" to follow CONNECTED.
-        lenient, limits: see `Parser`.
-        resync: continue after a broken frame, at the next known command after a NUL.
-        stream_over: larger bodies, in bytes, are not kept. Has no effect with `resync`, which may have to search them.
-        base: the offset of the first byte.
+    """A reader of a stream of frames. `read` returns up to this many bytes, and b"" at the end, as
+    `io.BufferedReader.read1` does. The version "auto" follows CONNECTED. With `resync`, it continues after a broken
+    frame, at the next known command after a NUL; otherwise bodies of more than `stream_over` bytes are not kept. `base`
+    is the offset of the first byte.
 
     >>> import io
     >>> reader = FrameReader(io.BytesIO(b"\\nSEND\\ndestination:/queue/a\\n\\nhello\\0").read)
@@ -97,16 +92,9 @@ class FrameReader:
     """
 
     def __init__(
-        self,
-        read: Callable[[int], bytes],
-        version: str = "auto",
-        *,
-        lenient: bool = False,
-        limits: Limits | None = None,
-        resync: bool = False,
-        stream_over: int | None = None,
-        base: int = 0,
-    ) -> None:
+        self, read: Callable[[int], bytes], version: str = "auto", *, lenient: bool = False,
+        limits: Limits | None = None, resync: bool = False, stream_over: int | None = None, base: int = 0,
+    ) -> None:  # fmt: skip
         self.fed = base  #: offset behind the bytes read
         self.heartbeats = 0  #: EOLs between frames
         self.seconds = 0.0  #: parsing time
@@ -418,13 +406,8 @@ def _limits(_context: click.Context, _option: click.Parameter, values: tuple[str
 #: The arguments FILE… and the options for reading a stream.
 stream_options = option_group(
     click.argument("files", metavar="[FILE|-]...", nargs=-1, type=click.Path(allow_dash=True)),
-    click.option(
-        "--version",
-        type=click.Choice(["auto", *VERSIONS, "legacy"]),
-        default="auto",
-        show_default=True,
-        help="The STOMP version. auto follows CONNECTED in the stream, and is 1.2 without it.",
-    ),
+    click.option("--version", type=click.Choice(["auto", *VERSIONS, "legacy"]), default="auto", show_default=True,
+                 help="The STOMP version. auto follows CONNECTED in the stream, and is 1.2 without it."),
     click.option(
         "--limit",
         "limits",
@@ -433,11 +416,10 @@ stream_options = option_group(
         callback=_limits,
         help="Accept other sizes, as in max_body=1GiB: max_command_line, max_header_line, max_headers, max_body.",
     ),
-)
+)  # fmt: skip
 
 
 def name_of(file: str) -> str:
-    """Return the name of a file in messages."""
     return "<stdin>" if file == "-" else os.fsdecode(file)
 
 
@@ -448,9 +430,8 @@ def complain(text: str) -> None:
 
 
 def complaint(file: str, broken: Broken, begin: bytes, resync: bool = True) -> str:
-    """Return the error message for a broken frame: file, offset, kind and remedy.
-
-    The file's first bytes may show another format. `resync`: the verb continued, or has no option to do so.
+    """Return the error message for a broken frame: file, offset, kind and remedy. The file's first bytes may show
+    another format. `resync`: the verb continued, or has no option to do so.
 
     >>> from stompcodec import FrameError
     >>> print(complaint("a.stomp", Broken(FrameError("bad-escape", 7), 0, None, None), b"", resync=False))
@@ -497,9 +478,8 @@ def remedy_of(error: FrameError) -> str:
 
 @contextmanager
 def opened(file: str, *, bar: bool = False) -> Iterator[Callable[[int], bytes]]:
-    """Yield a function that reads from a file, or from standard input for "-". Gzip is decompressed.
-
-    With `bar` a large file shows its progress on a terminal. Opening and the function may raise `Unreadable`.
+    """Yield a function that reads from a file, or from standard input for "-". Gzip is decompressed. With `bar` a large
+    file shows its progress on a terminal. Opening and the function may raise `Unreadable`.
     """
     try:
         stream: BinaryIO = sys.stdin.buffer if file == "-" else open(file, "rb")  # noqa: SIM115

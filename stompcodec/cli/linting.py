@@ -46,7 +46,6 @@ class Finding(NamedTuple):
     """The version it was checked against."""
 
     def record(self) -> dict[str, Any]:
-        """Return it for programs."""
         return {name: getattr(self, name) for name in ("rule", "severity", "offset", "text", "remedy")}
 
 
@@ -211,9 +210,8 @@ class Subject(NamedTuple):
 
 
 def subject_of(place: Place, head: bytes, forced: str | None, limit: int) -> Subject:
-    """Prepare a frame for examination, with its bytes up to the body; inflate the body to at most `limit` bytes.
-
-    It is checked against the version `forced`; None for the one it was parsed with, or the one a handshake frame names.
+    """Prepare a frame for examination, with its bytes up to the body; inflate the body to at most `limit` bytes. It is
+    checked against the version `forced`; None for the one it was parsed with, or the one a handshake frame names.
     """
     at, lines = place.start, []
     first, *rest = head[:-1].split(b"\n")
@@ -267,10 +265,8 @@ _NOT_BEGUN = ids("1.0:TX-02", "1.1:TX-02", "1.2:TX-02")
 
 
 class Conversation:
-    """A conversation as far as a stream has shown it, against which each frame is checked.
-
-    Args:
-        both: the stream has both sides of the conversation in their order; each frame is checked with its `sender`.
+    """A conversation as far as a stream has shown it, against which each frame is checked. If the stream has `both`
+    sides in their order, each frame is checked with its `sender`.
     """
 
     def __init__(self, *, both: bool = False) -> None:
@@ -306,12 +302,8 @@ class Conversation:
         elif command == "CONNECTED":
             offered = None if self._offered is None else self._offered.split(",")
             if offered is not None and subject.get("version") not in (None, *offered):
-                yield (
-                    _NOT_OFFERED,
-                    "error",
-                    "the server picked a version that was not offered",
-                    "pick one of the offers",
-                )
+                text = "the server picked a version that was not offered"
+                yield _NOT_OFFERED, "error", text, "pick one of the offers"
             if not self._both:  # a client need not wait for CONNECTED before it subscribes
                 self._begin(self._offered)
         elif self._ended == "DISCONNECT" and side == "client":
@@ -469,10 +461,15 @@ def _body_without(name: str) -> Callable[[Subject], Found]:
 _MEDIA_TYPE = re.compile(r"[!#$&^_.+\w-]+/[!#$&^_.+\w-]+\s*(;.*)?", re.ASCII | re.DOTALL)
 
 
-def _bad_type(subject: Subject) -> Found:
-    value = subject.get("content-type")
-    if value is not None and not _MEDIA_TYPE.fullmatch(value.strip()):
-        yield subject.at("content-type"), ""
+def _value_of(name: str, is_wrong: Callable[[str], object], *commands: str) -> Callable[[Subject], Found]:
+    """Return a check of a header's value, of frames with these commands; none for all."""
+
+    def find(subject: Subject) -> Found:
+        value = subject.get(name)
+        if value is not None and (not commands or subject.command in commands) and is_wrong(value):
+            yield subject.at(name), ""
+
+    return find
 
 
 def _not_text(*, with_charset: bool) -> Callable[[Subject], Found]:
@@ -498,39 +495,31 @@ def _bad_encoding(subject: Subject) -> Found:
             yield subject.at("content-encoding"), error.detail or f"more than {subject.limit} bytes"
 
 
-def _bad_heart_beat(subject: Subject) -> Found:
-    value = subject.get("heart-beat")
-    if value is not None and subject.command in ("CONNECT", "STOMP", "CONNECTED"):
-        try:
-            parse_heart_beat(value)
-        except FrameError:
-            yield subject.at("heart-beat"), ""
+def _is_no_heart_beat(value: str) -> bool:
+    try:
+        parse_heart_beat(value)
+    except FrameError:
+        return True
+    return False
 
 
-def _offers(subject: Subject) -> Found:
-    value = subject.get("accept-version")
-    if value is not None and subject.command in ("CONNECT", "STOMP"):
-        entries = [re.fullmatch(r"([0-9]{1,4})\.([0-9]{1,4})", entry) for entry in value.split(",")]
-        numbers = [(int(entry[1]), int(entry[2])) for entry in entries if entry]
-        if len(numbers) < len(entries) or numbers != sorted(set(numbers)):
-            yield subject.at("accept-version"), ""
+def _is_no_offer(value: str) -> bool:
+    entries = [re.fullmatch(r"([0-9]{1,4})\.([0-9]{1,4})", entry) for entry in value.split(",")]
+    numbers = [(int(entry[1]), int(entry[2])) for entry in entries if entry]
+    return len(numbers) < len(entries) or numbers != sorted(set(numbers))
 
 
-def _bad_server(subject: Subject) -> Found:
-    value = subject.get("server")
-    if value is not None and subject.command == "CONNECTED" and not re.match(r"[^/\s]+(/[^\s]+)?( |\Z)", value):
-        yield subject.at("server"), ""
+_bad_type = _value_of("content-type", lambda value: not _MEDIA_TYPE.fullmatch(value.strip()))
+_bad_heart_beat = _value_of("heart-beat", _is_no_heart_beat, "CONNECT", "STOMP", "CONNECTED")
+_offers = _value_of("accept-version", _is_no_offer, "CONNECT", "STOMP")
+_bad_server = _value_of("server", lambda value: not re.match(r"[^/\s]+(/[^\s]+)?( |\Z)", value), "CONNECTED")
+_receipt_of_connect = _value_of("receipt", lambda value: True, "CONNECT", "STOMP")
 
 
 def _bad_ack(subject: Subject) -> Found:
     modes = ("auto", "client") if subject.version == "1.0" else ("auto", "client", "client-individual")
     if subject.command == "SUBSCRIBE" and subject.get("ack") not in (None, *modes):
         yield subject.at("ack"), f"one of {', '.join(modes)}"
-
-
-def _receipt_of_connect(subject: Subject) -> Found:
-    if subject.command in ("CONNECT", "STOMP") and subject.get("receipt") is not None:
-        yield subject.at("receipt"), ""
 
 
 def _body_of(command: str) -> Callable[[Subject], Found]:
@@ -601,26 +590,17 @@ CHECKS = (
         *("a body without content-length", "add content-length"),
     ),
     _row(
-        "warning",
-        "1.1:CT-01 1.2:CT-01",
-        _body_without("content-type"),
-        "a body without content-type",
-        "add content-type",
+        *("warning", "1.1:CT-01 1.2:CT-01", _body_without("content-type")),
+        *("a body without content-type", "add content-type"),
     ),
     _row("error", "1.1:CT-01 1.2:CT-02", _bad_type, "content-type is not a MIME type", "write it as in text/plain"),
     _row(
-        "error",
-        "1.1:CT-03 1.2:CT-04",
-        _not_text(with_charset=False),
-        "text that is not UTF-8",
-        "name its charset in content-type",
+        *("error", "1.1:CT-03 1.2:CT-04", _not_text(with_charset=False)),
+        *("text that is not UTF-8", "name its charset in content-type"),
     ),
     _row(
-        "warning",
-        "1.1:CT-04 1.2:CT-05",
-        _not_text(with_charset=True),
-        "text that does not match its charset",
-        "correct the charset",
+        *("warning", "1.1:CT-04 1.2:CT-05", _not_text(with_charset=True)),
+        *("text that does not match its charset", "correct the charset"),
     ),
     _row("warning", "legacy:HDR-03", _header_form, "an unusual header name", "use letters, digits and single hyphens"),
     _row("warning", "legacy:HDR-05", _upper_name, "a header name in upper case", "write it in lower case"),
@@ -634,7 +614,6 @@ STYLES: dict[str, str] = {"error": "bold red", "warning": "yellow", "note": "cya
 
 class Report:
     """An output of findings. It shows only the first ones of each rule in a file, so that large files stay readable.
-
     `most` is how many: 0 for all, None for the format's default.
     """
 
@@ -657,7 +636,6 @@ class Report:
         """Show a finding."""
 
     def end(self, file: str, frames: int) -> None:
-        """End a file."""
         self.counts.clear()
         self._severities.clear()
 

@@ -130,10 +130,9 @@ _SCHEME = "queue://"
 def kept(
     pairs: list[tuple[str, str]], broker: str = "stompcodec", *, returns: bool = False, typed: bool = False
 ) -> AsIs:
-    """Return the headers of the SEND for those of a MESSAGE, without destination. `broker` is a key of `TAKERS`.
-
-    With `returns` a dead letter goes back, and loses the headers that say why it is one. With `typed` the broker has to
-    be told that the destination is a queue, also if its name does not say so.
+    """Return the headers of the SEND for those of a MESSAGE, without destination. `broker` is a key of `TAKERS`. With
+    `returns` a dead letter goes back, and loses the headers that say why it is one. With `typed` the broker has to be
+    told that the destination is a queue, also if its name does not say so.
 
     >>> kept([("destination", "/queue/a"), ("message-id", "7"), ("n", "1"), ("idempotency-key", "k")])
     [('n', '1'), ('original-idempotency-key', 'k')]
@@ -171,10 +170,8 @@ class Origin(NamedTuple):
 
 
 def origin_of(message: Message, letters: str, kind: Kind) -> Origin:
-    """Return where a dead letter came from.
-
-    The message-id of a letter that our broker made has a mark, which no sender can write. At other brokers, and of
-    other messages, there are only headers.
+    """Return where a dead letter came from. The message-id of a letter that our broker made has a mark, which no sender
+    can write. At other brokers, and of other messages, there are only headers.
     """
     mark = _MARK.fullmatch(message.id) if kind.is_ours else None
     if mark is not None:
@@ -228,9 +225,8 @@ class Looking(NamedTuple):
     """Notes messages that cannot be read, which are passed over; None: they are errors."""
 
     def messages(self) -> Iterator[Message]:
-        """Yield the messages that wait in the queue now, at a broker that shows queues.
-
-        Raises Interrupted if `stopped` said so; otherwise as `Client.subscribe`.
+        """Yield the messages that wait in the queue now, at a broker that shows queues. Raises Interrupted if `stopped`
+        said so; otherwise as `Client.subscribe`.
         """
         options: Any = {"selector": self.selector, "headers": {"browser": "true"}}
         options["on_unreadable"] = "raise" if self.passed is None else "ignore"
@@ -267,9 +263,8 @@ class Looking(NamedTuple):
 
 
 def listed(client: Client, pattern: str) -> list[dict[str, Any]] | None:
-    """Return the queues that our broker has for a name, or for a beginning with a star; None if it does not tell.
-
-    Each has `destination`, `ready` and `messages`, as docs/broker-extensions.md says.
+    """Return the queues that our broker has for a name, or for a beginning with a star; None if it does not tell. Each
+    has `destination`, `ready` and `messages`, as docs/broker-extensions.md says.
     """
     rows: list[dict[str, Any]] = []
     after: str | None = None
@@ -323,20 +318,14 @@ _LETTER_WIDTHS = (6, 24, 16, 8, 20, 8)
 #: The options of `look`.
 view_options = option_group(
     click.option("-n", "--limit", type=click.IntRange(1), metavar="N", help="At most N messages."),
-    click.option(
-        "-f",
-        "--format",
-        "form",
-        callback=template_of,
-        metavar="FORMAT",
-        help="A format instead of the table, as in sub --format.",
-    ),
+    click.option("-f", "--format", "form", callback=template_of, metavar="FORMAT",
+                 help="A format instead of the table, as in sub --format."),
     click.option("--json", "view", flag_value="json", help="Print a JSON object per message, as sub --json."),
     click.option(
         "--pretty", "view", flag_value="pretty", help="Print headers, and the body decompressed and indented."
     ),
     lenient_option,
-)
+)  # fmt: skip
 
 
 def look(queue: str, selector: str | None, given: dict[str, Any], table: Callable[[Kind], Handler], why: str) -> None:

@@ -12,6 +12,7 @@ from stompcodec import Frame, FrameError, Limits, Parser
 from stompcodec.cli.inputs import Broken, Place, version_after
 from stompcodec.errors import ERROR_KINDS, moved
 from stompcodec.spec import dialect_of
+from stompcodec.transport.owner import name_of
 
 _SECTION, _INTERFACE, _PACKET, _SIMPLE = 0x0A0D0D0A, 1, 6, 3
 _ORDER = 0x1A2B3C4D
@@ -294,10 +295,6 @@ class Flow:
         self._waiting: dict[int, bytes] = {}
         self._octets = 0
 
-    @property
-    def begun(self) -> bool:
-        return self._next is not None
-
     def start(self, number: int) -> None:
         """Note a SYN: bytes are counted from here."""
         self._next = number + 1 & 0xFFFFFFFF
@@ -488,7 +485,7 @@ class _TcpConversation:
     """Both directions of a TCP connection."""
 
     def __init__(self, dissection: Dissection, segment: Segment) -> None:
-        first, second = (f"{_host(address)}:{port}" for address, port in (segment.source, segment.target))
+        first, second = (name_of((str(ip_address(at)), port)) for at, port in (segment.source, segment.target))
         self._dissection = dissection
         self.names = {segment.source: f"{first} to {second}", segment.target: f"{second} to {first}"}
         self.version: str | None = None
@@ -542,23 +539,13 @@ class _TcpConversation:
             yield from self._seen(source, side.flow.end(), time)
 
 
-def _host(address: bytes) -> str:
-    text = str(ip_address(address))
-    return f"[{text}]" if ":" in text else text
-
-
 class Dissection:
     """A finder of frames in packets; it goes on after a problem. Options as for `FrameReader`."""
 
     def __init__(
-        self,
-        problem: Callable[[str], object],
-        version: str = "auto",
-        *,
-        lenient: bool = False,
-        limits: Limits | None = None,
-        commands: tuple[str, ...] = (),
-    ) -> None:
+        self, problem: Callable[[str], object], version: str = "auto", *, lenient: bool = False,
+        limits: Limits | None = None, commands: tuple[str, ...] = (),
+    ) -> None:  # fmt: skip
         self.problem = problem
         self.auto = version == "auto"
         self._version = None if self.auto else version

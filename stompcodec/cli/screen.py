@@ -37,9 +37,8 @@ def screen() -> Console:
 
 
 class StatusLine:
-    """A line on standard error that shows progress, if that is a terminal without NO_COLOR that can clear lines.
-
-    It is updated every `interval` seconds at the most.
+    """A line on standard error that shows progress, if that is a terminal without NO_COLOR that can clear lines. It is
+    updated every `interval` seconds at the most.
     """
 
     def __init__(self, shown: bool, interval: float = 0.0) -> None:
@@ -57,7 +56,6 @@ class StatusLine:
             self._write(f"\r\x1b[K{text()}")
 
     def clear(self) -> None:
-        """Remove the line."""
         if self._visible:
             self._visible = False
             self._write("\r\x1b[K")

@@ -11,8 +11,9 @@ import time
 from base64 import b64encode
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 from xml.dom import Node, minidom
 from xml.parsers.expat import ExpatError
 
@@ -330,7 +331,6 @@ def _indented(text: str) -> tuple[str, str]:
 
 def indent_json(text: str) -> str:
     """Return JSON with a line for each item. Only white space changes: numbers, escapes and repeated keys are kept.
-
     Raises ValueError if it is not JSON, or RecursionError.
 
     >>> print(indent_json('{"a":1.10}'))
@@ -395,7 +395,6 @@ class Sizes:
         self._exact = True
 
     def add(self, size: int, number: int = 1) -> None:
-        """Count a size."""
         self.total += size * number
         self.number += number
         self.smallest = min(self.smallest, size)
@@ -597,10 +596,8 @@ class CommandError(Exception):
     """A command has failed for a message, and may be run again."""
 
 
-class Handler(Protocol):
-    """A handler of messages. It returns when it is done, or raises CommandError."""
-
-    def __call__(self, message: Message, number: int) -> None: ...
+#: A handler of messages, called with a message and its number. It returns when it is done, or raises CommandError.
+Handler = Callable[["Message", int], object]
 
 
 def message_line(message: Message) -> bytes:
@@ -616,13 +613,6 @@ def _write(data: bytes) -> None:
     else:
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
-
-
-def _printer(form: Template) -> Handler:
-    def show(message: Message, number: int) -> None:
-        _write(form.render(message, number))
-
-    return show
 
 
 def _show_json(message: Message, number: int) -> None:
@@ -651,13 +641,6 @@ def run_command(shell_command: str, message: Message, number: int, output: int |
     return done.stdout or b""
 
 
-def _runner(shell_command: str) -> Handler:
-    def run(message: Message, number: int) -> None:
-        run_command(shell_command, message, number)
-
-    return run
-
-
 def _show_pretty(message: Message, number: int) -> None:
     console = screen()
     text = Text().append(f"{number} ", "dim").append(printable(message.destination), COMMAND_STYLES["MESSAGE"])
@@ -674,9 +657,10 @@ def _show_pretty(message: Message, number: int) -> None:
 def handler(form: Template, view: str | None, shell_command: str | None) -> Handler:
     handlers: list[Handler] = []
     if shell_command is not None:
-        handlers.append(_runner(shell_command))
+        handlers.append(partial(run_command, shell_command))
     if view is not None or not handlers:
-        handlers.append({"json": _show_json, "pretty": _show_pretty}.get(view or "", _printer(form)))
+        printed: Handler = lambda message, number: _write(form.render(message, number))  # noqa: E731
+        handlers.append({"json": _show_json, "pretty": _show_pretty}.get(view or "", printed))
 
     at = (0, 0)  # a number, and the index of its handler: what precedes that is not repeated
 

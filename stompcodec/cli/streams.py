@@ -35,28 +35,16 @@ def _told(lines: int) -> bytes:
 
 
 class Outlet:
-    """A bounded queue of lines, and the thread that writes them. A caller never waits.
-
-    A line that does not fit is dropped, and so are those behind it until half of the queue is free. One line then tells
-    how many were dropped. Lines that cannot be written, as on a full disk, are dropped, too.
-
-    Args:
-        name: the name of the thread.
-        write: the unbuffered write of a stream, as of `io.RawIOBase`.
-        wait: waits until a stream that does not block has room.
-        most: bytes that wait, with some more for each line.
-        told: returns the line that stands for dropped ones.
+    """A bounded queue of lines, and the thread that writes them. A caller never waits. A line that does not fit into
+    `most` bytes is dropped, and so are those behind it until half of the queue is free; `told` returns a line that
+    tells how many. Lines that cannot be written, as on a full disk, are dropped, too. `write` is the unbuffered write
+    of a stream, as of `io.RawIOBase`; `wait` waits until one that does not block has room.
     """
 
     def __init__(
-        self,
-        name: str,
-        write: Callable[[memoryview], int | None],
-        *,
-        wait: Callable[[], object] = lambda: time.sleep(0.05),
-        most: int = _MOST,
-        told: Callable[[int], bytes] = _told,
-    ) -> None:
+        self, name: str, write: Callable[[memoryview], int | None], *,
+        wait: Callable[[], object] = lambda: time.sleep(0.05), most: int = _MOST, told: Callable[[int], bytes] = _told,
+    ) -> None:  # fmt: skip
         self._name = name
         self._write = write
         self._wait = wait
@@ -286,9 +274,8 @@ def end() -> None:
 
 
 def hand_over(name: str, told: Callable[[int], bytes] = _told) -> None:
-    """Have a thread write what comes to `stdout` or `stderr`, and drop lines that nobody reads.
-
-    `told` returns the line that stands for dropped ones, from their number.
+    """Have a thread write what comes to `stdout` or `stderr`, and drop lines that nobody reads. `told` returns the line
+    that stands for dropped ones, from their number.
     """
     old = getattr(sys, name)
     if _process is not None and _raw_of(old) is not None:
@@ -303,10 +290,9 @@ def dropped(name: str) -> int:
 
 
 def prepare(output: bool = True) -> None:
-    """Prepare the streams of a verb that signals do not end at once, before it takes these signals.
-
-    Its standard error is handed over. With `output`, standard output waits for the reader, as a pipe does, but after
-    `hurry` only for a second: then writing raises OSError. Windows has no such signals.
+    """Prepare the streams of a verb that signals do not end at once, before it takes these signals. Its standard error
+    is handed over. With `output`, standard output waits for the reader, as a pipe does, but after `hurry` only for a
+    second: then writing raises OSError. Windows has no such signals.
     """
     if _process is None:
         return

@@ -100,11 +100,8 @@ class Backoff:
 
 
 class Refusals:
-    """The refused logins in a row, which a client counts: more attempts could lock the account.
-
-    Args:
-        most: the number that ends the attempts; None for no limit.
-        span: the least seconds from the first of them to the one that ends the attempts.
+    """The refused logins in a row, which a client counts: more attempts could lock the account. `most` (None for no
+    limit) end the attempts, if there are `span` seconds or more from the first to the last of them.
     """
 
     def __init__(self, most: int | None, span: float) -> None:
@@ -130,10 +127,8 @@ class Refusals:
 
 
 class Expected:
-    """The longest time without a message that is expected of a feed: a broker may beat for months and send nothing.
-
-    Args:
-        seconds: the time; None for no limit.
+    """The longest time in seconds without a message that is expected of a feed (None for no limit): a broker may beat
+    for months and send nothing.
 
     >>> expected = Expected(300.0)
     >>> for number, now in ((0, 0.0), (1, 299.0), (1, 598.0)):
@@ -150,9 +145,8 @@ class Expected:
         """The seconds without a message, up to the last check."""
 
     def check(self, last: float, now: float, *, busy: bool = False) -> None:
-        """Raise SilentFeedError if `last`, the number or time of the last message, was the same for too long.
-
-        While `busy`, with messages that came before, that does not count.
+        """Raise SilentFeedError if `last`, the number or time of the last message, was the same for too long. While
+        `busy`, with messages that came before, that does not count.
         """
         if busy or last != self._last:
             self._last, self._since = last, now
@@ -164,7 +158,6 @@ class Expected:
 
 def is_refusal(error: BaseException | None) -> bool:
     """Return whether a connection ended by an answer of the server: an ERROR, or a close code that refuses something.
-
     An ERROR with a receipt-id does not count: it says itself what was refused.
     """
     if isinstance(error, RejectedError):
@@ -235,9 +228,8 @@ class Pace:
         return item in self._counts
 
     def lost(self, error: BaseException | None, now: float, theirs: bool = True) -> Item | None:
-        """Note the end of a session, which the server has ended or this side; return what must not be sent again.
-
-        A subscription is convicted only by answers of the server: see `is_refusal`. A message is convicted by any end.
+        """Note the end of a session, which the server has ended or this side; return what must not be sent again. A
+        subscription is convicted only by answers of the server: see `is_refusal`. A message is convicted by any end.
         """
         if self._ended_at is not None and now - self._ended_at > SOON:
             self.short, self._step = 0, STEP

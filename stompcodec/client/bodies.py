@@ -126,11 +126,9 @@ Source = FileSource | Pieces
 
 
 def opened(body: Any, length: int | None) -> Source | None:
-    """Return the source for a body; None if its length is not known, so that it has to be spooled first.
-
-    Raises:
-        OSError: the file cannot be opened.
-        TypeError, ValueError: it is no source of bytes, or the length is no number of bytes.
+    """Return the source for a body; None if its length is not known, so that it has to be spooled first. Raise OSError
+    if the file cannot be opened, TypeError or ValueError if it is no source of bytes, or the length is no number of
+    bytes.
     """
     if length is not None and (type(length) is not int or length < 0):
         raise ValueError(f"length is {length!r:.40}: it must be a number of bytes, 0 or more")
@@ -188,7 +186,6 @@ def _extent(file: Any) -> tuple[int | None, int | None]:
 
 class TemporaryFile(io.FileIO):
     """An unbuffered file without a name, closed when it is garbage-collected. Raises OSError if it cannot be created.
-
     Python finalizes garbage in any order. It warns if it reaches the file before the owner that would have closed it.
     """
 
@@ -208,12 +205,10 @@ class Spool:
         self._size = 0
 
     def write(self, piece: bytes) -> None:
-        """Add a piece."""
         write_all(self._file, piece)
         self._size += len(piece)
 
     def fill(self, pieces: Iterable[bytes]) -> None:
-        """Add all pieces."""
         for piece in pieces:
             self.write(checked(piece))
 
@@ -223,7 +218,6 @@ class Spool:
         return FileSource(self._file, self._size, 0, own=True)
 
     def close(self) -> None:
-        """Drop it."""
         self._file.close()
 
 

@@ -50,8 +50,7 @@ class State(NamedTuple):
 #: What programs see in `client.state` and `on_state`.
 CLIENT = {
     "connecting": State(
-        "no session yet: addresses are tried in turn",
-        {"restored": "connected", "close": "closing", "end": "closed"},
+        "no session yet: addresses are tried in turn", {"restored": "connected", "close": "closing", "end": "closed"}
     ),
     "connected": State(
         "there is a session, and all subscriptions are back",
@@ -76,7 +75,6 @@ CONNECTION = {
 
 
 def follow(table: Mapping[str, State], state: str, event: str) -> str:
-    """Return the state after an event."""
     return table[state].after.get(event, state)
 
 
@@ -157,21 +155,12 @@ class ClientLink:
     # ---- the transport ----
 
     def opened(
-        self,
-        now: float,
-        *,
-        host: str,
-        login: str | None,
-        passcode: str | None,
-        whole_frames: bool,
-        text_only: bool = False,
-        patience: float | None = None,
-        more: list[tuple[str, str]] | None = None,
-    ) -> None:
+        self, now: float, *, host: str, login: str | None, passcode: str | None, whole_frames: bool,
+        text_only: bool = False, patience: float | None = None, more: list[tuple[str, str]] | None = None,
+    ) -> None:  # fmt: skip
         """Send CONNECT on a new transport, and wait `patience` seconds for CONNECTED, if fewer than `connect_timeout`.
-
-        `more` are its other headers; None for the option `headers`.
-        Raises FrameError if CONNECT, which has no escapes, cannot carry the credentials.
+        `more` are its other headers; None for the option `headers`. Raises FrameError if CONNECT, which has no escapes,
+        cannot carry the credentials.
         """
         options = self.options
         self.now = now
@@ -438,7 +427,6 @@ class ClientLink:
     # ---- sending ----
 
     def connected(self, frame: Frame) -> None:
-        """Handle CONNECTED."""
         assert self.connection is not None
         self.server, self.version, self._connected_by = frame, self.connection.version, None
         self.choose(frame.get("server"))
@@ -512,11 +500,9 @@ class ClientLink:
                 self.inbox.pass_over(item)
 
     def put_plain(self, destination: str, body: bytes, call: Call | None = None) -> bool:
-        """Send a SEND without other headers by a fast path; return False if `put` has to do it.
-
-        With a call, which is opened, it asks for a receipt.
-
-        Invariant: it sends what `put` would, since the outbox is empty, and the head is one that `serialize` wrote.
+        """Send a SEND without other headers by a fast path; return False if `put` has to do it. With a call, which is
+        opened, it asks for a receipt. Invariant: it sends what `put` would, since the outbox is empty, and the head is
+        one that `serialize` wrote.
         """
         connection, size = self.connection, len(body)
         if (
@@ -573,7 +559,6 @@ class ClientLink:
 
     def put(self, frame: Frame | Block, call: Call | None, *, bound: bool = False, text: bool | str = False) -> None:
         """Send a frame now, or behind those in the outbox. A `bound` one must not be sent on the next connection.
-
         Raises FrameError if it cannot be written in this version.
         """
         if call is not None:
@@ -700,9 +685,8 @@ class ClientLink:
         return Part(octets) if octets and self._wire.whole_frames else octets
 
     def look(self, upload: Upload) -> None:
-        """Answer the caller of an upload, if there is something to tell: the next piece is wanted, or the outcome.
-
-        The result of the call `asked` is the offset of the piece; -1 to ask again, None if no more is wanted.
+        """Answer the caller of an upload, if there is something to tell: the next piece is wanted, or the outcome. The
+        result of the call `asked` is the offset of the piece; -1 to ask again, None if no more is wanted.
         """
         asked, connection = upload.asked, self.connection
         if asked is None or asked.done:
@@ -722,7 +706,6 @@ class ClientLink:
             self._pass_on(upload.take(piece))
 
     def end_body(self, upload: Upload) -> None:
-        """End the body and the frame."""
         connection = self.connection
         if upload is not self.upload or connection is None or upload.at != upload.size:
             return

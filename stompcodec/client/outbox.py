@@ -22,9 +22,8 @@ _TIDY = 1024
 
 
 def seconds_of(name: str, value: float) -> float:
-    """Return a time in seconds as a float. `math.inf` is for ever; a negative time has passed already.
-
-    Raises TypeError if it is no number, ValueError if it is nan, or an integer too large for a float.
+    """Return a time in seconds as a float. `math.inf` is for ever; a negative time has passed already. Raises TypeError
+    if it is no number, ValueError if it is nan, or an integer too large for a float.
     """
     if type(value) is float and value == value:
         return value
@@ -48,10 +47,9 @@ class Group:
 
 @dataclass(eq=False, slots=True)
 class Call:
-    """A request that is waited for. The shell calls `wake`, under no lock, when it has its outcome.
-
-    `what` names it in messages, as in "SEND to /queue/a". The timeout is in seconds from the time it is opened. With
-    `resend` it is sent again if the connection is lost before its receipt.
+    """A request that is waited for. The shell calls `wake`, under no lock, when it has its outcome. `what` names it in
+    messages, as in "SEND to /queue/a". The timeout is in seconds from the time it is opened. With `resend` it is sent
+    again if the connection is lost before its receipt.
     """
 
     what: str
@@ -122,7 +120,6 @@ class Deadlines:
         self._tidy_at: dict[float, int] = {}  # the length at which finished calls are removed
 
     def add(self, call: Call, now: float) -> None:
-        """Set the deadline of a call."""
         call.deadline = now + call.timeout
         if call.deadline < self.soonest:
             self.soonest = call.deadline
@@ -307,10 +304,9 @@ def _weight(frame: Frame | Block | Upload) -> tuple[int, int]:
 
 
 class Outbox:
-    """A queue of frames that bounds their number and bytes.
-
-    Frames that were passed to the connection count until the transport has taken them (`flushed`). Acknowledgements are
-    never refused: their number is bounded by that of the messages.
+    """A queue of frames that bounds their number and bytes. Frames that were passed to the connection count until the
+    transport has taken them (`flushed`). Acknowledgements are never refused: their number is bounded by that of the
+    messages.
     """
 
     def __init__(self, most_frames: int, most_octets: int) -> None:

@@ -109,11 +109,10 @@ def install(
     options: Mapping[str, Any] | None = None,
     undone: Callable[[], object] = lambda: None,
 ) -> Installed:
-    """Replace all names of a library, or none. The second call returns the same object as the first.
-
-    `seams` returns the names to replace, with quirks or without; it is only called for a known version. `options` are
-    other arguments by name, for the error. `undone` is called once the names are restored. Raises PeerError if the
-    library or a name is missing, its version is unknown, or it is installed with other arguments.
+    """Replace all names of a library, or none. The second call returns the same object as the first. `seams` returns
+    the names to replace, with quirks or without; it is only called for a known version. `options` are other arguments
+    by name, for the error. `undone` is called once the names are restored. Raises PeerError if the library or a name is
+    missing, its version is unknown, or it is installed with other arguments.
     """
     choice = {"quirks": quirks, **(options or {})}
     before = _INSTALLED.get(peer.distribution)
@@ -193,11 +192,8 @@ _warned: set[str] = set()
 
 
 def warn_of_nack(server: str | None, warn: Callable[[str, str], object]) -> None:
-    """Warn once that the NACK of a broker drops the message.
-
-    Args:
-        server: the header of its CONNECTED.
-        warn: the `warning` of the library's log.
+    """Warn once, by the `warning` of the library's log, that the NACK of a broker, by the header server of its
+    CONNECTED, drops the message.
     """
     dialect = row_of("auto", server)
     if dialect.nacked == "drops" and dialect.name not in _warned:

@@ -39,15 +39,7 @@ from stompcodec.compat.seams import install as _install
 from stompcodec.errors import FrameError
 from stompcodec.spec import Limits
 
-__all__ = [
-    "PEER",
-    "Connection",
-    "FrameParser",
-    "StrictFrameParser",
-    "WebSocketConnection",
-    "install",
-    "seams",
-]
+__all__ = ["PEER", "Connection", "FrameParser", "StrictFrameParser", "WebSocketConnection", "install", "seams"]
 
 #: The parser of 3.8 is the first that reads content-length.
 PEER = Peer("stompman", (3, 8), (4,))
@@ -212,10 +204,9 @@ async def read_frames(
     receive: Callable[[], Awaitable[bytes]],
     lost: tuple[type[Exception], ...],
 ) -> AsyncGenerator[Any, None]:
-    """Yield the frames of a stompman connection until it is lost.
-
-    The connection keeps the parser, of the class `kind`: the next reader continues where one stops. `receive` returns
-    b"" at the end; its errors in `lost` mean that the connection is lost.
+    """Yield the frames of a stompman connection until it is lost. The connection keeps the parser, of the class `kind`:
+    the next reader continues where one stops. `receive` returns b"" at the end; its errors in `lost` mean that the
+    connection is lost.
 
     Raises:
         stompman.ConnectionLostError: the connection is lost, or a frame is malformed: see its `reason`.

@@ -27,15 +27,7 @@ from pyspark.sql.datasource import (
 )
 
 from stompcodec.errors import StoreError
-from stompcodec.spark.base import (
-    Batches,
-    ReadAllAvailable,
-    ReadLimit,
-    Shipped,
-    SupportsTriggerAvailableNow,
-    limit_of,
-    plain,
-)
+from stompcodec.spark import base
 from stompcodec.spark.reading import SplitReader
 
 if TYPE_CHECKING:
@@ -54,10 +46,9 @@ _STALLED = "#stalled"
 _log = logging.getLogger("stompcodec.spark")
 
 
-class Stomp(Shipped, DataSource):
-    """Data source behind `spark.read`, `readStream`, `write` and `writeStream` with the format "stomp".
-
-    Its options are `LIVE_OPTIONS` for reading and `SINK_OPTIONS` for writing, in `link`.
+class Stomp(base.Shipped, DataSource):
+    """Data source behind `spark.read`, `readStream`, `write` and `writeStream` with the format "stomp". Its options are
+    `LIVE_OPTIONS` for reading and `SINK_OPTIONS` for writing, in `link`.
     """
 
     @classmethod
@@ -91,7 +82,6 @@ class Stomp(Shipped, DataSource):
 
 
 def _chains(options: LiveOptions) -> dict[str, Chain]:
-    """Return the chains of the spool."""
     from stompcodec.spark.reading.plan import chains_of
 
     return chains_of([options.spool_dir], options.file)
@@ -99,9 +89,7 @@ def _chains(options: LiveOptions) -> dict[str, Chain]:
 
 class LiveReader(SplitReader, DataSourceReader):
     """Batch reader: reads until no more messages come. Each action on the DataFrame goes to the broker again, so cache
-    it.
-
-    A message is acknowledged once it is in the spool, where it can still be read later.
+    it. A message is acknowledged once it is in the spool, where it can still be read later.
     """
 
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
@@ -128,7 +116,7 @@ class LiveReader(SplitReader, DataSourceReader):
         return True  # the broker has given it away
 
 
-class LiveStreamReader(SplitReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
+class LiveStreamReader(SplitReader, DataSourceStreamReader, base.SupportsTriggerAvailableNow):
     """Stream reader. Spark makes two of them and asks one for `latestOffset`; nothing happens before that."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
@@ -141,7 +129,7 @@ class LiveStreamReader(SplitReader, DataSourceStreamReader, SupportsTriggerAvail
         self._now = False
         self._target: dict[str, int] | None = None
         self._more = False
-        self._batches = Batches()
+        self._batches = base.Batches()
         #: The end of the last batch that was planned.
         self._planned: dict[str, int] = {}
 
@@ -151,14 +139,14 @@ class LiveStreamReader(SplitReader, DataSourceStreamReader, SupportsTriggerAvail
     def initialOffset(self) -> Offset:
         return {}  # the start of the spool
 
-    def getDefaultReadLimit(self) -> ReadLimit:
-        return limit_of(self._file.max_bytes_per_trigger, self._file.max_frames_per_trigger)
+    def getDefaultReadLimit(self) -> base.ReadLimit:
+        return base.limit_of(self._file.max_bytes_per_trigger, self._file.max_frames_per_trigger)
 
-    def latestOffset(self, start: Offset | None = None, limit: ReadLimit | None = None) -> Offset:
+    def latestOffset(self, start: Offset | None = None, limit: base.ReadLimit | None = None) -> Offset:
         """Return the end of the next batch, and acknowledge everything before `start`, which is done."""
         if start is None or limit is None:
             return self._unasked()
-        start = plain(start)
+        start = base.plain(start)
         receiver, begin = self._open(start)
         self._release(receiver, begin)
         if self._now:
@@ -174,11 +162,11 @@ class LiveStreamReader(SplitReader, DataSourceStreamReader, SupportsTriggerAvail
         """Return the next offset for Spark before 4.2, where `Batches` knows the start and the end of what is done."""
         batches = self._batches
         first = batches.first()
-        receiver, begin = self._open(plain(batches.start))
-        self._release(receiver, self._here(plain(batches.done), receiver))
+        receiver, begin = self._open(base.plain(batches.start))
+        self._release(receiver, self._here(base.plain(batches.done), receiver))
         if first and self._options.drains:
             self._drain(receiver)  # the trigger availableNow has no second batch
-        end = self._end(receiver, begin, ReadAllAvailable() if first else self.getDefaultReadLimit())
+        end = self._end(receiver, begin, base.ReadAllAvailable() if first else self.getDefaultReadLimit())
         self._target = None
         receiver.resume()
         return batches.following(end, tick=receiver.waits and not batches.settled)
@@ -188,12 +176,12 @@ class LiveStreamReader(SplitReader, DataSourceStreamReader, SupportsTriggerAvail
         ends = receiver.ends()
         receiver.release({chain: offset for chain, offset in done.items() if offset <= ends.get(chain, 0)})
 
-    def _end(self, receiver: Receiver, begin: Mapping[str, int], limit: ReadLimit) -> Offset:
+    def _end(self, receiver: Receiver, begin: Mapping[str, int], limit: base.ReadLimit) -> Offset:
         from stompcodec.spark.reading.plan import limit_chains
         from stompcodec.spark.receiver import stamped
 
         end = {**begin, **(receiver.ends() if self._target is None else self._target)}
-        if not isinstance(limit, ReadAllAvailable):
+        if not isinstance(limit, base.ReadAllAvailable):
             most = self._file.max_bytes_per_trigger, self._file.max_frames_per_trigger
             end = limit_chains(_chains(self._options), begin, end, *most)
         self._planned = end
@@ -231,7 +219,7 @@ class LiveStreamReader(SplitReader, DataSourceStreamReader, SupportsTriggerAvail
 
         options = self._options
         self._batches.planned(start, end)
-        start, end = plain(start), plain(end)
+        start, end = base.plain(start), base.plain(end)
         if start == end:
             return []
         (before, begin), (identity, stop) = positions_of(start), positions_of(end)
@@ -268,7 +256,6 @@ class LiveStreamReader(SplitReader, DataSourceStreamReader, SupportsTriggerAvail
 
     def _look_for_loss(self, start: Offset) -> bool:
         """Check that the spool belongs to the offset; return True if it does, but ends before what was read.
-
         `partitions` checks that unread frames are still there.
         """
         from stompcodec.spark.reading.plan import ends_of

@@ -34,10 +34,7 @@ _log = logging.getLogger("stompcodec.spark")
 _SOURCES = (("stompcodec.spark.reading", "StompFile"), ("stompcodec.spark.live", "Stomp"))
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 #: Settings that can be changed while Spark runs.
-_RUNTIME = {
-    "spark.sql.session.timeZone": "UTC",
-    "spark.sql.execution.arrow.maxBytesPerBatch": "64m",
-}
+_RUNTIME = {"spark.sql.session.timeZone": "UTC", "spark.sql.execution.arrow.maxBytesPerBatch": "64m"}
 #: Arrow's Java checks bounds and null flags on each access, which takes a fifth of the time of reading. Spark looks for
 #: nulls itself, and the offsets come from pyarrow.
 _UNCHECKED = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
@@ -45,11 +42,7 @@ _UNCHECKED = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check
 
 @checked
 def session(
-    name: str = "stompcodec",
-    *,
-    cores: int | None = None,
-    memory: str | int | None = None,
-    **conf: str | int | bool,
+    name: str = "stompcodec", *, cores: int | None = None, memory: str | int | None = None, **conf: str | int | bool
 ) -> SparkSession:
     """Return a Spark session with the sources "stomp" and "stompfile", on this machine or where `spark-submit` puts it.
 
@@ -189,7 +182,6 @@ def register(spark: SparkSession) -> None:
 
 def stand_in(name: str, error: Exception) -> type[Any]:
     """Return a data source that can be looked up, but raises `error`, with which its import failed, when it is used.
-
     Raises ImportError if this PySpark has no Python data sources (before 4.0), or is not installed.
     """
     import pyspark

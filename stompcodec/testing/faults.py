@@ -131,16 +131,12 @@ class _Link:
     def cut(self, reset: bool) -> None:
         self.is_cut = True
         for writer in self.ends:
-            _hang_up(writer, reset)
+            hang_up(writer, reset)
 
 
 class Flow:
-    """The sizes of what is forwarded in one direction of a connection, with its random numbers.
-
-    Args:
-        number: the number of the connection.
-        name: the direction, "up" or "down".
-        seed: the seed of random numbers.
+    """The sizes of what is forwarded in one direction ("up" or "down") of a connection, with its random numbers, which
+    depend on the number of the connection, the direction and the seed.
     """
 
     def __init__(self, number: int, name: str, seed: int) -> None:
@@ -163,7 +159,8 @@ class Flow:
         return waiting
 
 
-def _hang_up(writer: asyncio.StreamWriter, reset: bool) -> None:
+def hang_up(writer: asyncio.StreamWriter, reset: bool) -> None:
+    """Close a connection at once, by a reset or without."""
     sock = writer.get_extra_info("socket")
     if reset and sock is not None:
         with contextlib.suppress(OSError):
@@ -270,13 +267,13 @@ class FaultProxy:
         try:
             self.accepted += 1
             if self.rules.refuse:
-                _hang_up(writer, True)
+                hang_up(writer, True)
                 return
             await self._carry(self.accepted, reader, writer)
         except OSError:
-            _hang_up(writer, True)
+            hang_up(writer, True)
         except asyncio.CancelledError:
-            _hang_up(writer, False)  # stop() waits for this; some versions of Python log a cancelled handler
+            hang_up(writer, False)  # stop() waits for this; some versions of Python log a cancelled handler
         finally:
             self._tasks.discard(task)
 

@@ -173,7 +173,7 @@ class FrameFaults:
         self, command: str = "MESSAGE", *, nth: int = 1, times: int | None = None, **headers: Any
     ) -> Fault:
         """Add a second entry, which does not count, for each header of a frame; by default of each one."""
-        return self.change(command, _with_repeated_headers, nth=nth, times=times, **headers)
+        return self.change(command, with_repeated_headers, nth=nth, times=times, **headers)
 
 
 def _checked(command: str, action: str, *, ours: bool) -> None:
@@ -182,7 +182,14 @@ def _checked(command: str, action: str, *, ours: bool) -> None:
         raise ValueError(f"{action} is for {who} frames, and {command} is none")
 
 
-def _with_repeated_headers(frame: Frame) -> Frame:
-    pairs = list(frame.headers.pairs())
+def with_repeated_headers(frame: Frame) -> Frame:
+    """Return a frame with a second entry for each header."""
+    pairs = frame.headers.pairs()
     more = [(name, "the second entry") for name, _ in pairs if name != "content-length"]
     return Frame(frame.command, [*pairs, *more], frame.body)
+
+
+def with_crlf(octets: bytes) -> bytes:
+    """Return the bytes of a frame whose lines end with CR LF."""
+    head, _, body = octets.partition(b"\n\n")
+    return head.replace(b"\n", b"\r\n") + b"\r\n\r\n" + body

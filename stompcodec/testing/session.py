@@ -13,7 +13,7 @@ from stompcodec.broker.sessions.session import Session
 from stompcodec.codec import Frame, frame_ends, parse, serialize
 from stompcodec.errors import FrameError
 from stompcodec.spec import Limits
-from stompcodec.testing.frame_faults import Fault, FrameFaults
+from stompcodec.testing.frame_faults import Fault, FrameFaults, with_crlf
 from stompcodec.testing.record import Record, RecordedFrame
 
 if TYPE_CHECKING:
@@ -59,7 +59,6 @@ class Watch:
         return next(self._numbers)
 
     def note(self, number: int, direction: str, frame: Frame) -> None:
-        """Record a frame."""
         self._record.add(RecordedFrame(self._clock.monotonic() - self._start, number, direction, frame))
 
     def later(self, seconds: float, work: Callable[[], object]) -> None:
@@ -191,7 +190,7 @@ class WatchedSession(Session):
                     self._watch.later(options["seconds"], self._release)
                 return goes
             case _:
-                return [_with_crlf(octets) for octets in goes]
+                return [with_crlf(octets) for octets in goes]
 
     def _written(self, frame: Frame) -> list[bytes]:
         pairs = [pair for pair in frame.headers.pairs() if pair[0] != "content-length"]  # it is added for the new body
@@ -209,11 +208,6 @@ class WatchedSession(Session):
         self.closing = self.closing or self._closes
         self.outbox.schedule_flush()
         self.broker.wake()
-
-
-def _with_crlf(octets: bytes) -> bytes:
-    head, _, body = octets.partition(b"\n\n")
-    return head.replace(b"\n", b"\r\n") + b"\r\n\r\n" + body
 
 
 def _parts(data: bytes) -> list[bytes]:

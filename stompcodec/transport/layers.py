@@ -62,10 +62,8 @@ class Proxy(NamedTuple):
 
 
 def parse_proxy(url: str) -> Proxy:
-    """Return the proxy that a URL names: http://user:pass@host:port, https://…, or host:port.
-
-    Raises:
-        ConfigError: the URL is malformed, or names a proxy of another kind. The message never shows a passcode.
+    """Return the proxy that a URL names: http://user:pass@host:port, https://…, or host:port. Raise ConfigError if the
+    URL is malformed, or names a proxy of another kind; the message never shows a passcode.
     """
     match = _URL.fullmatch(url)
     if match is None:
@@ -89,10 +87,9 @@ def parse_proxy(url: str) -> Proxy:
 
 
 def proxy_of(proxy: str | None, place: Place) -> Proxy | None:
-    """Return the proxy for a broker, by the option `proxy`: a URL, "environment", or None for none.
-
-    "environment" reads https_proxy for TLS and http_proxy otherwise, then all_proxy, and no_proxy, which lists hosts
-    that are reached directly.
+    """Return the proxy for a broker, by the option `proxy`: a URL, "environment", or None for none. "environment" reads
+    https_proxy for TLS and http_proxy otherwise, then all_proxy, and no_proxy, which lists hosts that are reached
+    directly.
     """
     if proxy is None:
         return None
@@ -198,9 +195,8 @@ class ConnectLayer:
 def client_layer(
     place: Place, context: SSLContext | None, proxy: Proxy | None, handshake: Handshake
 ) -> Callable[[], Layer] | None:
-    """Return a function that makes the layers of a connection to `place`; None for plain TCP.
-
-    After AskAgainError the next connection gets the same `handshake`, which knows more by then.
+    """Return a function that makes the layers of a connection to `place`; None for plain TCP. After AskAgainError the
+    next connection gets the same `handshake`, which knows more by then.
     """
     makers: list[Callable[[], Layer]] = []
     if proxy is not None:
@@ -231,13 +227,9 @@ def _websocket(place: Place, handshake: Handshake) -> Layer:
 
 
 def server_layer(
-    context: SSLContext | None,
-    websocket: bool,
-    max_message: int,
-    path: str | None,
-    admit: Admit | None = None,
+    context: SSLContext | None, websocket: bool, max_message: int, path: str | None, admit: Admit | None = None,
     plain_http: bool = False,
-) -> Callable[[str], Layer] | None:
+) -> Callable[[str], Layer] | None:  # fmt: skip
     """Return a function that makes the layers of an accepted connection from our address; None for plain TCP."""
     make_upper: Callable[[str], Layer] | None = None
     if websocket:

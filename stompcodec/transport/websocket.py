@@ -65,7 +65,6 @@ class Frames:
         return len(self._octets)
 
     def discard(self) -> None:
-        """Drop them."""
         self._octets = bytearray()
 
     def feed(self, data: Octets) -> list[tuple[str, Any]]:

@@ -13,6 +13,7 @@ import stompcodec
 SCRIPT = Path(__file__).parents[1] / "isolated" / "windows.py"
 #: Where the stompcodec under test was imported from.
 ROOT = str(Path(stompcodec.__file__).parents[1])
+
 pytestmark = [pytest.mark.long, pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc for open files")]
 
 

@@ -25,19 +25,9 @@ from typing import Any
 from stompcodec.broker.auth import is_loopback
 from stompcodec.broker.core import Broker
 from stompcodec.broker.loop_quota import Line, LoopQuota, Work
+from stompcodec.broker.management import schema
 from stompcodec.broker.management.orders import Orders
 from stompcodec.broker.management.questions import Ages, Questions
-from stompcodec.broker.management.schema import (
-    MOVING,
-    REQUESTS,
-    ROWS_AT_ONCE,
-    Asker,
-    BadRequest,
-    Column,
-    map_in_turns,
-    read_fields,
-    read_json,
-)
 from stompcodec.broker.message import DELAYS, message_of, milliseconds
 from stompcodec.broker.sessions.receipts import confirm
 from stompcodec.broker.sessions.send import put, queue_of
@@ -67,26 +57,24 @@ _WRITERS: dict[str, Callable[[Any], str]] = {"whole": str, "text": _text}
 
 
 class Form:
-    """How rows of queues are written, of which an answer has up to a thousand.
+    """How rows of queues are written, of which an answer has up to a thousand. Most of them differ from those of the
+    answer before in their age and rates only, which come last. So what is written of the other columns is kept, by
+    their values: that takes a third of the time.
 
-    Most of them differ from those of the answer before in their age and rates only, which come last. So what is
-    written of the other columns is kept, by their values: that takes a third of the time.
-
-    >>> numbers = [Column(name, "number?", "") for name in ("oldest", "received_rate", "delivered_rate")]
-    >>> Form([Column("name", "text", ""), *numbers]).json(("/queue/a", None, 0.5, 0.0))
+    >>> numbers = [schema.Column(name, "number?", "") for name in ("oldest", "received_rate", "delivered_rate")]
+    >>> Form([schema.Column("name", "text", ""), *numbers]).json(("/queue/a", None, 0.5, 0.0))
     '{"name":"/queue/a","oldest":null,"received_rate":0.5,"delivered_rate":0.0}'
     """
 
-    def __init__(self, columns: Sequence[Column]) -> None:
-        steady = columns[:-MOVING]
+    def __init__(self, columns: Sequence[schema.Column]) -> None:
+        steady = columns[: -schema.MOVING]
         self._names = [column.name for column in steady]
         self._writers = [_WRITERS.get(column.kind, _json) for column in steady]
         self._kept: dict[tuple[Any, ...], str] = {}
 
     def json(self, row: tuple[Any, ...]) -> str:
-        """Return a row as JSON."""
-        steady = row[:-MOVING]
-        oldest, received, delivered = map(_number, row[-MOVING:])
+        steady = row[: -schema.MOVING]
+        oldest, received, delivered = map(_number, row[-schema.MOVING :])
         text = self._kept.get(steady) or self._written(steady)
         return f'{text}"oldest":{oldest},"received_rate":{received},"delivered_rate":{delivered}}}'
 
@@ -105,7 +93,7 @@ class Form:
 
 
 #: The columns of the lists, by request.
-_LISTS = {name: request.columns for name, request in REQUESTS.items() if request.is_list}
+_LISTS = {name: request.columns for name, request in schema.REQUESTS.items() if request.is_list}
 
 
 def named(answer: Mapping[str, Any]) -> dict[str, Any]:
@@ -135,7 +123,7 @@ class Writer:
         if form is None or rows is None:
             return _json(named(answer)).encode()
         self._unused = 0
-        texts = yield from map_in_turns(form.json, rows, self._quota, ROWS_AT_ONCE)
+        texts = yield from schema.map_in_turns(form.json, rows, self._quota, schema.ROWS_AT_ONCE)
         empty = _json({**answer, "rows": []})
         before, middle, after = empty.partition('"rows":[')
         return f"{before}{middle}{','.join(texts)}{after}".encode()
@@ -151,7 +139,7 @@ class Writer:
 _LOG = logging.getLogger("stompcodec.broker.management")
 
 _Found = dict[str, Any]
-_Handler = Callable[[Asker, dict[str, Any]], _Found | Generator[Line, None, _Found]]
+_Handler = Callable[[schema.Asker, dict[str, Any]], _Found | Generator[Line, None, _Found]]
 
 
 class Management:
@@ -171,7 +159,7 @@ class Management:
         self._questions, self._orders = Questions(broker, self.ages), Orders(broker)
         self._handlers: dict[str, _Handler] = {
             name: getattr(self._orders if request.is_order else self._questions, name.replace("-", "_"))
-            for name, request in REQUESTS.items()
+            for name, request in schema.REQUESTS.items()
         }
         broker.each_second.append(self._tick)
 
@@ -180,18 +168,11 @@ class Management:
         self._questions.forget()
 
     def ask(self, name: str, /, *, host: str = "/", **fields: Any) -> dict[str, Any]:
-        """Return the answer to a question or an order of this process.
-
-        Args:
-            name: one of `schema.REQUESTS`.
-            host: the virtual host.
-            fields: of the request, as docs/management.md lists them.
-
-        Raises:
-            RuntimeError: the answer has to wait for the store. Use `begin` then.
+        """Return the answer to a question or an order of this process: one of `schema.REQUESTS`, with its fields as
+        docs/management.md lists them. Raise RuntimeError if the answer has to wait for the store; use `begin` then.
         """
         answers: list[dict[str, Any]] = []
-        self.begin(name, fields, Asker(self.broker.virtual_host(host), "this process"), answers.append)
+        self.begin(name, fields, schema.Asker(self.broker.virtual_host(host), "this process"), answers.append)
         for _ in range(1_000_000):
             if answers or not self.broker.quota.waiting:
                 break
@@ -201,7 +182,7 @@ class Management:
         return answers[0]
 
     def begin(
-        self, name: str, given: Mapping[str, Any], asker: Asker, done: Callable[[dict[str, Any]], object]
+        self, name: str, given: Mapping[str, Any], asker: schema.Asker, done: Callable[[dict[str, Any]], object]
     ) -> None:
         """Begin a request. `done` gets the answer, now or in a later turn."""
 
@@ -212,23 +193,23 @@ class Management:
         self.broker.wake()
 
     def answering(
-        self, name: str, given: Mapping[str, Any] | BadRequest, asker: Asker
+        self, name: str, given: Mapping[str, Any] | schema.BadRequest, asker: schema.Asker
     ) -> Generator[Line, None, dict[str, Any]]:
         """Yield where a request waits, and return its answer: an error for a bad one. Rows are tuples, see
         `writing.py`. Each order is logged, and one that waits is logged at its beginning, too.
         """
         answer: dict[str, Any] = {"ask": name[:100], "time": round(self.broker.wall(), 3)}
-        request = REQUESTS.get(name)
+        request = schema.REQUESTS.get(name)
         try:
             if request is None:
-                raise BadRequest("ask", f"there is no such request; there are: {', '.join(REQUESTS)}")
-            if isinstance(given, BadRequest):
+                raise schema.BadRequest("ask", f"there is no such request; there are: {', '.join(schema.REQUESTS)}")
+            if isinstance(given, schema.BadRequest):
                 raise given
-            fields = read_fields(given, request.by_name)
+            fields = schema.read_fields(given, request.by_name)
             found = self._handlers[name](asker, fields)
             if not isinstance(found, dict):
                 found = yield from (_with_note(found, name, given, asker) if request.is_order else found)
-        except BadRequest as error:
+        except schema.BadRequest as error:
             answer["error"] = {"field": error.field, "message": error.message}
         except Exception:
             _LOG.exception("the request %r of %s has failed", name, asker.who)
@@ -238,14 +219,14 @@ class Management:
                 answer.update(found)
             else:
                 answer["result"] = found
-        if request is not None and request.is_order and not isinstance(given, BadRequest):
+        if request is not None and request.is_order and not isinstance(given, schema.BadRequest):
             outcome = answer.get("error") or answer.get("result")
             _LOG.warning("order %s %s of %s: %s", name, _said(given), asker.who, _said(outcome))
         return answer
 
 
 def _with_note(
-    steps: Generator[Line, None, _Found], name: str, given: Mapping[str, Any], asker: Asker
+    steps: Generator[Line, None, _Found], name: str, given: Mapping[str, Any], asker: schema.Asker
 ) -> Generator[Line, None, _Found]:
     """Carry out an order. If it has to wait, log it before: the broker may be killed before it is done."""
     try:
@@ -300,38 +281,33 @@ class OverStomp:
         name = destination[len(self._prefix) :]
         given = self._given(session, frame, destination)
         host = session.virtual_host
-        asker = Asker(host, f"user {session.user.name!r} of {session.peer}, session {session.id}", session.id)
+        asker = schema.Asker(host, f"user {session.user.name!r} of {session.peer}, session {session.id}", session.id)
         session.work(frame, self._answering(session, frame, address, name, given, asker))
 
-    def _given(self, session: Session, frame: Frame, destination: str) -> Mapping[str, Any] | BadRequest:
+    def _given(self, session: Session, frame: Frame, destination: str) -> Mapping[str, Any] | schema.BadRequest:
         """Return the fields of a request, or why they cannot be read."""
         local = is_local(session)
         if not self._broker.auth.may_manage(session.user, destination, local=local):
             why = (
                 "no rule allows it" if self._broker.config.users is not None else "only this machine may, without users"
             )
-            return BadRequest("destination", f"not allowed: {why}")
+            return schema.BadRequest("destination", f"not allowed: {why}")
         if session.header(frame, "transaction") is not None:
-            return BadRequest("transaction", "a request cannot be in a transaction")
+            return schema.BadRequest("transaction", "a request cannot be in a transaction")
         for name in DELAYS:
             if milliseconds(session.header(frame, name) or ""):
-                return BadRequest(name, "a request cannot be delayed")
+                return schema.BadRequest(name, "a request cannot be delayed")
         if is_streamed(frame):
-            return BadRequest("body", "it is too long")
+            return schema.BadRequest("body", "it is too long")
         try:
-            return read_json(frame.body or b"")
-        except BadRequest as error:
+            return schema.read_json(frame.body or b"")
+        except schema.BadRequest as error:
             return error
 
     def _answering(
-        self,
-        session: Session,
-        frame: Frame,
-        address: str,
-        name: str,
-        given: Mapping[str, Any] | BadRequest,
-        asker: Asker,
-    ) -> Iterator[Line]:
+        self, session: Session, frame: Frame, address: str, name: str, given: Mapping[str, Any] | schema.BadRequest,
+        asker: schema.Asker,
+    ) -> Iterator[Line]:  # fmt: skip
         answer = yield from self._management.answering(name, given, asker)
         body = yield from self._writer.json(answer)
         if session.ended:

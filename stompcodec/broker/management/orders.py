@@ -51,9 +51,8 @@ class _Taken(NamedTuple):
 
 
 class Share:
-    """The messages of an order, some at a time: `take` takes one, `apply` lets those that were taken take effect.
-
-    A taken message counts in its queue until it is gone. After a commit that has failed it is READY again.
+    """The messages of an order, some at a time: `take` takes one, `apply` lets those that were taken take effect. A
+    taken message counts in its queue until it is gone. After a commit that has failed it is READY again.
     """
 
     def __init__(self, broker: Broker, queue: Queue) -> None:
@@ -254,7 +253,6 @@ def _refusal(target: Target) -> str | None:
 
 
 def _is_full(topic: Topic) -> bool:
-    """Return whether a subscription to a topic is full."""
     own = (each.queue for each in topic.consumers if isinstance(each.queue, Queue))
     return any(queue.full for queue in (*own, *(durable.queue for durable in topic.durables)))
 
@@ -324,7 +322,6 @@ class Orders:
     # ---- messages ----
 
     def purge(self, asker: Asker, fields: dict[str, Any]) -> Answering:
-        """Carry out `purge`."""
         queue = queue_named(asker, fields["destination"])
         share = Share(self._broker, queue)
         yield from self._take(share, queue, fields, lambda message: None)
@@ -332,7 +329,6 @@ class Orders:
         return {"destination": queue.name, "messages": share.done}
 
     def move(self, asker: Asker, fields: dict[str, Any]) -> Answering:
-        """Carry out `move`."""
         queue, to = queue_named(asker, fields["destination"]), fields["to"]
         place = None if to is None else place_for(asker, to)
         if place is not None and place.target is queue:
@@ -341,12 +337,7 @@ class Orders:
         letter_of = partial(letter_for, self._broker, asker, queue, place)
         yield from self._take(share, queue, fields, letter_of, place is None)
         self._check(share)
-        return {
-            "destination": queue.name,
-            "messages": share.done,
-            "skipped": share.skipped,
-            "stopped": share.stopped,
-        }
+        return {"destination": queue.name, "messages": share.done, "skipped": share.skipped, "stopped": share.stopped}
 
     def _check(self, share: Share) -> None:
         if share.failed:
@@ -393,7 +384,6 @@ class Orders:
     # ---- destinations ----
 
     def delete(self, asker: Asker, fields: dict[str, Any]) -> Answering:
-        """Carry out `delete`."""
         name, destinations = fields["destination"], asker.host.destinations
         topic, queue = asker.host.topics.get(name), asker.host.queues.get(name)
         durable = durable_named(asker, name)
@@ -418,19 +408,16 @@ class Orders:
         return {"destination": name, "messages": total}
 
     def pause(self, asker: Asker, fields: dict[str, Any]) -> dict[str, Any]:
-        """Carry out `pause`."""
         queue = queue_named(asker, fields["destination"])
         return {"destination": queue.name, "changed": queue.pause(True)}
 
     def resume(self, asker: Asker, fields: dict[str, Any]) -> dict[str, Any]:
-        """Carry out `resume`."""
         queue = queue_named(asker, fields["destination"])
         return {"destination": queue.name, "changed": queue.pause(False)}
 
     # ---- the rest ----
 
     def close(self, asker: Asker, fields: dict[str, Any]) -> dict[str, Any]:
-        """Carry out `close`."""
         session = self._broker.sessions.get(fields["session"])
         if session is None or session.ended or not session.version or session.virtual_host is not asker.host:
             raise BadRequest("session", "there is no session with this id")
@@ -440,7 +427,6 @@ class Orders:
         return {"session": session.id}
 
     def log_level(self, asker: Asker, fields: dict[str, Any]) -> dict[str, Any]:
-        """Carry out `log-level`."""
         log, level = self._broker.log, fields["level"]
         before = logging.getLevelName(log.getEffectiveLevel()).lower()
         log.setLevel(level.upper())

@@ -66,9 +66,8 @@ def thousandths(number: float) -> float:
 
 
 def rates(thing: Sampled, now: float, received: int, delivered: int) -> tuple[float | None, float | None]:
-    """Return the messages received and delivered per second since an earlier question, at least a second ago.
-
-    Several clients may ask: none of them shortens the time over which the others measure.
+    """Return the messages received and delivered per second since an earlier question, at least a second ago. Several
+    clients may ask: none of them shortens the time over which the others measure.
 
     >>> class Thing: sample = None
     >>> rates(Thing, 0.0, 0, 0), rates(Thing, 2.0, 10, 8), rates(Thing, 2.5, 11, 9)
@@ -178,7 +177,6 @@ _RECEIVED, _DELIVERED = 9, 10
 
 
 def queue_numbers(queue: Queue, clock: Clock) -> Row:
-    """Return the columns that all queues have."""
     counts = queue_counts(queue, clock)
     return counts + rates(queue, clock.now, counts[_RECEIVED], counts[_DELIVERED])
 
@@ -221,7 +219,6 @@ def destination_row(thing: Queue | Topic, owner: str | None, clock: Clock) -> Ro
 
 
 def durable_row(durable: Durable, clock: Clock) -> Row:
-    """Return the row of a durable subscription."""
     return (
         title(durable.owner, durable.name),
         durable.owner,
@@ -233,7 +230,6 @@ def durable_row(durable: Durable, clock: Clock) -> Row:
 
 
 def session_row(session: Session, now: float) -> Row:
-    """Return the row of a session that has connected."""
     memory = session.memory
     return (
         session.id,
@@ -254,7 +250,6 @@ def session_row(session: Session, now: float) -> Row:
 
 
 def subscription_row(session: Session, consumer: Consumer) -> Row:
-    """Return the row of a subscription."""
     durable, selector, queue = consumer.durable, consumer.request.selector, consumer.queue
     own = consumer.address is not None and isinstance(queue, Queue) and not isinstance(queue, Browser)
     return (
@@ -274,13 +269,7 @@ def subscription_row(session: Session, consumer: Consumer) -> Row:
 
 
 def transaction_row(session: Session, name: str, transaction: Transaction) -> Row:
-    """Return the row of an open transaction."""
-    return (
-        session.id,
-        name,
-        transaction.weight,
-        transaction.octets + transaction.base,
-    )
+    return (session.id, name, transaction.weight, transaction.octets + transaction.base)
 
 
 def message_row(message: Message, most: int, clock: Clock) -> Row:
@@ -485,7 +474,6 @@ class Questions:
     # ---- the broker ----
 
     def broker(self, asker: Asker, fields: dict[str, Any]) -> Answering:
-        """Answer `broker`."""
         broker, host, now = self._broker, asker.host, self._broker.now
         subscriptions = yield from in_turns(
             (None if session is None else len(session.consumers) for session in self._sessions(asker)),
@@ -513,7 +501,6 @@ class Questions:
         }
 
     def store(self, asker: Asker, fields: dict[str, Any]) -> dict[str, Any]:
-        """Answer `store`."""
         broker, journal = self._broker, self._broker.journal
         store = journal.store
         kind = "none" if store is None else "sqlite" if broker.config.data is not None else "memory"
@@ -537,7 +524,6 @@ class Questions:
         }
 
     def memory(self, asker: Asker, fields: dict[str, Any]) -> Answering:
-        """Answer `memory`."""
         return (yield from memory(self._broker, asker))
 
     # ---- sessions and what they have ----
@@ -549,7 +535,6 @@ class Questions:
             yield session if mine else None
 
     def sessions(self, asker: Asker, fields: dict[str, Any]) -> Answering:
-        """Answer `sessions`."""
         (after,) = (0,) if fields["page"] is None else place_of(fields["page"], int)
         limit, now = fields["limit"], self._broker.now
         pairs = (
@@ -560,7 +545,6 @@ class Questions:
         return _page(rows, limit, lambda number: (number,))
 
     def subscriptions(self, asker: Asker, fields: dict[str, Any]) -> Answering:
-        """Answer `subscriptions`."""
         session_after, after = (0, 0) if fields["page"] is None else place_of(fields["page"], int, int)
         limit, only, destination = fields["limit"], fields["session"], fields["destination"]
         if only is not None and only not in self._broker.sessions:
@@ -580,7 +564,6 @@ class Questions:
         return _page(rows, limit, lambda place: place)
 
     def transactions(self, asker: Asker, fields: dict[str, Any]) -> Answering:
-        """Answer `transactions`."""
         session_after, after = (0, 0) if fields["page"] is None else place_of(fields["page"], int, int)
         limit = fields["limit"]
 
@@ -600,7 +583,6 @@ class Questions:
     # ---- destinations ----
 
     def destinations(self, asker: Asker, fields: dict[str, Any]) -> Answering:
-        """Answer `destinations`."""
         names, host = (yield from self._names(asker)), asker.host
         match, kind, sort, limit = fields["match"], fields["kind"], fields["sort"], fields["limit"]
         clock = self._clock()
@@ -660,7 +642,6 @@ class Questions:
         self._sorted = {vhost: entry for vhost, entry in self._sorted.items() if now - entry[0] < _SORTED_FOR}
 
     def durables(self, asker: Asker, fields: dict[str, Any]) -> Answering:
-        """Answer `durables`."""
         match, limit, clock = fields["match"], fields["limit"], self._clock()
         (after,) = ("",) if fields["page"] is None else place_of(fields["page"], str)
         titled = ((title(durable.owner, durable.name), durable) for durable in list(asker.host.destinations.durables))
@@ -674,7 +655,6 @@ class Questions:
     # ---- messages ----
 
     def messages(self, asker: Asker, fields: dict[str, Any]) -> Answering:
-        """Answer `messages`."""
         queue, selector = queue_named(asker, fields["destination"]), selector_of(fields["selector"])
         (after,) = (-1,) if fields["page"] is None else place_of(fields["page"], int)
         walker = Walker(queue, after, self._broker.seq)
@@ -729,10 +709,9 @@ def _page(rows: list[tuple[Any, Row]], limit: int, place: Callable[[Any], Any]) 
 
 
 class Walker:
-    """The READY messages of a queue with seqs above `seq`, up to `last`. Call `close` at the end.
-
-    Messages that are in the store only are read some at a time. Others may take messages meanwhile: each one returned
-    is READY at that moment.
+    """The READY messages of a queue with seqs above `seq`, up to `last`. Call `close` at the end. Messages that are in
+    the store only are read some at a time. Others may take messages meanwhile: each one returned is READY at that
+    moment.
     """
 
     __slots__ = ("_copies", "_dispatcher", "last", "seq", "source")

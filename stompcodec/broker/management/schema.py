@@ -137,14 +137,8 @@ def one_of(*choices: str) -> Callable[[Any], str]:
 
 
 def read_fields(given: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of a request by field, with the defaults of those that are missing.
-
-    Args:
-        given: the JSON object.
-        fields: each `schema.Field` by its name.
-
-    Raises:
-        BadRequest: a field is unknown, missing, or has a wrong value.
+    """Return the values of a request by field, with the defaults of those that are missing in the JSON object `given`.
+    Raise BadRequest for a field that is unknown, missing, or has a wrong value.
     """
     for name in given:
         if name not in fields:
@@ -277,7 +271,6 @@ class Column(NamedTuple):
     doc: str
 
     def fits(self, value: Any) -> bool:
-        """Return whether a value is of this kind."""
         if value is None:
             return self.kind.endswith("?")
         return _KINDS[self.kind.removesuffix("?")](value)
@@ -296,7 +289,6 @@ class Request(NamedTuple):
 
     @property
     def by_name(self) -> dict[str, Field]:
-        """The fields by their names."""
         return {field.name: field for field in self.fields}
 
 
@@ -336,11 +328,7 @@ OF_QUEUE = (
     Column("expired", "whole", "Messages expired."),
     Column("dropped", "whole", "Messages dropped because it was full."),
     Column("dead_letters", "whole", "Dead letters made."),
-    Column(
-        "oldest",
-        "number?",
-        "Age of the oldest ready message.",
-    ),
+    Column("oldest", "number?", "Age of the oldest ready message."),
     Column("received_rate", "number?", "Messages received per second."),
     Column("delivered_rate", "number?", "Messages delivered per second."),
 )
@@ -548,10 +536,7 @@ ORDERS = (
         "purge",
         "Remove the ready messages of a queue. Those that a consumer has, or that are scheduled, stay.",
         (_QUEUE, _SELECTOR, _ID, _MOST),
-        (
-            Column("destination", "text", "The queue."),
-            Column("messages", "whole", "Messages removed."),
-        ),
+        (Column("destination", "text", "The queue."), Column("messages", "whole", "Messages removed.")),
         is_order=True,
     ),
     Request(
@@ -560,9 +545,7 @@ ORDERS = (
         (
             _QUEUE,
             Field(
-                "to",
-                text,
-                "A queue or topic. Without it, dead letters are sent again, each to the queue it came from.",
+                "to", text, "A queue or topic. Without it, dead letters are sent again, each to the queue it came from."
             ),
             _SELECTOR,
             _ID,
@@ -580,10 +563,7 @@ ORDERS = (
         "delete",
         "Delete a queue, a durable subscription or a topic without consumers, with all its messages.",
         (Field("destination", text, "Its name.", required=True),),
-        (
-            Column("destination", "text", "Its name."),
-            Column("messages", "whole", "Messages that it had."),
-        ),
+        (Column("destination", "text", "Its name."), Column("messages", "whole", "Messages that it had.")),
         is_order=True,
     ),
     Request(

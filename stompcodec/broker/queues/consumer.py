@@ -380,9 +380,8 @@ class Credit:
 
 
 def credit_of(request: SubscribeRequest) -> Credit | None:
-    """Return the credit of a new subscription; None if only unacknowledged messages count.
-
-    A `credit` header limits deliveries, in all ack modes; a window in bytes limits unacknowledged deliveries.
+    """Return the credit of a new subscription; None if only unacknowledged messages count. A `credit` header limits
+    deliveries, in all ack modes; a window in bytes limits unacknowledged deliveries.
     """
     if request.credit is not None:
         window = UNLIMITED if request.mode == "auto" else request.window
@@ -411,22 +410,19 @@ class Source(Deliverer, Undoable, Protocol):
 
     @property
     def home(self) -> Source: ...
-    @property
-    def members(self) -> dict[Consumer, None]: ...
+
+    members: dict[Consumer, None]
+
     @property
     def ring(self) -> Sequence[Consumer]: ...
-    @property
-    def journal(self) -> Journal | None: ...
-    @property
-    def arguments(self) -> QueueArguments | None: ...
-    @property
-    def maker(self) -> Maker | None: ...
-    @property
-    def tally(self) -> Tally: ...
-    @property
-    def count(self) -> int: ...
-    @property
-    def octets(self) -> int: ...
+
+    journal: Journal | None
+    arguments: QueueArguments | None
+    maker: Maker | None
+    tally: Tally
+    count: int
+    octets: int
+
     @property
     def full(self) -> bool: ...
     def is_expired(self, message: Message) -> bool: ...

@@ -19,12 +19,12 @@ from math import inf
 from operator import attrgetter
 from typing import Protocol
 
-from stompcodec.broker.loop_quota import AT_ONCE, FEW, Line, LoopQuota, Waiter, Wall, Work
+from stompcodec.broker.loop_quota import AT_ONCE, FEW, Line, LoopQuota, Wall, Work
 from stompcodec.broker.message import Message, Pair
 from stompcodec.broker.queues.backlog import START, Backlog, Looked, Place, Wait
 from stompcodec.broker.queues.consumer import Consumer
-from stompcodec.broker.queues.paging import Paging
-from stompcodec.broker.queues.ready import ReadyMessages, Tally
+from stompcodec.broker.queues.paging import PagedQueue, Paging
+from stompcodec.broker.queues.ready import Tally
 from stompcodec.broker.storage.journal import Journal
 from stompcodec.broker.storage.store import Place as TimedPlace
 from stompcodec.broker.storage.store import TimedPage
@@ -71,9 +71,8 @@ def is_undeliverable(message: Message) -> bool:
 
 
 class Ring:
-    """Consumers by priority, highest first; those of one priority in the order in which they were added.
-
-    Adding, removing and moving one takes constant time.
+    """Consumers by priority, highest first; those of one priority in the order in which they were added. Adding,
+    removing and moving one takes constant time.
 
     >>> ring = Ring()
     >>> len(ring), ring.first is None
@@ -113,7 +112,6 @@ class Ring:
         self._count += 1
 
     def remove(self, consumer: Consumer) -> None:
-        """Remove a consumer."""
         rank = -consumer.request.priority
         turn = self._turns[rank]
         del turn[consumer]
@@ -134,27 +132,13 @@ _MOST_REVISITED = 1000
 _PLACES = 4096
 
 
-class Contents(Waiter, Protocol):
+class Contents(PagedQueue, Protocol):
     """A queue, as this file sees it. `Queue` says what each member means."""
 
-    @property
-    def key(self) -> str: ...
-    @property
-    def closed(self) -> bool: ...
-    @property
-    def messages(self) -> ReadyMessages: ...
-    @property
-    def dispatcher(self) -> Dispatcher | None: ...
-    @property
-    def journal(self) -> Journal | None: ...
-    @property
-    def quota(self) -> LoopQuota | None: ...
-    @property
-    def paging(self) -> Paging | None: ...
-    @property
-    def parked(self) -> list[Consumer] | None: ...
-    @property
-    def tally(self) -> Tally: ...
+    dispatcher: Dispatcher | None
+    parked: list[Consumer] | None
+    tally: Tally
+
     def put(self, message: Message, stored: bool = False) -> bool: ...
     def enqueue(self, message: Message) -> bool: ...
     def take_out(self, message: Message) -> bool: ...
@@ -162,14 +146,12 @@ class Contents(Waiter, Protocol):
     def deliver_to(self, consumer: Consumer, message: Message) -> None: ...
     def delivery_failed(self, consumer: Consumer, message: Message, error: Exception) -> Message | None: ...
     def is_expired(self, message: Message) -> bool: ...
-    def expire(self, message: Message) -> None: ...
     def count_out(self, count: int, octets: int) -> None: ...
     def count_through(self) -> None: ...
     def add_ready(self, message: Message) -> None: ...
     def dispatch(self) -> int: ...
     def go_on(self) -> None: ...
     def make_selective(self) -> Dispatcher: ...
-    def suspend(self) -> None: ...
     def unstore(self, messages: Iterable[Message]) -> None: ...
 
 
@@ -281,9 +263,8 @@ class Dispatcher:
     # ---- consumers ----
 
     def begin(self, consumers: Iterable[Consumer], ring: Iterable[Consumer]) -> None:
-        """Take over the consumers of the queue.
-
-        If any is in the ring, no message is READY, so they have looked at all; unless one has just failed.
+        """Take over the consumers of the queue. If any is in the ring, no message is READY, so they have looked at all;
+        unless one has just failed.
         """
         for consumer in consumers:
             self._add(consumer)
@@ -299,7 +280,6 @@ class Dispatcher:
         return list(self._ring)
 
     def join(self, consumer: Consumer) -> None:
-        """Add a new consumer."""
         self._add(consumer)
         self._choose()
 
@@ -796,12 +776,7 @@ class Expiry:
 
 
 class PagedExpiry:
-    """The expired messages of all queues that are in the store only.
-
-    Args:
-        journal: of the queues.
-        wall: returns the time in seconds since 1970.
-    """
+    """The expired messages of all queues that are in the store only. `wall` returns the time in seconds since 1970."""
 
     def __init__(self, journal: Journal, wall: Callable[[], float]) -> None:
         self._journal = journal

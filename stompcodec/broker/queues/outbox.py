@@ -19,14 +19,10 @@ _MOST_UNREAD = 2**20
 class Postman(Protocol):
     """The broker, as an outbox sees it. `Host` describes the members."""
 
-    @property
-    def send_budget(self) -> int: ...
-    @property
-    def write_high(self) -> int: ...
-    @property
-    def dirty(self) -> list[Any]: ...
-    @property
-    def bound_output(self) -> Callable[[Any], object]: ...
+    send_budget: int
+    write_high: int
+    dirty: list[Any]
+    bound_output: Callable[[Any], object]
 
 
 class Outbox:
@@ -73,10 +69,9 @@ class Outbox:
             self.schedule_flush()
 
     def deliver_large(self, head: bytes, tail: bytes, body: LargeBody, failed: Callable[[Exception], object]) -> None:
-        """Add a MESSAGE with a large body. Later output waits until all of it is written.
-
-        `head` is the consumer's part of the head, `tail` the message's in the session's STOMP version. `failed` is
-        called if the body cannot be read to its end. Raise OSError if it cannot be read at all; then nothing is sent.
+        """Add a MESSAGE with a large body. Later output waits until all of it is written. `head` is the consumer's part
+        of the head, `tail` the message's in the session's STOMP version. `failed` is called if the body cannot be read
+        to its end. Raise OSError if it cannot be read at all; then nothing is sent.
         """
         download = Download(self.chunks[:], head + head_of(tail, body), body, self.whole_frames, failed)
         download.check()
@@ -87,9 +82,8 @@ class Outbox:
         self.schedule_flush()
 
     def bound(self) -> None:
-        """Let no more than `write_high` bytes wait between the queues and the peer, kernel included.
-
-        With ack:auto a message has left its queue when it is passed to the connection, and is lost with it.
+        """Let no more than `write_high` bytes wait between the queues and the peer, kernel included. With ack:auto a
+        message has left its queue when it is passed to the connection, and is lost with it.
         """
         if self.most == sys.maxsize and self._session is not None:
             self.most = max(1, self._broker.write_high // 2)

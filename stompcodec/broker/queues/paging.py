@@ -94,22 +94,18 @@ class Lookers(Protocol):
 class PagedQueue(Waiter, Undoable, Protocol):
     """A queue, as its paging sees it. `Queue` documents the members."""
 
-    @property
-    def closed(self) -> bool: ...
+    closed: bool
+
     @property
     def drops(self) -> bool: ...
-    @property
-    def octets(self) -> int: ...
-    @property
-    def journal(self) -> Journal | None: ...
-    @property
-    def messages(self) -> ReadyMessages: ...
-    @property
-    def account(self) -> Account: ...
-    @property
-    def quota(self) -> LoopQuota | None: ...
-    @property
-    def window(self) -> Window | None: ...
+
+    octets: int
+    journal: Journal | None
+    messages: ReadyMessages
+    account: Account
+    quota: LoopQuota | None
+    window: Window | None
+
     @property
     def paging(self) -> Paging | None: ...
     @paging.setter
@@ -144,11 +140,7 @@ class Span:
 
 def leave_in_store(queue: PagedQueue, message: Message, stored: bool) -> bool:
     """Page a message if the window is full, or others of its rank are paged. Return False if it belongs in the window.
-
-    Args:
-        queue: whose message it is.
-        message: it has been appended to the journal, or is stored.
-        stored: the message is in the store already.
+    It has been appended to the journal, or is `stored` already.
     """
     paging, rank, journal = queue.paging, queue.messages.rank(message), queue.journal
     if message.faults or journal is None or not (message.persistent or _may_spool(queue, journal, rank, message)):
@@ -202,12 +194,7 @@ def leave_all_in_store(queue: PagedQueue, held: Held) -> bool:
 
 
 class Paging:
-    """The paged messages of one queue.
-
-    Args:
-        queue: the queue.
-        journal: the queue's journal.
-    """
+    """The paged messages of one queue."""
 
     __slots__ = (
         *(
@@ -280,12 +267,8 @@ class Paging:
         self._spans = dict(sorted(self._spans.items()))
 
     def put(self, rank: int, message: Message, stored: bool) -> None:
-        """Take a persistent message that `covers` is true for.
-
-        Args:
-            rank: of its priority.
-            message: it has been appended to the journal, or is stored.
-            stored: the message is in the store already.
+        """Take a persistent message that `covers` is true for. It has been appended to the journal, or is `stored`
+        already.
         """
         span = self._spans[rank]
         self.count += 1
@@ -295,10 +278,8 @@ class Paging:
             self.comes(message)
 
     def take_stored(self, rank: int, messages: list[Message]) -> bool:
-        """Do what `keep_out` and `put` do with messages that are stored, in order.
-
-        Return False, having done nothing, unless they come after paged ones of their rank, and the open batch writes
-        none of them.
+        """Do what `keep_out` and `put` do with messages that are stored, in order. Return False, having done nothing,
+        unless they come after paged ones of their rank, and the open batch writes none of them.
         """
         span = self._spans.get(rank)
         if span is None or messages[0].seq <= span.last or self._journal.may_write(messages[-1].seq):
@@ -308,9 +289,8 @@ class Paging:
         return True
 
     def take_new(self, rank: int, message: Message) -> bool:
-        """Do what `keep_out` and `put` do with a message that was appended to the journal just now.
-
-        Return False, having done nothing, unless it comes after paged ones of its rank.
+        """Do what `keep_out` and `put` do with a message that was appended to the journal just now. Return False,
+        having done nothing, unless it comes after paged ones of its rank.
         """
         span, seq = self._spans.get(rank), message.seq
         if span is None or seq <= span.last:
@@ -425,10 +405,8 @@ class Paging:
             self.refill()
 
     def refill(self, *, taken: bool = False) -> None:
-        """Read the next page if few messages of the window are left, and suspend deliveries while none is.
-
-        Args:
-            taken: a page has just been taken.
+        """Read the next page if few messages of the window are left, and suspend deliveries while none is. `taken`: a
+        page has just been taken.
         """
         queue, window = self._queue, self._queue.window
         if not self._spans or window is None:
@@ -572,12 +550,8 @@ class Paging:
     # ---- out: a queue whose consumers differ ----
 
     def next(self, place: Place, message: Message | None, upto: Place | None) -> Message | Wait | None:
-        """Return the first message behind a place: a paged one if it comes before `message`, else `message`.
-
-        Args:
-            place: where a consumer looks on.
-            message: the next one in memory; None after the last.
-            upto: the place of that.
+        """Return the first message behind the place where a consumer looks on: a paged one if it comes before
+        `message`, the next one in memory (None after the last), whose place is `upto`.
         """
         while True:
             hidden = self._hidden(place, upto)
@@ -626,11 +600,8 @@ class Paging:
         return min((max(span.cursor, seq) for span in self._spans.values() if seq < span.last), default=None)
 
     def browse(self, after: int, done: Callable[[int, list[Message]], None]) -> None:
-        """Read some paged messages of all priorities, for a browser.
-
-        Args:
-            after: their seqs are higher.
-            done: gets the seq up to which they were read, and copies of those that are paged.
+        """Read some paged messages of all priorities with seqs above `after`, for a browser. `done` gets the seq up to
+        which they were read, and copies of those that are paged.
         """
         queue, journal, window = self._queue, self._journal, self._queue.window
         upto = self._written(self.last)

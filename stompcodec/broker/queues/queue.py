@@ -78,18 +78,10 @@ class Queue:
     )
 
     def __init__(
-        self,
-        name: str,
-        key: str,
-        bound: Bound,
-        account: Account,
-        journal: Journal | None,
-        wall: Wall,
-        on_drop: Callable[[Queue, Message, str], bool] | None = None,
-        ranked: bool = False,
-        quota: LoopQuota | None = None,
-        window: Window | None = None,
-    ) -> None:
+        self, name: str, key: str, bound: Bound, account: Account, journal: Journal | None, wall: Wall,
+        on_drop: Callable[[Queue, Message, str], bool] | None = None, ranked: bool = False,
+        quota: LoopQuota | None = None, window: Window | None = None,
+    ) -> None:  # fmt: skip
         self.name = name
         self.key = key
         self.bound = bound
@@ -147,11 +139,9 @@ class Queue:
 
     @property
     def home(self) -> Queue:
-        """The queue that has the messages: this one."""
         return self
 
     def seqs(self) -> set[int]:
-        """Return the seqs of all messages."""
         unacked = {message.seq for consumer in self.members for message in consumer.unacked.values()}
         return {message.seq for message in self.messages} | self.deferred.keys() | self.returned.held.keys() | unacked
 
@@ -241,7 +231,6 @@ class Queue:
         return (most is not None and self.count >= most) or (octets is not None and self.octets >= octets)
 
     def count_in(self, message: Message) -> None:
-        """Count a message."""
         self.count += 1
         self.octets += message.size
         self.account.use_messages(1, message.size)
@@ -411,11 +400,8 @@ class Queue:
             message.expires = expires if message.expires is None else min(expires, message.expires)
 
     def enqueue(self, message: Message, stored: bool = False) -> bool:
-        """Take a message that no consumer can take now. Return whether its sender should wait.
-
-        Args:
-            message: READY.
-            stored: the message is in the store already.
+        """Take a message that no consumer can take now, which may be `stored` already. Return whether its sender should
+        wait.
         """
         if self.closed:
             return False
@@ -568,9 +554,8 @@ class Queue:
         return consumer
 
     def dispatch(self, count: int = 0) -> int:
-        """Deliver READY messages while consumers can take them and the store keeps up. Return how many.
-
-        After a step of the quota, the rest wait for the next turn. `count` messages of this step were delivered before.
+        """Deliver READY messages while consumers can take them and the store keeps up. Return how many. After a step of
+        the quota, the rest wait for the next turn. `count` messages of this step were delivered before.
         """
         if self.parked is not None:
             if self.paging is not None:
@@ -673,10 +658,9 @@ class Queue:
                 self.release_blocked()
 
     def take_one(self, consumer: Consumer, looked: Looked) -> bool | Wait:
-        """Deliver the first suitable message to a consumer outside the ring, whatever its credit is.
-
-        Only the first `MOST_LOOKS` messages are tried. Return False if none is suitable, WAIT if the first one has to
-        be read from the store. Raise Refused if the message cannot be written to that consumer.
+        """Deliver the first suitable message to a consumer outside the ring, whatever its credit is. Only the first
+        `MOST_LOOKS` messages are tried. Return False if none is suitable, WAIT if the first one has to be read from the
+        store. Raise Refused if the message cannot be written to that consumer.
         """
         if self.paused:
             return False
@@ -723,7 +707,6 @@ class Queue:
         return self.dispatch() if self.messages.line or self.paging is not None else 0
 
     def add(self, consumer: Consumer) -> None:
-        """Add the consumer of a new subscription."""
         self.members[consumer] = None
         if self.dispatcher is not None:
             self.dispatcher.join(consumer)
@@ -902,7 +885,6 @@ class Queue:
             self.dispatch()
 
     def is_expired(self, message: Message) -> bool:
-        """Return whether a message has expired."""
         return message.expires is not None and self.expiry.wall.is_over(message.expires)
 
     def expire(self, message: Message) -> None:

@@ -58,15 +58,13 @@ class Window:
 
     @classmethod
     def of(cls, config: Config) -> Window:
-        """Return the window of each queue."""
         octets = config.window_octets or min(_WINDOW, config.memory // _WINDOW_PART)
         return cls(config.window_messages, octets, config.transient == "spool")
 
 
 class Bound:
-    """The most messages, READY and UNACKED, that a queue may hold in memory, and their bytes.
-
-    `total` bounds them together with those that are in the store only.
+    """The most messages, READY and UNACKED, that a queue may hold in memory, and their bytes. `total` bounds them
+    together with those that are in the store only.
 
     >>> Bound(10, 100).octets
     100
@@ -79,7 +77,6 @@ class Bound:
 
     @classmethod
     def of(cls, config: Config) -> Bound:
-        """Return the bound of each queue."""
         most = config.max_queue_messages
         return cls(most or _MOST_MESSAGES, config.max_queue_octets, most or inf)
 
@@ -129,7 +126,6 @@ class ReadyMessages:
         return 9 - message.priority if self._ranked else 0
 
     def place(self, message: Message) -> Place:
-        """Return the place of a message in the order."""
         return self.rank(message), message.seq
 
     def priority(self, rank: int) -> int | None:

@@ -29,13 +29,8 @@ from stompcodec.errors import StoreError
 
 
 class Later:
-    """The delayed messages of all queues that are in the store only.
-
-    Args:
-        journal: the journal of the queues.
-        window: the most delayed messages in memory.
-        low: returns whether so few are in memory that the next ones must be read.
-        take: gets a message that has come into memory, and its queue.
+    """The delayed messages of all queues that are in the store only, but for `window` of them. `low` returns whether so
+    few are in memory that the next ones must be read; `take` gets a message that has come into memory, and its queue.
     """
 
     __slots__ = (
@@ -156,18 +151,12 @@ ACTIONS = ("set", "remove")
 
 
 class Retained:
-    """The retained messages of a virtual host, at most `most`, which take at most `part` of the account.
-
-    `make` makes the queue for a topic from its name and that part. `words` returns the words of an address, as patterns
-    match them.
+    """The retained messages of a virtual host, at most `most`, which take at most `part` of the account. `make` makes
+    the queue for a topic from its name and that part. `words` returns the words of an address, as patterns match them.
     """
 
     def __init__(
-        self,
-        make: Callable[[str, Part], Queue],
-        words: Callable[[str, str], tuple[str, ...]],
-        most: int,
-        part: Part,
+        self, make: Callable[[str, Part], Queue], words: Callable[[str, str], tuple[str, ...]], most: int, part: Part
     ) -> None:
         self._make = make
         self._words = words
@@ -289,7 +278,6 @@ class RetainTarget:
         return self.topic is not None and self.topic.put(message, stored)
 
     def stores(self, message: Message) -> Sequence[Queue]:
-        """Return the queues that store a message."""
         if message.due is not None:  # it is stored when it is due
             return ()
         mine = self.retained.expect(self.address).stores(message) if self.action == "set" else ()
@@ -327,14 +315,9 @@ class Delayed:
     )
 
     def __init__(
-        self,
-        account: Account,
-        wall: Wall,
-        place: Callable[[Message], None],
-        most: int,
-        journal: Journal,
+        self, account: Account, wall: Wall, place: Callable[[Message], None], most: int, journal: Journal,
         window: Window,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self._account = account
         self._wall = wall
         #: `Wall.ahead` when the times of the heap were right.
@@ -380,17 +363,10 @@ class Delayed:
         if len(self._heap) + count > self._most:
             raise Refused("too many delayed messages", "Send them when they are due, or later than now.")
 
-    def defer(
-        self,
-        message: Message,
-        target: Queue | Topic | RetainTarget,
-        find: _Find,
-        stored: bool = False,
-    ) -> bool:
-        """Take a message that has its place in the order, but is not due. Return whether its sender should wait.
-
-        `find` returns its queue or topic when the message is due, because topics come and go meanwhile. `stored`: the
-        message is in the store already.
+    def defer(self, message: Message, target: Queue | Topic | RetainTarget, find: _Find, stored: bool = False) -> bool:
+        """Take a message that has its place in the order, but is not due. Return whether its sender should wait. `find`
+        returns its queue or topic when the message is due, because topics come and go meanwhile. `stored`: the message
+        is in the store already.
         """
         assert message.due is not None
         if not isinstance(target, Queue):

@@ -55,8 +55,8 @@ class Counts(Protocol):
 class SenderContext(Context, Protocol):
     """The broker, as idempotency keys use it."""
 
-    @property
-    def now(self) -> float: ...
+    now: float
+
     @property
     def stats(self) -> Counts: ...
 
@@ -66,8 +66,8 @@ class Sender(Peer, Protocol):
 
     @property
     def broker(self) -> SenderContext: ...
-    @property
-    def virtual_host(self) -> VirtualHost: ...
+
+    virtual_host: VirtualHost
 
 
 class Mark(NamedTuple):
@@ -125,13 +125,9 @@ class SentKeys:
     """
 
     def __init__(
-        self,
-        config: Config,
-        journal: Journal,
-        account: Account,
-        wall: Callable[[], float],
+        self, config: Config, journal: Journal, account: Account, wall: Callable[[], float],
         share_commit: Callable[[Any, Batch, Frame], None],
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.window = config.key_window
         self._most = config.max_keys
         self._journal = journal
@@ -209,9 +205,8 @@ class SentKeys:
                 self._unlogged, self._logged_at = 0, now
 
     def enter(self, mark: Mark, now: float, *, stored: bool, batch: Batch | None = None) -> None:
-        """Note the key of a message that takes effect.
-
-        If the message is `stored`, its key goes to the store in the open batch. If not, it is undone if `batch` fails.
+        """Note the key of a message that takes effect. If the message is `stored`, its key goes to the store in the
+        open batch. If not, it is undone if `batch` fails.
         """
         self._number += 1
         entry = _Entry(self._number, mark, now, stored)

@@ -148,7 +148,6 @@ class StoredQueues:
             self.store(queue)  # with the next batch
 
     def forget(self, queue: Queue) -> None:
-        """Forget a queue that has ended."""
         feed = self._feeds.pop(queue.name, None)
         if feed is not None:
             self._topics.drop(feed, feed.address)
@@ -214,19 +213,9 @@ _MOST_LOADED = 10_000
 def load_queues(
     store: Store, most: int, restored: Callable[[Stored], Message], find: Callable[[str], Destinations]
 ) -> int:
-    """Bring stored messages into their queues.
-
-    Args:
-        store: whose durable subscriptions are restored.
-        most: the length of a short queue.
-        restored: makes a message of a stored one.
-        find: returns the destinations of a virtual host.
-
-    Returns:
-        The highest seq of all, or 0.
-
-    Raises:
-        StoreError: the store cannot be read.
+    """Bring stored messages into their queues, and return the highest seq of all, or 0. `most` is the length of a short
+    queue; `restored` makes a message of a stored one, `find` returns the destinations of a virtual host. Raise
+    StoreError if the store cannot be read.
     """
     left, last = _MOST_LOADED, 0
     for held in list(store.held()):
@@ -250,25 +239,16 @@ _MOST_NAME = 4096
 
 class Destinations:
     """The queues and topics of a virtual host, which are made by their first use and removed when they are idle.
-
     `place` gives a message its message-id and its place in the order. `swept` is called when destinations were removed,
     so that sessions forget them. `opened` are the topics that have gathered messages. `latest` returns the seq of the
     latest message. `hold` requeues messages after a number of seconds.
     """
 
     def __init__(
-        self,
-        vhost: str,
-        config: Config,
-        account: Account,
-        journal: Journal,
-        wall: Wall,
-        place: Callable[[Message], None],
-        swept: Callable[[], None],
-        opened: list[Topic],
-        latest: Callable[[], int],
+        self, vhost: str, config: Config, account: Account, journal: Journal, wall: Wall,
+        place: Callable[[Message], None], swept: Callable[[], None], opened: list[Topic], latest: Callable[[], int],
         hold: Callable[[Queue, list[Message], float], None],
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.naming = Naming(
             *(config.queue_prefixes, config.topic_prefixes, config.temp_queue_prefix, config.temp_topic_prefix),
             config.dead_letter,
@@ -319,10 +299,8 @@ class Destinations:
     # ---- find and make ----
 
     def address(self, destination: str, session: Peer) -> str:
-        """Return the name that a destination of a session has for others.
-
-        Only that of its own temporary destinations differs: "/temp-queue/a" of session "s-1" is "/temp-queue/s-1-a",
-        which it can put into a reply-to.
+        """Return the name that a destination of a session has for others. Only that of its own temporary destinations
+        differs: "/temp-queue/a" of session "s-1" is "/temp-queue/s-1-a", which it can put into a reply-to.
         """
         if not self.naming.is_temporary(destination) or destination in self.owners:
             return destination
@@ -361,10 +339,9 @@ class Destinations:
         return self.addresses.is_certain(destination)
 
     def canonical(self, address: Address, session: Peer) -> Address:
-        """Return the address under which a queue is known here, for permissions and for its owner.
-
-        With exchanges, as in RabbitMQ, `a`, `/queue/a` and `/amq/queue/a` are one queue; so is one that a SUBSCRIBE to
-        a topic has named `a` by x-queue-name. With virtual topics, as in ActiveMQ, `a` and `/queue/a` are one queue.
+        """Return the address under which a queue is known here, for permissions and for its owner. With exchanges, as
+        in RabbitMQ, `a`, `/queue/a` and `/amq/queue/a` are one queue; so is one that a SUBSCRIBE to a topic has named
+        `a` by x-queue-name. With virtual topics, as in ActiveMQ, `a` and `/queue/a` are one queue.
         """
         prefix, rest = self._config.queue_prefixes[0], address.rest
         one = self._config.exchanges or self._config.virtual_topics
@@ -499,11 +476,8 @@ class Destinations:
             self.queue(name).load(message)
 
     def page(self, name: str, held: Held) -> bool:
-        """Make a queue whose messages the store keeps until they are needed. Return False if they must be loaded.
-
-        Args:
-            name: its key, without the virtual host.
-            held: what the store knows of it.
+        """Make a queue, by its key without the virtual host, whose messages the store keeps until they are needed.
+        Return False if they must be loaded. `held` is what the store knows of it.
         """
         if name.startswith(_RETAINED):
             return False
@@ -603,10 +577,9 @@ class Destinations:
         self._expiring = False
 
     def why_unseen(self, session: Peer, address: Address) -> str | None:
-        """Return why a session may not subscribe to an address, nor learn that it exists; None if it may.
-
-        Invariant: whatever shows messages or names of others to a client asks this. A queue of a virtual topic shows
-        its messages, so its topic counts too; and a dead letter queue shows those of the queue in its name.
+        """Return why a session may not subscribe to an address, nor learn that it exists; None if it may. Invariant:
+        whatever shows messages or names of others to a client asks this. A queue of a virtual topic shows its messages,
+        so its topic counts too; and a dead letter queue shows those of the queue in its name.
         """
         letters = self.naming.of_letters(address.name) or ""
         owner = owner_of(letters)
@@ -789,7 +762,6 @@ class VirtualHost:
         return consumer
 
     def start(self, consumer: Consumer) -> None:
-        """Deliver to a new consumer."""
         address = consumer.address
         if address is not None:
             self.destinations.topics.add(consumer, address, consumer.session.maker)
@@ -876,9 +848,8 @@ class VirtualHost:
 
 
 def _end(consumer: Consumer) -> None:
-    """End a subscription to topics with its queue, and cut the references between them.
-
-    In a cycle they would stay in memory until Python's next full garbage collection.
+    """End a subscription to topics with its queue, and cut the references between them. In a cycle they would stay in
+    memory until Python's next full garbage collection.
     """
     queue = consumer.queue
     assert isinstance(queue, Queue)

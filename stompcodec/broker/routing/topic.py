@@ -58,7 +58,6 @@ class Shares:
         self._owners: dict[str, Owner] = {}
 
     def maker(self, session: Peer) -> Maker:
-        """Return the maker that stands for a session."""
         if session.maker is None:
             key = who_counts(session, self.has_users)
             owner = self._owners.setdefault(key, Owner(key))
@@ -170,7 +169,6 @@ class Durable:
 
     @property
     def record(self) -> Subscribed:
-        """The record of it for the store."""
         address, text = self.address, None if self.selector is None else self.selector.text
         return Subscribed(
             *(self.queue.key, address.prefix, address.rest, address.literal, text, self.shared, self.auto_delete),
@@ -178,7 +176,6 @@ class Durable:
         )
 
     def wants(self, message: Message) -> bool:
-        """Return whether it selects a message."""
         return message.seq > self.since and (self.selector is None or self.selector.matches(message))
 
     def take(self, messages: list[Message], stored: bool = False) -> bool:
@@ -235,10 +232,9 @@ def owner_of(title: str) -> str | None:
 
 
 def durable_name(session: Peer, request: SubscribeRequest) -> str | None:
-    """Return the name of the durable subscription that a SUBSCRIBE or UNSUBSCRIBE means; None if it means none.
-
-    The client-id of the session may be a part of it. Raise Refused if a part of the name is missing, or the name is
-    too long.
+    """Return the name of the durable subscription that a SUBSCRIBE or UNSUBSCRIBE means; None if it means none. The
+    client-id of the session may be a part of it. Raise Refused if a part of the name is missing, or the name is too
+    long.
     """
     name = _name(session, request)
     if name is not None and len(name) > LONGEST_NAME:
@@ -348,11 +344,9 @@ def fullest(queues: list[Source]) -> list[Source]:
 
 
 class _Round:
-    """A bundle on its way to the subscriptions that existed when it came.
-
-    Only a round that has begun lists them: lists in all rounds would keep ended subscriptions in memory. `before` is
-    the place of the first later subscription. `asking` returns the present ones. `words` are those of the topic, as
-    patterns match them.
+    """A bundle on its way to the subscriptions that existed when it came. Only a round that has begun lists them: lists
+    in all rounds would keep ended subscriptions in memory. `before` is the place of the first later subscription.
+    `asking` returns the present ones. `words` are those of the topic, as patterns match them.
     """
 
     __slots__ = ("_asking", "_before", "_consumers", "_done", "_places", "_words", "bundle")
@@ -401,9 +395,7 @@ class _Round:
 
 class FanOut:
     """A line of bundles on their way to many subscriptions, each of which gets them in order. It waits for the next
-    turn in `quota`.
-
-    A subscription belongs to one line: that of its topic, or the one for all patterns of topics.
+    turn in `quota`. A subscription belongs to one line: that of its topic, or the one for all patterns of topics.
     """
 
     __slots__ = ("_account", "_next", "_quota", "_rounds", "blocked")
@@ -478,23 +470,16 @@ class FanOut:
 
 
 class Topics:
-    """The topics of a virtual host, which are made by their first use and removed when they are idle.
-
-    `opened` are those that have gathered messages. `check_room` raises Refused if a maker cannot have a destination of
-    a new name. Deliveries to very many subscriptions wait in `quota` for the next turn. `at_end` are called with each
-    topic that is removed.
+    """The topics of a virtual host, which are made by their first use and removed when they are idle. `opened` are
+    those that have gathered messages. `check_room` raises Refused if a maker cannot have a destination of a new name.
+    Deliveries to very many subscriptions wait in `quota` for the next turn. `at_end` are called with each topic that is
+    removed.
     """
 
     def __init__(
-        self,
-        addresses: Addresses,
-        opened: list[Topic],
-        check_room: Callable[[str, Maker | None], None],
-        shares: Shares,
-        quota: LoopQuota,
-        account: Account,
-        at_end: Sequence[Callable[[Topic], object]],
-    ) -> None:
+        self, addresses: Addresses, opened: list[Topic], check_room: Callable[[str, Maker | None], None],
+        shares: Shares, quota: LoopQuota, account: Account, at_end: Sequence[Callable[[Topic], object]],
+    ) -> None:  # fmt: skip
         self.by_name: dict[str, Topic] = {}
         self._addresses = addresses
         self._opened = opened
@@ -600,11 +585,10 @@ def fates(queues: Iterable[Queue], before: Fates = NO_FATES) -> Fates:
 
 
 class Topic:
-    """The subscriptions to a topic, each of which has a queue of its own and behaves like one.
-
-    The topics in `opened` have gathered messages, and are flushed at the end of the turn. All topics are flushed before
-    the `patterns` change. `words` are those of the name, as patterns match them; () if none can match. `line` delivers
-    to the subscriptions of this topic alone, `shared` to those by pattern, in the order of the messages of all topics.
+    """The subscriptions to a topic, each of which has a queue of its own and behaves like one. The topics in `opened`
+    have gathered messages, and are flushed at the end of the turn. All topics are flushed before the `patterns` change.
+    `words` are those of the name, as patterns match them; () if none can match. `line` delivers to the subscriptions of
+    this topic alone, `shared` to those by pattern, in the order of the messages of all topics.
     """
 
     __slots__ = (
@@ -614,14 +598,9 @@ class Topic:
     )
 
     def __init__(
-        self,
-        name: str,
-        opened: list[Topic],
-        patterns: Patterns[Consumer | Durable],
-        words: tuple[str, ...],
-        line: FanOut,
-        shared: FanOut,
-    ) -> None:
+        self, name: str, opened: list[Topic], patterns: Patterns[Consumer | Durable], words: tuple[str, ...],
+        line: FanOut, shared: FanOut,
+    ) -> None:  # fmt: skip
         self.name = name
         self._line = line
         self._shared = shared
@@ -722,7 +701,6 @@ class Topic:
         return bool(slow or self._line or self._shared)
 
     def stores(self, message: Message) -> Sequence[Queue]:
-        """Return the queues that store a message."""
         self._refresh()
         if not self._durables or not message.persistent or message.due is not None:
             return ()
@@ -772,9 +750,8 @@ class Topic:
             self._slow = [queue for queue in self._slow if not queue.closed]
 
     def _refresh(self) -> None:
-        """Find the subscriptions by name and by pattern, if they may have changed.
-
-        Subscriptions by pattern get the messages of several topics in order: then none are gathered.
+        """Find the subscriptions by name and by pattern, if they may have changed. Subscriptions by pattern get the
+        messages of several topics in order: then none are gathered.
         """
         if self._version == self._patterns.version:
             return

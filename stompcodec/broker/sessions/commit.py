@@ -44,7 +44,6 @@ def ack(session: Session, frame: Frame) -> None:
 
 
 def nack(session: Session, frame: Frame) -> None:
-    """Handle NACK."""
     _acknowledge(False, session, frame)
 
 
@@ -116,14 +115,9 @@ def _delivery(session: Session, frame: Frame) -> tuple[Consumer | None, int]:
 
 
 def _settling(
-    session: Session,
-    consumer: Consumer,
-    deliveries: list[Delivery],
-    frame: Frame,
-    accepted: bool,
-    requeue: bool = True,
-    pause: float | None = None,
-) -> Iterator[Line]:
+    session: Session, consumer: Consumer, deliveries: list[Delivery], frame: Frame, accepted: bool,
+    requeue: bool = True, pause: float | None = None,
+) -> Iterator[Line]:  # fmt: skip
     """Settle or return very many deliveries, a share in each turn, then confirm the frame. The deliveries are in order,
     and already taken from the consumer. `requeue`: after a NACK, the messages may be delivered again, after `pause`.
     """
@@ -340,10 +334,9 @@ def _drop_known(session: Session, transaction: Transaction, frame: Frame) -> Non
 
 
 def _committing(session: Session, transaction: Transaction, frame: Frame) -> Iterator[Line]:
-    """Do what `_take_effect` does, a share in each turn; then confirm the COMMIT.
-
-    Operations that are stored go into the open batch of the store, which is not written meanwhile. After its commit
-    they take effect, and the next batch waits until they have.
+    """Do what `_take_effect` does, a share in each turn; then confirm the COMMIT. Operations that are stored go into
+    the open batch of the store, which is not written meanwhile. After its commit they take effect, and the next batch
+    waits until they have.
     """
     journal = session.broker.journal
     stored = transaction.is_persistent or session.behind is not None

@@ -31,55 +31,32 @@ class Host(SenderContext, Protocol):
     #: The seq of the latest message.
     seq: int
 
-    @property
-    def manage(self) -> Callable[[Any, Any, str], None] | None: ...
-    @property
-    def handlers(self) -> Handlers: ...
-    @property
-    def wall(self) -> Wall: ...
-    @property
-    def wake(self) -> Callable[[], None]: ...
-    @property
-    def connections(self) -> Connections: ...
-    @property
-    def account(self) -> Account: ...
-    @property
-    def delayed(self) -> Delayed: ...
-    @property
-    def journal(self) -> Journal: ...
-    @property
-    def sent(self) -> SentKeys: ...
-    @property
-    def spool(self) -> Spool: ...
-    @property
-    def quota(self) -> LoopQuota: ...
-    @property
-    def max_transaction_octets(self) -> int: ...
-    @property
-    def send_budget(self) -> int: ...
-    @property
-    def write_high(self) -> int: ...
-    @property
-    def bound_output(self) -> Callable[[Any], object]: ...
-    @property
-    def plain(self) -> bool: ...
-    @property
-    def stores_some(self) -> bool: ...
-    @property
-    def stores_all(self) -> bool: ...
+    manage: Callable[[Any, Any, str], None] | None
+    handlers: Handlers
+    wall: Wall
+    wake: Callable[[], None]
+    connections: Connections
+    account: Account
+    delayed: Delayed
+    journal: Journal
+    sent: SentKeys
+    spool: Spool
+    quota: LoopQuota
+    max_transaction_octets: int
+    send_budget: int
+    write_high: int
+    bound_output: Callable[[Any], object]
+    plain: bool
+    stores_some: bool
+    stores_all: bool
 
     # ---- lists to which sessions add themselves ----
 
-    @property
-    def dirty(self) -> list[Any]: ...
-    @property
-    def failing(self) -> list[tuple[Any, Deliverer]]: ...
-    @property
-    def senders(self) -> dict[Any, None]: ...
-    @property
-    def lacking_files(self) -> list[Any]: ...
-    @property
-    def uploads(self) -> set[Any]: ...
+    dirty: list[Any]
+    failing: list[tuple[Any, Deliverer]]
+    senders: dict[Any, None]
+    lacking_files: list[Any]
+    uploads: set[Any]
 
     # ---- what sessions call ----
 
@@ -184,7 +161,6 @@ class Terms(NamedTuple):
 
 def terms(config: Config, version: str, heart_beat: str | None) -> Terms | None:
     """Return the terms of a new session; None if only the rules of STOMP apply. Rules: ART-TTL-02 to ART-TTL-09.
-
     `heart_beat` is the header of CONNECT. In 1.0 and in the legacy dialect it is ignored.
     """
     if not (config.ttl or config.ttl_override):

@@ -62,14 +62,9 @@ def put_persistent(session: Session, target: Queue | Topic, message: Message, re
 
 
 def defer(
-    session: Session,
-    name: str,
-    target: Queue | Topic,
-    destination: str,
-    tail: bytes,
-    persistent: bool,
+    session: Session, name: str, target: Queue | Topic, destination: str, tail: bytes, persistent: bool,
     receipt: str | None,
-) -> None:
+) -> None:  # fmt: skip
     """Add a SEND to a transaction. Raise Refused if that is unknown, or those of the session are too large."""
     transaction = session.transactions.get(name)
     if transaction is None:

@@ -28,13 +28,8 @@ _LOOKS = 500
 
 
 def list_names(session: Session, frame: Frame, pattern: str, key: str | None) -> Iterator[Line]:
-    """Answer a RECEIVE that asks for names, in steps.
-
-    Args:
-        session: the session that asks.
-        frame: the RECEIVE; `from-name` says after which name to go on.
-        pattern: a name, or the beginning of names and a star.
-        key: the id of the RECEIVE.
+    """Answer a RECEIVE that asks for names, in steps. Its `from-name` says after which name to go on; `pattern` is a
+    name, or the beginning of names and a star.
     """
     after = session.header(frame, "from-name") or ""
     destinations = session.virtual_host.destinations
@@ -90,7 +85,6 @@ _PONG = b"PONG\n\n\0" + EOL
 
 
 def ping(session: Session, frame: Frame) -> None:
-    """Handle PING."""
     session.reply(_PONG)
     confirm(session, frame)
 
@@ -264,9 +258,8 @@ def _check_selectors(session: Session, request: SubscribeRequest) -> None:
 
 
 def reply_address(session: Session, reply_to: str) -> str | None:
-    """Return the public name of a temporary destination in reply-to; None to keep the header.
-
-    In the RabbitMQ dialect this also subscribes to the destination, with its name as the id, or raises Refused.
+    """Return the public name of a temporary destination in reply-to; None to keep the header. In the RabbitMQ dialect
+    this also subscribes to the destination, with its name as the id, or raises Refused.
     """
     host = session.virtual_host
     address = host.destinations.address(reply_to, session)

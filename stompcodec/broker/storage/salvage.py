@@ -14,25 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from stompcodec.broker.message import due_of
+from stompcodec.broker.storage import tables
 from stompcodec.broker.storage.folder import DATABASE, TABLES, examine_wal, find_loss, is_body, kind_of, shown
 from stompcodec.broker.storage.large import BodyFile
 from stompcodec.broker.storage.sqlite import SqliteStore
 from stompcodec.broker.storage.store import SentKey, Stored, Subscribed
-from stompcodec.broker.storage.tables import (
-    PAGE,
-    SCHEMA,
-    SEQ_BITS,
-    Bad,
-    Total,
-    fault,
-    open_database,
-    record_crc,
-    refusal,
-    row_of,
-    sent_key,
-    special_crc,
-    subscribed_of,
-)
 from stompcodec.disk import lock, lock_folder, sync_folder, unlock
 from stompcodec.errors import StoreError
 
@@ -46,12 +32,10 @@ _COPY = "damaged.sqlite"
 
 
 class Tables:
-    """The tables of a database that nobody writes to. `problem` is called with each problem.
-
-    If its first page is damaged, which has the schema, or the file is gone and only its WAL is there, a copy in the
-    folder `scratch` gets the first page of a new database: each store of this version has the same. Without `scratch`,
-    there are no tables then. Raise StoreError if the database is of another version, or cannot be opened for another
-    reason than damage.
+    """The tables of a database that nobody writes to. `problem` is called with each problem. If its first page is
+    damaged, which has the schema, or the file is gone and only its WAL is there, a copy in the folder `scratch` gets
+    the first page of a new database: each store of this version has the same. Without `scratch`, there are no tables
+    then. Raise StoreError if the database is of another version, or cannot be opened for another reason than damage.
     """
 
     def __init__(self, path: Path, problem: Callable[[str], object], scratch: Path | None = None) -> None:
@@ -68,8 +52,8 @@ class Tables:
             missing = [name for name in TABLES if name not in self._tables]
             if missing:
                 self._problem(f"the tables {', '.join(missing)} cannot be found")
-            ours = set(self._tables.values()) <= set(SCHEMA)  # then a newer version in the header is damage
-            other = refusal(path, 0 if ours else self.number("PRAGMA user_version"), self._tables)
+            ours = set(self._tables.values()) <= set(tables.SCHEMA)  # then a newer version in the header is damage
+            other = tables.refusal(path, 0 if ours else self.number("PRAGMA user_version"), self._tables)
             if other is not None:
                 raise StoreError(other)
         except BaseException:
@@ -98,7 +82,7 @@ class Tables:
             rows = self._db.execute("SELECT name, sql FROM sqlite_master WHERE type = 'table'").fetchall()
         except sqlite3.DatabaseError as error:
             if "unable to open" in str(error) or "readonly" in str(error):
-                raise fault(f"{self._path} cannot be read", error) from error
+                raise tables.fault(f"{self._path} cannot be read", error) from error
             self._problem(f"SQLite cannot read {self._path.name}: {error}")
             return False
         self._tables = {str(name, "utf-8", "replace"): str(sql, "utf-8", "replace") for name, sql in rows}
@@ -106,7 +90,6 @@ class Tables:
 
     def rows(self, table: str, spans: Sequence[tuple[int, int]] = ()) -> Iterator[tuple[int, list[Any]]]:
         """Yield the rows of a table, with texts as bytes: rowid and columns. They are in order if nothing is damaged.
-
         Around damage, each of the `spans` of rowids (first, end) is looked through by itself.
         """
         if self._db is None or table not in self._tables:
@@ -198,8 +181,8 @@ class _Table:
 
 def _mend(path: Path, copy: Path) -> None:
     """Copy a database, with its WAL, and give it the first page of a new one. If it is gone, only its WAL counts."""
-    open_database(copy, new=True).close()
-    page = bytearray(copy.read_bytes()[:PAGE])
+    tables.open_database(copy, new=True).close()
+    page = bytearray(copy.read_bytes()[: tables.PAGE])
     page[92:96] = b"\xff" * 4  # so that SQLite takes the size of the file for that of the database
     if path.exists() and path.stat().st_size:
         shutil.copyfile(path, copy)
@@ -364,7 +347,7 @@ class _Reading:
         self.findings = findings = Findings(str(folder))
         self.unclean = True
         self.mark = 0
-        self.totals: dict[int, Total] = {}
+        self.totals: dict[int, tables.Total] = {}
         self.subscriptions: list[Subscribed] = []
         self._files: dict[int, BodyFile] = {}
         #: When delayed messages are due, by key.
@@ -427,7 +410,7 @@ class _Reading:
         text = name.decode("utf-8", "replace")
         if not _is(crc, rowid, text, suspect, count, high):
             return False
-        self.totals.setdefault(rowid, Total(text, suspect, count, high))
+        self.totals.setdefault(rowid, tables.Total(text, suspect, count, high))
         return True
 
     def _body(self, rowid: int, row: list[Any]) -> bool:
@@ -442,20 +425,20 @@ class _Reading:
             if not isinstance(due, (int, float)):
                 return False
             self._due[rowid] = due = float(due)
-        return bool(row[5] == special_crc(rowid, due))
+        return bool(row[5] == tables.special_crc(rowid, due))
 
     def _subscription(self, _rowid: int, row: list[Any]) -> bool:
         *columns, crc = (one.decode("utf-8", "replace") if isinstance(one, bytes) else one for one in row)
         if not _is(crc, *columns) or not all(isinstance(one, str) for one in columns[:3]):
             return False
-        self.subscriptions.append(subscribed_of(columns))
+        self.subscriptions.append(tables.subscribed_of(columns))
         return True
 
     def keys(self) -> Iterator[SentKey]:
         """Yield every intact idempotency key."""
         damaged = 0
         for number, row in self._tables.rows("sent"):
-            key = sent_key((number, *row[1:]))
+            key = tables.sent_key((number, *row[1:]))
             if key is None:
                 damaged += 1
             else:
@@ -466,20 +449,20 @@ class _Reading:
 
     def messages(self) -> Iterator[Stored]:
         """Yield every intact message, by queue and seq as far as the pages are in order."""
-        spans = [(number << SEQ_BITS, number + 1 << SEQ_BITS) for number in sorted(self.totals)]
+        spans = [(number << tables.SEQ_BITS, number + 1 << tables.SEQ_BITS) for number in sorted(self.totals)]
         for key, row in self._tables.rows("message", spans):
             yield from self._message(key, row)
         self.findings.queues = sum(count > 0 for count in self._counted.values())
 
     def _message(self, key: int, row: list[Any]) -> Iterator[Stored]:
-        number, seq = key >> SEQ_BITS, key & (1 << SEQ_BITS) - 1
+        number, seq = key >> tables.SEQ_BITS, key & (1 << tables.SEQ_BITS) - 1
         total = self.totals.get(number)
         if total is None or key <= total.high:
             self._rows[number] += 1
         due = self._due.get(key)
-        special = due, special_crc(key, due)
-        found = row_of((key, *row[1:]), self._files.get(key), self.folder / "bodies", special, verify=True)
-        if isinstance(found, Bad):
+        special = due, tables.special_crc(key, due)
+        found = tables.row_of((key, *row[1:]), self._files.get(key), self.folder / "bodies", special, verify=True)
+        if isinstance(found, tables.Bad):
             self._lose(row, found.why)
         elif b"\n\n" not in found.tail:
             self._lose(row, "its row is damaged")
@@ -527,7 +510,7 @@ class _Reading:
 
 def _is(crc: object, *columns: Any) -> bool:
     try:
-        return crc == record_crc(*columns)
+        return crc == tables.record_crc(*columns)
     except (TypeError, ValueError):
         return False
 

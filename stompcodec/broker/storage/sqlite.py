@@ -56,13 +56,8 @@ class _Read(NamedTuple):
 
 
 class PageReads:
-    """The line of pages. Only the loop's thread uses it.
-
-    Args:
-        reader: reads them, in the helper's thread.
-        helper: runs the reads. It is stopped by `close`.
-        store: says whether a failed commit may have left rows, which are removed before anything is read.
-        clock: returns seconds.
+    """The line of pages, which `reader` reads in the thread of `helper`. Only the loop's thread uses it. `store` says
+    whether a failed commit may have left rows, which are removed before anything is read.
     """
 
     def __init__(self, reader: Reader, helper: HelperThread, store: SqliteStore, clock: Callable[[], float]) -> None:
@@ -190,17 +185,10 @@ class SqliteStore:
     """
 
     def __init__(
-        self,
-        folder: str | os.PathLike[str],
-        log: logging.Logger | None = None,
-        *,
-        helper: HelperThread | None = None,
-        page_helper: HelperThread | None = None,
-        clock: Callable[[], float] = perf_counter,
-        access: Access = PRIVATE,
-        reserve: int = 0,
-        space: Callable[[Writer, bool], int | None] = Writer.room,
-    ) -> None:
+        self, folder: str | os.PathLike[str], log: logging.Logger | None = None, *, helper: HelperThread | None = None,
+        page_helper: HelperThread | None = None, clock: Callable[[], float] = perf_counter, access: Access = PRIVATE,
+        reserve: int = 0, space: Callable[[Writer, bool], int | None] = Writer.room,
+    ) -> None:  # fmt: skip
         self._log = log or logging.getLogger("stompcodec.broker")
         self._writer = Writer(Path(folder), self._log, clock, access, helper, reserve)
         self._open = Batch()
@@ -274,16 +262,9 @@ class SqliteStore:
         return self._writer.held()
 
     def read(
-        self,
-        queue: str,
-        after: int,
-        upto: int,
-        most: int,
-        octets: int,
-        done: PageDone,
-        call_soon: CallSoon | None,
+        self, queue: str, after: int, upto: int, most: int, octets: int, done: PageDone, call_soon: CallSoon | None,
         priority: int | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         base = self._bases.get(queue, 0)
         keys = base + max(after, -1), base + min(upto, MOST_SEQ - 1)
         job = partial(self._reader.page, base >> SEQ_BITS, *keys, most, octets, priority, call_soon is None)
@@ -324,15 +305,9 @@ class SqliteStore:
         self._read_timed("expires", after, before, most, octets, done, call_soon)
 
     def _read_timed(
-        self,
-        column: str,
-        after: Place,
-        before: float,
-        most: int,
-        octets: int,
-        done: TimedDone,
+        self, column: str, after: Place, before: float, most: int, octets: int, done: TimedDone,
         call_soon: CallSoon | None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         job = partial(self._reader.timed, column, after or (-inf, -1), before, most, octets)
         self._pages.give(job, partial(self._timed_read, done), call_soon)
 
@@ -516,7 +491,6 @@ class SqliteStore:
 
     def _look_at_wal(self, call_soon: CallSoon) -> None:
         """Start a checkpoint if one is due. It takes as long as 100 commits, so the helper does it, and commits wait.
-
         No second connection does it beside them: that is the pattern of a fault of SQLite up to 3.51.2, which loses
         what is written when the WAL starts over.
         """
@@ -644,10 +618,9 @@ class SqliteStore:
             self._helper.wait()
 
     def close(self) -> None:
-        """Commit the open batch and release the files. Closing twice does nothing.
-
-        If that commit fails, or one whose end the loop has not seen, what was delivered may lack its mark in the store.
-        The next start then takes this end for a crash, and marks all messages.
+        """Commit the open batch and release the files. Closing twice does nothing. If that commit fails, or one whose
+        end the loop has not seen, what was delivered may lack its mark in the store. The next start then takes this end
+        for a crash, and marks all messages.
         """
         if self._closed:
             return

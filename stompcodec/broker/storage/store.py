@@ -23,10 +23,9 @@ Place = tuple[Any, ...]
 
 
 class Stored(NamedTuple):
-    """A message as read from a store.
-
-    `tail` is the part of a 1.2 SEND or MESSAGE frame after the command line: headers, blank line, body, NUL. `expires`
-    is in seconds since 1970. `redelivered` is also set on every message that was stored when the broker crashed.
+    """A message as read from a store. `tail` is the part of a 1.2 SEND or MESSAGE frame after the command line:
+    headers, blank line, body, NUL. `expires` is in seconds since 1970. `redelivered` is also set on every message that
+    was stored when the broker crashed.
     """
 
     queue: str
@@ -95,11 +94,10 @@ TimedDone = Callable[[TimedPage | StoreError], None]
 
 
 class Subscribed(NamedTuple):
-    """A durable subscription as read from a store.
-
-    `queue` is the key of the queue that holds its messages. `prefix` and `name` are the destination it asked for,
-    without wildcards if `literal` is set. `shared` allows several consumers. `owner` is the user who made it, or None
-    if it was made without users or by a version that did not record owners.
+    """A durable subscription as read from a store. `queue` is the key of the queue that holds its messages. `prefix`
+    and `name` are the destination it asked for, without wildcards if `literal` is set. `shared` allows several
+    consumers. `owner` is the user who made it, or None if it was made without users or by a version that did not record
+    owners.
     """
 
     queue: str
@@ -113,9 +111,8 @@ class Subscribed(NamedTuple):
 
 
 class SentKey(NamedTuple):
-    """The idempotency key of a stored message, as digests of its scope and its key.
-
-    `number` rises with each key. `body` is a CRC-32 of the body. `at` is in seconds since 1970.
+    """The idempotency key of a stored message, as digests of its scope and its key. `number` rises with each key.
+    `body` is a CRC-32 of the body. `at` is in seconds since 1970.
     """
 
     number: int
@@ -139,21 +136,13 @@ class Store(Protocol):
         """Yield every queue that holds messages, without reading them. Read it as `load`, whose errors it has."""
 
     def read(
-        self,
-        queue: str,
-        after: int,
-        upto: int,
-        most: int,
-        octets: int,
-        done: PageDone,
-        call_soon: CallSoon | None,
+        self, queue: str, after: int, upto: int, most: int, octets: int, done: PageDone, call_soon: CallSoon | None,
         priority: int | None = None,
-    ) -> None:
-        """Read a page of a queue: messages without a due time whose seq is above `after` and at most `upto`.
-
-        The page holds what was committed when this was called, except for what has been removed since. It may lack
-        changes that are not committed yet, and the messages of commits that come while it is read. Several pages may
-        be read at a time; they arrive in the order of the calls.
+    ) -> None:  # fmt: skip
+        """Read a page of a queue: messages without a due time whose seq is above `after` and at most `upto`. The page
+        holds what was committed when this was called, except for what has been removed since. It may lack changes that
+        are not committed yet, and the messages of commits that come while it is read. Several pages may be read at a
+        time; they arrive in the order of the calls.
 
         Args:
             queue: its key. It need not hold anything.
@@ -169,32 +158,22 @@ class Store(Protocol):
         """True if a page of few messages can be read at once, since that does not take long."""
 
     def deferred(self, after: Place, most: int, octets: int, done: TimedDone, call_soon: CallSoon | None) -> None:
-        """Read messages with a due time, the next due first. The arguments are those of `read`.
-
-        Args:
-            after: () for the first ones, or where the last page ended.
+        """Read messages with a due time, the next due first: from where the last page ended; () for the first ones. The
+        other arguments are those of `read`.
         """
 
     def expired(
         self, before: float, after: Place, most: int, octets: int, done: TimedDone, call_soon: CallSoon | None
     ) -> None:
-        """Read messages that expire by a time, by their expiry, but for those with a due time: these do not expire
-        before they are due. A page may be empty without being the last. The arguments are those of `read`.
-
-        Args:
-            before: seconds since 1970.
-            after: () for the first ones, or where the last page ended.
+        """Read messages that expire by a time in seconds since 1970, by their expiry, but for those with a due time:
+        these do not expire before they are due. A page may be empty without being the last. The other arguments are
+        those of `deferred`.
         """
 
     def clear(self, queue: str, after: int, upto: int, most: int, held: Collection[int] = ()) -> None:
-        """Remove the first messages whose seq is above `after` and at most `upto`, in the open batch.
-
-        It finds what was committed before and is not removed by the batch itself. Messages put in the open batch stay.
-
-        Args:
-            queue: its key.
-            most: most messages to remove; the rest remains for another batch.
-            held: the seqs of messages that stay.
+        """Remove the first `most` messages whose seq is above `after`, at most `upto` and not in `held`, in the open
+        batch. It finds what was committed before and is not removed by the batch itself. Messages put in the open batch
+        stay.
         """
 
     def subscriptions(self) -> Iterable[Subscribed]:
@@ -254,11 +233,10 @@ class Store(Protocol):
         """
 
     def commit_later(self, done: Done, call_soon: CallSoon | None) -> None:
-        """Commit like `commit`, but in the background where that keeps the loop responsive.
-
-        `done` is called once, in the loop's thread, with None or with the error. It may be called before this returns;
-        otherwise operations go into the next batch, which must not be committed before `done` is called. `call_soon`
-        runs a function in the loop, from any thread; None commits at once.
+        """Commit like `commit`, but in the background where that keeps the loop responsive. `done` is called once, in
+        the loop's thread, with None or with the error. It may be called before this returns; otherwise operations go
+        into the next batch, which must not be committed before `done` is called. `call_soon` runs a function in the
+        loop, from any thread; None commits at once.
         """
 
     @property
@@ -267,7 +245,6 @@ class Store(Protocol):
 
     def hold_removals(self) -> bool:
         """Leave the removals of the open batch to the one after it, which `commit_later`, to be called at once, begins.
-
         Return False if it has none, or if it must be written as a whole.
         """
 
@@ -285,11 +262,10 @@ class Store(Protocol):
         """Return how many bytes can be stored before the disk is full, or None if unknown. Makes a system call."""
 
     def tidy(self, call_soon: CallSoon, urgent: bool = False) -> None:
-        """Give unused space back in the background, in small steps, if the store is idle.
-
-        Call it about once per second. It works if there was no commit since the last call, and stops at the next
-        commit. If it is `urgent`, because there is little space left, it also does one step between commits. Transient
-        messages of earlier runs are removed between commits in any case.
+        """Give unused space back in the background, in small steps, if the store is idle. Call it about once per
+        second. It works if there was no commit since the last call, and stops at the next commit. If it is `urgent`,
+        because there is little space left, it also does one step between commits. Transient messages of earlier runs
+        are removed between commits in any case.
         """
 
     def close(self) -> None:
@@ -378,16 +354,9 @@ class MemoryStore:
         return [one for one in self.load(queue) if one.due is None and after < one.seq <= upto]
 
     def read(
-        self,
-        queue: str,
-        after: int,
-        upto: int,
-        most: int,
-        octets: int,
-        done: PageDone,
-        call_soon: CallSoon | None,
+        self, queue: str, after: int, upto: int, most: int, octets: int, done: PageDone, call_soon: CallSoon | None,
         priority: int | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         found = [one for one in self._ready(queue, after, upto) if priority is None or one.priority == priority]
         share = _share(found, most, octets)
         end = len(share) == len(found)

@@ -14,7 +14,7 @@ from stompcodec.cli.inputs import Broken, Place, version_after
 from stompcodec.spec import SERVER, dialect_of
 from stompcodec.testing.faults import Direction as ByteFaults
 from stompcodec.testing.faults import Rules
-from stompcodec.testing.frame_faults import Fault, FrameFaults
+from stompcodec.testing.frame_faults import Fault, FrameFaults, with_crlf, with_repeated_headers
 from stompcodec.values import count, duration, shown_duration, size
 
 Direction = Literal["client", "broker"]
@@ -70,11 +70,8 @@ Event = Passed | Beats | Raw | Foreign
 
 
 class Observer:
-    """The observer of one direction. Invariant: the octets of all events, joined, are the bytes that were fed.
-
-    Args:
-        follow: called with the version of CONNECTED; it sets `version` of both directions.
-        keep: bytes of a body that are kept.
+    """The observer of one direction. Invariant: the octets of all events, joined, are the bytes that were fed. `follow`
+    is called with the version of CONNECTED; it sets that of both directions. `keep` bytes of a body are kept.
 
     >>> observer = Observer()
     >>> [type(event).__name__ for event in observer.feed(b"ACK\\nid:7\\n\\n\\0\\nSEND")]
@@ -217,10 +214,7 @@ class Exchange:
     """
 
     def __init__(self, keep: int = KEEP) -> None:
-        self.sides: dict[Direction, Observer] = {
-            "client": Observer(keep=keep),
-            "broker": Observer(self._follow, keep),
-        }
+        self.sides: dict[Direction, Observer] = {"client": Observer(keep=keep), "broker": Observer(self._follow, keep)}
 
     def feed(self, direction: Direction, data: bytes) -> list[Event]:
         """Take bytes of a direction, as `Observer.feed` does."""
@@ -289,10 +283,7 @@ class Faults:
 
 
 def faults_of(texts: tuple[str, ...], seed: int = 0) -> Faults:
-    """Return the faults that these texts name.
-
-    Raises:
-        ValueError: a text is not a fault.
+    """Return the faults that these texts name. Raise ValueError for a text that is not a fault.
 
     >>> faults = faults_of(("lose RECEIPT nth=2", "delay MESSAGE 0.5", "down piece=3"), 0)
     >>> faults.any_frames, faults.rules.down.piece
@@ -397,19 +388,12 @@ def _change(name: str, seed: int) -> dict[str, Callable[..., Any]]:
     if name == "corrupt":
         roll = random.Random(seed)
         return {"flip": lambda octets: _flip(octets, roll)}
-    return {"frame": _repeat_headers} if name == "repeat_headers" else {}
+    return {"frame": with_repeated_headers} if name == "repeat_headers" else {}
 
 
 def _flip(octets: bytes, roll: random.Random) -> bytes:
-    """Return a frame with one bit flipped, anywhere in it."""
-    at = roll.randrange(len(octets))
+    at = roll.randrange(len(octets))  # anywhere in the frame
     return octets[:at] + bytes([octets[at] ^ (1 << roll.randrange(8))]) + octets[at + 1 :]
-
-
-def _repeat_headers(frame: Frame) -> Frame:
-    pairs = frame.headers.pairs()
-    more = [(name, "the second entry") for name, _ in pairs if name != "content-length"]
-    return Frame(frame.command, [*pairs, *more], frame.body)
 
 
 def _number(name: str, value: str, least: int, read: Callable[[str], int] = count) -> int:
@@ -450,8 +434,7 @@ def changed(fault: Fault, frame: Frame, octets: bytes, version: str | None) -> b
     if "flip" in fault.options:
         return bytes(fault.options["flip"](octets))
     if fault.action == "crlf":
-        head, _, body = octets.partition(b"\n\n")
-        return head.replace(b"\n", b"\r\n") + b"\r\n\r\n" + body
+        return with_crlf(octets)
     try:
         return serialize(fault.options["frame"](frame), version, lenient=True)
     except FrameError:
@@ -496,14 +479,8 @@ Tell = Callable[[Direction, Event, tuple[str, ...]], object]
 
 
 class Carrier:
-    """The carrier of one direction of a connection.
-
-    Args:
-        exchange: both directions as they are observed.
-        direction: whose chunks it takes.
-        faults: None for none.
-        framed: whether each frame becomes a message, since only the target speaks WebSocket.
-        tell: see `Tell`.
+    """The carrier of one direction of a connection, named for its sender. If it is `framed`, each frame becomes a
+    message, since only the target speaks WebSocket.
 
     >>> carrier = Carrier(Exchange(), "client", tell=lambda direction, event, faults: None)
     >>> carrier.take(Chunk(b"SEN")), carrier.take(Chunk(b"D"))
@@ -511,14 +488,9 @@ class Carrier:
     """
 
     def __init__(
-        self,
-        exchange: Exchange,
-        direction: Direction,
-        *,
-        faults: Faults | None = None,
-        framed: bool = False,
+        self, exchange: Exchange, direction: Direction, *, faults: Faults | None = None, framed: bool = False,
         tell: Tell,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self._exchange = exchange
         self._observer = exchange.sides[direction]
         self._direction: Direction = direction

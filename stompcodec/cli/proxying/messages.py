@@ -197,7 +197,6 @@ class Messages:
             self._protocol.send_close(code, reason)
 
     def take_output(self) -> list[bytes]:
-        """Return the bytes to send."""
         return [data for data in self._protocol.data_to_send() if data]
 
 

@@ -102,13 +102,9 @@ _BATCH = 200
 
 
 class Lane(Generic[T]):
-    """A bounded queue, and the thread that works on it. An item that does not fit is refused at once.
-
-    Args:
-        name: the name of the thread.
-        work: called in the thread with the next items.
-        most: the sum of the sizes of the items that wait, or are being worked on.
-        failed: called in the thread with an exception of `work`. Later items are refused.
+    """A bounded queue, and the thread that works on it. An item that does not fit is refused at once: `most` is the sum
+    of the sizes of the items that wait, or are being worked on. `failed` is called in the thread with an exception of
+    `work`; later items are refused.
 
     >>> done = []
     >>> lane = Lane("example", done.extend, most=10)
@@ -375,10 +371,8 @@ def chain_of(connection: int, direction: Direction) -> str:
 
 
 class Recorder:
-    """Writes frames to a capture; `work` is that of a `Lane`. Frames are on the disk after each call.
-
-    Raises:
-        StoreError: the folder cannot be used.
+    """Writes frames to a capture; `work` is that of a `Lane`. Frames are on the disk after each call. Raises StoreError
+    if the folder cannot be used.
 
     >>> import tempfile
     >>> from stompcodec.cli.proxying.bytes import Observer
@@ -439,25 +433,15 @@ _ENDED = 100_000
 
 
 class Watcher:
-    """Watches all connections of a proxy. Its methods are called in the loop's thread, and take no time.
-
-    Args:
-        tally: the counts.
-        outputs: called with each entry, in a thread.
-        recorder: None to record nothing.
-        heart_beats: whether they are entries, too.
-        failed: called in a thread with an error that ends showing or recording.
+    """Watches all connections of a proxy. Its methods are called in the loop's thread, and take no time. `outputs` are
+    called with each entry, in a thread; `failed` in one with an error that ends showing or recording. With
+    `heart_beats` these are entries, too.
     """
 
     def __init__(
-        self,
-        tally: Tally,
-        outputs: list[Callable[[Entry], object]],
-        recorder: Recorder | None = None,
-        *,
-        heart_beats: bool = False,
-        failed: Callable[[str, Exception], object],
-    ) -> None:
+        self, tally: Tally, outputs: list[Callable[[Entry], object]], recorder: Recorder | None = None, *,
+        heart_beats: bool = False, failed: Callable[[str, Exception], object],
+    ) -> None:  # fmt: skip
         self.tally = tally
         self._outputs = outputs
         self._heart_beats = heart_beats

@@ -9,7 +9,6 @@ import logging
 import os
 import re
 import socket
-import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from ssl import SSLContext
@@ -31,7 +30,7 @@ from stompcodec.cli.proxying.bytes import (
 )
 from stompcodec.cli.proxying.telling import Watcher
 from stompcodec.testing.faults import Direction as ByteFaults
-from stompcodec.testing.faults import Flow
+from stompcodec.testing.faults import Flow, hang_up
 from stompcodec.transport.aio import bind, descriptor_limit
 from stompcodec.transport.owner import MOST_REPLIES, name_of
 from stompcodec.uri import Address
@@ -88,9 +87,8 @@ class Leg:
         await self._writer.drain()
 
     async def open_messages(self, messages: Messages) -> None:
-        """Do the handshake of WebSocket: read the client's request, or send one and read the answer.
-
-        Raise OSError if it fails.
+        """Do the handshake of WebSocket: read the client's request, or send one and read the answer. Raise OSError if
+        it fails.
         """
         self.messages = messages
         self._put(messages.take_output())
@@ -197,11 +195,7 @@ class Leg:
 
     def abort(self, reset: bool = True) -> None:
         """Close at once; by default by a reset."""
-        sock = self._writer.get_extra_info("socket")
-        if reset and sock is not None:
-            with contextlib.suppress(OSError):
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        self._writer.transport.abort()
+        hang_up(self._writer, reset)
 
     async def close(self, seconds: float) -> None:
         """Close after all that was written, or after some seconds."""
@@ -253,7 +247,8 @@ class Link:
             for task in (*pumps, over):
                 task.cancel()
             results = await asyncio.gather(*pumps, over, return_exceptions=True)
-            self._count()
+            for direction, side in self._exchange.sides.items():
+                self._watcher.tally.foreign[direction] += side.foreign
             await self._close()
         for result in results[:2]:
             if isinstance(result, Exception):  # of the proxy itself
@@ -270,10 +265,6 @@ class Link:
         """End the connection, by a reset or orderly after what was written."""
         self._reset = reset
         self._over.set()
-
-    def _count(self) -> None:
-        for direction, side in self._exchange.sides.items():
-            self._watcher.tally.foreign[direction] += side.foreign
 
     async def _close(self) -> None:
         if self._reset:
@@ -409,15 +400,9 @@ class Proxy:
     """A proxy between clients and a broker. `whole` keeps large bodies, to be recorded; `timeout` is in seconds."""
 
     def __init__(
-        self,
-        place: Place,
-        target: Target,
-        watcher: Watcher,
-        *,
-        faults: Faults | None = None,
-        whole: bool = False,
+        self, place: Place, target: Target, watcher: Watcher, *, faults: Faults | None = None, whole: bool = False,
         timeout: float = 10.0,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.place = place
         self._target = target
         self._watcher = watcher
@@ -434,7 +419,6 @@ class Proxy:
 
     @property
     def target(self) -> Address:
-        """The address of the broker."""
         return self._target.address
 
     async def start(self) -> None:

@@ -193,12 +193,7 @@ _TOLD = 10
 @click.option("--to", "target_form", type=click.Choice(FORMATS), help="Format of OUT. Default: by its name.")
 @click.option("--lenient", is_flag=True, help="Tolerate common mistakes of peers.")
 @click.option("--resync", is_flag=True, help="Continue after a broken frame.")
-def command(
-    files: tuple[str, ...],
-    source_form: str | None,
-    target_form: str | None,
-    **options: Any,
-) -> None:
+def command(files: tuple[str, ...], source_form: str | None, target_form: str | None, **options: Any) -> None:
     """Convert the frames of the file IN into the file OUT (two FILEs; - for standard input or output).
 
     \b

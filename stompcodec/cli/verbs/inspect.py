@@ -25,19 +25,8 @@ import click
 from rich.console import Console
 from rich.text import Text
 
+from stompcodec.cli import inputs
 from stompcodec.cli.files import Supply, capture_of, format_of, streams_of
-from stompcodec.cli.inputs import (
-    Broken,
-    FrameReader,
-    Place,
-    Unreadable,
-    complain,
-    complaint,
-    name_of,
-    opened,
-    remedy_of,
-    stream_options,
-)
 from stompcodec.cli.linting import STYLES, Conversation, Finding, Subject, check_frame, finding_of, subject_of, title_of
 from stompcodec.cli.packets import Dissection, Seen, is_packets, packets
 from stompcodec.cli.screen import (
@@ -137,18 +126,18 @@ class Entry(NamedTuple):
     marks: list[Finding]
 
     @property
-    def fault(self) -> Broken | None:
-        return self.seen.found if isinstance(self.seen.found, Broken) else None
+    def fault(self) -> inputs.Broken | None:
+        return self.seen.found if isinstance(self.seen.found, inputs.Broken) else None
 
     @property
-    def place(self) -> Place | None:
-        return self.seen.found if isinstance(self.seen.found, Place) else None
+    def place(self) -> inputs.Place | None:
+        return self.seen.found if isinstance(self.seen.found, inputs.Place) else None
 
     @property
     def command(self) -> str:
         """The command, or the kind of error, safe to print."""
         found = self.seen.found
-        return printable(found.frame.command) if isinstance(found, Place) else found.error.kind
+        return printable(found.frame.command) if isinstance(found, inputs.Place) else found.error.kind
 
     @property
     def time(self) -> str:
@@ -167,7 +156,7 @@ class Entry(NamedTuple):
     def destination(self) -> str:
         """The destination, safe to print; "" if there is none."""
         found = self.seen.found
-        return printable((found.frame.get("destination") or "")[:400]) if isinstance(found, Place) else ""
+        return printable((found.frame.get("destination") or "")[:400]) if isinstance(found, inputs.Place) else ""
 
     def part_of(self, mark: Finding) -> int | None:
         """Return the index of the part that a finding belongs to; None for the whole frame."""
@@ -179,14 +168,14 @@ class Entry(NamedTuple):
     def fault_text(self) -> tuple[str, str]:
         """Return the error and its remedy."""
         assert self.fault is not None
-        return ERROR_KINDS[self.fault.error.kind].what, remedy_of(self.fault.error)
+        return ERROR_KINDS[self.fault.error.kind].what, inputs.remedy_of(self.fault.error)
 
 
 def parts_of(subject: Subject, octets: bytes) -> list[Part]:
     """Return the parts of a frame with their positions.
 
     >>> from stompcodec import Frame
-    >>> place = Place(Frame("ACK", {"id": "7"}), 3, 13, 14, "1.2", b"")
+    >>> place = inputs.Place(Frame("ACK", {"id": "7"}), 3, 13, 14, "1.2", b"")
     >>> octets = b"ACK\\nid:7\\n\\n\\0"
     >>> [(part.name, part.start, part.end) for part in parts_of(subject_of(place, octets[:10], None, 0), octets)]
     [('command', 3, 6), ('id', 7, 11), ('end', 13, 14)]
@@ -234,7 +223,7 @@ def shown_runs(octets: bytes, entry: Entry, head: int, most: int) -> list[tuple[
     return [(start, stop) for start, stop in runs if start < stop]
 
 
-def shown_body(place: Place, most: int) -> Body:
+def shown_body(place: inputs.Place, most: int) -> Body:
     """Return the body of a frame made readable: twice as many characters as `most`, the bytes that are shown."""
     notes, form, text = body_of(place.frame, _INFLATED)
     if len(text) > 2 * most:
@@ -246,7 +235,7 @@ class Inspection:
     """The entries of a file ("-": standard input)."""
 
     def __init__(self, file: str, say: Callable[[str], object], options: dict[str, Any]) -> None:
-        self.name = name_of(file)
+        self.name = inputs.name_of(file)
         self.problems = 0  #: problems reported
         self.left = 0  #: entries left out
         self.count = 0  #: entries found
@@ -261,9 +250,8 @@ class Inspection:
             raise click.UsageError(f"{self._form} has no frames in their original bytes: convert it first")
 
     def entries(self, most: int | None = None) -> Iterator[Entry]:
-        """Yield the entries in order, at most `most`; the others are only counted.
-
-        Problems are reported, and may mean that entries are missing.
+        """Yield the entries in order, at most `most`; the others are only counted. Problems are reported, and may mean
+        that entries are missing.
         """
         try:
             for seen in self._seen():
@@ -273,14 +261,14 @@ class Inspection:
                     self.left += 1
                 else:
                     yield self._entry(seen)
-        except Unreadable as error:
+        except inputs.Unreadable as error:
             self._problem(f"cannot be read: {error}")
         except StompError as error:
             self._problem(str(error))
 
     def _entry(self, seen: Seen) -> Entry:
         found = seen.found
-        if isinstance(found, Broken):
+        if isinstance(found, inputs.Broken):
             at = found.error.offset or 0
             # without resync, the finding must not claim that no later frame was found
             mark = finding_of(found if self._options.get("resync") else found._replace(resumed=found.start))
@@ -299,19 +287,19 @@ class Inspection:
         if self._form == "capture":
             yield from self._capture()
             return
-        with opened(self._file) as read:
+        with inputs.opened(self._file) as read:
             supply = _Peekable(read)
             if self._form == "pcapng" or is_packets(supply.peek()):
                 options = {name: value for name, value in self._options.items() if name != "resync"}
                 yield from Dissection(self._problem, **options).seen(packets(supply.read, self._problem))
             else:
-                yield from self._frames(FrameReader(supply.read, **self._options))
+                yield from self._frames(inputs.FrameReader(supply.read, **self._options))
 
-    def _frames(self, reader: FrameReader, supply: Supply | None = None, flow: str = "") -> Iterator[Seen]:
+    def _frames(self, reader: inputs.FrameReader, supply: Supply | None = None, flow: str = "") -> Iterator[Seen]:
         for found in reader.places():
             time = supply.time if supply else 0
-            if isinstance(found, Broken):
-                self._problem(complaint(self.name, found, reader.begin, bool(self._options.get("resync"))))
+            if isinstance(found, inputs.Broken):
+                self._problem(inputs.complaint(self.name, found, reader.begin, bool(self._options.get("resync"))))
                 yield Seen(time, flow, found, found.head)
                 continue
             for place in found:
@@ -343,9 +331,8 @@ class _Peekable:
 
 
 class Book:
-    """The entries of a page, limited to `room` bytes.
-
-    If not all bodies fit, those of later entries are cut before entries are left out.
+    """The entries of a page, limited to `room` bytes. If not all bodies fit, those of later entries are cut before
+    entries are left out.
     """
 
     def __init__(self, secrets: bool, room: int) -> None:
@@ -502,7 +489,6 @@ class Row(NamedTuple):
 
 
 def row_of(entry: Entry) -> Row:
-    """Return the line of an entry."""
     severities = [mark.severity for mark in entry.marks]
     worst = next((severity for severity in STYLES if severity in severities), "")
     size = "-" if entry.place is None else str(entry.place.size)
@@ -650,7 +636,6 @@ def _body(entry: Entry, width: int) -> Text:
 
 def json_object(entry: Entry) -> dict[str, Any]:
     """Return an entry for programs, with its parts and lint findings, but without header values or other content.
-
     Offsets are bytes from the start of the stream, or in packets from the first byte of that direction.
     """
     found = entry.seen.found
@@ -671,11 +656,7 @@ def json_object(entry: Entry) -> dict[str, Any]:
         {"part": part.kind, "name": part.name, "start": part.start, "end": part.end} for part in entry.parts
     ]
     line["lint"] = [
-        {
-            **mark.record(),
-            "title": title_of(mark.rule),
-            "part": part,
-        }
+        {**mark.record(), "title": title_of(mark.rule), "part": part}
         for mark, part in ((mark, entry.part_of(mark)) for mark in entry.marks)
     ]
     return line
@@ -706,7 +687,7 @@ def _write_page(inspection: Inspection, output: str, secrets: bool) -> bool:
         with open(output, "wb") as stream:
             stream.write(page)
     except OSError as error:
-        complain(f"{output}: cannot be written: {error.strerror}")
+        inputs.complain(f"{output}: cannot be written: {error.strerror}")
         return False
     why = f"a page has at most {_MOST:,} frames and {_PAGE / 1e6:g} MB"
     left = f", {inspection.left:,} left out ({why})" if inspection.left else ""
@@ -730,7 +711,7 @@ def _show(inspection: Inspection, number: int | None, secrets: bool) -> bool:
             chosen = entry
     if chosen is None:
         if not inspection.problems or inspection.count:
-            complain(f"{inspection.name}: no frame {number or 1}: it has {inspection.count}")
+            inputs.complain(f"{inspection.name}: no frame {number or 1}: it has {inspection.count}")
         return False
     around = [row for row in rows if abs(row.number - chosen.number) <= _AROUND]
     show_entry(screen(), around, chosen, secrets)
@@ -738,25 +719,16 @@ def _show(inspection: Inspection, number: int | None, secrets: bool) -> bool:
 
 
 @click.command("inspect")
-@stream_options
+@inputs.stream_options
 @click.option("-o", "--output", metavar="PAGE", help="Write a page of HTML; - for standard output.")
-@click.option(
-    "--frame",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="The frame to show on the terminal. Default: the first MESSAGE.",
-)
+@click.option("--frame", type=click.IntRange(min=1), metavar="N",
+              help="The frame to show on the terminal. Default: the first MESSAGE.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object per frame, with the positions of its parts.")
 @click.option("--secrets", is_flag=True, help="Show passcodes and other secrets.")
 @click.option("--lenient", is_flag=True, help="Tolerate common mistakes of peers.")
 @click.option("--resync", is_flag=True, help="Continue after a broken frame.")
 def command(
-    files: tuple[str, ...],
-    output: str | None,
-    frame: int | None,
-    as_json: bool,
-    secrets: bool,
-    **options: Any,
+    files: tuple[str, ...], output: str | None, frame: int | None, as_json: bool, secrets: bool, **options: Any
 ) -> None:
     """Inspect the frames of FILE, or of standard input: list, headers with findings of lint, bytes, body.
 
@@ -776,7 +748,7 @@ def command(
     file = files[0] if files else "-"
     if output not in (None, "-") and file != "-" and _same(file, output):
         raise click.UsageError("the page would overwrite the file")
-    inspection = Inspection(file, complain, options)
+    inspection = Inspection(file, inputs.complain, options)
     good = True
     if as_json:
         _show_json(inspection)

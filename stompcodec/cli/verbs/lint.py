@@ -7,26 +7,17 @@ from typing import Any
 
 import click
 
+from stompcodec.cli import inputs
 from stompcodec.cli.files import Stream, streams
-from stompcodec.cli.inputs import (
-    Broken,
-    Complaints,
-    Unreadable,
-    bar_disturbs,
-    complain,
-    hint_of,
-    name_of,
-    stream_options,
-)
 from stompcodec.cli.linting import REPORTS, Conversation, Finding, Report, check_frame, finding_of, subject_of
 
 
 def lint_file(file: str, report: Report, options: dict[str, Any]) -> bool:
     """Report the findings for a file, or for standard input for "-"; return False if there was an error."""
-    problems, good = Complaints(), True
+    problems, good = inputs.Complaints(), True
     conversation = Conversation()
     options = {**options, "resync": True}
-    for stream in streams(file, options, problems, bar=not bar_disturbs(prints_at_the_end=False)):
+    for stream in streams(file, options, problems, bar=not inputs.bar_disturbs(prints_at_the_end=False)):
         conversation = conversation if stream.goes_on else Conversation()
         good &= _lint_stream(stream, conversation, report, options["limits"].max_body)
     return good and not problems.count
@@ -43,9 +34,9 @@ def _lint_stream(stream: Stream, conversation: Conversation, report: Report, lim
 
     try:
         for found in reader.places():
-            if isinstance(found, Broken):
+            if isinstance(found, inputs.Broken):
                 finding = finding_of(found)
-                add(finding._replace(remedy=hint_of(found, reader.begin) or finding.remedy))
+                add(finding._replace(remedy=inputs.hint_of(found, reader.begin) or finding.remedy))
                 continue
             for place in found:
                 frames += 1
@@ -60,7 +51,7 @@ def _lint_stream(stream: Stream, conversation: Conversation, report: Report, lim
 
 
 @click.command("lint")
-@stream_options
+@inputs.stream_options
 @click.option("--json", "form", flag_value="json", help="Short for --format json.")
 @click.option(
     "--format", "form", type=click.Choice(list(REPORTS)), default="text", show_default=True, help="The output."
@@ -88,9 +79,9 @@ def command(files: tuple[str, ...], form: str, most: int | None, **options: Any)
     for file in files or ("-",):
         try:
             good &= lint_file(file, report, options)
-        except Unreadable as error:
+        except inputs.Unreadable as error:
             good = False
-            complain(f"{name_of(file)}: cannot be read: {error}")
+            inputs.complain(f"{inputs.name_of(file)}: cannot be read: {error}")
     report.finish()
     sys.stdout.flush()
     sys.exit(0 if good else 1)

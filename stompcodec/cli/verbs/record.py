@@ -8,23 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from stompcodec.cli.connecting import (
-    Stopped,
-    at_url,
-    broker_options,
-    check_count,
-    connected,
-    expect_option,
-    is_url,
-    lenient_option,
-    passing_over,
-    report_reconnect,
-    reporting_errors,
-    size,
-    subscription_of,
-    subscription_options,
-    warn_of_missing_slash,
-)
+from stompcodec.cli import connecting
 from stompcodec.cli.inputs import Duration, complain
 from stompcodec.cli.screen import StatusLine, pace_of, printable
 from stompcodec.cli.streams import stop_on_signals
@@ -112,48 +96,27 @@ class Progress:
     "-o", "--output", required=True, type=click.Path(), metavar="CAPTURE", help="The capture, such as a.stompcap."
 )
 @click.option("--single", is_flag=True, help="Make a single file, not a folder of segments.")
+@click.option("--segment", callback=connecting.size, default="128MiB", show_default=True, metavar="SIZE",
+              help="Begin a new segment at this size.")  # fmt: skip
 @click.option(
-    "--segment",
-    callback=size,
-    default="128MiB",
-    show_default=True,
-    metavar="SIZE",
-    help="Begin a new segment at this size.",
+    "--keep", callback=connecting.size, metavar="SIZE", help="Keep at most this much: delete the oldest segments."
 )
-@click.option("--keep", callback=size, metavar="SIZE", help="Keep at most this much: delete the oldest segments.")
 @click.option("--keep-time", type=Duration(0), metavar="TIME", help="Delete older segments.")
 @click.option("-n", "--count", "most", type=click.IntRange(1), metavar="N", help="End after N messages.")
 @click.option("-w", "--wait", "seconds", type=Duration(0), metavar="TIME", help="End after this time.")
-@expect_option
-@click.option(
-    "--dedupe",
-    callback=_dedupe,
-    default="none",
-    show_default=True,
-    metavar="messageId|header:NAME|none",
-    help="Leave out redelivered messages that are in the capture already.",
-)
-@subscription_options
+@connecting.expect_option
+@click.option("--dedupe", callback=_dedupe, default="none", show_default=True, metavar="messageId|header:NAME|none",
+              help="Leave out redelivered messages that are in the capture already.")  # fmt: skip
+@connecting.subscription_options
 @click.option("--group", callback=_access, metavar="NAME", help="A group that may read new files: 0640, not 0600.")
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing on success.")
-@lenient_option
-@broker_options
+@connecting.lenient_option
+@connecting.broker_options
 def command(
-    destinations: tuple[str, ...],
-    output: str,
-    single: bool,
-    segment: int,
-    keep: int | None,
-    keep_time: float | None,
-    most: int | None,
-    seconds: float | None,
-    expect: float | None,
-    dedupe: str,
-    quiet: bool,
-    lenient: bool,
-    group: Access,
-    **broker: Any,
-) -> None:
+    destinations: tuple[str, ...], output: str, single: bool, segment: int, keep: int | None, keep_time: float | None,
+    most: int | None, seconds: float | None, expect: float | None, dedupe: str, quiet: bool, lenient: bool,
+    group: Access, **broker: Any,
+) -> None:  # fmt: skip
     """Record the messages of queues and topics into a capture, until Ctrl-C, SIGTERM or SIGHUP.
 
     A message is acknowledged once it is on the disk, so no message is lost. A lost connection is restored. An existing
@@ -169,9 +132,9 @@ def command(
     destinations = _without_url(destinations, broker)
     if single and (keep is not None or keep_time is not None):
         raise click.UsageError("a single file has no segments to delete: --keep cannot be used with --single")
-    options = {**subscription_of(broker), "on_unreadable": "skip" if lenient else "raise"}
-    stopped = Stopped()
-    with stop_on_signals(stopped.set), passing_over(lenient), reporting_errors():
+    options = {**connecting.subscription_of(broker), "on_unreadable": "skip" if lenient else "raise"}
+    stopped = connecting.Stopped()
+    with stop_on_signals(stopped.set), connecting.passing_over(lenient), connecting.reporting_errors():
         how: dict[str, Any] = {"single": True if single else None, "access": group, "segment_octets": segment}
         how["segment_seconds"] = _SEGMENT_SECONDS
         capture = _opened(output, destinations, quiet, **how)
@@ -185,13 +148,13 @@ def command(
         if not quiet:
             click.echo(progress.text(), err=True)
     if seconds is not None and not stopped.is_set():
-        check_count(progress.recorder.messages, most, seconds)
+        connecting.check_count(progress.recorder.messages, most, seconds)
 
 
 def _without_url(destinations: tuple[str, ...], broker: dict[str, Any]) -> tuple[str, ...]:
     """Return the destinations without a URL before them, which becomes the broker's."""
-    if is_url(destinations[0]):
-        at_url(broker, destinations[0])
+    if connecting.is_url(destinations[0]):
+        connecting.at_url(broker, destinations[0])
         destinations = destinations[1:]
     if not destinations:
         raise click.UsageError("no DEST: name what to record, as in /queue/a")
@@ -211,15 +174,9 @@ def _opened(output: str, destinations: tuple[str, ...], quiet: bool, **options: 
 
 
 def _record(
-    capture: CaptureWriter,
-    progress: Progress,
-    destinations: tuple[str, ...],
-    options: dict[str, Any],
-    how: dict[str, Any],
-    seconds: float | None,
-    stopped: Stopped,
-    broker: dict[str, Any],
-) -> None:
+    capture: CaptureWriter, progress: Progress, destinations: tuple[str, ...], options: dict[str, Any],
+    how: dict[str, Any], seconds: float | None, stopped: connecting.Stopped, broker: dict[str, Any],
+) -> None:  # fmt: skip
     from stompcodec.client import Backoff
     from stompcodec.client.recorder import Recorder
 
@@ -230,11 +187,11 @@ def _record(
         if stopped.is_set() or (until is not None and time.monotonic() >= until):
             recorder.stop()
 
-    with connected(stopped, **broker, reconnect=Backoff(), on_state=report_reconnect) as client:
+    with connecting.connected(stopped, **broker, reconnect=Backoff(), on_state=connecting.report_reconnect) as client:
         recorder = Recorder(client, capture, **how, on_turn=turn, on_trouble=progress.told)
         progress.recorder = recorder
         for destination in destinations:
-            warn_of_missing_slash(client, destination)
+            connecting.warn_of_missing_slash(client, destination)
             recorder.subscribe(destination, **options)
         if sys.stderr.isatty():
             click.echo(f"recording {', '.join(map(printable, destinations))}; Ctrl-C ends", err=True)

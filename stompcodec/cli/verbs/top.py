@@ -135,7 +135,6 @@ class Terminal:
         termios.tcsetattr(self._fd, termios.TCSADRAIN, mode)
 
     def give_back(self) -> None:
-        """Restore the terminal."""
         if self._fd is not None and self._before is not None:
             before, self._before = self._before, None
             with suppress(termios.error):  # it was closed
@@ -201,7 +200,6 @@ class History:
             self._rates.popitem(last=False)
 
     def rates(self, name: str) -> deque[float]:
-        """Return the rates in of a destination."""
         return self._rates.get(name, deque())
 
 
@@ -313,7 +311,6 @@ def _style(column: Column, row: Row) -> str:
 def screen_of(
     shown: Snapshot | None, choice: Choice, history: History, address: str, trouble: str | None, width: int, height: int
 ) -> list[Text]:
-    """Return all lines of the screen."""
     if shown is None:
         return [Text(cut(printable(trouble or f"asking the broker at {address}"), width))]
     current = shown.wish == choice.wish()
@@ -448,9 +445,8 @@ class Stream:
         self._silence: str | None = None
 
     def run(self, interval: float, *, once: bool) -> bool:
-        """Write every `interval` seconds until a signal ends it. Return whether there was a snapshot.
-
-        With `once`, write the second answer only, with the rates between the two. Raises as `Asker.ask`.
+        """Write every `interval` seconds until a signal ends it. Return whether there was a snapshot. With `once`,
+        write the second answer only, with the rates between the two. Raises as `Asker.ask`.
         """
         wait = max(interval, _LEAST) if once else interval
         watcher = Watcher(self._client, self._asker, self._wish, wait, self._look.set)
@@ -570,7 +566,6 @@ _LEAST_INTERVAL = 0.1
 
 
 def _checked_sort(view: str, sort: str | None) -> str:
-    """Return the field to sort by."""
     known = (BY_NAME, *VIEWS[view].sorts)
     if sort is None:
         return VIEWS[view].sort
@@ -585,22 +580,10 @@ def _checked_sort(view: str, sort: str | None) -> str:
 )
 @click.option("-s", "--sort", metavar="COLUMN", help="Show the highest of this column first; or name.")
 @click.option("--match", metavar="TEXT", help="Show only names with TEXT; * stands for any characters.")
-@click.option(
-    "-i",
-    "--interval",
-    type=Duration(_LEAST_INTERVAL),
-    default=2.0,
-    show_default=True,
-    metavar="TIME",
-    help="How often to ask.",
-)
-@click.option(
-    "-n",
-    "--limit",
-    type=click.IntRange(1, MOST_ROWS),
-    metavar="N",
-    help=f"Most rows, without a screen.  [default: {_ROWS}]",
-)
+@click.option("-i", "--interval", type=Duration(_LEAST_INTERVAL), default=2.0, show_default=True, metavar="TIME",
+              help="How often to ask.")  # fmt: skip
+@click.option("-n", "--limit", type=click.IntRange(1, MOST_ROWS), metavar="N",
+              help=f"Most rows, without a screen.  [default: {_ROWS}]")  # fmt: skip
 @click.option("--once", is_flag=True, help="Ask twice, an interval apart for the rates, show it and end.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object each interval.")
 @click.option(
@@ -608,16 +591,9 @@ def _checked_sort(view: str, sort: str | None) -> str:
 )
 @broker_options
 def command(
-    view: str,
-    sort: str | None,
-    match: str | None,
-    interval: float,
-    limit: int | None,
-    once: bool,
-    as_json: bool,
-    prefix: str,
-    **broker: Any,
-) -> None:
+    view: str, sort: str | None, match: str | None, interval: float, limit: int | None, once: bool, as_json: bool,
+    prefix: str, **broker: Any,
+) -> None:  # fmt: skip
     """Show what a broker is doing: rates, destinations, sessions, subscriptions.
 
     It asks the management of our broker, which its rules must allow. On a terminal, ? lists the keys and q ends.

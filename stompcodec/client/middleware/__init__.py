@@ -45,13 +45,7 @@ _SETTLE = "it names the message to the broker"
 FIXED: dict[str, dict[str, str]] = {
     "CONNECT": {name: f"use the option {option}" for name, option in WRITTEN.items()} | OWNED["CONNECT"] | _CODEC,
     "SEND": {**OWNED["SEND"], "ack": _BROKER, "destination": "the caller chooses it"} | _CODEC,
-    "MESSAGE": {
-        "ack": _SETTLE,
-        "destination": _BROKER,
-        "message-id": _SETTLE,
-        "subscription": _SETTLE,
-    }
-    | _CODEC,
+    "MESSAGE": {"ack": _SETTLE, "destination": _BROKER, "message-id": _SETTLE, "subscription": _SETTLE} | _CODEC,
     "ACK": {**OWNED["ACK"], "ack": _SETTLE} | _CODEC,
 }
 FIXED["NACK"] = FIXED["ACK"]
@@ -141,11 +135,7 @@ message has it: leave it out
 
 
 class Destinations:
-    """A bounded set of destinations, so that metrics stay bounded: the first ones get a label, all others share one.
-
-    Args:
-        most: the number of those with a label.
-    """
+    """A bounded set of destinations, so that metrics stay bounded: the first `most` get a label, others share one."""
 
     OTHER = "_other"
 
@@ -460,10 +450,9 @@ def around(
     event: Event,
     adapt: Callable[[Any], Any] = lambda context: context,
 ) -> Iterator[None]:
-    """Enter the middleware of a place, the first one first, and leave it in the opposite order.
-
-    An error may be replaced on its way out, but only around `process` may it be suppressed. `adapt` is called with each
-    context manager, and returns the one to enter.
+    """Enter the middleware of a place, the first one first, and leave it in the opposite order. An error may be
+    replaced on its way out, but only around `process` may it be suppressed. `adapt` is called with each context
+    manager, and returns the one to enter.
     """
     failure: BaseException | None = None
     is_inside = False

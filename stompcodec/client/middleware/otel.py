@@ -12,19 +12,8 @@ from functools import partial
 from typing import Any
 
 from stompcodec import __version__
+from stompcodec.client import middleware
 from stompcodec.client.messages import BaseMessage
-from stompcodec.client.middleware import (
-    Destinations,
-    EditableHeaders,
-    Middleware,
-    ProcessEvent,
-    ReceiveEvent,
-    SendEvent,
-    SendManyEvent,
-    Session,
-    SettleEvent,
-    is_temporary,
-)
 from stompcodec.codec import Headers
 from stompcodec.errors import MissingExtraError
 
@@ -66,10 +55,10 @@ class _HeaderGetter(Getter[Headers]):
         return list(carrier)
 
 
-class _HeaderSetter(Setter[EditableHeaders]):
+class _HeaderSetter(Setter[middleware.EditableHeaders]):
     """Writes the context into the headers of a message."""
 
-    def set(self, carrier: EditableHeaders, key: str, value: str) -> None:
+    def set(self, carrier: middleware.EditableHeaders, key: str, value: str) -> None:
         """Set a header."""
         carrier[key] = value
 
@@ -77,7 +66,7 @@ class _HeaderSetter(Setter[EditableHeaders]):
 _GETTER, _SETTER = _HeaderGetter(), _HeaderSetter()
 
 
-class OpenTelemetry(Middleware):
+class OpenTelemetry(middleware.Middleware):
     """Middleware for spans and metrics, with the context of a trace in the headers of messages.
 
     Args:
@@ -104,7 +93,7 @@ class OpenTelemetry(Middleware):
         meter = metrics.get_meter(SCOPE, __version__, meter_provider, SCHEMA)
         self._continues = continue_trace
         self._has_size = body_size
-        self._destinations = Destinations(destinations)
+        self._destinations = middleware.Destinations(destinations)
         what = "Number of messages producer attempted to send to the broker."
         self._sent = meter.create_counter("messaging.client.sent.messages", "{message}", what)
         self._consumed = meter.create_counter(
@@ -122,12 +111,12 @@ class OpenTelemetry(Middleware):
 
     # ---- places ----
 
-    def send(self, event: SendEvent) -> AbstractContextManager[object]:
+    def send(self, event: middleware.SendEvent) -> AbstractContextManager[object]:
         """Return a span of a producer, whose context goes into the headers unless they have one."""
         return self._create(event) if event.batch is not None else self._send(event)
 
     @contextmanager
-    def _send(self, event: SendEvent) -> Iterator[None]:
+    def _send(self, event: middleware.SendEvent) -> Iterator[None]:
         given = self._context_of(event.headers)
         attributes = self._attributes(event.session, "send", "send", event.destination)
         attributes |= self._of_message(event.headers, event.size)
@@ -139,7 +128,7 @@ class OpenTelemetry(Middleware):
             yield
 
     @contextmanager
-    def _create(self, event: SendEvent) -> Iterator[None]:
+    def _create(self, event: middleware.SendEvent) -> Iterator[None]:
         """Around a message of `send_many`: a span of its own, to which the span of the whole links."""
         given = self._context_of(event.headers)
         if given is not None:
@@ -158,7 +147,7 @@ class OpenTelemetry(Middleware):
         trace.get_current_span().add_link(trace.get_current_span(created).get_span_context())
 
     @contextmanager
-    def send_many(self, event: SendManyEvent) -> Iterator[None]:
+    def send_many(self, event: middleware.SendManyEvent) -> Iterator[None]:
         """Return a span around the call, which links to those of its messages."""
         attributes = self._attributes(event.session, "send", "send", None)
         with self._step(attributes, SpanKind.CLIENT, None, [self._operations], []) as span:
@@ -173,7 +162,7 @@ class OpenTelemetry(Middleware):
                 self._sent.add(event.messages, _for_metrics(attributes, error))
 
     @contextmanager
-    def receive(self, event: ReceiveEvent) -> Iterator[None]:
+    def receive(self, event: middleware.ReceiveEvent) -> Iterator[None]:
         """Return a span from when the program began to wait; a handler has none, because it does not ask."""
         if event.by == "handler":
             yield
@@ -182,25 +171,19 @@ class OpenTelemetry(Middleware):
         with self._consuming(event, "receive", "receive", SpanKind.CLIENT, *measures, since=event.since):
             yield
 
-    def process(self, event: ProcessEvent) -> AbstractContextManager[object]:
+    def process(self, event: middleware.ProcessEvent) -> AbstractContextManager[object]:
         """Return a span of a consumer."""
         counts = [self._consumed] if event.by == "handler" else []
         return self._consuming(event, "process", "process", SpanKind.CONSUMER, [self._processing], counts)
 
-    def settle(self, event: SettleEvent) -> AbstractContextManager[object]:
+    def settle(self, event: middleware.SettleEvent) -> AbstractContextManager[object]:
         """Return a span around ACK or NACK."""
         return self._consuming(event, event.command.lower(), "settle", SpanKind.CLIENT, [self._operations], [])
 
     def _consuming(
-        self,
-        event: ReceiveEvent | ProcessEvent | SettleEvent,
-        name: str,
-        kind: str,
-        span: SpanKind,
-        durations: list[metrics.Histogram],
-        counts: list[metrics.Counter],
-        since: int | None = None,
-    ) -> AbstractContextManager[Span]:
+        self, event: middleware.ReceiveEvent | middleware.ProcessEvent | middleware.SettleEvent, name: str, kind: str,
+        span: SpanKind, durations: list[metrics.Histogram], counts: list[metrics.Counter], since: int | None = None,
+    ) -> AbstractContextManager[Span]:  # fmt: skip
         """Return a step with a received message."""
         message, attributes = event.message, self._attributes(event.session, name, kind, event.destination)
         attributes |= self._of_message(message.headers, None if kind == "settle" else message.size, message)
@@ -211,16 +194,9 @@ class OpenTelemetry(Middleware):
 
     @contextmanager
     def _step(
-        self,
-        attributes: dict[str, Any],
-        kind: SpanKind,
-        given: Context | None,
-        durations: list[metrics.Histogram],
-        counts: list[metrics.Counter],
-        *,
-        continues: bool = False,
-        since: int | None = None,
-    ) -> Iterator[Span]:
+        self, attributes: dict[str, Any], kind: SpanKind, given: Context | None, durations: list[metrics.Histogram],
+        counts: list[metrics.Counter], *, continues: bool = False, since: int | None = None,
+    ) -> Iterator[Span]:  # fmt: skip
         """Enter a span, and measure it. `given` is the context of the message, to which the span links."""
         links: list[Link] = []
         parent: Context | None = None
@@ -253,11 +229,11 @@ class OpenTelemetry(Middleware):
     def _metric_attributes(self, attributes: dict[str, Any], error: BaseException | None) -> dict[str, Any]:
         labels = _for_metrics(attributes, error)
         destination = labels.pop("messaging.destination.name", None)
-        if destination is not None and self._destinations.label(destination) != Destinations.OTHER:
+        if destination is not None and self._destinations.label(destination) != middleware.Destinations.OTHER:
             labels["messaging.destination.name"] = destination
         return labels
 
-    def _attributes(self, session: Session, name: str, kind: str, destination: str | None) -> dict[str, Any]:
+    def _attributes(self, session: middleware.Session, name: str, kind: str, destination: str | None) -> dict[str, Any]:
         """Return the attributes that all spans have."""
         attributes: dict[str, Any] = {
             "messaging.system": SYSTEM,
@@ -273,7 +249,7 @@ class OpenTelemetry(Middleware):
         return attributes
 
     def _of_message(
-        self, headers: Headers | EditableHeaders, size: int | None, message: BaseMessage | None = None
+        self, headers: Headers | middleware.EditableHeaders, size: int | None, message: BaseMessage | None = None
     ) -> dict[str, Any]:
         """Return the attributes of one message."""
         attributes: dict[str, Any] = {}
@@ -310,7 +286,7 @@ def _name_of(attributes: dict[str, Any]) -> str:
     if destination is None and "server.address" in attributes:
         destination = f"{attributes['server.address']}:{attributes['server.port']}"
     name = str(attributes["messaging.operation.name"])
-    return name if destination is None or is_temporary(destination) else f"{name} {destination}"
+    return name if destination is None or middleware.is_temporary(destination) else f"{name} {destination}"
 
 
 def _for_metrics(attributes: dict[str, Any], error: BaseException | None) -> dict[str, Any]:

@@ -6,16 +6,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from stompcodec.client.middleware import (
-    ConnectEvent,
-    Destinations,
-    Middleware,
-    ProcessEvent,
-    ReceiveEvent,
-    SendEvent,
-    SendManyEvent,
-    SettleEvent,
-)
+from stompcodec.client import middleware
 from stompcodec.errors import MissingExtraError
 
 try:
@@ -27,7 +18,7 @@ except ImportError as error:
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 
 
-class Prometheus(Middleware):
+class Prometheus(middleware.Middleware):
     """Middleware that counts messages and bytes, and measures durations.
 
     One instance serves any number of clients. Two in one registry would have the same names, which it refuses.
@@ -47,7 +38,7 @@ class Prometheus(Middleware):
     """
 
     def __init__(self, registry: CollectorRegistry = REGISTRY, *, destinations: int = 100) -> None:
-        self._destinations = Destinations(destinations)
+        self._destinations = middleware.Destinations(destinations)
         by, outcome = ("destination",), ("destination", "outcome")
 
         def counter(name: str, what: str, labels: tuple[str, ...]) -> Counter:
@@ -73,13 +64,13 @@ class Prometheus(Middleware):
         return "<Prometheus>"
 
     @contextmanager
-    def connect(self, event: ConnectEvent) -> Iterator[None]:
+    def connect(self, event: middleware.ConnectEvent) -> Iterator[None]:
         """Count an attempt."""
         with _counted(self._connects):
             yield
 
     @contextmanager
-    def send(self, event: SendEvent) -> Iterator[None]:
+    def send(self, event: middleware.SendEvent) -> Iterator[None]:
         """Count a message. Those of `send_many` are counted when they are put into a block."""
         label = self._destinations.label(event.destination)
         started = time.perf_counter()
@@ -90,13 +81,13 @@ class Prometheus(Middleware):
             self._send_time.labels(label).observe(time.perf_counter() - started)
 
     @contextmanager
-    def send_many(self, event: SendManyEvent) -> Iterator[None]:
+    def send_many(self, event: middleware.SendManyEvent) -> Iterator[None]:
         """Measure the whole call, as destination `_many`."""
         with self._send_time.labels("_many").time():
             yield
 
     @contextmanager
-    def receive(self, event: ReceiveEvent) -> Iterator[None]:
+    def receive(self, event: middleware.ReceiveEvent) -> Iterator[None]:
         """Count a message, and the bytes that came from the broker."""
         label = self._destinations.label(event.destination)
         self._received_bytes.labels(label).inc(event.size)
@@ -104,7 +95,7 @@ class Prometheus(Middleware):
             yield
 
     @contextmanager
-    def process(self, event: ProcessEvent) -> Iterator[None]:
+    def process(self, event: middleware.ProcessEvent) -> Iterator[None]:
         """Count and measure the handling of a message."""
         label = self._destinations.label(event.destination)
         measured = self._in_process.labels(label).track_inprogress(), self._process_time.labels(label).time()
@@ -112,7 +103,7 @@ class Prometheus(Middleware):
             yield
 
     @contextmanager
-    def settle(self, event: SettleEvent) -> Iterator[None]:
+    def settle(self, event: middleware.SettleEvent) -> Iterator[None]:
         """Count an ACK or NACK."""
         with _counted(self._settled, self._destinations.label(event.destination), event.command.lower()):
             yield

@@ -117,10 +117,9 @@ def unique(frames: DataFrame, within: str = "10 minutes") -> DataFrame:
 
 
 def identity(frames: DataFrame) -> C:
-    """Return the column with the lasting identity of frames, as in the client: null if they have none.
-
-    Frames do not tell their broker, so the form of the message-id decides: "CONSUMER,MESSAGE" is that of Artemis, which
-    needs the column `sent_at`. Any other message-id is the identity.
+    """Return the column with the lasting identity of frames, as in the client: null if they have none. Frames do not
+    tell their broker, so the form of the message-id decides: "CONSUMER,MESSAGE" is that of Artemis, which needs the
+    column `sent_at`. Any other message-id is the identity.
 
     >>> frames.select(identity(frames)).first()                                       # doctest: +SKIP
     """
@@ -285,11 +284,7 @@ _MOST_SEQUENCES = 1000
 
 
 def metrics(
-    frames: DataFrame,
-    *,
-    window: str = "1 minute",
-    watermark: str = "10 minutes",
-    sequence: str | None = None,
+    frames: DataFrame, *, window: str = "1 minute", watermark: str = "10 minutes", sequence: str | None = None
 ) -> DataFrame:
     """Return a row for each window of time and destination. Write a stream in update mode.
 

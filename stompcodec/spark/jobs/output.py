@@ -62,7 +62,6 @@ _DEFAULT = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreP
 
 
 def start(spark: SparkSession, writer: DataStreamWriter, how: Running) -> StreamingQuery:
-    """Start a streaming query."""
     writer = writer.option("checkpointLocation", how.checkpoint)
     if how.name:
         writer = writer.queryName(how.name)
@@ -75,9 +74,8 @@ def start(spark: SparkSession, writer: DataStreamWriter, how: Running) -> Stream
 
 
 def run_id(batch: DataFrame, number: int, checkpoint: str) -> str:
-    """Return a name for a batch of a stream; it stays the same when Spark repeats the batch after a crash.
-
-    The checkpoint folder has the id of the query, which Spark Connect does not tell.
+    """Return a name for a batch of a stream; it stays the same when Spark repeats the batch after a crash. The
+    checkpoint folder has the id of the query, which Spark Connect does not tell.
     """
     spark = batch.sparkSession
     try:
@@ -89,10 +87,9 @@ def run_id(batch: DataFrame, number: int, checkpoint: str) -> str:
 
 
 def check_sink(spark: SparkSession, path: str, checkpoint: str) -> None:
-    """Raise a ConfigError if a file sink has batches that the checkpoint does not know.
-
-    Spark's file sink skips a batch whose number it has written, even if the number comes from a new checkpoint: the
-    rows of that batch would be missing silently.
+    """Raise a ConfigError if a file sink has batches that the checkpoint does not know. Spark's file sink skips a batch
+    whose number it has written, even if the number comes from a new checkpoint: the rows of that batch would be missing
+    silently.
     """
     known = _last(spark, f"{checkpoint}/offsets")
     if _rows_of(spark, f"{path}/_spark_metadata/{_above(known)}") is None:
@@ -215,13 +212,7 @@ def has_died(error: BaseException) -> bool:
     return _RAISED not in text and bool(_GONE.search(text))
 
 
-def supervise(
-    start: Callable[[], _Running],
-    *,
-    restarts: int = 10,
-    within: float = 3600.0,
-    pause: float = 1.0,
-) -> None:
+def supervise(start: Callable[[], _Running], *, restarts: int = 10, within: float = 3600.0, pause: float = 1.0) -> None:
     """Run a query until it is stopped or fails, and restart it whenever its Spark process was killed.
 
     Spark ends a query when the Python process of its source is gone, for example after `kill -9` or when out of memory,

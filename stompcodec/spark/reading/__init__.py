@@ -11,17 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 
-from stompcodec.spark.base import (
-    Batches,
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxBytes,
-    ReadMaxRows,
-    Shipped,
-    SupportsTriggerAvailableNow,
-    limit_of,
-    settle,
-)
+from stompcodec.spark import base
 from stompcodec.spark.options import FileOptions, parse_file, paths_of
 
 if TYPE_CHECKING:
@@ -33,7 +23,7 @@ if TYPE_CHECKING:
 Offset = dict[str, int]
 
 
-class StompFile(Shipped, DataSource):
+class StompFile(base.Shipped, DataSource):
     """Data source behind the format "stompfile" of `spark.read` and `spark.readStream`; see `options.FILE_OPTIONS`."""
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
@@ -57,7 +47,7 @@ class StompFile(Shipped, DataSource):
         return FileStreamReader(self._paths, schema, self._options)
 
 
-class SplitReader(Shipped):
+class SplitReader(base.Shipped):
     """Reader of partitions that consist of splits of files."""
 
     def __init__(self, schema: StructType, file: FileOptions) -> None:
@@ -71,7 +61,7 @@ class SplitReader(Shipped):
         from stompcodec.spark.reading.decode import gathered, read_split
         from stompcodec.spark.reading.splits import Split, parts_of
 
-        settle()
+        base.settle()
         parts = [part for part in parts_of(partition) if isinstance(part, Split)]
         each = (read_split(part, self._projection, self._file, strict=self._strict()) for part in parts)
         batches = chain.from_iterable(each)
@@ -83,10 +73,9 @@ class SplitReader(Shipped):
 
 
 class FileReader(SplitReader, DataSourceReader):
-    """Reader of the frames that exist now.
-
-    It accepts no filters from Spark: a pushed filter stays in force for every later action on the same DataFrame, which
-    makes counts silently wrong (docs/spark-semantics.md#rows). The options in `CHOICE_OPTIONS` choose rows instead.
+    """Reader of the frames that exist now. It accepts no filters from Spark: a pushed filter stays in force for every
+    later action on the same DataFrame, which makes counts silently wrong (docs/spark-semantics.md#rows). The options in
+    `CHOICE_OPTIONS` choose rows instead.
     """
 
     def __init__(self, paths: list[str], schema: StructType, file: FileOptions) -> None:
@@ -100,7 +89,7 @@ class FileReader(SplitReader, DataSourceReader):
         return pack(batch_splits(self._paths, self._file), self._file.split_bytes)
 
 
-class FileStreamReader(SplitReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
+class FileStreamReader(SplitReader, DataSourceStreamReader, base.SupportsTriggerAvailableNow):
     """Reader of appended frames. Spark makes two of them, so nothing is opened before the first request."""
 
     def __init__(self, paths: list[str], schema: StructType, file: FileOptions) -> None:
@@ -108,7 +97,7 @@ class FileStreamReader(SplitReader, DataSourceStreamReader, SupportsTriggerAvail
         self._paths = paths
         self._target: Offset | None = None
         self._seen: Offset = {}
-        self._batches = Batches()
+        self._batches = base.Batches()
 
     def _strict(self) -> bool:
         return self._file.fail_on_data_loss
@@ -121,27 +110,26 @@ class FileStreamReader(SplitReader, DataSourceStreamReader, SupportsTriggerAvail
     def initialOffset(self) -> Offset:
         return {key: each.first for key, each in self._chains().items()}
 
-    def getDefaultReadLimit(self) -> ReadLimit:
-        return limit_of(self._file.max_bytes_per_trigger, self._file.max_frames_per_trigger)
+    def getDefaultReadLimit(self) -> base.ReadLimit:
+        return base.limit_of(self._file.max_bytes_per_trigger, self._file.max_frames_per_trigger)
 
-    def latestOffset(self, start: Offset | None = None, limit: ReadLimit | None = None) -> Offset:
-        """Return the end of the next batch.
-
-        Both limits of our options hold even if Spark was told only one of them. Spark before 4.2 passes no arguments.
+    def latestOffset(self, start: Offset | None = None, limit: base.ReadLimit | None = None) -> Offset:
+        """Return the end of the next batch. Both limits of our options hold even if Spark was told only one of them.
+        Spark before 4.2 passes no arguments.
         """
         from stompcodec.spark.reading.plan import ends_of, limit_chains
 
         if start is None:
             start = self._batches.start
-            limit = ReadAllAvailable() if self._batches.first() else self.getDefaultReadLimit()
+            limit = base.ReadAllAvailable() if self._batches.first() else self.getDefaultReadLimit()
         chains = self._chains()
         self._seen = end = ends_of(chains, start, self._target)
-        if isinstance(limit, ReadAllAvailable):
+        if isinstance(limit, base.ReadAllAvailable):
             return end
         octets, frames = self._file.max_bytes_per_trigger, self._file.max_frames_per_trigger
-        if isinstance(limit, ReadMaxBytes):
+        if isinstance(limit, base.ReadMaxBytes):
             octets = limit.max_bytes
-        elif isinstance(limit, ReadMaxRows):
+        elif isinstance(limit, base.ReadMaxRows):
             frames = limit.max_rows
         return limit_chains(chains, start, end, octets, frames)
 

@@ -9,7 +9,7 @@ import pytest
 
 import stompcodec
 from stompcodec.broker.auth import Auth, Rule, User, check_hash, hash_passcode
-from stompcodec.broker.config import DIALECTS, KEYS, Config, explain, load_config, markdown, parse_config
+from stompcodec.broker.config import DIALECTS, KEYS, Config, explain, load_config, page_of, parse_config
 from stompcodec.broker.settings import Preset, Setting
 from stompcodec.errors import ConfigError
 from stompcodec.spec import Limits
@@ -26,13 +26,18 @@ def error_of(source, file="b.toml"):
     return caught.value
 
 
+def page():
+    path = TREE / "docs" / "broker-config.md"
+    return path.read_text(encoding="utf-8") if path.exists() else pytest.skip("no docs here")
+
+
 def test_every_field_has_a_key_or_a_row_among_the_values_without_one():
     assert len({key.name for key in KEYS}) == len(KEYS)
     targets = [name for key in KEYS for name in (key.target, *key.also)]
     assert len(set(targets)) == len(targets)
     fields = {field.name for field in dataclasses.fields(Config)} - {"limits"}
     keyed = {name for name in targets if "." not in name}
-    rest = markdown().partition("## Values without a key")[2]
+    rest = page().partition("## Values without a key")[2]
     fixed = {name for row in rest.splitlines() for name in re.findall(r"`(\w+)`", row.rpartition(" (")[2])}
     assert (keyed & fixed, keyed | fixed) == (set(), fields | {"limits"})
 
@@ -69,11 +74,8 @@ def test_what_is_explained_is_a_file_with_the_defaults():
 
 
 def test_the_documentation_is_up_to_date():
-    """Write it anew by: python -c "from stompcodec.broker.config import markdown as m; print(m(), end='')" """
-    path = TREE / "docs" / "broker-config.md"
-    if not path.exists():
-        pytest.skip("no docs here")
-    assert path.read_text(encoding="utf-8") == markdown()
+    """`make docs` writes it anew."""
+    assert page() == page_of(page())
 
 
 ARTEMIS = {"dialect": "artemis", "prefetch_octets": False}
