@@ -296,9 +296,14 @@ def _first_pairs(frame: Frame) -> list[tuple[str, str]]:
 
 
 def columns_of(
-    parser: Any, data: Any, names: Iterable[str] | None, lenient: bool, columns: Iterable[str] | None, where: Where,
+    parser: Any,
+    data: Any,
+    names: Iterable[str] | None,
+    lenient: bool,
+    columns: Iterable[str] | None,
+    where: Where,
     repeats: bool,
-) -> Columns:  # fmt: skip
+) -> Columns:
     """Read whole frames into columns. `parser` is a fresh `Parser` of the Python backend; the rest as for
     `parse_columns`.
     """

@@ -385,9 +385,14 @@ def described(frame: ErrorFrame) -> str:
 
 
 def refusal(
-    ours: Sender, message: str, remedy: str, frame: Frame | None, *, headers: Iterable[tuple[str, str]] = (),
+    ours: Sender,
+    message: str,
+    remedy: str,
+    frame: Frame | None,
+    *,
+    headers: Iterable[tuple[str, str]] = (),
     cause: FrameError | None = None,
-) -> RemoteProtocolError:  # fmt: skip
+) -> RemoteProtocolError:
     """Return the error for a violation by the peer; if we are a server, with the ERROR frame (S12-ERR-03, S12-ERR-04),
     of which `remedy` is the body. `frame` caused it. `headers` stand before the usual ones of ERROR.
     """

@@ -168,9 +168,13 @@ def _number_of(group: str) -> int:
 
 
 def create(
-    path: str | os.PathLike[str], flags: int, access: Access = PRIVATE, *, folder: int | None = None,
+    path: str | os.PathLike[str],
+    flags: int,
+    access: Access = PRIVATE,
+    *,
+    folder: int | None = None,
     follow: bool = False,
-) -> int:  # fmt: skip
+) -> int:
     """Open a file, creating it with these permissions if it is missing, and return its descriptor. An existing file
     keeps its own. `flags` are those of `os.open`. `folder` is the descriptor of the folder that `path` is relative to.
     A symbolic link raises OSError unless `follow` is set, for names that the user chose. Permissions that cannot be set

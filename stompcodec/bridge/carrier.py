@@ -136,9 +136,13 @@ class Carrier:
     """
 
     def __init__(
-        self, tally: Tally, batch: int, most_refused: int, on_outcome: Callable[[Entry, str | None], object],
+        self,
+        tally: Tally,
+        batch: int,
+        most_refused: int,
+        on_outcome: Callable[[Entry, str | None], object],
         on_drop: Callable[[Entry], object],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._tally = tally
         self._batch = batch
         self._most_refused = most_refused

@@ -105,9 +105,16 @@ class Message:
     )
 
     def __init__(
-        self, ident: bytes, seq: int, destination: str, tail: bytes, persistent: int = False,
-        expires: float | None = None, priority: int = 4, attempts: int = 0,
-    ) -> None:  # fmt: skip
+        self,
+        ident: bytes,
+        seq: int,
+        destination: str,
+        tail: bytes,
+        persistent: int = False,
+        expires: float | None = None,
+        priority: int = 4,
+        attempts: int = 0,
+    ) -> None:
         self._fill(ident, seq, destination, tail, persistent)
         self.expires = expires
         self.priority = priority

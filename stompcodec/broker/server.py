@@ -228,9 +228,14 @@ class Server:
     """
 
     def __init__(
-        self, config: Config, *, store: Store | None = None, ready: str | os.PathLike[str] | None = None,
-        clock: Clock = time, sessions: Callable[..., Session] | None = None,
-    ):  # fmt: skip
+        self,
+        config: Config,
+        *,
+        store: Store | None = None,
+        ready: str | os.PathLike[str] | None = None,
+        clock: Clock = time,
+        sessions: Callable[..., Session] | None = None,
+    ):
         self.config = config
         self.clock = clock
         self.sessions = sessions

@@ -640,9 +640,17 @@ def tls_options(ca: str | None, insecure: bool, option: str = "--ca") -> dict[st
 
 
 def opening(
-    url: str | None, login: str | None, passcode_file: str | None, vhost: str | None, version: str | None,
-    timeout: float, ca: str | None, insecure: bool, context: Context | None = None, **options: Any,
-) -> Callable[[], Client]:  # fmt: skip
+    url: str | None,
+    login: str | None,
+    passcode_file: str | None,
+    vhost: str | None,
+    version: str | None,
+    timeout: float,
+    ca: str | None,
+    insecure: bool,
+    context: Context | None = None,
+    **options: Any,
+) -> Callable[[], Client]:
     """Return a function that makes a client by a verb's options, to be entered. Others, and errors: as
     `stompcodec.client.connect`. A passcode is asked for once.
     """

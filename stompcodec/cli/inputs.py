@@ -92,9 +92,16 @@ class FrameReader:
     """
 
     def __init__(
-        self, read: Callable[[int], bytes], version: str = "auto", *, lenient: bool = False,
-        limits: Limits | None = None, resync: bool = False, stream_over: int | None = None, base: int = 0,
-    ) -> None:  # fmt: skip
+        self,
+        read: Callable[[int], bytes],
+        version: str = "auto",
+        *,
+        lenient: bool = False,
+        limits: Limits | None = None,
+        resync: bool = False,
+        stream_over: int | None = None,
+        base: int = 0,
+    ) -> None:
         self.fed = base  #: offset behind the bytes read
         self.heartbeats = 0  #: EOLs between frames
         self.seconds = 0.0  #: parsing time

@@ -543,9 +543,14 @@ class Dissection:
     """A finder of frames in packets; it goes on after a problem. Options as for `FrameReader`."""
 
     def __init__(
-        self, problem: Callable[[str], object], version: str = "auto", *, lenient: bool = False,
-        limits: Limits | None = None, commands: tuple[str, ...] = (),
-    ) -> None:  # fmt: skip
+        self,
+        problem: Callable[[str], object],
+        version: str = "auto",
+        *,
+        lenient: bool = False,
+        limits: Limits | None = None,
+        commands: tuple[str, ...] = (),
+    ) -> None:
         self.problem = problem
         self.auto = version == "auto"
         self._version = None if self.auto else version

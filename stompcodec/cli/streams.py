@@ -42,9 +42,14 @@ class Outlet:
     """
 
     def __init__(
-        self, name: str, write: Callable[[memoryview], int | None], *,
-        wait: Callable[[], object] = lambda: time.sleep(0.05), most: int = _MOST, told: Callable[[int], bytes] = _told,
-    ) -> None:  # fmt: skip
+        self,
+        name: str,
+        write: Callable[[memoryview], int | None],
+        *,
+        wait: Callable[[], object] = lambda: time.sleep(0.05),
+        most: int = _MOST,
+        told: Callable[[int], bytes] = _told,
+    ) -> None:
         self._name = name
         self._write = write
         self._wait = wait

@@ -82,9 +82,14 @@ class ClientCore:
     # ---- sending ----
 
     def send(
-        self, frame: Frame, now: float, call: Call | None = None, *, text: bool | str = False,
+        self,
+        frame: Frame,
+        now: float,
+        call: Call | None = None,
+        *,
+        text: bool | str = False,
         transaction: BaseTransaction | None = None,
-    ) -> bool:  # fmt: skip
+    ) -> bool:
         """Send a SEND frame; return False if the outbox is full: wait for room (`when_room`) and try again. With a
         call, its receipt header is the call's id. `text` leaves out content-length if it makes the message a binary one
         for this broker.
@@ -302,9 +307,16 @@ class ClientCore:
         return True
 
     def settle(
-        self, message: BaseMessage, command: str, now: float, call: Call | None = None, *, requeue: bool | None = None,
-        transaction: BaseTransaction | None = None, more: Iterable[tuple[str, str]] = (),
-    ) -> None:  # fmt: skip
+        self,
+        message: BaseMessage,
+        command: str,
+        now: float,
+        call: Call | None = None,
+        *,
+        requeue: bool | None = None,
+        transaction: BaseTransaction | None = None,
+        more: Iterable[tuple[str, str]] = (),
+    ) -> None:
         """Send ACK or NACK for a message, unless that was done before or acks are automatic. Raises StaleAckError, and
         LocalProtocolError if it was settled the other way, or by another transaction, or that is not supported;
         ReceiptTimeoutError, if that transaction's outcome is unknown; and as `BaseTransaction.check`.

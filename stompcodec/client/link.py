@@ -155,9 +155,17 @@ class ClientLink:
     # ---- the transport ----
 
     def opened(
-        self, now: float, *, host: str, login: str | None, passcode: str | None, whole_frames: bool,
-        text_only: bool = False, patience: float | None = None, more: list[tuple[str, str]] | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        now: float,
+        *,
+        host: str,
+        login: str | None,
+        passcode: str | None,
+        whole_frames: bool,
+        text_only: bool = False,
+        patience: float | None = None,
+        more: list[tuple[str, str]] | None = None,
+    ) -> None:
         """Send CONNECT on a new transport, and wait `patience` seconds for CONNECTED, if fewer than `connect_timeout`.
         `more` are its other headers; None for the option `headers`. Raises FrameError if CONNECT, which has no escapes,
         cannot carry the credentials.

@@ -39,9 +39,13 @@ class Attempt(threading.Thread):
     """
 
     def __init__(
-        self, address: Address, options: Options, owner: Owner, credential: Callable[[Callable[[], Any], float], Any],
+        self,
+        address: Address,
+        options: Options,
+        owner: Owner,
+        credential: Callable[[Callable[[], Any], float], Any],
         wake: Callable[[], object],
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(name="stompcodec-connect", daemon=True)
         self.address = address
         self._options = options

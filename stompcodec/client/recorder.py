@@ -337,11 +337,19 @@ class Recorder:
     """
 
     def __init__(
-        self, clients: Client | Sequence[Client], capture: CaptureWriter, *, dedupe: Dedupe | None = None,
-        acknowledge: Literal["synced", "released"] = "synced", most: int | None = None,
-        on_turn: Callable[[], object] = lambda: None, on_trouble: Callable[[Exception], object] = lambda error: None,
-        hold: Callable[[], bool] = lambda: False, expect: float | None = None, clock: Callable[[], float] = time.time,
-    ) -> None:  # fmt: skip
+        self,
+        clients: Client | Sequence[Client],
+        capture: CaptureWriter,
+        *,
+        dedupe: Dedupe | None = None,
+        acknowledge: Literal["synced", "released"] = "synced",
+        most: int | None = None,
+        on_turn: Callable[[], object] = lambda: None,
+        on_trouble: Callable[[Exception], object] = lambda error: None,
+        hold: Callable[[], bool] = lambda: False,
+        expect: float | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
         self._clients = [clients] if isinstance(clients, Client) else list(clients)
         self._capture = capture
         self._dedupe = dedupe

@@ -62,9 +62,14 @@ class Outgoing:
 
 
 def outgoing(
-    destination: str, body: bytes | str, headers: HeaderSource | None = None, content_encoding: str | None = None,
-    kind: str = "SEND", persistent: bool | None = None, usual: bool | None = None,
-) -> Outgoing:  # fmt: skip
+    destination: str,
+    body: bytes | str,
+    headers: HeaderSource | None = None,
+    content_encoding: str | None = None,
+    kind: str = "SEND",
+    persistent: bool | None = None,
+    usual: bool | None = None,
+) -> Outgoing:
     """Return the headers and body of a SEND, with `persistent` as the call says it, or else the client's option. Text
     becomes UTF-8, with a content-type that says so unless `headers` has one. An unknown `content_encoding` (gzip,
     deflate or base64, or several separated by commas) is a FrameError. `kind` is the row of `OWNED`: a header of it is
@@ -160,9 +165,15 @@ class BaseLink:
         return self.call("connect", "", options.startup_timeout + attempts + options.receipt_timeout)
 
     def sending(
-        self, message: Outgoing, timeout: float | None = None, *, receipt: bool = False, resend: bool | None = None,
-        transaction: BaseTransaction | None = None, is_reply: bool = False,
-    ) -> Sending:  # fmt: skip
+        self,
+        message: Outgoing,
+        timeout: float | None = None,
+        *,
+        receipt: bool = False,
+        resend: bool | None = None,
+        transaction: BaseTransaction | None = None,
+        is_reply: bool = False,
+    ) -> Sending:
         """Return a message for `push`. Arguments and errors as for `Client.send`."""
         call = self.call(f"SEND to {message.destination}", "SEND", timeout) if receipt else None
         frame = self._send_frame(message, call, resend, is_reply)
@@ -201,9 +212,16 @@ class BaseLink:
         return self.engine.do(self.core.send, frame, now(), call)
 
     def streaming(
-        self, message: Outgoing, source: Source, timeout: float | None, *, receipt: bool, resend: bool | None,
-        to_the_end: bool, transaction: BaseTransaction | None,
-    ) -> tuple[Sending, Upload]:  # fmt: skip
+        self,
+        message: Outgoing,
+        source: Source,
+        timeout: float | None,
+        *,
+        receipt: bool,
+        resend: bool | None,
+        to_the_end: bool,
+        transaction: BaseTransaction | None,
+    ) -> tuple[Sending, Upload]:
         """Return a message whose body comes from a source, piece by piece, for `push`. Without `to_the_end` its caller
         waits for no receipt.
         """
@@ -234,9 +252,16 @@ class BaseLink:
         return Sending(attempt, len(message.body), receipt)
 
     def settling(
-        self, message: BaseMessage, command: str, headers: HeaderSource | None = None, *, requeue: bool | None = None,
-        receipt: bool = False, timeout: float | None = None, transaction: BaseTransaction | None = None,
-    ) -> Any:  # fmt: skip
+        self,
+        message: BaseMessage,
+        command: str,
+        headers: HeaderSource | None = None,
+        *,
+        requeue: bool | None = None,
+        receipt: bool = False,
+        timeout: float | None = None,
+        transaction: BaseTransaction | None = None,
+    ) -> Any:
         """Send ACK or NACK for a message; return its receipt if it has one."""
         more = () if headers is None else pairs_of("ACK", headers)
         call = self.call(f"{command} of {message.id}", command, timeout) if receipt else None
@@ -443,9 +468,15 @@ class Bulk:
     """
 
     def __init__(
-        self, link: BaseLink, receipt: Callable[[Call], Any], transaction: BaseTransaction | None, receipt_every: int,
-        timeout: float | None, resend: bool | None, persistent: bool | None,
-    ) -> None:  # fmt: skip
+        self,
+        link: BaseLink,
+        receipt: Callable[[Call], Any],
+        transaction: BaseTransaction | None,
+        receipt_every: int,
+        timeout: float | None,
+        resend: bool | None,
+        persistent: bool | None,
+    ) -> None:
         options = link.options
         if receipt_every < 0:
             raise ValueError(f"receipt_every is {receipt_every}: it must be 0 (no receipts) or more")

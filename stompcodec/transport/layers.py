@@ -227,9 +227,13 @@ def _websocket(place: Place, handshake: Handshake) -> Layer:
 
 
 def server_layer(
-    context: SSLContext | None, websocket: bool, max_message: int, path: str | None, admit: Admit | None = None,
+    context: SSLContext | None,
+    websocket: bool,
+    max_message: int,
+    path: str | None,
+    admit: Admit | None = None,
     plain_http: bool = False,
-) -> Callable[[str], Layer] | None:  # fmt: skip
+) -> Callable[[str], Layer] | None:
     """Return a function that makes the layers of an accepted connection from our address; None for plain TCP."""
     make_upper: Callable[[str], Layer] | None = None
     if websocket:

@@ -305,9 +305,14 @@ class OverStomp:
             return error
 
     def _answering(
-        self, session: Session, frame: Frame, address: str, name: str, given: Mapping[str, Any] | schema.BadRequest,
+        self,
+        session: Session,
+        frame: Frame,
+        address: str,
+        name: str,
+        given: Mapping[str, Any] | schema.BadRequest,
         asker: schema.Asker,
-    ) -> Iterator[Line]:  # fmt: skip
+    ) -> Iterator[Line]:
         answer = yield from self._management.answering(name, given, asker)
         body = yield from self._writer.json(answer)
         if session.ended:

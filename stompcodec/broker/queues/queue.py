@@ -78,10 +78,18 @@ class Queue:
     )
 
     def __init__(
-        self, name: str, key: str, bound: Bound, account: Account, journal: Journal | None, wall: Wall,
-        on_drop: Callable[[Queue, Message, str], bool] | None = None, ranked: bool = False,
-        quota: LoopQuota | None = None, window: Window | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        name: str,
+        key: str,
+        bound: Bound,
+        account: Account,
+        journal: Journal | None,
+        wall: Wall,
+        on_drop: Callable[[Queue, Message, str], bool] | None = None,
+        ranked: bool = False,
+        quota: LoopQuota | None = None,
+        window: Window | None = None,
+    ) -> None:
         self.name = name
         self.key = key
         self.bound = bound

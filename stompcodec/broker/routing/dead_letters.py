@@ -99,10 +99,16 @@ class DeadLetters:
     __slots__ = ("_addresses", "_burying", "_config", "_hold", "_naming", "_place", "_queue_of", "_queues", "_wall")
 
     def __init__(
-        self, config: Config, naming: Naming, addresses: Addresses, queues: Mapping[str, Queue],
-        queue_of: Callable[[str, Maker | None], Queue], place: Callable[[Message], None], wall: Callable[[], float],
+        self,
+        config: Config,
+        naming: Naming,
+        addresses: Addresses,
+        queues: Mapping[str, Queue],
+        queue_of: Callable[[str, Maker | None], Queue],
+        place: Callable[[Message], None],
+        wall: Callable[[], float],
         hold: Callable[[Queue, list[Message], float], None],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._config = config
         self._naming = naming
         self._addresses = addresses

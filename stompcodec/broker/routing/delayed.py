@@ -315,9 +315,14 @@ class Delayed:
     )
 
     def __init__(
-        self, account: Account, wall: Wall, place: Callable[[Message], None], most: int, journal: Journal,
+        self,
+        account: Account,
+        wall: Wall,
+        place: Callable[[Message], None],
+        most: int,
+        journal: Journal,
         window: Window,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._account = account
         self._wall = wall
         #: `Wall.ahead` when the times of the heap were right.

@@ -37,10 +37,17 @@ class Durables:
     """
 
     def __init__(
-        self, config: Config, journal: Journal, topics: Topics, queue_of: Callable[[str, str, bool], Queue],
-        retained: Callable[[Address, Selector | None], list[Message]], check_room: Callable[[str, Maker | None], None],
-        shares: Shares, account: Account, at_end: Sequence[Callable[[Queue], object]],
-    ) -> None:  # fmt: skip
+        self,
+        config: Config,
+        journal: Journal,
+        topics: Topics,
+        queue_of: Callable[[str, str, bool], Queue],
+        retained: Callable[[Address, Selector | None], list[Message]],
+        check_room: Callable[[str, Maker | None], None],
+        shares: Shares,
+        account: Account,
+        at_end: Sequence[Callable[[Queue], object]],
+    ) -> None:
         #: By name, then by owner; None for no owner.
         self._named: dict[str, dict[str | None, Durable]] = {}
         #: By the key of the queue, in the order of creation.

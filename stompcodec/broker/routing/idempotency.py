@@ -125,9 +125,13 @@ class SentKeys:
     """
 
     def __init__(
-        self, config: Config, journal: Journal, account: Account, wall: Callable[[], float],
+        self,
+        config: Config,
+        journal: Journal,
+        account: Account,
+        wall: Callable[[], float],
         share_commit: Callable[[Any, Batch, Frame], None],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.window = config.key_window
         self._most = config.max_keys
         self._journal = journal

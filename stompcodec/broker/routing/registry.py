@@ -245,10 +245,18 @@ class Destinations:
     """
 
     def __init__(
-        self, vhost: str, config: Config, account: Account, journal: Journal, wall: Wall,
-        place: Callable[[Message], None], swept: Callable[[], None], opened: list[Topic], latest: Callable[[], int],
+        self,
+        vhost: str,
+        config: Config,
+        account: Account,
+        journal: Journal,
+        wall: Wall,
+        place: Callable[[Message], None],
+        swept: Callable[[], None],
+        opened: list[Topic],
+        latest: Callable[[], int],
         hold: Callable[[Queue, list[Message], float], None],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.naming = Naming(
             *(config.queue_prefixes, config.topic_prefixes, config.temp_queue_prefix, config.temp_topic_prefix),
             config.dead_letter,

@@ -477,9 +477,15 @@ class Topics:
     """
 
     def __init__(
-        self, addresses: Addresses, opened: list[Topic], check_room: Callable[[str, Maker | None], None],
-        shares: Shares, quota: LoopQuota, account: Account, at_end: Sequence[Callable[[Topic], object]],
-    ) -> None:  # fmt: skip
+        self,
+        addresses: Addresses,
+        opened: list[Topic],
+        check_room: Callable[[str, Maker | None], None],
+        shares: Shares,
+        quota: LoopQuota,
+        account: Account,
+        at_end: Sequence[Callable[[Topic], object]],
+    ) -> None:
         self.by_name: dict[str, Topic] = {}
         self._addresses = addresses
         self._opened = opened
@@ -598,9 +604,14 @@ class Topic:
     )
 
     def __init__(
-        self, name: str, opened: list[Topic], patterns: Patterns[Consumer | Durable], words: tuple[str, ...],
-        line: FanOut, shared: FanOut,
-    ) -> None:  # fmt: skip
+        self,
+        name: str,
+        opened: list[Topic],
+        patterns: Patterns[Consumer | Durable],
+        words: tuple[str, ...],
+        line: FanOut,
+        shared: FanOut,
+    ) -> None:
         self.name = name
         self._line = line
         self._shared = shared

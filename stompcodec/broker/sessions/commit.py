@@ -115,9 +115,14 @@ def _delivery(session: Session, frame: Frame) -> tuple[Consumer | None, int]:
 
 
 def _settling(
-    session: Session, consumer: Consumer, deliveries: list[Delivery], frame: Frame, accepted: bool,
-    requeue: bool = True, pause: float | None = None,
-) -> Iterator[Line]:  # fmt: skip
+    session: Session,
+    consumer: Consumer,
+    deliveries: list[Delivery],
+    frame: Frame,
+    accepted: bool,
+    requeue: bool = True,
+    pause: float | None = None,
+) -> Iterator[Line]:
     """Settle or return very many deliveries, a share in each turn, then confirm the frame. The deliveries are in order,
     and already taken from the consumer. `requeue`: after a NACK, the messages may be delivered again, after `pause`.
     """

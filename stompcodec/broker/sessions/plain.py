@@ -62,9 +62,14 @@ def put_persistent(session: Session, target: Queue | Topic, message: Message, re
 
 
 def defer(
-    session: Session, name: str, target: Queue | Topic, destination: str, tail: bytes, persistent: bool,
+    session: Session,
+    name: str,
+    target: Queue | Topic,
+    destination: str,
+    tail: bytes,
+    persistent: bool,
     receipt: str | None,
-) -> None:  # fmt: skip
+) -> None:
     """Add a SEND to a transaction. Raise Refused if that is unknown, or those of the session are too large."""
     transaction = session.transactions.get(name)
     if transaction is None:

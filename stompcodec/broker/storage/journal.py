@@ -176,9 +176,14 @@ class Journal:
     )
 
     def __init__(
-        self, store: Store | None, log: logging.Logger, call_soon: CallSoon | None, wake: Callable[[], None],
-        account: Account, quota: LoopQuota | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        store: Store | None,
+        log: logging.Logger,
+        call_soon: CallSoon | None,
+        wake: Callable[[], None],
+        account: Account,
+        quota: LoopQuota | None = None,
+    ) -> None:
         self.quota, self.store = quota or LoopQuota(), store
         #: Why nothing is stored any more: the files were removed or replaced. `on_lost` is called once.
         self.lost: StoreError | None = None
@@ -376,9 +381,17 @@ class Journal:
         self.store.report(message)
 
     def read(
-        self, queue: str, after: int, upto: int, most: int, octets: int, done: PageDone, priority: int | None, *,
+        self,
+        queue: str,
+        after: int,
+        upto: int,
+        most: int,
+        octets: int,
+        done: PageDone,
+        priority: int | None,
+        *,
         at_once: bool = False,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Read stored messages, as `Store.read` describes; in this turn if `at_once`. An error is logged."""
         if self.store is not None:
             call_soon = None if at_once else self._call_soon

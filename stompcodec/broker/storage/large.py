@@ -355,9 +355,18 @@ class Spool:
     """
 
     def __init__(
-        self, folder: Path | None, limit: int, access: Access = PRIVATE, *, most: int = 500, owner_most: int = 0,
-        others: int = 2, share: str = "a user", shared: bool = False, helper: HelperThread | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        folder: Path | None,
+        limit: int,
+        access: Access = PRIVATE,
+        *,
+        most: int = 500,
+        owner_most: int = 0,
+        others: int = 2,
+        share: str = "a user",
+        shared: bool = False,
+        helper: HelperThread | None = None,
+    ) -> None:
         self._path = folder
         self.limit = limit
         self._access = access
@@ -734,9 +743,13 @@ class Download:
     __slots__ = (*("_before", "_body", "_crc", "_head", "_left", "_whole_frames", "done", "failed", "moved"), "waiting")
 
     def __init__(
-        self, before: list[bytes], head: bytes, body: LargeBody, whole_frames: bool,
+        self,
+        before: list[bytes],
+        head: bytes,
+        body: LargeBody,
+        whole_frames: bool,
         failed: Callable[[Exception], object],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._before = before
         self._head = head
         self._body = body  # keeps the file

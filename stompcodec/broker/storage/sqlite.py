@@ -185,10 +185,17 @@ class SqliteStore:
     """
 
     def __init__(
-        self, folder: str | os.PathLike[str], log: logging.Logger | None = None, *, helper: HelperThread | None = None,
-        page_helper: HelperThread | None = None, clock: Callable[[], float] = perf_counter, access: Access = PRIVATE,
-        reserve: int = 0, space: Callable[[Writer, bool], int | None] = Writer.room,
-    ) -> None:  # fmt: skip
+        self,
+        folder: str | os.PathLike[str],
+        log: logging.Logger | None = None,
+        *,
+        helper: HelperThread | None = None,
+        page_helper: HelperThread | None = None,
+        clock: Callable[[], float] = perf_counter,
+        access: Access = PRIVATE,
+        reserve: int = 0,
+        space: Callable[[Writer, bool], int | None] = Writer.room,
+    ) -> None:
         self._log = log or logging.getLogger("stompcodec.broker")
         self._writer = Writer(Path(folder), self._log, clock, access, helper, reserve)
         self._open = Batch()
@@ -262,9 +269,16 @@ class SqliteStore:
         return self._writer.held()
 
     def read(
-        self, queue: str, after: int, upto: int, most: int, octets: int, done: PageDone, call_soon: CallSoon | None,
+        self,
+        queue: str,
+        after: int,
+        upto: int,
+        most: int,
+        octets: int,
+        done: PageDone,
+        call_soon: CallSoon | None,
         priority: int | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         base = self._bases.get(queue, 0)
         keys = base + max(after, -1), base + min(upto, MOST_SEQ - 1)
         job = partial(self._reader.page, base >> SEQ_BITS, *keys, most, octets, priority, call_soon is None)
@@ -305,9 +319,15 @@ class SqliteStore:
         self._read_timed("expires", after, before, most, octets, done, call_soon)
 
     def _read_timed(
-        self, column: str, after: Place, before: float, most: int, octets: int, done: TimedDone,
+        self,
+        column: str,
+        after: Place,
+        before: float,
+        most: int,
+        octets: int,
+        done: TimedDone,
         call_soon: CallSoon | None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         job = partial(self._reader.timed, column, after or (-inf, -1), before, most, octets)
         self._pages.give(job, partial(self._timed_read, done), call_soon)
 

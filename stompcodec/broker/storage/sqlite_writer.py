@@ -124,9 +124,14 @@ class Writer:
     incomplete = False
 
     def __init__(
-        self, folder: Path, log: logging.Logger, clock: Callable[[], float] = perf_counter, access: Access = PRIVATE,
-        helper: HelperThread | None = None, reserve: int = 0,
-    ) -> None:  # fmt: skip
+        self,
+        folder: Path,
+        log: logging.Logger,
+        clock: Callable[[], float] = perf_counter,
+        access: Access = PRIVATE,
+        helper: HelperThread | None = None,
+        reserve: int = 0,
+    ) -> None:
         self._log = log
         self._timer = Timer(clock)
         self._path = folder / DATABASE

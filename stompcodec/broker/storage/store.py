@@ -136,9 +136,16 @@ class Store(Protocol):
         """Yield every queue that holds messages, without reading them. Read it as `load`, whose errors it has."""
 
     def read(
-        self, queue: str, after: int, upto: int, most: int, octets: int, done: PageDone, call_soon: CallSoon | None,
+        self,
+        queue: str,
+        after: int,
+        upto: int,
+        most: int,
+        octets: int,
+        done: PageDone,
+        call_soon: CallSoon | None,
         priority: int | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Read a page of a queue: messages without a due time whose seq is above `after` and at most `upto`. The page
         holds what was committed when this was called, except for what has been removed since. It may lack changes that
         are not committed yet, and the messages of commits that come while it is read. Several pages may be read at a
@@ -354,9 +361,16 @@ class MemoryStore:
         return [one for one in self.load(queue) if one.due is None and after < one.seq <= upto]
 
     def read(
-        self, queue: str, after: int, upto: int, most: int, octets: int, done: PageDone, call_soon: CallSoon | None,
+        self,
+        queue: str,
+        after: int,
+        upto: int,
+        most: int,
+        octets: int,
+        done: PageDone,
+        call_soon: CallSoon | None,
         priority: int | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         found = [one for one in self._ready(queue, after, upto) if priority is None or one.priority == priority]
         share = _share(found, most, octets)
         end = len(share) == len(found)

@@ -23,9 +23,17 @@ _MOST_ATTEMPTS = 2**29
 
 
 def message_crc(
-    key: int, ident: str, destination: str, tail: bytes | None, persistent: bool, expires: float | None, priority: int,
-    attempts: int, redelivered: bool, file: BodyFile | None = None,
-) -> int:  # fmt: skip
+    key: int,
+    ident: str,
+    destination: str,
+    tail: bytes | None,
+    persistent: bool,
+    expires: float | None,
+    priority: int,
+    attempts: int,
+    redelivered: bool,
+    file: BodyFile | None = None,
+) -> int:
     """Return the checksum of a message: a CRC-32 of the fixed columns, and above it a copy of the changing ones.
     `attempts` and `redelivered` change in place, in SQL, and so does their copy. Thus an update does not vouch for
     columns that it has not read. The size and checksum of the body's file are covered as well.

@@ -488,9 +488,14 @@ class Carrier:
     """
 
     def __init__(
-        self, exchange: Exchange, direction: Direction, *, faults: Faults | None = None, framed: bool = False,
+        self,
+        exchange: Exchange,
+        direction: Direction,
+        *,
+        faults: Faults | None = None,
+        framed: bool = False,
         tell: Tell,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._exchange = exchange
         self._observer = exchange.sides[direction]
         self._direction: Direction = direction

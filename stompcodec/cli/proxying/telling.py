@@ -439,9 +439,14 @@ class Watcher:
     """
 
     def __init__(
-        self, tally: Tally, outputs: list[Callable[[Entry], object]], recorder: Recorder | None = None, *,
-        heart_beats: bool = False, failed: Callable[[str, Exception], object],
-    ) -> None:  # fmt: skip
+        self,
+        tally: Tally,
+        outputs: list[Callable[[Entry], object]],
+        recorder: Recorder | None = None,
+        *,
+        heart_beats: bool = False,
+        failed: Callable[[str, Exception], object],
+    ) -> None:
         self.tally = tally
         self._outputs = outputs
         self._heart_beats = heart_beats

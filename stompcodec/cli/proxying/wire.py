@@ -400,9 +400,15 @@ class Proxy:
     """A proxy between clients and a broker. `whole` keeps large bodies, to be recorded; `timeout` is in seconds."""
 
     def __init__(
-        self, place: Place, target: Target, watcher: Watcher, *, faults: Faults | None = None, whole: bool = False,
+        self,
+        place: Place,
+        target: Target,
+        watcher: Watcher,
+        *,
+        faults: Faults | None = None,
+        whole: bool = False,
         timeout: float = 10.0,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.place = place
         self._target = target
         self._watcher = watcher

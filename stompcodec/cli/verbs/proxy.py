@@ -233,9 +233,14 @@ def _recorder(folder: str | None, tally: Tally) -> Recorder | None:
 
 
 def _run(
-    run: _Run, recorder: Recorder | None, place: Place, target: Target, faults: Faults | None, timeout: float,
+    run: _Run,
+    recorder: Recorder | None,
+    place: Place,
+    target: Target,
+    faults: Faults | None,
+    timeout: float,
     heart_beats: bool,
-) -> None:  # fmt: skip
+) -> None:
     from stompcodec.cli.proxying.telling import Watcher
     from stompcodec.cli.proxying.wire import Proxy
 

@@ -174,9 +174,15 @@ def _opened(output: str, destinations: tuple[str, ...], quiet: bool, **options: 
 
 
 def _record(
-    capture: CaptureWriter, progress: Progress, destinations: tuple[str, ...], options: dict[str, Any],
-    how: dict[str, Any], seconds: float | None, stopped: connecting.Stopped, broker: dict[str, Any],
-) -> None:  # fmt: skip
+    capture: CaptureWriter,
+    progress: Progress,
+    destinations: tuple[str, ...],
+    options: dict[str, Any],
+    how: dict[str, Any],
+    seconds: float | None,
+    stopped: connecting.Stopped,
+    broker: dict[str, Any],
+) -> None:
     from stompcodec.client import Backoff
     from stompcodec.client.recorder import Recorder
 

@@ -181,9 +181,15 @@ class OpenTelemetry(middleware.Middleware):
         return self._consuming(event, event.command.lower(), "settle", SpanKind.CLIENT, [self._operations], [])
 
     def _consuming(
-        self, event: middleware.ReceiveEvent | middleware.ProcessEvent | middleware.SettleEvent, name: str, kind: str,
-        span: SpanKind, durations: list[metrics.Histogram], counts: list[metrics.Counter], since: int | None = None,
-    ) -> AbstractContextManager[Span]:  # fmt: skip
+        self,
+        event: middleware.ReceiveEvent | middleware.ProcessEvent | middleware.SettleEvent,
+        name: str,
+        kind: str,
+        span: SpanKind,
+        durations: list[metrics.Histogram],
+        counts: list[metrics.Counter],
+        since: int | None = None,
+    ) -> AbstractContextManager[Span]:
         """Return a step with a received message."""
         message, attributes = event.message, self._attributes(event.session, name, kind, event.destination)
         attributes |= self._of_message(message.headers, None if kind == "settle" else message.size, message)
@@ -194,9 +200,16 @@ class OpenTelemetry(middleware.Middleware):
 
     @contextmanager
     def _step(
-        self, attributes: dict[str, Any], kind: SpanKind, given: Context | None, durations: list[metrics.Histogram],
-        counts: list[metrics.Counter], *, continues: bool = False, since: int | None = None,
-    ) -> Iterator[Span]:  # fmt: skip
+        self,
+        attributes: dict[str, Any],
+        kind: SpanKind,
+        given: Context | None,
+        durations: list[metrics.Histogram],
+        counts: list[metrics.Counter],
+        *,
+        continues: bool = False,
+        since: int | None = None,
+    ) -> Iterator[Span]:
         """Enter a span, and measure it. `given` is the context of the message, to which the span links."""
         links: list[Link] = []
         parent: Context | None = None

@@ -71,9 +71,17 @@ class _Frames:
     """Parser of a window: many frames at once, one by one around malformed ones."""
 
     def __init__(
-        self, window: Window, projection: Projection, options: FileOptions, split: Split, sums: _Checksums | None,
-        batches: _Batches, look: Callable[[int], bytes] = lambda place: b"", *, strict: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        window: Window,
+        projection: Projection,
+        options: FileOptions,
+        split: Split,
+        sums: _Checksums | None,
+        batches: _Batches,
+        look: Callable[[int], bytes] = lambda place: b"",
+        *,
+        strict: bool = False,
+    ) -> None:
         self._window = window
         self._strict = strict
         self._options = options

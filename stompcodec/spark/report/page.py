@@ -309,10 +309,19 @@ def _upward(values: Sequence[float], kind: str, top: float, bottom: float) -> tu
 
 
 def plot(
-    series: Sequence[Series], *, title: str, start: object = None, step: object = None, classes: Sequence[object] = (),
-    unit: str = "", kind: str = "count", as_lines: bool = False, silences: Sequence[tuple[Any, Any]] = (),
-    width: int = WIDE, height: int = 250,
-) -> str:  # fmt: skip
+    series: Sequence[Series],
+    *,
+    title: str,
+    start: object = None,
+    step: object = None,
+    classes: Sequence[object] = (),
+    unit: str = "",
+    kind: str = "count",
+    as_lines: bool = False,
+    silences: Sequence[tuple[Any, Any]] = (),
+    width: int = WIDE,
+    height: int = 250,
+) -> str:
     """Return stacked bars, or lines that break where numbers are missing, twice: for a desk and for a phone. They are
     over time, from `start` on with a point each `step`, both in µs; or there is one for each of `classes`, given by
     their bounds. `silences` are starts and ends in µs, marked in red. The style sheet shows one of the two plots. The
@@ -641,9 +650,15 @@ def _name(destination: Any) -> str:
 
 
 def _over_time(
-    rate: Found, series: Sequence[Series], cells: Callable[[int], Sequence[str]] | None = None,
-    heads: Sequence[str] = (), folded: str = "The numbers", *, legend: bool = False, **how: Any,
-) -> str:  # fmt: skip
+    rate: Found,
+    series: Sequence[Series],
+    cells: Callable[[int], Sequence[str]] | None = None,
+    heads: Sequence[str] = (),
+    folded: str = "The numbers",
+    *,
+    legend: bool = False,
+    **how: Any,
+) -> str:
     """Return a plot over time, and a table of its bars if there are `cells`, which returns those of a bar, none for a
     row to be left out."""
     named = (f'<li><i style="--c:var(--{each.style})"></i>{escape(each.label, 60)}</li>' for each in series)
