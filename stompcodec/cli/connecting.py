@@ -274,9 +274,12 @@ lenient_option = click.option(
 
 
 expect_option = click.option(
-    "--expect-every", "expect", type=Duration(0, min_open=True), metavar="TIME",
+    "--expect-every",
+    "expect",
+    type=Duration(0, min_open=True),
+    metavar="TIME",
     help="End with an error if no message comes for TIME, as in 5m, though the broker beats.",
-)  # fmt: skip
+)
 
 
 class PassedOver(logging.Handler):
@@ -427,10 +430,14 @@ login_options = option_group(
     click.option(
         "--login", envvar="STOMPCODEC_LOGIN", metavar="NAME", help="The login; also STOMPCODEC_LOGIN, or in the URL."
     ),
-    click.option("--passcode-file", metavar="FILE", type=click.Path(),
-                 help="Read the passcode from the first line of FILE. Otherwise it is taken from "
-                      "STOMPCODEC_PASSCODE, the URL, or a prompt without echo."),
-)  # fmt: skip
+    click.option(
+        "--passcode-file",
+        metavar="FILE",
+        type=click.Path(),
+        help="Read the passcode from the first line of FILE. Otherwise it is taken from "
+        "STOMPCODEC_PASSCODE, the URL, or a prompt without echo.",
+    ),
+)
 
 
 def _with_context(command: F) -> F:
@@ -488,17 +495,27 @@ connection_options = option_group(
         help="The broker: host:61613, a URL with stomp, stomp+ssl, ws or wss, failover:(URL,URL), or context:NAME. "
         f"Also STOMPCODEC_URL.  [default: the selected context, or {_URL}]",
     ),
-    click.option("--context", envvar="STOMPCODEC_CONTEXT", metavar="NAME",
-                 help="The broker, login and TLS options by name: see `stompcodec context`. Also STOMPCODEC_CONTEXT."),
+    click.option(
+        "--context",
+        envvar="STOMPCODEC_CONTEXT",
+        metavar="NAME",
+        help="The broker, login and TLS options by name: see `stompcodec context`. Also STOMPCODEC_CONTEXT.",
+    ),
     login_options,
     click.option("--vhost", metavar="NAME", help="The virtual host. Default: from the URL, or its host name."),
-    click.option("--http-header", "http_headers", metavar="NAME:VALUE", multiple=True, callback=_http_headers,
-                 help="An HTTP header for WebSocket and SockJS; repeatable."),
+    click.option(
+        "--http-header",
+        "http_headers",
+        metavar="NAME:VALUE",
+        multiple=True,
+        callback=_http_headers,
+        help="An HTTP header for WebSocket and SockJS; repeatable.",
+    ),
     click.option("--version", type=click.Choice(VERSIONS), help="Offer this STOMP version only."),
     click.option("--ca", type=click.Path(), metavar="FILE", help="Trust the certificates in FILE (PEM)."),
     click.option("--insecure", is_flag=True, help="Do not check the broker's certificate."),
     _with_context,
-)  # fmt: skip
+)
 
 
 def at_url(broker: dict[str, Any], url: str) -> None:
@@ -533,9 +550,15 @@ def adopt(context: Context | None, given: dict[str, Any]) -> dict[str, Any]:
 #: The options of the broker's address, the login, and the timeout.
 broker_options = option_group(
     connection_options,
-    click.option("--timeout", type=Duration(0, min_open=True), default=_TIMEOUT, show_default=True, metavar="TIME",
-                 help="How long to wait for the broker: to connect, and for a receipt."),
-)  # fmt: skip
+    click.option(
+        "--timeout",
+        type=Duration(0, min_open=True),
+        default=_TIMEOUT,
+        show_default=True,
+        metavar="TIME",
+        help="How long to wait for the broker: to connect, and for a receipt.",
+    ),
+)
 
 
 def is_url(text: str) -> bool:

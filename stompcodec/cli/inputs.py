@@ -413,8 +413,13 @@ def _limits(_context: click.Context, _option: click.Parameter, values: tuple[str
 #: The arguments FILE… and the options for reading a stream.
 stream_options = option_group(
     click.argument("files", metavar="[FILE|-]...", nargs=-1, type=click.Path(allow_dash=True)),
-    click.option("--version", type=click.Choice(["auto", *VERSIONS, "legacy"]), default="auto", show_default=True,
-                 help="The STOMP version. auto follows CONNECTED in the stream, and is 1.2 without it."),
+    click.option(
+        "--version",
+        type=click.Choice(["auto", *VERSIONS, "legacy"]),
+        default="auto",
+        show_default=True,
+        help="The STOMP version. auto follows CONNECTED in the stream, and is 1.2 without it.",
+    ),
     click.option(
         "--limit",
         "limits",
@@ -423,7 +428,7 @@ stream_options = option_group(
         callback=_limits,
         help="Accept other sizes, as in max_body=1GiB: max_command_line, max_header_line, max_headers, max_body.",
     ),
-)  # fmt: skip
+)
 
 
 def name_of(file: str) -> str:

@@ -318,14 +318,20 @@ _LETTER_WIDTHS = (6, 24, 16, 8, 20, 8)
 #: The options of `look`.
 view_options = option_group(
     click.option("-n", "--limit", type=click.IntRange(1), metavar="N", help="At most N messages."),
-    click.option("-f", "--format", "form", callback=template_of, metavar="FORMAT",
-                 help="A format instead of the table, as in sub --format."),
+    click.option(
+        "-f",
+        "--format",
+        "form",
+        callback=template_of,
+        metavar="FORMAT",
+        help="A format instead of the table, as in sub --format.",
+    ),
     click.option("--json", "view", flag_value="json", help="Print a JSON object per message, as sub --json."),
     click.option(
         "--pretty", "view", flag_value="pretty", help="Print headers, and the body decompressed and indented."
     ),
     lenient_option,
-)  # fmt: skip
+)
 
 
 def look(queue: str, selector: str | None, given: dict[str, Any], table: Callable[[Kind], Handler], why: str) -> None:
