@@ -312,35 +312,69 @@ def _run(bridge: Bridge, progress: Progress, seconds: float | None) -> None:
     help="For --drain: the time without a message after which FROM counts as empty.  [default: ask FROM, or 3]",
 )
 @expect_option
-@click.option("--destinations", metavar="FILE|-",
-              help="The names of the destinations of FROM, for patterns, if it does not list them itself.")  # fmt: skip
-@click.option("--durable", metavar="NAME",
-              help="Subscribe to topics durably, so that no message is missed while the bridge is away.")  # fmt: skip
+@click.option(
+    "--destinations",
+    metavar="FILE|-",
+    help="The names of the destinations of FROM, for patterns, if it does not list them itself.",
+)
+@click.option(
+    "--durable",
+    metavar="NAME",
+    help="Subscribe to topics durably, so that no message is missed while the bridge is away.",
+)
 @click.option("--client-id", metavar="NAME", help="The client id at FROM, which some brokers require for --durable.")
 @click.option("--selector", metavar="TEXT", help="Carry only messages that match, in the syntax of FROM.")
 @click.option("--shared", is_flag=True, help="Let other consumers of the same queues of FROM get messages, too.")
-@click.option("--prefetch", type=click.IntRange(1, 10_000), default=200, show_default=True, metavar="N",
-              help="The most unacknowledged messages of each destination.")  # fmt: skip
-@click.option("--batch", type=click.IntRange(0, 1000), default=0, metavar="N",
-              help="Send and acknowledge up to N messages in a transaction.")  # fmt: skip
+@click.option(
+    "--prefetch",
+    type=click.IntRange(1, 10_000),
+    default=200,
+    show_default=True,
+    metavar="N",
+    help="The most unacknowledged messages of each destination.",
+)
+@click.option(
+    "--batch",
+    type=click.IntRange(0, 1000),
+    default=0,
+    metavar="N",
+    help="Send and acknowledge up to N messages in a transaction.",
+)
 @click.option("-p", "--persistent", is_flag=True, help="Mark every message as persistent.")
 @click.option(
     "--key",
     metavar="header:NAME",
     help="A header that is unique for each message, if the message-ids of FROM change with each delivery.",
 )
-@click.option("--dead-letter", default="/queue/bridge-dead-letters", show_default=True, metavar="DEST",
-              help="Where FROM keeps the messages that TO refuses.")  # fmt: skip
+@click.option(
+    "--dead-letter",
+    default="/queue/bridge-dead-letters",
+    show_default=True,
+    metavar="DEST",
+    help="Where FROM keeps the messages that TO refuses.",
+)
 @click.option("--from-name", metavar="NAME", help="What FROM is called in bridge-path. Default: its host and port.")
 @click.option("--to-name", metavar="NAME", help="What TO is called in bridge-path. Default: its host and port.")
-@click.option("--timeout", type=Duration(0, min_open=True), default=10.0, show_default=True, metavar="TIME",
-              help="How long to wait for a broker to answer CONNECT.")  # fmt: skip
+@click.option(
+    "--timeout",
+    type=Duration(0, min_open=True),
+    default=10.0,
+    show_default=True,
+    metavar="TIME",
+    help="How long to wait for a broker to answer CONNECT.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the counts as a JSON object per second, and at the end.")
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing on success.")
 def command(
-    source: str, target: str, timeout: float, client_id: str | None, seconds: float | None, as_json: bool, quiet: bool,
+    source: str,
+    target: str,
+    timeout: float,
+    client_id: str | None,
+    seconds: float | None,
+    as_json: bool,
+    quiet: bool,
     **given: Any,
-) -> None:  # fmt: skip
+) -> None:
     """Move the messages of destinations from one broker to another, until Ctrl-C, SIGTERM or SIGHUP.
 
     A message is acknowledged at FROM once TO has confirmed it, so no message is lost, and our broker stores each once.

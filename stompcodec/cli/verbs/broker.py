@@ -221,8 +221,13 @@ def _announce(server: Server) -> None:
     "--ready-file", type=click.Path(), metavar="PATH", help="Write the ports to this file, as JSON, once they are open."
 )
 @click.option("--uvloop/--no-uvloop", default=False, show_default="asyncio's", help="Event loop: uvloop or asyncio's.")
-@click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="warning",
-              show_default=True, help="What to log on standard error; info logs each connection.")  # fmt: skip
+@click.option(
+    "--log-level",
+    type=click.Choice(["debug", "info", "warning", "error"]),
+    default="warning",
+    show_default=True,
+    help="What to log on standard error; info logs each connection.",
+)
 @click.option("--help-config", is_flag=True, is_eager=True, expose_value=False, callback=_help_config,
               help="Print every key of the TOML file, and exit.")  # fmt: skip
 @click.option("--hash-passcode", is_flag=True, is_eager=True, expose_value=False, callback=_hash_passcode,

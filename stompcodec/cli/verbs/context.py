@@ -51,8 +51,13 @@ def _name(_context: click.Context, _argument: click.Parameter, value: str) -> st
 @click.argument("name", metavar="NAME", callback=_name)
 @click.argument("address", metavar="URL")
 @click.option("--login", metavar="NAME", help="The login.")
-@click.option("--passcode-file", "file", metavar="FILE", type=click.Path(),
-              help="Read the passcode from the first line of FILE at each use.")  # fmt: skip
+@click.option(
+    "--passcode-file",
+    "file",
+    metavar="FILE",
+    type=click.Path(),
+    help="Read the passcode from the first line of FILE at each use.",
+)
 @click.option(
     "--ask-passcode",
     "asked",

@@ -73,8 +73,13 @@ def _all_lines(file: str, version: str, options: dict[str, Any]) -> str:
 )
 @click.option("-b", "--body", default="", metavar="TEXT|@FILE|-", help="The body: text, a file, or standard input.")
 @click.option("--json", "lines", is_flag=True, help="Read frames from lines of JSON, as decode --json writes them.")
-@click.option("--version", type=click.Choice(["auto", *VERSIONS, "legacy"]), default="auto", show_default=True,
-              help="The STOMP version. auto is 1.2; with --json it follows CONNECTED.")  # fmt: skip
+@click.option(
+    "--version",
+    type=click.Choice(["auto", *VERSIONS, "legacy"]),
+    default="auto",
+    show_default=True,
+    help="The STOMP version. auto is 1.2; with --json it follows CONNECTED.",
+)
 @click.option("--lenient", is_flag=True, help="Write headers that are not UTF-8 as decode --lenient has read them.")
 def command(
     arguments: tuple[str, ...], headers: tuple[str, ...], body: str, lines: bool, version: str, **options: Any

@@ -65,8 +65,16 @@ def _show_facts(facts: dict[str, Any], client: Client) -> None:
 
 @click.command("ping")
 @click.argument("address", metavar="[URL]", required=False)
-@click.option("-c", "-n", "--count", type=click.IntRange(0), default=3, show_default=True, metavar="N",
-              help="How many round trips to time.")  # fmt: skip
+@click.option(
+    "-c",
+    "-n",
+    "--count",
+    type=click.IntRange(0),
+    default=3,
+    show_default=True,
+    metavar="N",
+    help="How many round trips to time.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @broker_options
 def command(address: str | None, count: int, as_json: bool, **broker: Any) -> None:

@@ -176,20 +176,42 @@ def _complain_of(entry: Entry) -> None:
 @click.option("-q", "--quiet", is_flag=True, help="Print no frames, only trouble and the counts at the end.")
 @click.option("--heart-beats", is_flag=True, help="Show heart-beats, too.")
 @click.option("--record", "folder", type=click.Path(), metavar="CAPTURE", help="Record frames to a new capture.")
-@click.option("--fault", "texts", multiple=True, callback=_faults, metavar="TEXT",
-              help="Inject a fault, as in 'lose RECEIPT nth=2'; repeatable. docs/proxy.md has the table.")  # fmt: skip
+@click.option(
+    "--fault",
+    "texts",
+    multiple=True,
+    callback=_faults,
+    metavar="TEXT",
+    help="Inject a fault, as in 'lose RECEIPT nth=2'; repeatable. docs/proxy.md has the table.",
+)
 @click.option(
     "--cert", type=click.Path(), metavar="FILE", help="Private key and certificate chain for TLS with clients, PEM."
 )
 @click.option("--ca", type=click.Path(), metavar="FILE", help="Trust the certificates in FILE (PEM) for TARGET.")
 @click.option("--insecure", is_flag=True, help="Do not check the certificate of TARGET.")
 @click.option("--public", is_flag=True, help="Allow LISTEN to be an address that other machines reach.")
-@click.option("--timeout", type=Duration(0, min_open=True), default=10.0, show_default=True, metavar="TIME",
-              help="How long to wait for TARGET, and for handshakes.")  # fmt: skip
+@click.option(
+    "--timeout",
+    type=Duration(0, min_open=True),
+    default=10.0,
+    show_default=True,
+    metavar="TIME",
+    help="How long to wait for TARGET, and for handshakes.",
+)
 def command(
-    listen: str, target: str, as_json: bool, quiet: bool, heart_beats: bool, folder: str | None, texts: tuple[str, ...],
-    cert: str | None, ca: str | None, insecure: bool, public: bool, timeout: float,
-) -> None:  # fmt: skip
+    listen: str,
+    target: str,
+    as_json: bool,
+    quiet: bool,
+    heart_beats: bool,
+    folder: str | None,
+    texts: tuple[str, ...],
+    cert: str | None,
+    ca: str | None,
+    insecure: bool,
+    public: bool,
+    timeout: float,
+) -> None:
     """Pass bytes between clients and the broker TARGET, unchanged, and show each frame, until Ctrl-C or SIGTERM.
 
     LISTEN is PORT, HOST:PORT, or a URL with stomp, stomp+ssl, ws or wss; TARGET is an address as for --url. Passcodes

@@ -96,8 +96,14 @@ class Progress:
     "-o", "--output", required=True, type=click.Path(), metavar="CAPTURE", help="The capture, such as a.stompcap."
 )
 @click.option("--single", is_flag=True, help="Make a single file, not a folder of segments.")
-@click.option("--segment", callback=connecting.size, default="128MiB", show_default=True, metavar="SIZE",
-              help="Begin a new segment at this size.")  # fmt: skip
+@click.option(
+    "--segment",
+    callback=connecting.size,
+    default="128MiB",
+    show_default=True,
+    metavar="SIZE",
+    help="Begin a new segment at this size.",
+)
 @click.option(
     "--keep", callback=connecting.size, metavar="SIZE", help="Keep at most this much: delete the oldest segments."
 )
@@ -105,18 +111,35 @@ class Progress:
 @click.option("-n", "--count", "most", type=click.IntRange(1), metavar="N", help="End after N messages.")
 @click.option("-w", "--wait", "seconds", type=Duration(0), metavar="TIME", help="End after this time.")
 @connecting.expect_option
-@click.option("--dedupe", callback=_dedupe, default="none", show_default=True, metavar="messageId|header:NAME|none",
-              help="Leave out redelivered messages that are in the capture already.")  # fmt: skip
+@click.option(
+    "--dedupe",
+    callback=_dedupe,
+    default="none",
+    show_default=True,
+    metavar="messageId|header:NAME|none",
+    help="Leave out redelivered messages that are in the capture already.",
+)
 @connecting.subscription_options
 @click.option("--group", callback=_access, metavar="NAME", help="A group that may read new files: 0640, not 0600.")
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing on success.")
 @connecting.lenient_option
 @connecting.broker_options
 def command(
-    destinations: tuple[str, ...], output: str, single: bool, segment: int, keep: int | None, keep_time: float | None,
-    most: int | None, seconds: float | None, expect: float | None, dedupe: str, quiet: bool, lenient: bool,
-    group: Access, **broker: Any,
-) -> None:  # fmt: skip
+    destinations: tuple[str, ...],
+    output: str,
+    single: bool,
+    segment: int,
+    keep: int | None,
+    keep_time: float | None,
+    most: int | None,
+    seconds: float | None,
+    expect: float | None,
+    dedupe: str,
+    quiet: bool,
+    lenient: bool,
+    group: Access,
+    **broker: Any,
+) -> None:
     """Record the messages of queues and topics into a capture, until Ctrl-C, SIGTERM or SIGHUP.
 
     A message is acknowledged once it is on the disk, so no message is lost. A lost connection is restored. An existing

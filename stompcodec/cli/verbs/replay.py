@@ -213,10 +213,18 @@ def _due(
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing on success.")
 @broker_options
 def command(
-    capture: str, broker_url: str | None, speed: float | None, since: str | None, until: str | None,
-    rules: tuple[tuple[str, str], ...], only: str | None, form: str | None, management: bool, quiet: bool,
+    capture: str,
+    broker_url: str | None,
+    speed: float | None,
+    since: str | None,
+    until: str | None,
+    rules: tuple[tuple[str, str], ...],
+    only: str | None,
+    form: str | None,
+    management: bool,
+    quiet: bool,
     **broker: Any,
-) -> None:  # fmt: skip
+) -> None:
     """Send the messages of CAPTURE to a broker again, and exit when it has them.
 
     CAPTURE may be anything that convert reads. Headers are kept, except those of the old delivery and expires. Messages

@@ -580,10 +580,22 @@ def _checked_sort(view: str, sort: str | None) -> str:
 )
 @click.option("-s", "--sort", metavar="COLUMN", help="Show the highest of this column first; or name.")
 @click.option("--match", metavar="TEXT", help="Show only names with TEXT; * stands for any characters.")
-@click.option("-i", "--interval", type=Duration(_LEAST_INTERVAL), default=2.0, show_default=True, metavar="TIME",
-              help="How often to ask.")  # fmt: skip
-@click.option("-n", "--limit", type=click.IntRange(1, MOST_ROWS), metavar="N",
-              help=f"Most rows, without a screen.  [default: {_ROWS}]")  # fmt: skip
+@click.option(
+    "-i",
+    "--interval",
+    type=Duration(_LEAST_INTERVAL),
+    default=2.0,
+    show_default=True,
+    metavar="TIME",
+    help="How often to ask.",
+)
+@click.option(
+    "-n",
+    "--limit",
+    type=click.IntRange(1, MOST_ROWS),
+    metavar="N",
+    help=f"Most rows, without a screen.  [default: {_ROWS}]",
+)
 @click.option("--once", is_flag=True, help="Ask twice, an interval apart for the rates, show it and end.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object each interval.")
 @click.option(
@@ -591,9 +603,16 @@ def _checked_sort(view: str, sort: str | None) -> str:
 )
 @broker_options
 def command(
-    view: str, sort: str | None, match: str | None, interval: float, limit: int | None, once: bool, as_json: bool,
-    prefix: str, **broker: Any,
-) -> None:  # fmt: skip
+    view: str,
+    sort: str | None,
+    match: str | None,
+    interval: float,
+    limit: int | None,
+    once: bool,
+    as_json: bool,
+    prefix: str,
+    **broker: Any,
+) -> None:
     """Show what a broker is doing: rates, destinations, sessions, subscriptions.
 
     It asks the management of our broker, which its rules must allow. On a terminal, ? lists the keys and q ends.
