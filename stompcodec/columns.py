@@ -195,10 +195,11 @@ _exporting = allocate_lock()
 
 
 class Columns:
-    """Frames as Arrow columns, the result of `parse_columns`, for `pyarrow.record_batch`, polars or pandas. The Arrow C
-    data interface exports them once, since the memory moves to the importer. The columns, unless left out: command
-    utf8, headers map<utf8, utf8>, body binary, offset int64, length int32, error utf8; then a nullable utf8 column for
-    each name that was given.
+    """Frames as Arrow columns, the result of `parse_columns`, for `pyarrow.record_batch`, polars or pandas.
+
+    The Arrow C data interface exports them once, since the memory moves to the importer. The columns, unless left out:
+    command utf8, headers map<utf8, utf8>, body binary, offset int64, length int32, error utf8; then a nullable utf8
+    column for each name that was given.
 
     >>> from stompcodec import parse_columns
     >>> columns = parse_columns(b"SEND\\n\\nhi\\0SEND\\n")

@@ -58,8 +58,10 @@ _NOT_LEGACY = {b"accept-version", b"login", b"version"}
 
 def is_legacy(octets: bytes) -> bool | None:
     """Return whether a first frame, by the stream from its first byte on, is of the legacy dialect; None if more bytes
-    are needed. It is if its command is CONNECT in another case or with spaces after it, or if its headers contain a
-    username but neither login nor accept-version. Rules: LEG-CMD-01, LEG-CON-02.
+    are needed.
+
+    It is if its command is CONNECT in another case or with spaces after it, or if its headers contain a username but
+    neither login nor accept-version. Rules: LEG-CMD-01, LEG-CON-02.
     """
     text = octets.lstrip(b"\r\n")
     line, ended, _rest = text.partition(b"\n")
@@ -318,8 +320,9 @@ _KNOWN = frozenset((*CLIENT_1_1, *SERVER))
 
 
 class _Steady(NamedTuple):
-    """The frames that are allowed in a state and do not change it: nearly all frames of a session. Frames in neither
-    table need `next_state` and `missing_headers`.
+    """The frames that are allowed in a state and do not change it: nearly all frames of a session.
+
+    Frames in neither table need `next_state` and `missing_headers`.
     """
 
     one: dict[str, str]
@@ -333,8 +336,9 @@ NOTHING_STEADY = _Steady({}, {})
 
 @lru_cache(64)
 def steady(sender: Sender, state: State, version: str | None, commands: frozenset[str] = frozenset()) -> _Steady:
-    """Return the frames that `sender` may send in a state without changing it. `commands` are further commands of a
-    session, without required headers.
+    """Return the frames that `sender` may send in a state without changing it.
+
+    `commands` are further commands of a session, without required headers.
     """
     if state not in _IN_SESSION:
         return NOTHING_STEADY

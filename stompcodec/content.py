@@ -33,8 +33,9 @@ _PARAMETER = re.compile(r';\s*([^\s;="]+)\s*=\s*("(?:[^"\\]|\\.)*"|[^;]*)', re.D
 
 
 def encoding_of(content_type: str | None) -> str | None:
-    """Return the charset that a content-type implies, in lower case; None for binary content. The charset parameter
-    wins, even if Python does not know it. Without it, text/ is UTF-8.
+    """Return the charset that a content-type implies, in lower case; None for binary content.
+
+    The charset parameter wins, even if Python does not know it. Without it, text/ is UTF-8.
 
     Args:
         content_type: the header's value; None if absent.
@@ -84,9 +85,10 @@ _MARKS = (
 
 
 def text_of(frame: HasContent, charset: str | None = None, *, untyped: str | None = None) -> str:
-    """Return the body of a frame as text, by its content-type. application/json, application/xml and types that end
-    with +json or +xml need no charset. The content-encodings gzip, deflate and base64 are undone first; any other
-    content-encoding is ignored.
+    """Return the body of a frame as text, by its content-type.
+
+    application/json, application/xml and types that end with +json or +xml need no charset. The content-encodings gzip,
+    deflate and base64 are undone first; any other content-encoding is ignored.
 
     Args:
         charset: that of the body, whatever its content-type says.
@@ -183,9 +185,10 @@ _JSON = json.JSONDecoder(parse_int=_integer, parse_float=_real, parse_constant=_
 
 
 def json_value(text: str) -> object:
-    """Return the value that a header holds as JSON (the notation of the wish-list for 1.1), or the text itself. Text
-    that is not JSON is returned unchanged, and so are NaN, Infinity, numbers of more than 4300 digits or beyond the
-    range of a float, and values nested deeper than 100. Never raises.
+    """Return the value that a header holds as JSON (the notation of the wish-list for 1.1), or the text itself.
+
+    Text that is not JSON is returned unchanged, and so are NaN, Infinity, numbers of more than 4300 digits or beyond
+    the range of a float, and values nested deeper than 100. Never raises.
 
     Args:
         text: the header's value, unescaped.
@@ -201,9 +204,11 @@ _UNSAFE = re.compile("[\x00-\x1f\ud800-\udfff]")
 
 
 def json_text(value: object) -> str:
-    """Return the header value that `json_value` reads back as `value`. A string is written unchanged unless it would be
-    read as JSON, or contains control characters or lone surrogates; then it is written as a JSON string. Everything but
-    unchanged strings is ASCII. Two lone surrogates that form a pair are read back as one character.
+    """Return the header value that `json_value` reads back as `value`.
+
+    A string is written unchanged unless it would be read as JSON, or contains control characters or lone surrogates;
+    then it is written as a JSON string. Everything but unchanged strings is ASCII. Two lone surrogates that form a pair
+    are read back as one character.
 
     Raises:
         TypeError: JSON cannot represent the type.
@@ -269,9 +274,10 @@ def _checked_codings(encoding: str | None) -> list[str]:
 
 
 def decode_content(encoding: str | None, data: bytes, max_size: int = 100 * 2**20) -> bytes:
-    """Return the body with its content-encoding undone. gzip may have several members. deflate is the zlib format, or
-    the raw one that some senders write. base64 is strict: no line ends, and correct padding. Data after the end of the
-    encoded data is an error.
+    """Return the body with its content-encoding undone.
+
+    gzip may have several members. deflate is the zlib format, or the raw one that some senders write. base64 is strict:
+    no line ends, and correct padding. Data after the end of the encoded data is an error.
 
     Args:
         encoding: the header's value: up to 4 codings, separated by commas; None or "" for identity.

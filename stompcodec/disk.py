@@ -55,8 +55,10 @@ GONE = (errno.ENOENT, errno.ENOTDIR, errno.ESTALE)
 
 def is_at(file: int, path: str | os.PathLike[str]) -> bool:
     """Return whether an open file is still the one at its path: False once it, or a folder above it, was removed,
-    renamed or replaced. Raise OSError if that is unknown. Always True on Windows, which keeps open files where they
-    are. Names are compared, and not only the number of links: NFS renames an open file that is removed.
+    renamed or replaced. Raise OSError if that is unknown.
+
+    Always True on Windows, which keeps open files where they are. Names are compared, and not only the number of links:
+    NFS renames an open file that is removed.
     """
     if sys.platform == "win32":
         return True
@@ -176,9 +178,11 @@ def create(
     follow: bool = False,
 ) -> int:
     """Open a file, creating it with these permissions if it is missing, and return its descriptor. An existing file
-    keeps its own. `flags` are those of `os.open`. `folder` is the descriptor of the folder that `path` is relative to.
-    A symbolic link raises OSError unless `follow` is set, for names that the user chose. Permissions that cannot be set
-    raise StoreError.
+    keeps its own.
+
+    `flags` are those of `os.open`. `folder` is the descriptor of the folder that `path` is relative to. A symbolic link
+    raises OSError unless `follow` is set, for names that the user chose. Permissions that cannot be set raise
+    StoreError.
     """
     flags |= _BINARY | (0 if follow else NO_FOLLOW)
     try:

@@ -207,8 +207,9 @@ def may_be_secret(text: str) -> bool:
 
 
 def excerpt(head: bytes, at: int) -> bytes:
-    """Return the bytes around index `at` of a frame, or b"" if they may contain a secret. All of `head`, the frame from
-    its first byte on, is searched for words such as "passcode".
+    """Return the bytes around index `at` of a frame, or b"" if they may contain a secret.
+
+    All of `head`, the frame from its first byte on, is searched for words such as "passcode".
     """
     if head.upper().startswith(_SECRET_COMMANDS) or may_be_secret(head[:65536].decode("latin-1")):
         return b""

@@ -161,8 +161,10 @@ def _parsed_headers(text: str, escapes: Escapes | None) -> Headers:
 
 class Headers(dict[str, str]):
     """The headers of a frame: a read-only dict, in which the first entry of a repeated name counts (S12-HDR-02).
-    `pairs()` and `getall()` return repeated entries too. Its methods do not write, but Python itself does: `eval(code,
-    headers)`, `dict.__setitem__` and an object whose `__dict__` they are. Give those a copy: `dict(headers)`.
+
+    `pairs()` and `getall()` return repeated entries too. Its methods do not write, but Python itself does:
+    `eval(code, headers)`, `dict.__setitem__` and an object whose `__dict__` they are. Give those a copy:
+    `dict(headers)`.
 
     >>> headers = Frame("SEND", [("a", "1"), ("b", "2"), ("a", "3")]).headers
     >>> headers["a"], len(headers), headers.getall("a"), dict(headers)

@@ -71,8 +71,10 @@ _OLDER = _transitions(None)
 
 
 def next_state(sender: Sender, state: State, command: str, version: str | None = "1.2") -> State | None:
-    """Return the state after a frame, or None if the frame is not allowed. The codec checks whether a version has the
-    command (in upper case); here NACK is allowed in any session. The version is None before negotiation.
+    """Return the state after a frame, or None if the frame is not allowed.
+
+    The codec checks whether a version has the command (in upper case); here NACK is allowed in any session. The version
+    is None before negotiation.
     """
     table = _OLDER if version in ("1.0", "1.1", "legacy") else _V1_2
     return table.get((sender, state, command))
@@ -123,8 +125,9 @@ REQUIRED_HEADERS: dict[tuple[str, Sender], dict[str, tuple[str, ...]]] = {
 
 def missing_headers(version: str | None, sender: Sender, command: str, headers: Iterable[tuple[str, str]]) -> list[str]:
     """Return the names of required headers that a frame lacks, in the order of the specification. An empty value counts
-    as present, and commands of the other side require nothing. Before negotiation (None), the rules of 1.2 hold. Raise
-    ValueError for an unknown version.
+    as present, and commands of the other side require nothing.
+
+    Before negotiation (None), the rules of 1.2 hold. Raise ValueError for an unknown version.
     """
     folds_case = dialect_of(version).folds_case
     required = REQUIRED_HEADERS[version or "1.2", sender].get(command.upper() if folds_case else command, ())
@@ -145,9 +148,10 @@ def _rank(version: str) -> tuple[int, int]:
 
 
 def negotiate(accept_version: str | None, server: Sequence[str]) -> str:
-    """Return the version that a server chooses: the highest that both sides list. Entries of the header accept-version
-    are compared exactly, without trimming; unknown ones are ignored. Without it (None) the client speaks 1.0. Raise
-    FrameError: "no-common-version".
+    """Return the version that a server chooses: the highest that both sides list.
+
+    Entries of the header accept-version are compared exactly, without trimming; unknown ones are ignored. Without it
+    (None) the client speaks 1.0. Raise FrameError: "no-common-version".
     """
     accepted = {"1.0"} if accept_version is None else set(accept_version.split(","))
     common = accepted.intersection(server)
@@ -167,9 +171,10 @@ def negotiate_client(connected_version: str | None, offered: Sequence[str]) -> s
 
 
 def negotiate_wishlist(client_version: str | None, server_version: str | None) -> str:
-    """Return the version by the wish-list for 1.1, in which each side names the highest that it supports. The two are
-    the version headers of CONNECT and CONNECTED; without one (None), it means 1.0. Raise FrameError "no-common-version"
-    if one of them is not a version.
+    """Return the version by the wish-list for 1.1, in which each side names the highest that it supports.
+
+    The two are the version headers of CONNECT and CONNECTED; without one (None), it means 1.0. Raise FrameError
+    "no-common-version" if one of them is not a version.
     """
     versions = ["1.0" if version is None else version for version in (client_version, server_version)]
     return min(versions, key=_rank)
@@ -184,8 +189,9 @@ _HEART_BEAT = re.compile(f"{_NUMBER},{_NUMBER}")
 
 
 def parse_heart_beat(value: str) -> tuple[int, int]:
-    """Return the two numbers of a heart-beat header in ms: how often its sender can send, and wants to receive. They
-    are ASCII digits, with a comma and no spaces between them. Anything else, and more than 100 digits, raises
+    """Return the two numbers of a heart-beat header in ms: how often its sender can send, and wants to receive.
+
+    They are ASCII digits, with a comma and no spaces between them. Anything else, and more than 100 digits, raises
     FrameError: "bad-heart-beat".
     """
     match = _HEART_BEAT.fullmatch(value)
@@ -203,8 +209,9 @@ def _agreed(offer: int, wish: int) -> int:
 
 
 def negotiate_heart_beat(connect: str | None, connected: str | None) -> tuple[int, int]:
-    """Return the intervals of a session in ms, from client to server and from server to client; 0 for none. They follow
-    from the heart-beat headers of CONNECT and CONNECTED. Raise FrameError: "bad-heart-beat".
+    """Return the intervals of a session in ms, from client to server and from server to client; 0 for none.
+
+    They follow from the heart-beat headers of CONNECT and CONNECTED. Raise FrameError: "bad-heart-beat".
     """
     client_sends, client_wants = _offer(connect)
     server_sends, server_wants = _offer(connected)
@@ -212,8 +219,9 @@ def negotiate_heart_beat(connect: str | None, connected: str | None) -> tuple[in
 
 
 class Heartbeat(NamedTuple):
-    """The negotiated heart-beats of one side. Intervals in ms, 0 for none. A client passes the result of
-    `negotiate_heart_beat`, a server its two numbers swapped.
+    """The negotiated heart-beats of one side. Intervals in ms, 0 for none.
+
+    A client passes the result of `negotiate_heart_beat`, a server its two numbers swapped.
     """
 
     send_every: int
@@ -222,14 +230,18 @@ class Heartbeat(NamedTuple):
     """The interval that the peer promised."""
 
     def next_send_at(self, last_sent: float) -> float | None:
-        """Return when to send an EOL unless something else is sent before, in seconds; None for never. That is after
-        half of the interval since the last byte was sent, so that a late timer still keeps the promise (S12-HB-09).
+        """Return when to send an EOL unless something else is sent before, in seconds; None for never.
+
+        That is after half of the interval since the last byte was sent, so that a late timer still keeps the promise
+        (S12-HB-09).
         """
         return last_sent + self.send_every / 2000 if self.send_every else None
 
     def dead_at(self, last_received: float) -> float | None:
-        """Return when the peer is dead unless a byte is received before, in seconds; None for never. That is after
-        twice the interval since the last byte of any kind (S12-HB-08), since timing is inexact (S12-HB-12).
+        """Return when the peer is dead unless a byte is received before, in seconds; None for never.
+
+        That is after twice the interval since the last byte of any kind (S12-HB-08), since timing is inexact
+        (S12-HB-12).
         """
         return last_received + self.receive_every / 500 if self.receive_every else None
 

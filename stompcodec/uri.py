@@ -86,8 +86,9 @@ class Address(NamedTuple):
 
 
 def parse_uri(uri: str) -> list[Address]:
-    """Return the addresses that a URI names: one, or several for failover. Options of a failover list apply to each
-    address that does not have the option itself.
+    """Return the addresses that a URI names: one, or several for failover.
+
+    Options of a failover list apply to each address that does not have the option itself.
 
     Args:
         uri: such as "stomp://login:passcode@host:61613/vhost".

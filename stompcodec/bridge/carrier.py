@@ -201,9 +201,10 @@ class Carrier:
             event.set()
 
     def forget_stale(self) -> None:
-        """Drop messages that are not being sent and that the source will deliver again. They are dropped all at once.
-        If some were kept, their new deliveries would replace them where they are, ahead of the new deliveries of
-        earlier messages that were dropped.
+        """Drop messages that are not being sent and that the source will deliver again.
+
+        They are dropped all at once. If some were kept, their new deliveries would replace them where they are, ahead
+        of the new deliveries of earlier messages that were dropped.
         """
         for entry in [entry for entry in self.unsent if entry.is_stale and entry not in self._writing]:
             self._drop(entry)

@@ -25,8 +25,9 @@ _MOST_NAME = 255
 
 
 def broker_name(addresses: list[Address]) -> str:
-    """Return the name of a broker in paths and keys: host:port, with the virtual host if the URL has one. A list for
-    failover is one broker, whatever its order; the loopback interface is this machine.
+    """Return the name of a broker in paths and keys: host:port, with the virtual host if the URL has one.
+
+    A list for failover is one broker, whatever its order; the loopback interface is this machine.
     """
     return min(_name(address) for address in addresses)
 
@@ -62,9 +63,10 @@ def _is_loopback(host: str) -> bool:
 
 
 def same_broker(one: list[Address], other: list[Address]) -> bool:
-    """Return whether two URLs lead to one broker: the same host, by name or address, port and virtual host. It resolves
-    host names, and does not connect. Two ports of one broker are noticed only once both are connected to: see
-    `may_be_one`.
+    """Return whether two URLs lead to one broker: the same host, by name or address, port and virtual host.
+
+    It resolves host names, and does not connect. Two ports of one broker are noticed
+    only once both are connected to: see `may_be_one`.
     """
     return any(_is_same(a, b) for a in one for b in other)
 

@@ -370,8 +370,9 @@ async def is_empty(client: AsyncClient, lane: Lane) -> bool:
 
 
 async def listed(client: AsyncClient, pattern: str) -> list[tuple[str, int]]:
-    """Return the names that our broker has for a pattern, and how many messages each has, delayed and held ones, too. A
-    pattern is a name, or the beginning of names and a star. UnsuitableError: the broker does not list them.
+    """Return the names that our broker has for a pattern, and how many messages each has, delayed and held ones, too.
+
+    A pattern is a name, or the beginning of names and a star. UnsuitableError: the broker does not list them.
     """
     names: list[tuple[str, int]] = []
     headers = {"browser": "names"}

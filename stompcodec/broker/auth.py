@@ -166,10 +166,11 @@ def is_own_origin(headers: Iterable[tuple[str, str]]) -> bool:
 
 
 class Gate:
-    """The check that each HTTP request has to pass. `origins` are the entries of `websocket.origins`; None for loopback
-    names and addresses if the broker listens on those only (`local`), otherwise none. With `own`, the origin of the
-    broker itself is among them. `hosts` are names and addresses of the broker besides loopback. They are also accepted
-    behind a proxy.
+    """The check that each HTTP request has to pass.
+
+    `origins` are the entries of `websocket.origins`; None for loopback names and addresses if the broker listens on
+    those only (`local`), otherwise none. With `own`, the origin of the broker itself is among them. `hosts` are names
+    and addresses of the broker besides loopback. They are also accepted behind a proxy.
 
     >>> gate = Gate(None, ["broker.example"], local=True)
     >>> gate.refusal("/", [("Host", "localhost:15674"), ("Origin", "http://127.0.0.1:3000")])
@@ -487,8 +488,10 @@ class Auth:
         return any(rule.action != "manage" for rule in self._rules)
 
     def may_manage(self, user: User, name: str, *, local: bool) -> bool:
-        """Return whether a user may send a request of that name, such as "/management/purge". With users, a rule has to
-        allow it. Without users, every client of this machine (`local`) may, unless a rule forbids it, and no other.
+        """Return whether a user may send a request of that name, such as "/management/purge".
+
+        With users, a rule has to allow it. Without users, every client of this machine (`local`) may, unless a rule
+        forbids it, and no other.
 
         >>> Auth().may_manage(User("ada"), "/management/purge", local=True)
         True

@@ -86,9 +86,10 @@ class Element:
 
 
 def transformed(body: bytes, source: Form, target: Form, most: int) -> bytes:
-    """Transform a body into another form, of at most `most` bytes. Rules: WISH-TRF-01 to WISH-TRF-04. Raise
-    ContentError if it is not in its form, cannot be expressed in the other, or becomes too large; MissingExtraError if
-    reading XML needs a package that is missing.
+    """Transform a body into another form, of at most `most` bytes. Rules: WISH-TRF-01 to WISH-TRF-04.
+
+    Raise ContentError if it is not in its form, cannot be expressed in the other, or becomes too large;
+    MissingExtraError if reading XML needs a package that is missing.
 
     >>> transformed(b'{"city":"Bonn"}', FORMS["jms-map-json"], FORMS["jms-map-xml"], 1000)
     b'<map><entry><string>city</string><string>Bonn</string></entry></map>'

@@ -101,8 +101,9 @@ class Heap:
 
 
 def give_back_large() -> None:
-    """Have the C library return large buffers to the system when they are freed, for the rest of the process. By
-    default glibc raises the threshold to the largest buffer freed so far. The memory of unfinished frames would then
+    """Have the C library return large buffers to the system when they are freed, for the rest of the process.
+
+    By default glibc raises the threshold to the largest buffer freed so far. The memory of unfinished frames would then
     not be available for messages, which are small.
     """
     _call("mallopt", _MMAP_THRESHOLD, _LARGE)
@@ -177,9 +178,11 @@ _MANY = 20_000
 
 
 class Garbage:
-    """A context in which Python collects cycles in short steps. It changes the settings of the whole process. Objects
-    that survive a full collection are frozen (`gc.freeze`) and not examined again, so each collection is short, but
-    cycles among them are not freed. Therefore they are unfrozen from time to time, preferably when little is in memory.
+    """A context in which Python collects cycles in short steps. It changes the settings of the whole process.
+
+    Objects that survive a full collection are frozen (`gc.freeze`) and not examined again, so each collection is short,
+    but cycles among them are not freed. Therefore they are unfrozen from time to time, preferably when little is in
+    memory.
     """
 
     def __enter__(self) -> Garbage:
@@ -218,8 +221,9 @@ _MOST = 20
 
 
 class WaitLog:
-    """The log of queues whose senders wait for room: a line after five seconds, and one when the senders continue. A
-    sender that waits gets neither a RECEIPT nor an ERROR, so only these lines show why.
+    """The log of queues whose senders wait for room: a line after five seconds, and one when the senders continue.
+
+    A sender that waits gets neither a RECEIPT nor an ERROR, so only these lines show why.
     """
 
     __slots__ = ("_account", "_log", "_logged", "_quiet")
@@ -305,9 +309,10 @@ class Paused(Exception):
 
 
 class LoopQuota:
-    """The time of the loop, and the sessions that have used their share and wait for the next turn. One read can
-    contain thousands of frames, and a single frame can take milliseconds: a SEND to a thousand subscriptions, or a
-    RECEIVE with a long selector.
+    """The time of the loop, and the sessions that have used their share and wait for the next turn.
+
+    One read can contain thousands of frames, and a single frame can take milliseconds: a SEND to a thousand
+    subscriptions, or a RECEIVE with a long selector.
     """
 
     __slots__ = ("_front_last", "blocked", "clock", "front", "heard", "since", "wake")

@@ -228,8 +228,9 @@ def frame_cost(buffered: int) -> int:
 
 
 def below_cost(octets: int) -> int:
-    """Return the cost of bytes held by the layers of a transport, such as an unfinished WebSocket frame. Their buffers
-    are larger than needed, and freed parts return to the system late.
+    """Return the cost of bytes held by the layers of a transport, such as an unfinished WebSocket frame.
+
+    Their buffers are larger than needed, and freed parts return to the system late.
 
     >>> below_cost(0), below_cost(2**20)
     (0, 2097152)

@@ -237,10 +237,11 @@ def plain_message(ident: bytes, seq: int, destination: str, tail: bytes, persist
 
 
 def _legacy_tail(frame: Frame) -> bytes:
-    """Return the tail with lower-case names and without control characters (LEG-HDR-05, LEG-HDR-06). Headers with
-    control characters are left out. So are values with leading or trailing spaces, which readers strip, and names that
-    a consumer, who ignores case, would mistake for headers of the broker: `Content-Length`, `Message-Id`,
-    `Destination`.
+    """Return the tail with lower-case names and without control characters (LEG-HDR-05, LEG-HDR-06).
+
+    Headers with control characters are left out. So are values with leading or trailing spaces, which readers strip,
+    and names that a consumer, who ignores case, would mistake for headers of the broker: `Content-Length`,
+    `Message-Id`, `Destination`.
     """
     pairs = [
         (name, value)
@@ -297,7 +298,9 @@ def _expiry(expires: int, life: int, wall: Wall) -> float | None:
 @lru_cache(maxsize=128)
 def shared(name: str) -> str:
     """Return the latest string that equals `name`, so that messages share the name of their destination, which may be
-    large. `sys.intern` would keep it forever in some releases of CPython 3.12, and clients choose these names.
+    large.
+
+    `sys.intern` would keep it forever in some releases of CPython 3.12, and clients choose these names.
     """
     return name
 

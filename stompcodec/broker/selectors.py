@@ -218,9 +218,10 @@ COMPARE: dict[str, Callable[[Any, Any], bool]] = {
 
 
 def compare(how: str, left: Value, right: Value) -> bool | None:
-    """Compare two values by an operator of `COMPARE`: numbers, booleans (= only), or texts. A header's number or
-    boolean is compared as text with a text. Values of different types are neither equal nor less or greater. Returns
-    None if one of them is NULL.
+    """Compare two values by an operator of `COMPARE`: numbers, booleans (= only), or texts.
+
+    A header's number or boolean is compared as text with a text. Values of different types are neither equal nor less
+    or greater. Returns None if one of them is NULL.
     """
     if left is None or right is None:
         return None
@@ -742,8 +743,9 @@ def _parser(hyphens: bool, convert: bool) -> Callable[[str], object]:
 
 def condition_of(text: str, hyphens: bool = False, convert: bool = False) -> Condition:
     """Return the condition that a selector compiles to. Names may contain `hyphens`. With `convert`, texts that look
-    like numbers or booleans also compare as such. Raise SelectorFault if it is not a selector, MissingExtraError if
-    lark is not installed.
+    like numbers or booleans also compare as such.
+
+    Raise SelectorFault if it is not a selector, MissingExtraError if lark is not installed.
     """
     parse = _parser(hyphens, convert)
     from lark import UnexpectedCharacters, UnexpectedToken
@@ -852,8 +854,9 @@ class Selector:
         return f"<Selector {self.text!r:.200}>"
 
     def matches(self, message: Message) -> bool:
-        """Return whether the selector is true of a message. Unknown counts as false. Never raises, because a
-        subscriber's selector runs while somebody else is sending.
+        """Return whether the selector is true of a message. Unknown counts as false.
+
+        Never raises, because a subscriber's selector runs while somebody else is sending.
         """
         tail = message.tail
         # Put each header line between two line feeds: the first header of a name is then found by its name alone.
@@ -889,7 +892,9 @@ def _without_prefixes(text: str) -> tuple[str, bool, bool]:
 @lru_cache(maxsize=_REMEMBERED)
 def compile_selector(text: str) -> Selector:
     """Compile the value of a header `selector`, or return it from the cache. Rules: ART-SEL-01, S10-SUB-06,
-    WISH-JSN-07. Raise SelectorError if it is not valid, longer than `MOST_OCTETS` bytes in UTF-8, or nested too deeply;
+    WISH-JSN-07.
+
+    Raise SelectorError if it is not valid, longer than `MOST_OCTETS` bytes in UTF-8, or nested too deeply;
     MissingExtraError if lark is not installed, which comes with the extra `broker`.
 
     >>> try:

@@ -620,8 +620,9 @@ class Remembering(Protocol):
 
 
 class Patterns(Generic[_Item]):
-    """Patterns and the items registered under them, found by names that match. They form a tree by words, so adding or
-    removing a pattern costs only its own words.
+    """Patterns and the items registered under them, found by names that match.
+
+    They form a tree by words, so adding or removing a pattern costs only its own words.
 
     >>> patterns, wildcards = Patterns(), Wildcards(SYNTAXES["activemq"])
     >>> patterns.add(wildcards.pattern("/topic/", "a.>"), "somebody")
@@ -690,9 +691,10 @@ class Patterns(Generic[_Item]):
         self._forget_all()
 
     def remember(self, who: Remembering, count: int) -> None:
-        """Note that an object caches a result. Its `forget` is called when the result becomes invalid. Invariant: a
-        cache keeps no other objects alive, and memory does not grow with names times patterns. `count` is the number of
-        items that it caches.
+        """Note that an object caches a result. Its `forget` is called when the result becomes invalid.
+
+        Invariant: a cache keeps no other objects alive, and memory does not grow with names times patterns. `count` is
+        the number of items that it caches.
         """
         if self._remembered + count > _MOST_REMEMBERED:
             self._forget_all()

@@ -16,9 +16,10 @@ from stompcodec.codec import Frame
 
 
 class Refused(Exception):
-    """A frame that the broker refuses: its sender gets ERROR, and the session ends. `message` is short, for the header
-    of that name. The client may see it, so it must not contain secrets. `remedy` says what to do about it, for the
-    body.
+    """A frame that the broker refuses: its sender gets ERROR, and the session ends.
+
+    `message` is short, for the header of that name. The client may see it, so it must not contain secrets. `remedy`
+    says what to do about it, for the body.
     """
 
     def __init__(self, message: str, remedy: str = "") -> None:

@@ -93,10 +93,12 @@ def gone(path: Path) -> StoreError:
 
 
 class Lock:
-    """An exclusive lock on a file, until `release` or the end of the process. The file is created with the permissions
-    `access` if it is missing, and never removed: otherwise two writers could lock two files of the same name. It keeps
-    `holder`, the name of this writer, for the error of others (None for a file with other content). Raises
-    CaptureBusyError if another writer holds the lock, StoreError if the file cannot be opened.
+    """An exclusive lock on a file, until `release` or the end of the process.
+
+    The file is created with the permissions `access` if it is missing, and never removed: otherwise two writers could
+    lock two files of the same name. It keeps `holder`, the name of this writer, for the error of others (None for a
+    file with other content). Raises CaptureBusyError if another writer holds the lock, StoreError if the file cannot be
+    opened.
     """
 
     def __init__(self, path: Path, access: Access = PRIVATE, holder: str | None = None) -> None:
@@ -248,8 +250,9 @@ class IndexEncoder:
 
 
 class IndexDecoder:
-    """The reader of an index. It returns rows up to the first damaged one. `base` is the offset of the segment in its
-    chain, which the header must have.
+    """The reader of an index. It returns rows up to the first damaged one.
+
+    `base` is the offset of the segment in its chain, which the header must have.
     """
 
     def __init__(self, base: int) -> None:
@@ -372,6 +375,7 @@ def checksum(stream: BinaryIO, start: int, end: int) -> int | None:
 
 def scan(stream: BinaryIO, start: int, stop: int) -> Iterator[int]:
     """Yield ends of frames between two offsets of a segment, found by parsing: about every 64 KiB, and the last one.
+
     Malformed data ends it. `start` is where a frame begins.
     """
     parser = Parser("1.2", limits=_LIMITS, stream_over=_APART, heartbeats=True)

@@ -194,6 +194,7 @@ class SegmentWriter:
 
 def _unseal(path: Path, index: Path) -> None:
     """Move the index of a sealed single file out of it. An index beside the file means that sealing was cut short.
+
     Raises StoreError, and leaves the file unchanged, if it is not a capture.
     """
     if index.exists() or not path.exists():
@@ -239,9 +240,10 @@ def _replace(index: Path, encoder: IndexEncoder, rows: list[Row], path: Path) ->
 
 
 def _repair(path: Path, index: Path, base: int, single: bool, access: Access) -> _State:
-    """Make a segment and its index consistent. A good index that ends with a whole row tells what was synced, and the
-    rest of the segment is cut off. If the index is torn, damaged or missing, whole frames after its last good row are
-    kept.
+    """Make a segment and its index consistent.
+
+    A good index that ends with a whole row tells what was synced, and the rest of the segment is cut off. If the index
+    is torn, damaged or missing, whole frames after its last good row are kept.
     """
     file = create(path, os.O_RDWR, access, follow=True)
     with os.fdopen(file, "r+b", buffering=0) as stream:

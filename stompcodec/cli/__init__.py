@@ -20,8 +20,9 @@ def require_extra() -> None:
 
 
 def _reopen_streams() -> None:
-    """Open the standard streams that are closed, else a connection may get their descriptors. All are the null device.
-    It cannot be written as standard output: a result that is lost is an error.
+    """Open the standard streams that are closed, else a connection may get their descriptors.
+
+    All are the null device. It cannot be written as standard output: a result that is lost is an error.
     """
     for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
         if getattr(sys, name) is None:

@@ -526,9 +526,11 @@ def at_url(broker: dict[str, Any], url: str) -> None:
 
 
 def adopt(context: Context | None, given: dict[str, Any]) -> dict[str, Any]:
-    """Return options completed by those of a context (None for no change). Options of the command line take precedence;
-    None is one that is not given. A login that the command line names leaves out the passcode of the context, which
-    belongs to another login. STOMPCODEC_LOGIN and STOMPCODEC_PASSCODE count only for what the context does not have.
+    """Return options completed by those of a context (None for no change).
+
+    Options of the command line take precedence; None is one that is not given. A login that the command line names
+    leaves out the passcode of the context, which belongs to another login. STOMPCODEC_LOGIN and STOMPCODEC_PASSCODE
+    count only for what the context does not have.
 
     >>> adopt(Context("a", "b:1", vhost="/"), {"url": None, "vhost": None, "ca": "c.pem"})
     {'url': 'b:1', 'vhost': '/', 'ca': 'c.pem', 'passcode': None}
@@ -598,8 +600,9 @@ def passcode_of(
     option: str = "--passcode-file",
     variable: str = "STOMPCODEC_PASSCODE",
 ) -> str | None:
-    """Return the passcode from --passcode-file, the environment, or a prompt; None for the one in the URL, or none. The
-    passcode is never shown. The prompt appears if a login has no passcode and there is a terminal, even if standard
+    """Return the passcode from --passcode-file, the environment, or a prompt; None for the one in the URL, or none.
+
+    The passcode is never shown. The prompt appears if a login has no passcode and there is a terminal, even if standard
     input is a pipe.
     """
     if file is not None:
@@ -708,8 +711,9 @@ class Stopped(threading.Event):
 
 @contextmanager
 def connected(stopped: Stopped | None = None, **broker: Any) -> Iterator[Client]:
-    """Yield a client, connected by a verb's options. Arguments and errors: `opening`. If `stopped` is set before there
-    is a connection, the verb ends with status 130.
+    """Yield a client, connected by a verb's options. Arguments and errors: `opening`.
+
+    If `stopped` is set before there is a connection, the verb ends with status 130.
     """
     stopped, client = stopped or Stopped(), opening(**broker)()
     stopped.connecting = client

@@ -442,8 +442,9 @@ def complain(text: str) -> None:
 
 
 def complaint(file: str, broken: Broken, begin: bytes, resync: bool = True) -> str:
-    """Return the error message for a broken frame: file, offset, kind and remedy. The file's first bytes may show
-    another format. `resync`: the verb continued, or has no option to do so.
+    """Return the error message for a broken frame: file, offset, kind and remedy.
+
+    The file's first bytes may show another format. `resync`: the verb continued, or has no option to do so.
 
     >>> from stompcodec import FrameError
     >>> print(complaint("a.stomp", Broken(FrameError("bad-escape", 7), 0, None, None), b"", resync=False))
@@ -490,8 +491,9 @@ def remedy_of(error: FrameError) -> str:
 
 @contextmanager
 def opened(file: str, *, bar: bool = False) -> Iterator[Callable[[int], bytes]]:
-    """Yield a function that reads from a file, or from standard input for "-". Gzip is decompressed. With `bar` a large
-    file shows its progress on a terminal. Opening and the function may raise `Unreadable`.
+    """Yield a function that reads from a file, or from standard input for "-". Gzip is decompressed.
+
+    With `bar` a large file shows its progress on a terminal. Opening and the function may raise `Unreadable`.
     """
     try:
         stream: BinaryIO = sys.stdin.buffer if file == "-" else open(file, "rb")  # noqa: SIM115

@@ -210,8 +210,9 @@ class Subject(NamedTuple):
 
 
 def subject_of(place: Place, head: bytes, forced: str | None, limit: int) -> Subject:
-    """Prepare a frame for examination, with its bytes up to the body; inflate the body to at most `limit` bytes. It is
-    checked against the version `forced`; None for the one it was parsed with, or the one a handshake frame names.
+    """Prepare a frame for examination, with its bytes up to the body; inflate the body to at most `limit` bytes.
+
+    It is checked against the version `forced`; None for the one it was parsed with, or the one a handshake frame names.
     """
     at, lines = place.start, []
     first, *rest = head[:-1].split(b"\n")
@@ -614,6 +615,7 @@ STYLES: dict[str, str] = {"error": "bold red", "warning": "yellow", "note": "cya
 
 class Report:
     """An output of findings. It shows only the first ones of each rule in a file, so that large files stay readable.
+
     `most` is how many: 0 for all, None for the format's default.
     """
 

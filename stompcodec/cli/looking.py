@@ -130,9 +130,10 @@ _SCHEME = "queue://"
 def kept(
     pairs: list[tuple[str, str]], broker: str = "stompcodec", *, returns: bool = False, typed: bool = False
 ) -> AsIs:
-    """Return the headers of the SEND for those of a MESSAGE, without destination. `broker` is a key of `TAKERS`. With
-    `returns` a dead letter goes back, and loses the headers that say why it is one. With `typed` the broker has to be
-    told that the destination is a queue, also if its name does not say so.
+    """Return the headers of the SEND for those of a MESSAGE, without destination. `broker` is a key of `TAKERS`.
+
+    With `returns` a dead letter goes back, and loses the headers that say why it is one. With `typed` the broker has to
+    be told that the destination is a queue, also if its name does not say so.
 
     >>> kept([("destination", "/queue/a"), ("message-id", "7"), ("n", "1"), ("idempotency-key", "k")])
     [('n', '1'), ('original-idempotency-key', 'k')]
@@ -170,8 +171,10 @@ class Origin(NamedTuple):
 
 
 def origin_of(message: Message, letters: str, kind: Kind) -> Origin:
-    """Return where a dead letter came from. The message-id of a letter that our broker made has a mark, which no sender
-    can write. At other brokers, and of other messages, there are only headers.
+    """Return where a dead letter came from.
+
+    The message-id of a letter that our broker made has a mark, which no sender can write. At other brokers, and of
+    other messages, there are only headers.
     """
     mark = _MARK.fullmatch(message.id) if kind.is_ours else None
     if mark is not None:
@@ -225,8 +228,9 @@ class Looking(NamedTuple):
     """Notes messages that cannot be read, which are passed over; None: they are errors."""
 
     def messages(self) -> Iterator[Message]:
-        """Yield the messages that wait in the queue now, at a broker that shows queues. Raises Interrupted if `stopped`
-        said so; otherwise as `Client.subscribe`.
+        """Yield the messages that wait in the queue now, at a broker that shows queues.
+
+        Raises Interrupted if `stopped` said so; otherwise as `Client.subscribe`.
         """
         options: Any = {"selector": self.selector, "headers": {"browser": "true"}}
         options["on_unreadable"] = "raise" if self.passed is None else "ignore"
@@ -263,8 +267,9 @@ class Looking(NamedTuple):
 
 
 def listed(client: Client, pattern: str) -> list[dict[str, Any]] | None:
-    """Return the queues that our broker has for a name, or for a beginning with a star; None if it does not tell. Each
-    has `destination`, `ready` and `messages`, as docs/broker-extensions.md says.
+    """Return the queues that our broker has for a name, or for a beginning with a star; None if it does not tell.
+
+    Each has `destination`, `ready` and `messages`, as docs/broker-extensions.md says.
     """
     rows: list[dict[str, Any]] = []
     after: str | None = None

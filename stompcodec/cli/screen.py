@@ -37,8 +37,9 @@ def screen() -> Console:
 
 
 class StatusLine:
-    """A line on standard error that shows progress, if that is a terminal without NO_COLOR that can clear lines. It is
-    updated every `interval` seconds at the most.
+    """A line on standard error that shows progress, if that is a terminal without NO_COLOR that can clear lines.
+
+    It is updated every `interval` seconds at the most.
     """
 
     def __init__(self, shown: bool, interval: float = 0.0) -> None:

@@ -331,6 +331,7 @@ def _indented(text: str) -> tuple[str, str]:
 
 def indent_json(text: str) -> str:
     """Return JSON with a line for each item. Only white space changes: numbers, escapes and repeated keys are kept.
+
     Raises ValueError if it is not JSON, or RecursionError.
 
     >>> print(indent_json('{"a":1.10}'))

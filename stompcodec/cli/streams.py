@@ -35,10 +35,12 @@ def _told(lines: int) -> bytes:
 
 
 class Outlet:
-    """A bounded queue of lines, and the thread that writes them. A caller never waits. A line that does not fit into
-    `most` bytes is dropped, and so are those behind it until half of the queue is free; `told` returns a line that
-    tells how many. Lines that cannot be written, as on a full disk, are dropped, too. `write` is the unbuffered write
-    of a stream, as of `io.RawIOBase`; `wait` waits until one that does not block has room.
+    """A bounded queue of lines, and the thread that writes them.
+
+    A caller never waits. A line that does not fit into `most` bytes is dropped, and so are those behind it until half
+    of the queue is free; `told` returns a line that tells how many. Lines that cannot be written, as on a full disk,
+    are dropped, too. `write` is the unbuffered write of a stream, as of `io.RawIOBase`; `wait` waits until one that
+    does not block has room.
     """
 
     def __init__(
@@ -279,8 +281,9 @@ def end() -> None:
 
 
 def hand_over(name: str, told: Callable[[int], bytes] = _told) -> None:
-    """Have a thread write what comes to `stdout` or `stderr`, and drop lines that nobody reads. `told` returns the line
-    that stands for dropped ones, from their number.
+    """Have a thread write what comes to `stdout` or `stderr`, and drop lines that nobody reads.
+
+    `told` returns the line that stands for dropped ones, from their number.
     """
     old = getattr(sys, name)
     if _process is not None and _raw_of(old) is not None:
@@ -295,9 +298,10 @@ def dropped(name: str) -> int:
 
 
 def prepare(output: bool = True) -> None:
-    """Prepare the streams of a verb that signals do not end at once, before it takes these signals. Its standard error
-    is handed over. With `output`, standard output waits for the reader, as a pipe does, but after `hurry` only for a
-    second: then writing raises OSError. Windows has no such signals.
+    """Prepare the streams of a verb that signals do not end at once, before it takes these signals.
+
+    Its standard error is handed over. With `output`, standard output waits for the reader, as a pipe does, but after
+    `hurry` only for a second: then writing raises OSError. Windows has no such signals.
     """
     if _process is None:
         return

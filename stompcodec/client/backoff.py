@@ -145,8 +145,9 @@ class Expected:
         """The seconds without a message, up to the last check."""
 
     def check(self, last: float, now: float, *, busy: bool = False) -> None:
-        """Raise SilentFeedError if `last`, the number or time of the last message, was the same for too long. While
-        `busy`, with messages that came before, that does not count.
+        """Raise SilentFeedError if `last`, the number or time of the last message, was the same for too long.
+
+        While `busy`, with messages that came before, that does not count.
         """
         if busy or last != self._last:
             self._last, self._since = last, now
@@ -158,6 +159,7 @@ class Expected:
 
 def is_refusal(error: BaseException | None) -> bool:
     """Return whether a connection ended by an answer of the server: an ERROR, or a close code that refuses something.
+
     An ERROR with a receipt-id does not count: it says itself what was refused.
     """
     if isinstance(error, RejectedError):
@@ -228,8 +230,9 @@ class Pace:
         return item in self._counts
 
     def lost(self, error: BaseException | None, now: float, theirs: bool = True) -> Item | None:
-        """Note the end of a session, which the server has ended or this side; return what must not be sent again. A
-        subscription is convicted only by answers of the server: see `is_refusal`. A message is convicted by any end.
+        """Note the end of a session, which the server has ended or this side; return what must not be sent again.
+
+        A subscription is convicted only by answers of the server: see `is_refusal`. A message is convicted by any end.
         """
         if self._ended_at is not None and now - self._ended_at > SOON:
             self.short, self._step = 0, STEP

@@ -186,6 +186,7 @@ def _extent(file: Any) -> tuple[int | None, int | None]:
 
 class TemporaryFile(io.FileIO):
     """An unbuffered file without a name, closed when it is garbage-collected. Raises OSError if it cannot be created.
+
     Python finalizes garbage in any order. It warns if it reaches the file before the owner that would have closed it.
     """
 

@@ -35,9 +35,10 @@ REPLIES = "/temp-queue/replies"
 
 
 class ClientCore:
-    """A client without I/O, over all its connections. `new_id` returns unique ids, for correlation and for messages
-    that may be sent twice. `make_replies` returns the subscription for replies; True asks for a name that no other
-    client has.
+    """A client without I/O, over all its connections.
+
+    `new_id` returns unique ids, for correlation and for messages that may be sent twice. `make_replies` returns the
+    subscription for replies; True asks for a name that no other client has.
 
     >>> core = ClientCore(Options(heart_beat=(0, 0)), lambda: "id")
     >>> core.link.opened(0.0, host="h", login=None, passcode=None, whole_frames=False)
@@ -90,9 +91,10 @@ class ClientCore:
         text: bool | str = False,
         transaction: BaseTransaction | None = None,
     ) -> bool:
-        """Send a SEND frame; return False if the outbox is full: wait for room (`when_room`) and try again. With a
-        call, its receipt header is the call's id. `text` leaves out content-length if it makes the message a binary one
-        for this broker.
+        """Send a SEND frame; return False if the outbox is full: wait for room (`when_room`) and try again.
+
+        With a call, its receipt header is the call's id. `text` leaves out content-length if it makes the message a
+        binary one for this broker.
 
         Raises:
             OutboxFullError: the outbox is full, and the option `outbox_full` is "raise".
@@ -230,9 +232,10 @@ class ClientCore:
         return True
 
     def fetch(self, subscription: Subscription, now: float, call: Call) -> bool:
-        """Send RECEIVE; the call's result is a message or None. Return False without a connection. The subscription is
-        for this message only. LocalProtocolError: the broker does not offer RECEIVE, or the id is that of another
-        subscription.
+        """Send RECEIVE; the call's result is a message or None. Return False without a connection.
+
+        The subscription is for this message only. LocalProtocolError: the broker does not offer RECEIVE, or the id is
+        that of another subscription.
         """
         link, inbound = self.link, self.inbound
         link.now = now
@@ -276,8 +279,9 @@ class ClientCore:
     # ---- settling ----
 
     def acknowledge(self, message: BaseMessage) -> bool:
-        """Send a common ACK by a fast path; return False if `settle` has to do it. Invariant: it sends what `settle`
-        would, because the outbox is empty and no header needs an escape.
+        """Send a common ACK by a fast path; return False if `settle` has to do it.
+
+        Invariant: it sends what `settle` would, because the outbox is empty and no header needs an escape.
         """
         subscription, link = message.subscription, self.link
         connection = link.connection
@@ -317,9 +321,10 @@ class ClientCore:
         transaction: BaseTransaction | None = None,
         more: Iterable[tuple[str, str]] = (),
     ) -> None:
-        """Send ACK or NACK for a message, unless that was done before or acks are automatic. Raises StaleAckError, and
-        LocalProtocolError if it was settled the other way, or by another transaction, or that is not supported;
-        ReceiptTimeoutError, if that transaction's outcome is unknown; and as `BaseTransaction.check`.
+        """Send ACK or NACK for a message, unless that was done before or acks are automatic.
+
+        Raises StaleAckError, and LocalProtocolError if it was settled the other way, or by another transaction, or that
+        is not supported; ReceiptTimeoutError, if that transaction's outcome is unknown; and as `BaseTransaction.check`.
         """
         self.link.now = now
         subscription = message.subscription
@@ -357,8 +362,9 @@ class ClientCore:
             transaction.settle(message, command, covered)
 
     def _settle_beside(self, message: BaseMessage, command: str, covered: Sequence[int]) -> None:
-        """Count messages of a subscription with several consumers as settled. In mode `client` an ACK covers the
-        earlier messages of one consumer only: send one for the last of each other.
+        """Count messages of a subscription with several consumers as settled.
+
+        In mode `client` an ACK covers the earlier messages of one consumer only: send one for the last of each other.
         """
         spares = message.subscription.spares
         for last in () if spares is None else spares.settle(covered):
@@ -366,8 +372,9 @@ class ClientCore:
                 self.link.put(Frame(command, self._ack_headers(last, command)), None, bound=True)
 
     def _holder(self, message: BaseMessage, transaction: BaseTransaction | None) -> BaseTransaction | None:
-        """Return the transaction that an ACK or NACK has to wait for, where the broker has none for these. That is its
-        own. In mode `client` it is any that holds an earlier message, which would be covered.
+        """Return the transaction that an ACK or NACK has to wait for, where the broker has none for these.
+
+        That is its own. In mode `client` it is any that holds an earlier message, which would be covered.
         """
         subscription = message.subscription
         if self.link.dialect.acks_transacted or (transaction is None and not subscription.claims):
@@ -400,8 +407,9 @@ class ClientCore:
         return subscription.explicit and (ended or (self.link.state in ("closing", "closed") and self._bye is None))
 
     def is_sent_only(self, message: BaseMessage) -> bool:
-        """Return whether there is nothing to settle: the mode is `auto`, or the server acts as if it was. Some brokers
-        send no ack header in 1.2, whatever the mode. Their messages count as acknowledged.
+        """Return whether there is nothing to settle: the mode is `auto`, or the server acts as if it was.
+
+        Some brokers send no ack header in 1.2, whatever the mode. Their messages count as acknowledged.
         """
         subscription, link = message.subscription, self.link
         if not subscription.explicit:
@@ -504,8 +512,9 @@ class ClientCore:
         return "ignore" if every and all(each.on_unreadable != "raise" for each in every) else "raise"
 
     def _settle_unread(self, subscription: Subscription, frame: Frame, policy: str, is_cut: bool) -> str | None:
-        """Settle a message that is passed over, if it says which it is; return the command, or None. In mode `client`
-        earlier ones would be settled, too; the ACK of a later one covers it.
+        """Settle a message that is passed over, if it says which it is; return the command, or None.
+
+        In mode `client` earlier ones would be settled, too; the ACK of a later one covers it.
         """
         link, inbound = self.link, self.inbound
         if is_cut:  # its beginning was received as a message
@@ -587,8 +596,9 @@ class ClientCore:
     # ---- the end ----
 
     def close(self, now: float, call: Call, timeout: float | None = None) -> None:
-        """Send DISCONNECT behind everything in the outbox. The call is accepted once the client is closed. The timeout,
-        in seconds, is for the answer to DISCONNECT; None for the option `close_timeout`.
+        """Send DISCONNECT behind everything in the outbox. The call is accepted once the client is closed.
+
+        The timeout, in seconds, is for the answer to DISCONNECT; None for the option `close_timeout`.
         """
         link = self.link
         link.now = now
@@ -622,8 +632,9 @@ class ClientCore:
             bye.done = True
 
     def drain(self, now: float) -> None:
-        """Stop receiving. Messages that consumers have taken can be settled; the others return to the broker. With
-        automatic acks the broker has forgotten its messages: they can still be taken.
+        """Stop receiving. Messages that consumers have taken can be settled; the others return to the broker.
+
+        With automatic acks the broker has forgotten its messages: they can still be taken.
         """
         self.link.now = now
         inbound = self.inbound

@@ -330,6 +330,7 @@ class Engine:
 
     def _others_wait(self, awaited: object) -> bool:
         """Return whether threads wait for messages of another subscription: the I/O thread has to read those.
+
         `take_messages` has woken those that wait for messages of the same one: they poll, or get what is left to them.
         """
         return any(each.waiting for each in self.core.inbound.subscriptions.values() if each is not awaited)
@@ -356,8 +357,9 @@ class Engine:
         return self._is_settled(owner)
 
     def send(self, destination: str, body: bytes, call: Call | None = None) -> bool:
-        """Send a message without other headers by a fast path; return False if `do` and the core's `send` have to. With
-        a call it asks for a receipt.
+        """Send a message without other headers by a fast path; return False if `do` and the core's `send` have to.
+
+        With a call it asks for a receipt.
         """
         if self._is_guarded:
             return False
@@ -420,6 +422,7 @@ class Engine:
 
     def _tell_room(self) -> None:
         """Have the I/O thread check whether it may read again, once the caller, who makes room, releases the lock.
+
         Called before the inbox is empty: after an interrupt (Ctrl-C) there may be no other call.
         """
         owner, task = self._owner, self._task
@@ -513,8 +516,9 @@ class Engine:
         return min(times, default=None)
 
     def _lend(self, owner: WireOwner, now: float, due: float | None) -> float | None:
-        """Have the event loop, or a waiting thread, read during a conversation; return when the next turn is due. What
-        it reads needs no other thread. If it is blocked, or nothing comes, the I/O thread takes the wire back.
+        """Have the event loop, or a waiting thread, read during a conversation; return when the next turn is due.
+
+        What it reads needs no other thread. If it is blocked, or nothing comes, the I/O thread takes the wire back.
         """
         core, wire, selector = self.core, owner.wire, self._delivery.selector
         if wire.is_lent:
@@ -536,17 +540,19 @@ class Engine:
         return until if due is None else min(due, until)
 
     def _is_simple(self) -> bool:
-        """Return whether only receipts and messages of one subscription can come. A thread that waits for one of these
-        reads it itself. For a reply, or a message of another subscription, it would have to give the wire back each
-        time.
+        """Return whether only receipts and messages of one subscription can come.
+
+        A thread that waits for one of these reads it itself. For a reply, or a message of another subscription, it
+        would have to give the wire back each time.
         """
         inbound = self.core.inbound
         return len(inbound.subscriptions) <= 1 and inbound.reply_subscription is None and self.core.link.trace is None
 
     def _is_talk(self, owner: WireOwner, now: float) -> bool:
-        """Return whether the thread that waits for messages should read the next ones itself; only one may wait. It
-        does so where messages come one by one, each soon after the last. In a stream the I/O thread reads the next ones
-        while that thread is busy.
+        """Return whether the thread that waits for messages should read the next ones itself; only one may wait.
+
+        It does so where messages come one by one, each soon after the last. In a stream the I/O thread reads the next
+        ones while that thread is busy.
         """
         link = self.core.link
         for each in self.core.inbound.subscriptions.values():
@@ -654,8 +660,9 @@ class Engine:
             self.core.link.end(error)
 
     def _session(self, address: Address, until: float | None) -> Generator[float | None, int, BaseException | None]:
-        """Connect, and carry the session to its end; return the error if none began. The session must begin before
-        `until`; with None only `connect_timeout` bounds it.
+        """Connect, and carry the session to its end; return the error if none began.
+
+        The session must begin before `until`; with None only `connect_timeout` bounds it.
         """
         owner = WireOwner(self.core)
         assert self._work is not None

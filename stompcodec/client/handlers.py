@@ -131,8 +131,9 @@ class Handling(NamedTuple):
 
 
 class Retries:
-    """The failures of a subscription's handler, and the pauses that follow. Its threads or tasks share it. A message
-    that was not given up, but comes again, keeps the number of its calls, if it keeps its message-id.
+    """The failures of a subscription's handler, and the pauses that follow. Its threads or tasks share it.
+
+    A message that was not given up, but comes again, keeps the number of its calls, if it keeps its message-id.
     """
 
     def __init__(self, handling: Handling) -> None:
@@ -208,8 +209,9 @@ def decide(on_error: Policy, message: BaseMessage, error: Exception, calls: int)
 
 
 def answer_of(policy: str, version: str | None) -> tuple[str, bool | None] | None:
-    """Return what a policy sends: (command, requeue), or None. "discard" works in every version: where there is no
-    NACK, ACK drops the message.
+    """Return what a policy sends: (command, requeue), or None.
+
+    "discard" works in every version: where there is no NACK, ACK drops the message.
     """
     if policy == "discard" and version in WITHOUT_NACK:
         return "ACK", None
@@ -293,6 +295,7 @@ def in_hand() -> BaseMessage | None:
 
 def cause(epoch: int) -> list[tuple[str, str]]:
     """Return the headers that name the message in hand; none if this connection has not delivered it, or it is settled.
+
     A message that an open transaction settles comes back if that is refused.
     """
     message = in_hand()
@@ -328,8 +331,9 @@ class Way(NamedTuple):
 
 
 def way_of(message: BaseMessage, dialect: BrokerDialect, version: str | None, named: str | None) -> Way:
-    """Return how a message is given up; `named` is the option `dead_letter`. In mode `auto` there is nothing to settle,
-    and a copy is sent only if it says where.
+    """Return how a message is given up; `named` is the option `dead_letter`.
+
+    In mode `auto` there is nothing to settle, and a copy is sent only if it says where.
     """
     subscription, source = message.subscription, message.frame.get("destination") or ""
     named = subscription.dead_letter or named
@@ -354,8 +358,10 @@ def way_of(message: BaseMessage, dialect: BrokerDialect, version: str | None, na
 def copy_of(
     message: BaseMessage, dialect: BrokerDialect, to: str, error: object, client_id: str | None
 ) -> list[tuple[str, str]]:
-    """Return the headers of the copy. Those that would take effect again are renamed. A key makes a second copy of the
-    same message a duplicate, where it can be told to be the same one, and the broker knows keys.
+    """Return the headers of the copy.
+
+    Those that would take effect again are renamed. A key makes a second copy of the same message a duplicate, where it
+    can be told to be the same one, and the broker knows keys.
     """
     given = message.headers.pairs()
     names = {name for name, _ in given}
@@ -375,8 +381,9 @@ def copy_of(
 
 
 def text_of(message: BaseMessage, dialect: BrokerDialect) -> bool | str:
-    """Return whether the copy is text, for the outbox: as the message, which is text if it has no content-length. A
-    text message of Artemis has one behind all other headers.
+    """Return whether the copy is text, for the outbox: as the message, which is text if it has no content-length.
+
+    A text message of Artemis has one behind all other headers.
     """
     names = [name for name, _ in message.headers.pairs()]
     if "content-length" in (names[:-1] if dialect.name in _LAST else names):
@@ -394,6 +401,7 @@ def text_of(message: BaseMessage, dialect: BrokerDialect) -> bool | str:
 
 def key_of(message: BaseMessage, dialect: BrokerDialect, to: str, client_id: str | None) -> list[tuple[str, str]]:
     """Return the header with the key of a copy, which is the same for each delivery of a message to the same consumers.
+
     None is added if no two deliveries can be told to be of one message.
     """
     subscription = message.subscription

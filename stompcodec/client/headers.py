@@ -231,9 +231,10 @@ _FORWARDS |= {"reply": LEFT | {"correlation-id"}, "request": LEFT | REQUEST.keys
 
 
 def pairs_of(command: str, headers: HeaderSource) -> Iterable[tuple[str, str]]:
-    """Return the pairs of the argument `headers`; the name of a row of `OWNED` says what they are for. Those of a
-    received message, or a copy of them, lose what belongs to its delivery. Raise TypeError if they are neither a
-    mapping nor pairs, ValueError if one of them belongs to the client.
+    """Return the pairs of the argument `headers`; the name of a row of `OWNED` says what they are for.
+
+    Those of a received message, or a copy of them, lose what belongs to its delivery. Raise TypeError if they are
+    neither a mapping nor pairs, ValueError if one of them belongs to the client.
     """
     owned = OWNED[command]
     if type(headers) is list:  # a loop is the fastest for a few of them

@@ -29,9 +29,10 @@ from stompcodec.transport.sync import Waker
 
 
 class Turns:
-    """A lock, taken by one thread that may have to wait for it, in a `with` block. Whoever releases a lock and takes it
-    again at once is faster than a thread that sleeps until it is free: that one would be woken with each message for
-    nothing, at a high price. So while it `waits`, others `let_pass` first.
+    """A lock, taken by one thread that may have to wait for it, in a `with` block.
+
+    Whoever releases a lock and takes it again at once is faster than a thread that sleeps until it is free: that one
+    would be woken with each message for nothing, at a high price. So while it `waits`, others `let_pass` first.
     """
 
     __slots__ = ("_gate", "_lock", "waits")

@@ -100,6 +100,7 @@ class Windows:
 
     def waits(self, subscription: Subscription, *, polls: bool) -> None:
         """Grow the window of a subscription if it may be full: its program waits, or `polls`, and holds messages.
+
         Raises LocalProtocolError if the program waits for ever: ACKs of its own open transaction fill the window.
         """
         window, held = subscription.window, subscription.open + len(subscription.claims)
@@ -162,8 +163,9 @@ class Windows:
         return bool(shared) and set(shared) <= set(asked) and not browses
 
     def refused(self, frame: Frame) -> Call | None:
-        """Return the call of the spare that an ERROR without receipt-id is about; None if it is not about one. Artemis
-        says the id of the consumer. Otherwise it is the only spare without an answer.
+        """Return the call of the spare that an ERROR without receipt-id is about; None if it is not about one.
+
+        Artemis says the id of the consumer. Otherwise it is the only spare without an answer.
         """
         if frame.get("receipt-id"):
             return None
@@ -495,8 +497,9 @@ class Inbound:
                 self._forget_fetch(call)
 
     def _refused(self, frame: Frame) -> None:
-        """Handle ERROR: with a receipt-id it rejects a call; otherwise it is logged, and iterators raise it. It ends
-        the session in 1.2 (S12-ERR-02), and before CONNECTED in any version. Then iterators go on with the next
+        """Handle ERROR: with a receipt-id it rejects a call; otherwise it is logged, and iterators raise it.
+
+        It ends the session in 1.2 (S12-ERR-02), and before CONNECTED in any version. Then iterators go on with the next
         connection, if there is one.
         """
         call = self.link.calls.sent.get(frame.get("receipt-id") or "") or self.windows.refused(frame)
@@ -605,9 +608,10 @@ class Inbound:
     # ---- subscriptions ----
 
     def subscribe(self, subscription: Subscription, now: float, call: Call) -> None:
-        """Subscribe; the call is accepted when the broker has confirmed, or at once with `confirm=False`. Raises
-        LocalProtocolError if the id is taken, the client is closed, or the broker cannot do what is asked; FrameError,
-        TypeError or ValueError if SUBSCRIBE cannot be written. Then nothing is kept.
+        """Subscribe; the call is accepted when the broker has confirmed, or at once with `confirm=False`.
+
+        Raises LocalProtocolError if the id is taken, the client is closed, or the broker cannot do what is asked;
+        FrameError, TypeError or ValueError if SUBSCRIBE cannot be written. Then nothing is kept.
         """
         self.link.now = now
         self.link.check_open()
@@ -642,6 +646,7 @@ class Inbound:
         self, subscription: Subscription, now: float, call: Call | None = None, *, delete: bool = False
     ) -> None:
         """End a subscription, and with `delete` a durable one for good. Unacknowledged messages return to the broker.
+
         With `delete` the call fails if the broker could not be told.
         """
         self.link.now = now
@@ -665,9 +670,10 @@ class Inbound:
         self.link.put(Frame("UNSUBSCRIBE", headers), call, bound=True)
 
     def begin_again(self, subscription: Subscription, now: float, call: Call, *, narrow: bool) -> None:
-        """End a subscription, and begin it again with a window of one message, or with its own window. The call is
-        accepted once it has ended. Messages that the broker has back by that are stale. Nothing is done where that
-        would lose messages, or where they would stay with a broker that does not deliver them again.
+        """End a subscription, and begin it again with a window of one message, or with its own window.
+
+        The call is accepted once it has ended. Messages that the broker has back by that are stale. Nothing is done
+        where that would lose messages, or where they would stay with a broker that does not deliver them again.
         """
         link = self.link
         link.now = now
@@ -734,6 +740,7 @@ class Inbound:
 
     def _is_early(self, subscription: Subscription) -> bool:
         """Return whether something has to be sent before its SUBSCRIBE: the rest of a body, or UNSUBSCRIBE for its id.
+
         At a pace nothing is sent during a body anyway.
         """
         link = self.link

@@ -167,8 +167,9 @@ class ClientLink:
         more: list[tuple[str, str]] | None = None,
     ) -> None:
         """Send CONNECT on a new transport, and wait `patience` seconds for CONNECTED, if fewer than `connect_timeout`.
-        `more` are its other headers; None for the option `headers`. Raises FrameError if CONNECT, which has no escapes,
-        cannot carry the credentials.
+
+        `more` are its other headers; None for the option `headers`.
+        Raises FrameError if CONNECT, which has no escapes, cannot carry the credentials.
         """
         options = self.options
         self.now = now
@@ -508,9 +509,11 @@ class ClientLink:
                 self.inbox.pass_over(item)
 
     def put_plain(self, destination: str, body: bytes, call: Call | None = None) -> bool:
-        """Send a SEND without other headers by a fast path; return False if `put` has to do it. With a call, which is
-        opened, it asks for a receipt. Invariant: it sends what `put` would, since the outbox is empty, and the head is
-        one that `serialize` wrote.
+        """Send a SEND without other headers by a fast path; return False if `put` has to do it.
+
+        With a call, which is opened, it asks for a receipt.
+
+        Invariant: it sends what `put` would, since the outbox is empty, and the head is one that `serialize` wrote.
         """
         connection, size = self.connection, len(body)
         if (
@@ -567,6 +570,7 @@ class ClientLink:
 
     def put(self, frame: Frame | Block, call: Call | None, *, bound: bool = False, text: bool | str = False) -> None:
         """Send a frame now, or behind those in the outbox. A `bound` one must not be sent on the next connection.
+
         Raises FrameError if it cannot be written in this version.
         """
         if call is not None:
@@ -693,8 +697,9 @@ class ClientLink:
         return Part(octets) if octets and self._wire.whole_frames else octets
 
     def look(self, upload: Upload) -> None:
-        """Answer the caller of an upload, if there is something to tell: the next piece is wanted, or the outcome. The
-        result of the call `asked` is the offset of the piece; -1 to ask again, None if no more is wanted.
+        """Answer the caller of an upload, if there is something to tell: the next piece is wanted, or the outcome.
+
+        The result of the call `asked` is the offset of the piece; -1 to ask again, None if no more is wanted.
         """
         asked, connection = upload.asked, self.connection
         if asked is None or asked.done:

@@ -47,9 +47,10 @@ class Unreadable(NamedTuple):
 
 
 def unreadable(error: RemoteProtocolError, before: Frame | None) -> Unreadable:
-    """Return the message behind a violation of the server, as `Connection.receive` raised it. `before` is the frame
-    before it: some brokers write a text with a NUL as it is, without content-length. The frame ends there, and the rest
-    of the text is read as the next frame.
+    """Return the message behind a violation of the server, as `Connection.receive` raised it.
+
+    `before` is the frame before it: some brokers write a text with a NUL as it is, without content-length. The frame
+    ends there, and the rest of the text is read as the next frame.
     """
     frame: Any = error.frame
     if frame is not None:
@@ -81,9 +82,10 @@ class Comings:
         self._counts: dict[object, tuple[int, int]] = {}  # by message: its count, and the good messages before it
 
     def is_last(self, frame: Frame, good: int, window: int, dialect: BrokerDialect = BROKERS["unknown"]) -> bool:
-        """Count a message; return whether it came too often. Without message-id, or if that may be new each time, it is
-        told by the other headers that were read. Another one may have the same, so it is forgotten after more `good`
-        messages than can come beside it each time (`window`).
+        """Count a message; return whether it came too often.
+
+        Without message-id, or if that may be new each time, it is told by the other headers that were read. Another one
+        may have the same, so it is forgotten after more `good` messages than can come beside it each time (`window`).
         """
         headers = frame.headers
         id = lasting_identity(dialect, headers) if dialect.lasting else headers.get("message-id")

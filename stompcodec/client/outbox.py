@@ -22,8 +22,9 @@ _TIDY = 1024
 
 
 def seconds_of(name: str, value: float) -> float:
-    """Return a time in seconds as a float. `math.inf` is for ever; a negative time has passed already. Raises TypeError
-    if it is no number, ValueError if it is nan, or an integer too large for a float.
+    """Return a time in seconds as a float. `math.inf` is for ever; a negative time has passed already.
+
+    Raises TypeError if it is no number, ValueError if it is nan, or an integer too large for a float.
     """
     if type(value) is float and value == value:
         return value
@@ -47,9 +48,10 @@ class Group:
 
 @dataclass(eq=False, slots=True)
 class Call:
-    """A request that is waited for. The shell calls `wake`, under no lock, when it has its outcome. `what` names it in
-    messages, as in "SEND to /queue/a". The timeout is in seconds from the time it is opened. With `resend` it is sent
-    again if the connection is lost before its receipt.
+    """A request that is waited for. The shell calls `wake`, under no lock, when it has its outcome.
+
+    `what` names it in messages, as in "SEND to /queue/a". The timeout is in seconds from the time it is opened. With
+    `resend` it is sent again if the connection is lost before its receipt.
     """
 
     what: str
@@ -304,9 +306,10 @@ def _weight(frame: Frame | Block | Upload) -> tuple[int, int]:
 
 
 class Outbox:
-    """A queue of frames that bounds their number and bytes. Frames that were passed to the connection count until the
-    transport has taken them (`flushed`). Acknowledgements are never refused: their number is bounded by that of the
-    messages.
+    """A queue of frames that bounds their number and bytes.
+
+    Frames that were passed to the connection count until the transport has taken them (`flushed`). Acknowledgements are
+    never refused: their number is bounded by that of the messages.
     """
 
     def __init__(self, most_frames: int, most_octets: int) -> None:

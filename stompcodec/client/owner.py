@@ -33,9 +33,10 @@ _GRACE = 5.0
 
 
 class Attempt(threading.Thread):
-    """A thread that asks for credentials, resolves the host, connects, and does the handshakes of TLS and WebSocket. So
-    a slow server, or a slow function of the user, holds up neither timeouts and `close`, nor other clients. At its end
-    it calls `wake`.
+    """A thread that asks for credentials, resolves the host, connects, and does the handshakes of TLS and WebSocket.
+
+    So a slow server, or a slow function of the user, holds up neither timeouts and `close`, nor other clients. At its
+    end it calls `wake`.
     """
 
     def __init__(
@@ -243,6 +244,7 @@ class WireOwner:
 
     def take_receipt(self, call: Call, now: float) -> bool:
         """Read in the thread that waits for a call, under the engine's lock; return True if its receipt came, alone.
+
         Whatever else was read stays in the wire, for `SyncWire.handle` in the I/O thread. An interrupt (Ctrl-C) leaves
         the receipt there, too, or the call has its outcome.
         """
@@ -277,8 +279,9 @@ class WireOwner:
         return not finished
 
     def take_messages(self, subscription: Subscription, now: float) -> bool:
-        """Do what `take_receipt` does for messages of a subscription: they go to its batch, for this thread. After an
-        interrupt they are in the wire or in the batch.
+        """Do what `take_receipt` does for messages of a subscription: they go to its batch, for this thread.
+
+        After an interrupt they are in the wire or in the batch.
         """
         core, connection, wire = self._core, self.connection, self.wire
         link, batch, ahead = core.link, subscription.batch, wire.ahead
@@ -327,8 +330,9 @@ class WireOwner:
         )
 
     def _messages(self, octets: bytes, connection: Connection, subscription: Subscription) -> list[BaseMessage]:
-        """Return the messages in these bytes; none if there is anything else in them, or the end of one is missing. The
-        bytes, at most `AHEAD`, are too few for a body that is streamed: see `options.SHORT`.
+        """Return the messages in these bytes; none if there is anything else in them, or the end of one is missing.
+
+        The bytes, at most `AHEAD`, are too few for a body that is streamed: see `options.SHORT`.
         """
         core = self._core
         options, make, epoch, seq = core.link.options, core.inbound.message_class, core.link.epoch, subscription.seq

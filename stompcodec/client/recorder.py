@@ -39,9 +39,11 @@ _OURS = BROKERS["stompcodec"]
 
 @checks("key", "load", "recognizes", "remember")
 class Dedupe:
-    """The last `window` recorded messages. Two messages are the same if destination, id and body are equal: ids may
-    repeat among brokers, or after a broker has lost its memory. The id is in `header`; None for the lasting identity. A
-    message without it is never a duplicate. Raises ValueError if `window` is below 1.
+    """The last `window` recorded messages.
+
+    Two messages are the same if destination, id and body are equal: ids may repeat among brokers, or after a broker has
+    lost its memory. The id is in `header`; None for the lasting identity. A message without it is never a duplicate.
+    Raises ValueError if `window` is below 1.
 
     >>> dedupe, frame = Dedupe(), Frame("MESSAGE", {"destination": "/queue/a", "message-id": "1"}, b"hello")
     >>> key = dedupe.key(frame)
@@ -108,8 +110,9 @@ class Dedupe:
             known.discard(order.popleft())
 
     def load(self, capture: Capture, dialect: BrokerDialect = _OURS) -> int:
-        """Remember the last messages of a capture of a broker, over all its chains; return their number. It reads the
-        newest segments first, until there are enough.
+        """Remember the last messages of a capture of a broker, over all its chains; return their number.
+
+        It reads the newest segments first, until there are enough.
         """
         waiting = [[each for each in capture.segments() if each.chain == chain] for chain in capture.chains()]
         newest: list[tuple[int, int, Segment]] = []
@@ -165,9 +168,10 @@ def acknowledge(messages: Iterable[Message]) -> None:
 
 
 class Held:
-    """Messages that may be acknowledged once offsets of chains are released. Any thread may call its methods. A written
-    message waits for the end of its frame. A duplicate waits for all that the capture held when it was received, since
-    the original is somewhere in there.
+    """Messages that may be acknowledged once offsets of chains are released. Any thread may call its methods.
+
+    A written message waits for the end of its frame. A duplicate waits for all that the capture held when it was
+    received, since the original is somewhere in there.
     """
 
     def __init__(self) -> None:
@@ -320,8 +324,9 @@ class _Written(NamedTuple):
 
 @checks()
 class Recorder:
-    """The writer of subscribed messages into a capture. The thread that calls `run` writes and syncs. While the disk is
-    full nothing is acknowledged, so the broker keeps its messages and none is lost.
+    """The writer of subscribed messages into a capture. The thread that calls `run` writes and syncs.
+
+    While the disk is full nothing is acknowledged, so the broker keeps its messages and none is lost.
 
     Args:
         clients: one client, or several that share the work. They are not closed.
@@ -386,9 +391,11 @@ class Recorder:
 
     def subscribe(self, destination: str, *, chain: str = CHAIN, prefetch: int = _MOST, **options: Any) -> None:
         """Subscribe to a destination to record, with ack mode client-individual. Options and errors as
-        `Client.subscribe`. Each client subscribes, so they share the messages of a queue. The first one writes the
-        chain CHAIN, the others CHAIN.1, CHAIN.2 and so on. `prefetch` is the number of unacknowledged messages per
-        client, unless `headers` say it in the broker's words.
+        `Client.subscribe`.
+
+        Each client subscribes, so they share the messages of a queue. The first one writes the chain CHAIN, the others
+        CHAIN.1, CHAIN.2 and so on. `prefetch` is the number of unacknowledged messages per client, unless
+        `headers` say it in the broker's words.
         """
         for number, client in enumerate(self._clients):
             window = BROKERS[client.dialect].beside(prefetch, pairs_of("SUBSCRIBE", options.get("headers", ())))
@@ -418,9 +425,10 @@ class Recorder:
         return sum(subscription.open for subscription in self._subscriptions)
 
     def run(self) -> None:
-        """Record until `stop` is called, `most` messages are on disk, or the last subscription ends. Raises a
-        StompError if a subscription has failed, the capture cannot be written any more, as after it was removed, or no
-        message came for longer than `expect`.
+        """Record until `stop` is called, `most` messages are on disk, or the last subscription ends.
+
+        Raises a StompError if a subscription has failed, the capture cannot be written any more, as after it was
+        removed, or no message came for longer than `expect`.
         """
         try:
             while not self._stop.is_set() and self.messages != self._most and self._live:

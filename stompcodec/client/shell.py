@@ -70,8 +70,9 @@ def outgoing(
     persistent: bool | None = None,
     usual: bool | None = None,
 ) -> Outgoing:
-    """Return the headers and body of a SEND, with `persistent` as the call says it, or else the client's option. Text
-    becomes UTF-8, with a content-type that says so unless `headers` has one. An unknown `content_encoding` (gzip,
+    """Return the headers and body of a SEND, with `persistent` as the call says it, or else the client's option.
+
+    Text becomes UTF-8, with a content-type that says so unless `headers` has one. An unknown `content_encoding` (gzip,
     deflate or base64, or several separated by commas) is a FrameError. `kind` is the row of `OWNED`: a header of it is
     a ValueError.
     """
@@ -222,8 +223,9 @@ class BaseLink:
         to_the_end: bool,
         transaction: BaseTransaction | None,
     ) -> tuple[Sending, Upload]:
-        """Return a message whose body comes from a source, piece by piece, for `push`. Without `to_the_end` its caller
-        waits for no receipt.
+        """Return a message whose body comes from a source, piece by piece, for `push`.
+
+        Without `to_the_end` its caller waits for no receipt.
         """
         what = f"SEND to {message.destination}"
         call = self.call(what, "SEND", timeout) if receipt else None
@@ -463,8 +465,9 @@ class _Sent(NamedTuple):
 
 
 class Bulk:
-    """One `send_many`: collects messages into blocks, and keeps account of their outcomes. Messages without receipt are
-    bounded as the outbox is, so that a slow broker holds up the sender.
+    """One `send_many`: collects messages into blocks, and keeps account of their outcomes.
+
+    Messages without receipt are bounded as the outbox is, so that a slow broker holds up the sender.
     """
 
     def __init__(

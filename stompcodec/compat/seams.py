@@ -109,10 +109,11 @@ def install(
     options: Mapping[str, Any] | None = None,
     undone: Callable[[], object] = lambda: None,
 ) -> Installed:
-    """Replace all names of a library, or none. The second call returns the same object as the first. `seams` returns
-    the names to replace, with quirks or without; it is only called for a known version. `options` are other arguments
-    by name, for the error. `undone` is called once the names are restored. Raises PeerError if the library or a name is
-    missing, its version is unknown, or it is installed with other arguments.
+    """Replace all names of a library, or none. The second call returns the same object as the first.
+
+    `seams` returns the names to replace, with quirks or without; it is only called for a known version. `options` are
+    other arguments by name, for the error. `undone` is called once the names are restored. Raises PeerError if the
+    library or a name is missing, its version is unknown, or it is installed with other arguments.
     """
     choice = {"quirks": quirks, **(options or {})}
     before = _INSTALLED.get(peer.distribution)

@@ -204,9 +204,10 @@ async def read_frames(
     receive: Callable[[], Awaitable[bytes]],
     lost: tuple[type[Exception], ...],
 ) -> AsyncGenerator[Any, None]:
-    """Yield the frames of a stompman connection until it is lost. The connection keeps the parser, of the class `kind`:
-    the next reader continues where one stops. `receive` returns b"" at the end; its errors in `lost` mean that the
-    connection is lost.
+    """Yield the frames of a stompman connection until it is lost.
+
+    The connection keeps the parser, of the class `kind`: the next reader continues where one stops. `receive` returns
+    b"" at the end; its errors in `lost` mean that the connection is lost.
 
     Raises:
         stompman.ConnectionLostError: the connection is lost, or a frame is malformed: see its `reason`.

@@ -98,8 +98,9 @@ def _pair(value: Any) -> tuple[int, int] | None:
 
 
 class Turns:
-    """The queue of a connection's frames for its listeners, and the thread that calls them one by one. The
-    `override_threading` of stomp.py's transport applies to this thread too.
+    """The queue of a connection's frames for its listeners, and the thread that calls them one by one.
+
+    The `override_threading` of stomp.py's transport applies to this thread too.
     """
 
     def __init__(self, transport: Any, connected: Any, hand_out: Callable[[Any, bytes], None]) -> None:
@@ -198,9 +199,10 @@ class Turns:
 
 
 class Beats:
-    """The heart-beats of a transport: a listener of stomp.py that is called after the connection itself. Intervals are
-    pairs in ms, to send and to receive: `offered` in CONNECT, `own` as the program asked for, (0, 0) for none. The own
-    heart-beats of the connection (`theirs`, or None) are off.
+    """The heart-beats of a transport: a listener of stomp.py that is called after the connection itself.
+
+    Intervals are pairs in ms, to send and to receive: `offered` in CONNECT, `own` as the program asked for, (0, 0) for
+    none. The own heart-beats of the connection (`theirs`, or None) are off.
     """
 
     def __init__(self, transport: Any, offered: tuple[int, int], own: tuple[int, int], theirs: Any) -> None:
@@ -326,9 +328,10 @@ def _agreed(server: Any, offered: tuple[int, int]) -> tuple[int, int]:
 
 
 def offer(transport: Any, frame: Any, heart_beats: tuple[int, int] | None, taken: WeakSet[Beats]) -> None:
-    """Put heart-beats into a CONNECT frame, and a new `Beats` into its transport and into `taken`. The program's own
-    offer, by its connection or by a header, is kept; only the thread is ours. If it offers nothing, `heart_beats` are
-    offered; with None the connection is left to stomp.py.
+    """Put heart-beats into a CONNECT frame, and a new `Beats` into its transport and into `taken`.
+
+    The program's own offer, by its connection or by a header, is kept; only the thread is ours. If it offers nothing,
+    `heart_beats` are offered; with None the connection is left to stomp.py.
     """
     listeners = list(transport.listeners.values())
     theirs = next((found for found in listeners if isinstance(found, _HeartbeatListener)), None)
@@ -356,8 +359,9 @@ def offer(transport: Any, frame: Any, heart_beats: tuple[int, int] | None, taken
 
 
 def reading_ahead(quirks: bool, always: bool) -> Callable[[Any], tuple[()]]:
-    """Return a replacement for `BaseTransport.__read_frames` with a thread for listeners. Without `always`, connections
-    without heart-beats have no such thread.
+    """Return a replacement for `BaseTransport.__read_frames` with a thread for listeners.
+
+    Without `always`, connections without heart-beats have no such thread.
     """
 
     def receive(transport: Any) -> bytes | None:

@@ -262,9 +262,10 @@ def reading(
     receive: Callable[[Any], bytes | None] = receive_octets,
     choose: Callable[[Any], Callable[[Any, Any, bytes], None] | None] = lambda _transport: None,
 ) -> Callable[[Any], tuple[()]]:
-    """Return a replacement for `BaseTransport.__read_frames`: receive, and call `process_frame`, in this thread. Before
-    9.0 it replaces `__read`, which returns frames to deliver: none, since they are delivered here. `receive` returns
-    bytes, or None if there are none yet; `choose` returns what is called instead of `process_frame`, or None.
+    """Return a replacement for `BaseTransport.__read_frames`: receive, and call `process_frame`, in this thread.
+
+    Before 9.0 it replaces `__read`, which returns frames to deliver: none, since they are delivered here. `receive`
+    returns bytes, or None if there are none yet; `choose` returns what is called instead of `process_frame`, or None.
     """
     kind: Any = Reader if quirks else StrictReader
 

@@ -86,9 +86,10 @@ class SinkError(StompError):
 
 
 class Batches:
-    """Batches of a query, for a Spark that calls `latestOffset()` without arguments. Spark plans a batch once the
-    previous one is in its commit log. It plans nothing while the offset stays the same, so the last batch is only known
-    to be done after the offset changes: a tick changes it, which makes an empty batch.
+    """Batches of a query, for a Spark that calls `latestOffset()` without arguments.
+
+    Spark plans a batch once the previous one is in its commit log. It plans nothing while the offset stays the same, so
+    the last batch is only known to be done after the offset changes: a tick changes it, which makes an empty batch.
 
     >>> batches = Batches()
     >>> batches.planned({"a": 1}, {"a": 5})
@@ -112,8 +113,9 @@ class Batches:
         self.start = dict(end)
 
     def first(self) -> bool:
-        """Return True for the first call of `latestOffset()`, and log what this Spark lacks. The first batch has no
-        limits: with the trigger availableNow it is the only one.
+        """Return True for the first call of `latestOffset()`, and log what this Spark lacks.
+
+        The first batch has no limits: with the trigger availableNow it is the only one.
         """
         if self._asked:
             return False

@@ -152,8 +152,9 @@ class _Values:
         return structs.take(pa.array(taken, pa.int64()))
 
     def _parts(self, values: Any, first: int, raw: Raw) -> Iterator[tuple[int, Any]]:
-        """Yield raw batches of consecutive values, and the number of the first value of each. Values are parsed
-        together if each holds one frame, else one by one.
+        """Yield raw batches of consecutive values, and the number of the first value of each.
+
+        Values are parsed together if each holds one frame, else one by one.
         """
         rules: dict[str, Any] = {
             "names": raw.names,
@@ -261,8 +262,9 @@ def _no_struct(kind: object) -> SinkError:
 
 
 def _moments(row: Any, kind: str) -> dict[str, Any]:
-    """Return a row of PySpark 4.0 as Arrow would give it: timestamps in UTC, timestamp_ntz without a zone. PySpark 4.0
-    gives both as naive datetimes, timestamps in local time. The type, as text, tells which is which.
+    """Return a row of PySpark 4.0 as Arrow would give it: timestamps in UTC, timestamp_ntz without a zone.
+
+    PySpark 4.0 gives both as naive datetimes, timestamps in local time. The type, as text, tells which is which.
 
     >>> row = T.Row(a=datetime.fromtimestamp(1.5), b=datetime(1970, 1, 1, 0, 0, 1), c=1)
     >>> made = _moments(row, "struct<a:timestamp,b:timestamp_ntz,c:decimal(2,0)>")

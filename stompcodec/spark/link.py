@@ -201,9 +201,10 @@ def parse_live(options: Mapping[str, Any]) -> LiveOptions:
 
 
 def _prefetch(values: Mapping[str, Any], file: FileOptions) -> int:
-    """Return the prefetch of a subscription, in messages. With ackMode=batch nothing is acknowledged before its batch
-    is in Spark's log, so the prefetch bounds a batch: it is enough for the batch that Spark is working on and for the
-    next one.
+    """Return the prefetch of a subscription, in messages.
+
+    With ackMode=batch nothing is acknowledged before its batch is in Spark's log, so the prefetch bounds a batch: it is
+    enough for the batch that Spark is working on and for the next one.
     """
     if values["ack_mode"] != "batch":
         return _PREFETCH

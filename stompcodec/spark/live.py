@@ -47,8 +47,9 @@ _log = logging.getLogger("stompcodec.spark")
 
 
 class Stomp(base.Shipped, DataSource):
-    """Data source behind `spark.read`, `readStream`, `write` and `writeStream` with the format "stomp". Its options are
-    `LIVE_OPTIONS` for reading and `SINK_OPTIONS` for writing, in `link`.
+    """Data source behind `spark.read`, `readStream`, `write` and `writeStream` with the format "stomp".
+
+    Its options are `LIVE_OPTIONS` for reading and `SINK_OPTIONS` for writing, in `link`.
     """
 
     @classmethod
@@ -89,7 +90,9 @@ def _chains(options: LiveOptions) -> dict[str, Chain]:
 
 class LiveReader(SplitReader, DataSourceReader):
     """Batch reader: reads until no more messages come. Each action on the DataFrame goes to the broker again, so cache
-    it. A message is acknowledged once it is in the spool, where it can still be read later.
+    it.
+
+    A message is acknowledged once it is in the spool, where it can still be read later.
     """
 
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
@@ -256,6 +259,7 @@ class LiveStreamReader(SplitReader, DataSourceStreamReader, base.SupportsTrigger
 
     def _look_for_loss(self, start: Offset) -> bool:
         """Check that the spool belongs to the offset; return True if it does, but ends before what was read.
+
         `partitions` checks that unread frames are still there.
         """
         from stompcodec.spark.reading.plan import ends_of

@@ -107,9 +107,10 @@ def _value(option: Option, text: str) -> Any:
 
 
 def parse(table: Iterable[Option], options: Mapping[str, Any], *, also: Iterable[str] = ()) -> dict[str, Any]:
-    """Return the values of all options in a table, keyed by their names in Python; names in `also` are ignored. Raises
-    OptionError, which names the option and shows no secret, if a value is invalid, a mandatory option is missing, or a
-    name is unknown.
+    """Return the values of all options in a table, keyed by their names in Python; names in `also` are ignored.
+
+    Raises OptionError, which names the option and shows no secret, if a value is invalid, a mandatory option is
+    missing, or a name is unknown.
 
     >>> parse([Option("batchRows", "count positive", 8192, "rows of a batch")], {"batchrows": "10k"})
     {'batch_rows': 10000}

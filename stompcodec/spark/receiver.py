@@ -52,10 +52,11 @@ _AGE = 3600.0
 
 
 class Receiver:
-    """Recorder of a broker's messages into a spool, from construction until `close`. It ends after `most` messages
-    (None for no end), acknowledges on `release` with `by_release` if ackMode says so, and gives the spool a new
-    identity with `anew`. Raises CaptureBusyError if another process fills this spool, OptionError if the passcode
-    cannot be read, StoreError if the spool cannot be written.
+    """Recorder of a broker's messages into a spool, from construction until `close`.
+
+    It ends after `most` messages (None for no end), acknowledges on `release` with `by_release` if ackMode says so, and
+    gives the spool a new identity with `anew`. Raises CaptureBusyError if another process fills this spool, OptionError
+    if the passcode cannot be read, StoreError if the spool cannot be written.
     """
 
     def __init__(
@@ -144,6 +145,7 @@ class Receiver:
 
     def drain(self) -> bool:
         """Wait until no more messages come, or enough have come; then stop recording until the next call. See `check`.
+
         Returns True if more may come after a release: with ackMode=batch the broker sends at most `prefetch` before.
         """
         options = self._options
@@ -499,8 +501,9 @@ def identity_of(folder: str) -> str | None:
 
 
 def identify(folder: str, *, anew: bool = False) -> str:
-    """Return the identity of a spool, after making one if it has none. The caller holds the lock of the spool. With
-    `anew` it gets a new one, so that older offsets no longer belong to this spool.
+    """Return the identity of a spool, after making one if it has none. The caller holds the lock of the spool.
+
+    With `anew` it gets a new one, so that older offsets no longer belong to this spool.
     """
     found = identity_of(folder)
     if found is not None and not anew:

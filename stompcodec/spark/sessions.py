@@ -182,6 +182,7 @@ def register(spark: SparkSession) -> None:
 
 def stand_in(name: str, error: Exception) -> type[Any]:
     """Return a data source that can be looked up, but raises `error`, with which its import failed, when it is used.
+
     Raises ImportError if this PySpark has no Python data sources (before 4.0), or is not installed.
     """
     import pyspark

@@ -60,9 +60,11 @@ class _Header(NamedTuple):
 
 
 class Rows:
-    """Converter of rows into SEND frames. Small and picklable. Arrow joins the bytes, one column at a time, which costs
-    a tenth of a `Frame` for each row. `destination` is for rows without that column, `id_header` for the id of each
-    row. Raises SchemaError, in one line, if these columns cannot be sent.
+    """Converter of rows into SEND frames.
+
+    Small and picklable. Arrow joins the bytes, one column at a time, which costs a tenth of a `Frame` for each row.
+    `destination` is for rows without that column, `id_header` for the id of each row. Raises SchemaError, in one line,
+    if these columns cannot be sent.
 
     >>> schema = T.StructType([T.StructField("body", T.StringType()), T.StructField("n", T.IntegerType())])
     >>> batch = pa.record_batch([pa.array(["a"]), pa.array([1], pa.int32())], names=["body", "n"])
@@ -102,9 +104,10 @@ class Rows:
         return rows
 
     def blocks(self, batch: Any, target: Target, first: int, ids: str, most: int) -> Iterator[Block]:
-        """Yield the frames of a record batch in blocks of at most `most`, for `Client.send_many`. `first` is the number
-        of its first row, for ids (with the prefix `ids`) and errors. A row that cannot be sent is a SinkError that
-        names it.
+        """Yield the frames of a record batch in blocks of at most `most`, for `Client.send_many`.
+
+        `first` is the number of its first row, for ids (with the prefix `ids`) and errors. A row that cannot be sent is
+        a SinkError that names it.
         """
         if batch.nbytes > _AT_ONCE and batch.num_rows > 1:
             half = batch.num_rows // 2
@@ -389,6 +392,7 @@ class Line:
 
     def check(self, column: Any, header: bool = False) -> Any:
         """Return strings after checking that they are UTF-8, which Spark does not guarantee; escaped if `header`.
+
         Raises SinkError for a value that is not UTF-8, or a header with a NUL.
         """
         column = column.cast(pa.string())

@@ -36,8 +36,9 @@ class _Delivery(AsyncDelivery):
         return self.loop
 
     def note(self, news: News) -> None:
-        """Queue these news for the callbacks. Without a loop, they go behind those that the last loop has not shown
-        yet.
+        """Queue these news for the callbacks.
+
+        Without a loop, they go behind those that the last loop has not shown yet.
         """
         super().note(news)
         while self.loop is None and self._noted:

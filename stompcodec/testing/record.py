@@ -69,8 +69,9 @@ class RecordedFrame:
 
 
 def matches(frame: Frame, headers: Mapping[str, Any]) -> bool:
-    """Return whether a frame has certain headers. In a name "_" may stand for "-". A value is a text, a compiled
-    pattern to search for, or None for a header that must be absent.
+    """Return whether a frame has certain headers. In a name "_" may stand for "-".
+
+    A value is a text, a compiled pattern to search for, or None for a header that must be absent.
     """
     for name, wanted in headers.items():
         value = frame.get(name)

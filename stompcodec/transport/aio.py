@@ -555,9 +555,10 @@ async def listen(
 
 
 def bound_unsent(sock: socket.socket, octets: int) -> None:
-    """Bound the unsent bytes in the kernel. Raise OSError if the system refuses it. On Linux the buffer still grows
-    with the link, so that a long one stays fast. Elsewhere the option would not stop writes, so the send buffer gets a
-    fixed size, for bytes under way, too: three times as many, which is less slow.
+    """Bound the unsent bytes in the kernel. Raise OSError if the system refuses it.
+
+    On Linux the buffer still grows with the link, so that a long one stays fast. Elsewhere the option would not stop
+    writes, so the send buffer gets a fixed size, for bytes under way, too: three times as many, which is less slow.
     """
     if sys.platform == "linux":
         with contextlib.suppress(OSError):
@@ -679,8 +680,9 @@ class Acceptor:
             leaving[1].close()
 
     def _refuse_by_spare(self, listening: socket.socket) -> bool:
-        """Refuse one client with the spare descriptor. Return False without a spare one or a client. Without
-        descriptors, Linux reports that error even if no client is connecting.
+        """Refuse one client with the spare descriptor. Return False without a spare one or a client.
+
+        Without descriptors, Linux reports that error even if no client is connecting.
         """
         if self._spare is None:
             return False
@@ -724,8 +726,10 @@ class Acceptor:
 
 async def bind(host: str | None, port: int, backlog: int) -> list[socket.socket]:
     """Return sockets that listen on all addresses of a host (None: of this machine), on the same port (0: any free
-    one). `backlog` is the number of connections that the kernel keeps until they are accepted. Raise OSError if the
-    port is in use or not allowed, or the host has no address here.
+    one).
+
+    `backlog` is the number of connections that the kernel keeps until they are accepted. Raise OSError if the port is
+    in use or not allowed, or the host has no address here.
     """
     flags = socket.AI_PASSIVE
     try:  # an address needs no look-up in a thread

@@ -34,8 +34,9 @@ class Answer(NamedTuple):
 
 
 def take_answer(octets: bytes) -> tuple[Answer | None, bytes]:
-    """Return the first answer, None if its head is incomplete, and the bytes behind that. Raises ValueError, whose text
-    continues a sentence, if there is no such head.
+    """Return the first answer, None if its head is incomplete, and the bytes behind that.
+
+    Raises ValueError, whose text continues a sentence, if there is no such head.
     """
     end = _END.search(octets[: MAX_HEAD + 4])
     if end is None and len(octets) > MAX_HEAD:
@@ -69,10 +70,11 @@ def check_http(headers: object) -> None:
 
 
 class Handshake:
-    """The HTTP headers of the requests, WebSocket and SockJS, of one attempt to connect. Its cookies and its login last
-    for all connections of the attempt, which ask one endpoint: paths of cookies are not compared. `headers` are those
-    of the user, as `check_http` wants them; login and passcode are sent only to a server that asks for Basic, unless
-    the user gives Authorization.
+    """The HTTP headers of the requests, WebSocket and SockJS, of one attempt to connect.
+
+    Its cookies and its login last for all connections of the attempt, which ask one endpoint: paths of cookies are not
+    compared. `headers` are those of the user, as `check_http` wants them; login and passcode are sent only to a server
+    that asks for Basic, unless the user gives Authorization.
 
     >>> handshake = Handshake({"Cookie": "a=1"}, "ann", "x")
     >>> head = b"HTTP/1.1 401 No\\r\\nWWW-Authenticate: Basic\\r\\nSet-Cookie: b=2; Path=/\\r\\n\\r\\n"

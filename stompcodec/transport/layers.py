@@ -87,9 +87,10 @@ def parse_proxy(url: str) -> Proxy:
 
 
 def proxy_of(proxy: str | None, place: Place) -> Proxy | None:
-    """Return the proxy for a broker, by the option `proxy`: a URL, "environment", or None for none. "environment" reads
-    https_proxy for TLS and http_proxy otherwise, then all_proxy, and no_proxy, which lists hosts that are reached
-    directly.
+    """Return the proxy for a broker, by the option `proxy`: a URL, "environment", or None for none.
+
+    "environment" reads https_proxy for TLS and http_proxy otherwise, then all_proxy, and no_proxy, which lists hosts
+    that are reached directly.
     """
     if proxy is None:
         return None
@@ -195,8 +196,9 @@ class ConnectLayer:
 def client_layer(
     place: Place, context: SSLContext | None, proxy: Proxy | None, handshake: Handshake
 ) -> Callable[[], Layer] | None:
-    """Return a function that makes the layers of a connection to `place`; None for plain TCP. After AskAgainError the
-    next connection gets the same `handshake`, which knows more by then.
+    """Return a function that makes the layers of a connection to `place`; None for plain TCP.
+
+    After AskAgainError the next connection gets the same `handshake`, which knows more by then.
     """
     makers: list[Callable[[], Layer]] = []
     if proxy is not None:

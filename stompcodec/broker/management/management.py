@@ -57,9 +57,10 @@ _WRITERS: dict[str, Callable[[Any], str]] = {"whole": str, "text": _text}
 
 
 class Form:
-    """How rows of queues are written, of which an answer has up to a thousand. Most of them differ from those of the
-    answer before in their age and rates only, which come last. So what is written of the other columns is kept, by
-    their values: that takes a third of the time.
+    """How rows of queues are written, of which an answer has up to a thousand.
+
+    Most of them differ from those of the answer before in their age and rates only, which come last. So what is
+    written of the other columns is kept, by their values: that takes a third of the time.
 
     >>> numbers = [schema.Column(name, "number?", "") for name in ("oldest", "received_rate", "delivered_rate")]
     >>> Form([schema.Column("name", "text", ""), *numbers]).json(("/queue/a", None, 0.5, 0.0))

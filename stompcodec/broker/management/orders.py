@@ -51,8 +51,9 @@ class _Taken(NamedTuple):
 
 
 class Share:
-    """The messages of an order, some at a time: `take` takes one, `apply` lets those that were taken take effect. A
-    taken message counts in its queue until it is gone. After a commit that has failed it is READY again.
+    """The messages of an order, some at a time: `take` takes one, `apply` lets those that were taken take effect.
+
+    A taken message counts in its queue until it is gone. After a commit that has failed it is READY again.
     """
 
     def __init__(self, broker: Broker, queue: Queue) -> None:

@@ -66,8 +66,9 @@ def thousandths(number: float) -> float:
 
 
 def rates(thing: Sampled, now: float, received: int, delivered: int) -> tuple[float | None, float | None]:
-    """Return the messages received and delivered per second since an earlier question, at least a second ago. Several
-    clients may ask: none of them shortens the time over which the others measure.
+    """Return the messages received and delivered per second since an earlier question, at least a second ago.
+
+    Several clients may ask: none of them shortens the time over which the others measure.
 
     >>> class Thing: sample = None
     >>> rates(Thing, 0.0, 0, 0), rates(Thing, 2.0, 10, 8), rates(Thing, 2.5, 11, 9)
@@ -709,9 +710,10 @@ def _page(rows: list[tuple[Any, Row]], limit: int, place: Callable[[Any], Any]) 
 
 
 class Walker:
-    """The READY messages of a queue with seqs above `seq`, up to `last`. Call `close` at the end. Messages that are in
-    the store only are read some at a time. Others may take messages meanwhile: each one returned is READY at that
-    moment.
+    """The READY messages of a queue with seqs above `seq`, up to `last`. Call `close` at the end.
+
+    Messages that are in the store only are read some at a time. Others may take messages meanwhile: each one returned
+    is READY at that moment.
     """
 
     __slots__ = ("_copies", "_dispatcher", "last", "seq", "source")

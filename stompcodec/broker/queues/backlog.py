@@ -272,9 +272,10 @@ class _Level:
 
 
 class Backlog:
-    """Messages by priority, highest first, then oldest first. Those in the middle are found and removed quickly. A
-    `Fifo` in order is taken over; if priorities count (`ranked`), all in it have priority 4. Without them, the order is
-    that of a `Fifo`.
+    """Messages by priority, highest first, then oldest first. Those in the middle are found and removed quickly.
+
+    A `Fifo` in order is taken over; if priorities count (`ranked`), all in it have priority 4. Without them, the order
+    is that of a `Fifo`.
 
     >>> line = Backlog([Message(b"", seq, "/queue/a", b"\\n\\0", priority=seq % 2) for seq in (1, 2, 3)])
     >>> [message.seq for message in line], line.after(START).seq, line.after_seq(1).seq

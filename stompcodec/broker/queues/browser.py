@@ -209,6 +209,7 @@ class Browser(Queue):
 
 class Copies:
     """Copies of the messages that a queue has in the store only, a page at a time; they count as memory of its account.
+
     Call `close` at the end. Others may take messages meanwhile: the dispatcher tells their seqs to `forget`. `turned`
     is called when a page has been read, with True if there were waiters for it, who go on first.
     """
@@ -234,6 +235,7 @@ class Copies:
 
     def next(self, seq: int, last: int | None, message: Message | None) -> Message | Wait | None:
         """Return the message that follows a seq: a paged one, up to `last`, or `message`, the next one in memory.
+
         `WAIT` if a page must be read first: call it again with `start` then.
         """
         paging = self._queue.paging

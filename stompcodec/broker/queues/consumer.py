@@ -380,8 +380,9 @@ class Credit:
 
 
 def credit_of(request: SubscribeRequest) -> Credit | None:
-    """Return the credit of a new subscription; None if only unacknowledged messages count. A `credit` header limits
-    deliveries, in all ack modes; a window in bytes limits unacknowledged deliveries.
+    """Return the credit of a new subscription; None if only unacknowledged messages count.
+
+    A `credit` header limits deliveries, in all ack modes; a window in bytes limits unacknowledged deliveries.
     """
     if request.credit is not None:
         window = UNLIMITED if request.mode == "auto" else request.window

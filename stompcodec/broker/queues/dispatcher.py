@@ -71,8 +71,9 @@ def is_undeliverable(message: Message) -> bool:
 
 
 class Ring:
-    """Consumers by priority, highest first; those of one priority in the order in which they were added. Adding,
-    removing and moving one takes constant time.
+    """Consumers by priority, highest first; those of one priority in the order in which they were added.
+
+    Adding, removing and moving one takes constant time.
 
     >>> ring = Ring()
     >>> len(ring), ring.first is None
@@ -263,8 +264,9 @@ class Dispatcher:
     # ---- consumers ----
 
     def begin(self, consumers: Iterable[Consumer], ring: Iterable[Consumer]) -> None:
-        """Take over the consumers of the queue. If any is in the ring, no message is READY, so they have looked at all;
-        unless one has just failed.
+        """Take over the consumers of the queue.
+
+        If any is in the ring, no message is READY, so they have looked at all; unless one has just failed.
         """
         for consumer in consumers:
             self._add(consumer)

@@ -69,9 +69,10 @@ class Outbox:
             self.schedule_flush()
 
     def deliver_large(self, head: bytes, tail: bytes, body: LargeBody, failed: Callable[[Exception], object]) -> None:
-        """Add a MESSAGE with a large body. Later output waits until all of it is written. `head` is the consumer's part
-        of the head, `tail` the message's in the session's STOMP version. `failed` is called if the body cannot be read
-        to its end. Raise OSError if it cannot be read at all; then nothing is sent.
+        """Add a MESSAGE with a large body. Later output waits until all of it is written.
+
+        `head` is the consumer's part of the head, `tail` the message's in the session's STOMP version. `failed` is
+        called if the body cannot be read to its end. Raise OSError if it cannot be read at all; then nothing is sent.
         """
         download = Download(self.chunks[:], head + head_of(tail, body), body, self.whole_frames, failed)
         download.check()
@@ -82,8 +83,9 @@ class Outbox:
         self.schedule_flush()
 
     def bound(self) -> None:
-        """Let no more than `write_high` bytes wait between the queues and the peer, kernel included. With ack:auto a
-        message has left its queue when it is passed to the connection, and is lost with it.
+        """Let no more than `write_high` bytes wait between the queues and the peer, kernel included.
+
+        With ack:auto a message has left its queue when it is passed to the connection, and is lost with it.
         """
         if self.most == sys.maxsize and self._session is not None:
             self.most = max(1, self._broker.write_high // 2)

@@ -278,8 +278,10 @@ class Paging:
             self.comes(message)
 
     def take_stored(self, rank: int, messages: list[Message]) -> bool:
-        """Do what `keep_out` and `put` do with messages that are stored, in order. Return False, having done nothing,
-        unless they come after paged ones of their rank, and the open batch writes none of them.
+        """Do what `keep_out` and `put` do with messages that are stored, in order.
+
+        Return False, having done nothing, unless they come after paged ones of their rank, and the open batch writes
+        none of them.
         """
         span = self._spans.get(rank)
         if span is None or messages[0].seq <= span.last or self._journal.may_write(messages[-1].seq):
@@ -289,8 +291,9 @@ class Paging:
         return True
 
     def take_new(self, rank: int, message: Message) -> bool:
-        """Do what `keep_out` and `put` do with a message that was appended to the journal just now. Return False,
-        having done nothing, unless it comes after paged ones of its rank.
+        """Do what `keep_out` and `put` do with a message that was appended to the journal just now.
+
+        Return False, having done nothing, unless it comes after paged ones of its rank.
         """
         span, seq = self._spans.get(rank), message.seq
         if span is None or seq <= span.last:

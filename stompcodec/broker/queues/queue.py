@@ -562,8 +562,9 @@ class Queue:
         return consumer
 
     def dispatch(self, count: int = 0) -> int:
-        """Deliver READY messages while consumers can take them and the store keeps up. Return how many. After a step of
-        the quota, the rest wait for the next turn. `count` messages of this step were delivered before.
+        """Deliver READY messages while consumers can take them and the store keeps up. Return how many.
+
+        After a step of the quota, the rest wait for the next turn. `count` messages of this step were delivered before.
         """
         if self.parked is not None:
             if self.paging is not None:
@@ -666,9 +667,10 @@ class Queue:
                 self.release_blocked()
 
     def take_one(self, consumer: Consumer, looked: Looked) -> bool | Wait:
-        """Deliver the first suitable message to a consumer outside the ring, whatever its credit is. Only the first
-        `MOST_LOOKS` messages are tried. Return False if none is suitable, WAIT if the first one has to be read from the
-        store. Raise Refused if the message cannot be written to that consumer.
+        """Deliver the first suitable message to a consumer outside the ring, whatever its credit is.
+
+        Only the first `MOST_LOOKS` messages are tried. Return False if none is suitable, WAIT if the first one has to
+        be read from the store. Raise Refused if the message cannot be written to that consumer.
         """
         if self.paused:
             return False

@@ -63,8 +63,9 @@ class Window:
 
 
 class Bound:
-    """The most messages, READY and UNACKED, that a queue may hold in memory, and their bytes. `total` bounds them
-    together with those that are in the store only.
+    """The most messages, READY and UNACKED, that a queue may hold in memory, and their bytes.
+
+    `total` bounds them together with those that are in the store only.
 
     >>> Bound(10, 100).octets
     100

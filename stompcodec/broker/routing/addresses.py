@@ -15,9 +15,10 @@ from stompcodec.broker.values import Refused
 
 
 class Naming:
-    """The prefixes of names. Names are opaque otherwise: "a" and "/queue/a" are two queues. A name without any prefix
-    is that of a queue, too. In the name of the dead letter queue, "{name}" stands for the name of the queue without its
-    prefix.
+    """The prefixes of names. Names are opaque otherwise: "a" and "/queue/a" are two queues.
+
+    A name without any prefix is that of a queue, too. In the name of the dead letter queue, "{name}" stands for the
+    name of the queue without its prefix.
 
     >>> naming = Naming()
     >>> naming.kind("/topic/a"), naming.kind("a"), naming.dead_letter("/queue/a"), naming.dead_letter("a")

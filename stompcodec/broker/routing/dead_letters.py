@@ -23,8 +23,9 @@ _Entry = tuple[float, int, Queue, int]
 
 
 class Retries:
-    """The messages of a broker that wait for their next attempt, at most `most`: further ones do not wait. They are in
-    the `held` of their queues. The pause is not stored: after a restart they are READY.
+    """The messages of a broker that wait for their next attempt, at most `most`: further ones do not wait.
+
+    They are in the `held` of their queues. The pause is not stored: after a restart they are READY.
     """
 
     __slots__ = ("_account", "_heap", "_most", "_new", "_now", "_number")
@@ -91,9 +92,11 @@ _OVER = ("destination", "expires", "expiration", "deliver-at", *DELAYS)
 
 
 class DeadLetters:
-    """The dead letters of a virtual host. `queue_of` returns the queue of a name, created for a maker if need be, or
-    raises Refused; `queues` are those that there are. `place` gives a message its message-id and its place in the
-    order. `hold` requeues messages after a number of seconds.
+    """The dead letters of a virtual host.
+
+    `queue_of` returns the queue of a name, created for a maker if need be, or raises Refused; `queues` are those that
+    there are. `place` gives a message its message-id and its place in the order. `hold` requeues messages after a
+    number of seconds.
     """
 
     __slots__ = ("_addresses", "_burying", "_config", "_hold", "_naming", "_place", "_queue_of", "_queues", "_wall")
@@ -123,6 +126,7 @@ class DeadLetters:
         self, queue: Source, deliveries: list[Delivery], requeue: bool = True, pause: float | None = None
     ) -> None:
         """Requeue messages after a NACK, or make dead letters of them: after the last attempt, or without `requeue`.
+
         The consumer asks for `pause` seconds before the next attempt; None for what the configuration says.
         """
         back = []
@@ -157,8 +161,9 @@ class DeadLetters:
         queue.requeue([each if each in at_fault else each.spared() for each in messages])
 
     def drop(self, queue: Queue, message: Message, reason: str) -> bool:
-        """Make a dead letter of a message that a queue drops, if the configuration or the queue asks for it. A message
-        that expires after a failed delivery is UNDELIVERABLE. Return False without a dead letter.
+        """Make a dead letter of a message that a queue drops, if the configuration or the queue asks for it.
+
+        A message that expires after a failed delivery is UNDELIVERABLE. Return False without a dead letter.
         """
         if reason == EXPIRED and message.faults:
             reason = UNDELIVERABLE
@@ -168,9 +173,10 @@ class DeadLetters:
         return False
 
     def bury(self, queue: Source, message: Message, reason: str) -> bool:
-        """Put a dead letter made of a message into the dead letter queue. Return False if the queue is full, or the
-        message is a dead letter already. Then a message that was refused by NACK stays in its queue, and an expired one
-        is dropped.
+        """Put a dead letter made of a message into the dead letter queue.
+
+        Return False if the queue is full, or the message is a dead letter already. Then a message that was refused by
+        NACK stays in its queue, and an expired one is dropped.
         """
         name = self._naming.dead_letter(queue.name)
         if queue.arguments is not None and queue.arguments.dead_letter_queue is not None:

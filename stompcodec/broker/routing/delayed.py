@@ -151,8 +151,10 @@ ACTIONS = ("set", "remove")
 
 
 class Retained:
-    """The retained messages of a virtual host, at most `most`, which take at most `part` of the account. `make` makes
-    the queue for a topic from its name and that part. `words` returns the words of an address, as patterns match them.
+    """The retained messages of a virtual host, at most `most`, which take at most `part` of the account.
+
+    `make` makes the queue for a topic from its name and that part. `words` returns the words of an address, as patterns
+    match them.
     """
 
     def __init__(
@@ -369,9 +371,10 @@ class Delayed:
             raise Refused("too many delayed messages", "Send them when they are due, or later than now.")
 
     def defer(self, message: Message, target: Queue | Topic | RetainTarget, find: _Find, stored: bool = False) -> bool:
-        """Take a message that has its place in the order, but is not due. Return whether its sender should wait. `find`
-        returns its queue or topic when the message is due, because topics come and go meanwhile. `stored`: the message
-        is in the store already.
+        """Take a message that has its place in the order, but is not due. Return whether its sender should wait.
+
+        `find` returns its queue or topic when the message is due, because topics come and go meanwhile. `stored`: the
+        message is in the store already.
         """
         assert message.due is not None
         if not isinstance(target, Queue):

@@ -30,10 +30,11 @@ _MOST_SELECTED = 2**20
 
 
 class Durables:
-    """The durable subscriptions of a virtual host, by owner and name. `queue_of` creates a queue from its name, its
-    key, and whether its messages are stored. `retained` returns the retained messages that a new durable subscription
-    gets first. `check_room` raises Refused if a maker cannot have a destination of a new name. `at_end` are called with
-    the queue of each one that ends.
+    """The durable subscriptions of a virtual host, by owner and name.
+
+    `queue_of` creates a queue from its name, its key, and whether its messages are stored. `retained` returns the
+    retained messages that a new durable subscription gets first. `check_room` raises Refused if a maker cannot have a
+    destination of a new name. `at_end` are called with the queue of each one that ends.
     """
 
     def __init__(
@@ -126,6 +127,7 @@ class Durables:
         self, session: Peer, request: SubscribeRequest, address: Address, may: Callable[[Peer, Address], bool]
     ) -> Durable | None:
         """Return the durable subscription that a SUBSCRIBE to a topic means, made if need be; None if it means none.
+
         `may` returns whether a session may subscribe to an address; it may subscribe to the topic. Raise Refused if the
         name has another meaning, or is in use, or a part of it is missing.
         """
@@ -223,9 +225,10 @@ class Durables:
         return key.startswith(_MARK)
 
     def kept(self, key: str) -> Queue | None:
-        """Return the queue whose messages the store has kept; one without a name for messages to be removed. Its
-        subscription ended while a transaction had the messages, or before all of them were removed. None if they must
-        stay in the store, because it could not read all subscriptions.
+        """Return the queue whose messages the store has kept; one without a name for messages to be removed.
+
+        Its subscription ended while a transaction had the messages, or before all of them were removed. None if they
+        must stay in the store, because it could not read all subscriptions.
         """
         durable = self._by_key.get(key)
         if durable is not None:
@@ -289,9 +292,10 @@ class Durables:
         self._account.charge(sign * selector_cost(None if selector is None else selector.text))
 
     def _key(self, name: str, owner: str | None, seq: int) -> str:
-        """Return the key of a new queue. A subscription that was adopted keeps its key without an owner. While messages
-        of an ended one are still being removed, the key has the seq in it: after a crash they must not come back as
-        those of the new one.
+        """Return the key of a new queue. A subscription that was adopted keeps its key without an owner.
+
+        While messages of an ended one are still being removed, the key has the seq in it: after a crash they must not
+        come back as those of the new one.
         """
         key = _MARK + name if owner is None else f"{_MARK}{name}\0{owner}"
         return f"{_MARK}{name}\0{owner or ''}\0{seq}" if key in self._purging else key

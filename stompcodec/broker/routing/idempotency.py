@@ -209,8 +209,9 @@ class SentKeys:
                 self._unlogged, self._logged_at = 0, now
 
     def enter(self, mark: Mark, now: float, *, stored: bool, batch: Batch | None = None) -> None:
-        """Note the key of a message that takes effect. If the message is `stored`, its key goes to the store in the
-        open batch. If not, it is undone if `batch` fails.
+        """Note the key of a message that takes effect.
+
+        If the message is `stored`, its key goes to the store in the open batch. If not, it is undone if `batch` fails.
         """
         self._number += 1
         entry = _Entry(self._number, mark, now, stored)

@@ -239,6 +239,7 @@ _MOST_NAME = 4096
 
 class Destinations:
     """The queues and topics of a virtual host, which are made by their first use and removed when they are idle.
+
     `place` gives a message its message-id and its place in the order. `swept` is called when destinations were removed,
     so that sessions forget them. `opened` are the topics that have gathered messages. `latest` returns the seq of the
     latest message. `hold` requeues messages after a number of seconds.
@@ -307,8 +308,10 @@ class Destinations:
     # ---- find and make ----
 
     def address(self, destination: str, session: Peer) -> str:
-        """Return the name that a destination of a session has for others. Only that of its own temporary destinations
-        differs: "/temp-queue/a" of session "s-1" is "/temp-queue/s-1-a", which it can put into a reply-to.
+        """Return the name that a destination of a session has for others.
+
+        Only that of its own temporary destinations differs: "/temp-queue/a" of session "s-1" is "/temp-queue/s-1-a",
+        which it can put into a reply-to.
         """
         if not self.naming.is_temporary(destination) or destination in self.owners:
             return destination
@@ -347,9 +350,10 @@ class Destinations:
         return self.addresses.is_certain(destination)
 
     def canonical(self, address: Address, session: Peer) -> Address:
-        """Return the address under which a queue is known here, for permissions and for its owner. With exchanges, as
-        in RabbitMQ, `a`, `/queue/a` and `/amq/queue/a` are one queue; so is one that a SUBSCRIBE to a topic has named
-        `a` by x-queue-name. With virtual topics, as in ActiveMQ, `a` and `/queue/a` are one queue.
+        """Return the address under which a queue is known here, for permissions and for its owner.
+
+        With exchanges, as in RabbitMQ, `a`, `/queue/a` and `/amq/queue/a` are one queue; so is one that a SUBSCRIBE to
+        a topic has named `a` by x-queue-name. With virtual topics, as in ActiveMQ, `a` and `/queue/a` are one queue.
         """
         prefix, rest = self._config.queue_prefixes[0], address.rest
         one = self._config.exchanges or self._config.virtual_topics
@@ -585,9 +589,10 @@ class Destinations:
         self._expiring = False
 
     def why_unseen(self, session: Peer, address: Address) -> str | None:
-        """Return why a session may not subscribe to an address, nor learn that it exists; None if it may. Invariant:
-        whatever shows messages or names of others to a client asks this. A queue of a virtual topic shows its messages,
-        so its topic counts too; and a dead letter queue shows those of the queue in its name.
+        """Return why a session may not subscribe to an address, nor learn that it exists; None if it may.
+
+        Invariant: whatever shows messages or names of others to a client asks this. A queue of a virtual topic shows
+        its messages, so its topic counts too; and a dead letter queue shows those of the queue in its name.
         """
         letters = self.naming.of_letters(address.name) or ""
         owner = owner_of(letters)
@@ -856,8 +861,9 @@ class VirtualHost:
 
 
 def _end(consumer: Consumer) -> None:
-    """End a subscription to topics with its queue, and cut the references between them. In a cycle they would stay in
-    memory until Python's next full garbage collection.
+    """End a subscription to topics with its queue, and cut the references between them.
+
+    In a cycle they would stay in memory until Python's next full garbage collection.
     """
     queue = consumer.queue
     assert isinstance(queue, Queue)

@@ -232,9 +232,10 @@ def owner_of(title: str) -> str | None:
 
 
 def durable_name(session: Peer, request: SubscribeRequest) -> str | None:
-    """Return the name of the durable subscription that a SUBSCRIBE or UNSUBSCRIBE means; None if it means none. The
-    client-id of the session may be a part of it. Raise Refused if a part of the name is missing, or the name is too
-    long.
+    """Return the name of the durable subscription that a SUBSCRIBE or UNSUBSCRIBE means; None if it means none.
+
+    The client-id of the session may be a part of it. Raise Refused if a part of the name is missing, or the name is
+    too long.
     """
     name = _name(session, request)
     if name is not None and len(name) > LONGEST_NAME:
@@ -344,9 +345,11 @@ def fullest(queues: list[Source]) -> list[Source]:
 
 
 class _Round:
-    """A bundle on its way to the subscriptions that existed when it came. Only a round that has begun lists them: lists
-    in all rounds would keep ended subscriptions in memory. `before` is the place of the first later subscription.
-    `asking` returns the present ones. `words` are those of the topic, as patterns match them.
+    """A bundle on its way to the subscriptions that existed when it came.
+
+    Only a round that has begun lists them: lists in all rounds would keep ended subscriptions in memory. `before` is
+    the place of the first later subscription. `asking` returns the present ones. `words` are those of the topic, as
+    patterns match them.
     """
 
     __slots__ = ("_asking", "_before", "_consumers", "_done", "_places", "_words", "bundle")
@@ -395,7 +398,9 @@ class _Round:
 
 class FanOut:
     """A line of bundles on their way to many subscriptions, each of which gets them in order. It waits for the next
-    turn in `quota`. A subscription belongs to one line: that of its topic, or the one for all patterns of topics.
+    turn in `quota`.
+
+    A subscription belongs to one line: that of its topic, or the one for all patterns of topics.
     """
 
     __slots__ = ("_account", "_next", "_quota", "_rounds", "blocked")
@@ -470,10 +475,11 @@ class FanOut:
 
 
 class Topics:
-    """The topics of a virtual host, which are made by their first use and removed when they are idle. `opened` are
-    those that have gathered messages. `check_room` raises Refused if a maker cannot have a destination of a new name.
-    Deliveries to very many subscriptions wait in `quota` for the next turn. `at_end` are called with each topic that is
-    removed.
+    """The topics of a virtual host, which are made by their first use and removed when they are idle.
+
+    `opened` are those that have gathered messages. `check_room` raises Refused if a maker cannot have a destination of
+    a new name. Deliveries to very many subscriptions wait in `quota` for the next turn. `at_end` are called with each
+    topic that is removed.
     """
 
     def __init__(
@@ -591,10 +597,11 @@ def fates(queues: Iterable[Queue], before: Fates = NO_FATES) -> Fates:
 
 
 class Topic:
-    """The subscriptions to a topic, each of which has a queue of its own and behaves like one. The topics in `opened`
-    have gathered messages, and are flushed at the end of the turn. All topics are flushed before the `patterns` change.
-    `words` are those of the name, as patterns match them; () if none can match. `line` delivers to the subscriptions of
-    this topic alone, `shared` to those by pattern, in the order of the messages of all topics.
+    """The subscriptions to a topic, each of which has a queue of its own and behaves like one.
+
+    The topics in `opened` have gathered messages, and are flushed at the end of the turn. All topics are flushed before
+    the `patterns` change. `words` are those of the name, as patterns match them; () if none can match. `line` delivers
+    to the subscriptions of this topic alone, `shared` to those by pattern, in the order of the messages of all topics.
     """
 
     __slots__ = (
@@ -761,8 +768,9 @@ class Topic:
             self._slow = [queue for queue in self._slow if not queue.closed]
 
     def _refresh(self) -> None:
-        """Find the subscriptions by name and by pattern, if they may have changed. Subscriptions by pattern get the
-        messages of several topics in order: then none are gathered.
+        """Find the subscriptions by name and by pattern, if they may have changed.
+
+        Subscriptions by pattern get the messages of several topics in order: then none are gathered.
         """
         if self._version == self._patterns.version:
             return

@@ -160,9 +160,10 @@ _ANSWERS: dict[str, _Mirror | None] = {
 
 
 def _answer(config: Config, version: str, heart_beat: str | None) -> tuple[int, int] | None:
-    """Return the heart-beat header of CONNECTED, in ms, or None to send `sessions.heart_beat`. Mirrored intervals are
-    at least those of `sessions.heart_beat`, except that 0 on either side stays 0. Raise Refused if an interval is
-    longer than brokers of this dialect accept.
+    """Return the heart-beat header of CONNECTED, in ms, or None to send `sessions.heart_beat`.
+
+    Mirrored intervals are at least those of `sessions.heart_beat`, except that 0 on either side stays 0. Raise Refused
+    if an interval is longer than brokers of this dialect accept.
 
     >>> _answer(Config(heart_beat_answer="seconds", heart_beat=(1000, 1000)), "1.2", "200,2500")
     (2000, 1000)
@@ -182,9 +183,10 @@ def _met(asked: int, least: int, unit: int) -> int:
 
 
 def _user(session: Session, frame: Frame, vhost: str) -> User | None:
-    """Return the user of a CONNECT, or None if login or passcode is wrong. They are compared as they are written. A
-    client of 1.0, or of the older dialect, may write a blank behind each colon, as the examples of their specifications
-    do; then they are compared without it as well.
+    """Return the user of a CONNECT, or None if login or passcode is wrong.
+
+    They are compared as they are written. A client of 1.0, or of the older dialect, may write a blank behind each
+    colon, as the examples of their specifications do; then they are compared without it as well.
     """
     auth, now, address = session.broker.auth, session.broker.now, far_network_of(session.peer)
     written = frame.get("username" if session.connection.version == "legacy" else "login"), frame.get("passcode")

@@ -339,9 +339,10 @@ def _drop_known(session: Session, transaction: Transaction, frame: Frame) -> Non
 
 
 def _committing(session: Session, transaction: Transaction, frame: Frame) -> Iterator[Line]:
-    """Do what `_take_effect` does, a share in each turn; then confirm the COMMIT. Operations that are stored go into
-    the open batch of the store, which is not written meanwhile. After its commit they take effect, and the next batch
-    waits until they have.
+    """Do what `_take_effect` does, a share in each turn; then confirm the COMMIT.
+
+    Operations that are stored go into the open batch of the store, which is not written meanwhile. After its commit
+    they take effect, and the next batch waits until they have.
     """
     journal = session.broker.journal
     stored = transaction.is_persistent or session.behind is not None

@@ -161,6 +161,7 @@ class Terms(NamedTuple):
 
 def terms(config: Config, version: str, heart_beat: str | None) -> Terms | None:
     """Return the terms of a new session; None if only the rules of STOMP apply. Rules: ART-TTL-02 to ART-TTL-09.
+
     `heart_beat` is the header of CONNECT. In 1.0 and in the legacy dialect it is ignored.
     """
     if not (config.ttl or config.ttl_override):

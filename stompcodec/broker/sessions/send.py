@@ -140,8 +140,9 @@ def put(session: Session, queue: QueueOrTopic, message: Message) -> None:
 
 
 def put_keyed(session: Session, queue: QueueOrTopic, message: Message) -> None:
-    """Put a message with an idempotency key. A persistent one takes effect after it is stored, as with COMMIT. It must
-    not be delivered earlier. If the broker crashed in between, the sender would send it again, and it would be
+    """Put a message with an idempotency key. A persistent one takes effect after it is stored, as with COMMIT.
+
+    It must not be delivered earlier. If the broker crashed in between, the sender would send it again, and it would be
     delivered with another message-id and not marked as redelivered. If the commit fails, message and key are undone.
     """
     if not message.persistent and session.behind is None:
@@ -206,8 +207,10 @@ def _now(host: VirtualHost, queue: QueueOrTopic) -> QueueOrTopic:
 
 
 def in_order(session: Session, action: Callable[[bool], None], first: int | None = None) -> None:
-    """Do something now, or after the commit if a transaction of this session is being committed. `action` is called
-    with True, or with False if that commit has failed. `first` is the lowest seq of the messages that it puts.
+    """Do something now, or after the commit if a transaction of this session is being committed.
+
+    `action` is called with True, or with False if that commit has failed. `first` is the lowest seq of the messages
+    that it puts.
     """
     batch = session.behind
     if batch is None:

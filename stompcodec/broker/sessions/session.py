@@ -42,8 +42,9 @@ _FOLDED = tuple(_BY_FOLDED)
 
 
 def restored(frame: Frame) -> Frame:
-    """Return a legacy frame in which the headers in `NAMES` have their original spelling. A frame whose body is still
-    to come is returned unchanged, because the parser fills in that very object.
+    """Return a legacy frame in which the headers in `NAMES` have their original spelling.
+
+    A frame whose body is still to come is returned unchanged, because the parser fills in that very object.
 
     >>> restored(Frame("SEND", {"destination": "/queue/a", "jmsxgroupid": "g"}))
     <Frame SEND destination='/queue/a' JMSXGroupID='g'>
@@ -125,9 +126,11 @@ class Road(Protocol):
 
 
 class Session(SessionState):
-    """One connected peer. `Broker.attach` makes it. The shell passes it received bytes (`receive`), tells it when the
-    transport is full or lost (`writable`, `lost`), and writes the chunks from `take_output`. Then it checks two flags:
-    `closing`, to close the transport when everything is written, and `paused`, to stop reading for a while.
+    """One connected peer. `Broker.attach` makes it.
+
+    The shell passes it received bytes (`receive`), tells it when the transport is full or lost (`writable`, `lost`),
+    and writes the chunks from `take_output`. Then it checks two flags: `closing`, to close the transport when
+    everything is written, and `paused`, to stop reading for a while.
     """
 
     __slots__ = (
@@ -489,8 +492,10 @@ class Session(SessionState):
 
     def fault(self, queue: Deliverer, message: Message | None, error: Exception) -> None:
         """Record that a message, or an answer (None), could not be written: the session receives no more and ends with
-        this turn. It does not end at once, because the caller is in the middle of a queue. That queue dispatches again
-        when the session has ended.
+        this turn.
+
+        It does not end at once, because the caller is in the middle of a queue. That queue dispatches again when the
+        session has ended.
         """
         self.outbox.send_budget = 0
         if self.failing or self.ended:
@@ -692,9 +697,10 @@ class Session(SessionState):
     # ---- waiting ----
 
     def block(self, holder: Holder) -> bool:
-        """Wait until a queue, or the store, has room again. Return False if it already waits there, or must not. A
-        session that also consumes the queue must not block: only its own ACKs would free room. Its next SEND is refused
-        instead.
+        """Wait until a queue, or the store, has room again. Return False if it already waits there, or must not.
+
+        A session that also consumes the queue must not block: only its own ACKs would free room. Its next SEND is
+        refused instead.
         """
         if holder in self._blockers or self.ended or self.acknowledges(holder):
             self.forget_targets()  # so that the next SEND checks the queue again

@@ -258,8 +258,9 @@ def _check_selectors(session: Session, request: SubscribeRequest) -> None:
 
 
 def reply_address(session: Session, reply_to: str) -> str | None:
-    """Return the public name of a temporary destination in reply-to; None to keep the header. In the RabbitMQ dialect
-    this also subscribes to the destination, with its name as the id, or raises Refused.
+    """Return the public name of a temporary destination in reply-to; None to keep the header.
+
+    In the RabbitMQ dialect this also subscribes to the destination, with its name as the id, or raises Refused.
     """
     host = session.virtual_host
     address = host.destinations.address(reply_to, session)

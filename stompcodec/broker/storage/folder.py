@@ -239,10 +239,12 @@ if COMPILED and os.name == "posix":
 
 
 class FolderLock:
-    """A lock on a folder, held until `release` or the end of the process. The folder is created if it is missing. The
-    folder itself is locked, where the system can do that, so that removing a file does not remove the lock. The file
-    `lock` is locked as well. It names the process, and is all that Windows and network file systems can lock. `kind` is
-    "data" or "large". Raise StoreError if another process holds it, or it cannot be used.
+    """A lock on a folder, held until `release` or the end of the process. The folder is created if it is missing.
+
+    The folder itself is locked, where the system can do that, so that removing a file does not remove the lock. The
+    file `lock` is locked as well. It names the process, and is all that Windows and network file systems can lock.
+
+    `kind` is "data" or "large". Raise StoreError if another process holds it, or it cannot be used.
 
     >>> import tempfile
     >>> folder = tempfile.TemporaryDirectory()
@@ -356,9 +358,10 @@ def mark(folder: Path, kind: str, access: Access = PRIVATE) -> None:
 
 
 def examine_data(folder: Path) -> None:
-    """Raise StoreError unless a folder is the data folder of a broker, or may become one. Nothing is written. A folder
-    without a marker, as a killed start leaves it, has our lock and perhaps our database. Foreign files in it are
-    tolerated, except where bodies go, unless the folder is known to be ours.
+    """Raise StoreError unless a folder is the data folder of a broker, or may become one. Nothing is written.
+
+    A folder without a marker, as a killed start leaves it, has our lock and perhaps our database. Foreign files in it
+    are tolerated, except where bodies go, unless the folder is known to be ours.
     """
     try:
         marked = _check_kind(folder, "data")
@@ -388,8 +391,10 @@ def examine_data(folder: Path) -> None:
 
 
 def find_loss(folder: Path) -> str | None:
-    """Return what a data folder has evidently lost; None if nothing is missing, or the folder is new. Nothing is
-    written, and damaged files are not detected. Raise StoreError if its marker is not ours, or is from a newer version.
+    """Return what a data folder has evidently lost; None if nothing is missing, or the folder is new.
+
+    Nothing is written, and damaged files are not detected. Raise StoreError if its marker is not ours, or is from a
+    newer version.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as name:
@@ -732,8 +737,9 @@ Job = Callable[[], object]
 
 class HelperThread:
     """Runs jobs, which must not raise, in the order in which they are given: in a thread of its own, which starts with
-    the first job. It ends with the last reference, too. Its methods may be called from any thread, even by the garbage
-    collector in the middle of another call.
+    the first job. It ends with the last reference, too.
+
+    Its methods may be called from any thread, even by the garbage collector in the middle of another call.
 
     >>> helper = HelperThread("example")
     >>> done = []

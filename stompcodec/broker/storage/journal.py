@@ -102,9 +102,10 @@ class CommitWaiter(Protocol):
 
 
 class Intake:
-    """How new messages of one queue are appended to the open batch without a call of the store. A batch has one only
-    while it is open, no other is being written, and messages may be stored. `puts` are the messages that the store is
-    to write, by their keys: a seq and `base`. New messages have seqs above `top`.
+    """How new messages of one queue are appended to the open batch without a call of the store.
+
+    A batch has one only while it is open, no other is being written, and messages may be stored. `puts` are the
+    messages that the store is to write, by their keys: a seq and `base`. New messages have seqs above `top`.
 
     >>> Intake(None, {}, 1 << 45, 0).base == 1 << 45
     True
@@ -163,10 +164,11 @@ class Batch:
 
 
 class Journal:
-    """The link between the queues and the store. Without a store, nothing is stored. `call_soon` runs a function in the
-    loop, from any thread; None to write synchronously. `wake` is called when a batch was written in the background,
-    since sessions may have output. Work that waits for a new batch continues in `quota`. `account` is charged with
-    messages that have left their queues until that is written.
+    """The link between the queues and the store. Without a store, nothing is stored.
+
+    `call_soon` runs a function in the loop, from any thread; None to write synchronously. `wake` is called when a batch
+    was written in the background, since sessions may have output. Work that waits for a new batch continues in `quota`.
+    `account` is charged with messages that have left their queues until that is written.
     """
 
     __slots__ = (
@@ -288,6 +290,7 @@ class Journal:
     @property
     def horizon(self) -> int | None:
         """The lowest seq of a message that takes effect later; None if there is none. Higher ones may be READY already.
+
         Readers of a queue by seq must stop there, or they would miss messages that come late.
         """
         firsts = [batch.first for batch in (self.busy, self.batch) if batch is not None]
@@ -362,9 +365,11 @@ class Journal:
             self.batch.updated.append((key, message))
 
     def move(self, queue: Undoable, message: Message, sink: Undoable, fresh: Message) -> None:
-        """Record that a stored message was replaced by another one (`fresh`) in `sink`. The old one has left by
-        `settle` or `remove` in the open batch, in which the new one was put. If the commit fails, this is not undone,
-        because a consumer may have received the new message. It is written again, both parts or none.
+        """Record that a stored message was replaced by another one (`fresh`) in `sink`.
+
+        The old one has left by `settle` or `remove` in the open batch, in which the new one was put. If the commit
+        fails, this is not undone, because a consumer may have received the new message. It is written again, both parts
+        or none.
         """
         if self.store is not None and message.persistent:
             self.batch.moved.append((queue, message, sink, fresh))
@@ -485,8 +490,9 @@ class Journal:
         self._account.used += cost
 
     def stage(self) -> Batch:
-        """Return the open batch, for a long transaction. Reset `staging` when the last operation is in it. A batch
-        takes one long transaction, so that the next commit is never far away. Further ones wait in this line.
+        """Return the open batch, for a long transaction. Reset `staging` when the last operation is in it.
+
+        A batch takes one long transaction, so that the next commit is never far away. Further ones wait in this line.
         """
         assert not self.batch.is_long
         self.staging = self.batch.is_long = True
@@ -500,8 +506,9 @@ class Journal:
     # ---- the end of a turn ----
 
     def commit(self) -> bool:
-        """Write the open batch, unless one is being written. Receipts, or ERRORs, are sent when it is done. Return True
-        if nothing had to be written for those who wait, though removals may be left to write.
+        """Write the open batch, unless one is being written. Receipts, or ERRORs, are sent when it is done.
+
+        Return True if nothing had to be written for those who wait, though removals may be left to write.
         """
         is_void = bool(self.batch.gone) and self._is_void
         if self.store is None or self.staging or (self.busy is not None and not is_void):
@@ -528,8 +535,9 @@ class Journal:
         return False
 
     def _hold_removals(self) -> bool:
-        """Leave removals without waiting sessions to the next batch if they are many, so that this one is small. What
-        takes effect after the commit, such as a transaction, has removals that must not wait.
+        """Leave removals without waiting sessions to the next batch if they are many, so that this one is small.
+
+        What takes effect after the commit, such as a transaction, has removals that must not wait.
         """
         batch = self.batch
         if not batch.waiters or batch.actions or len(batch.gone) < FEW or self.is_full or not self._is_plain(batch):

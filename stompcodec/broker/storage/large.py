@@ -47,8 +47,10 @@ from stompcodec.transport.owner import Part
 
 class BodyFolder:
     """A folder of bodies, whose names are never reused. It is created if it is missing; a symbolic link raises
-    StoreError. `access` holds the permissions of the files, and of the folder if it is created. `helper` removes files;
-    None for a thread.
+    StoreError.
+
+    `access` holds the permissions of the files, and of the folder if it is created. `helper` removes files; None for a
+    thread.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as name:
@@ -100,8 +102,9 @@ class BodyFolder:
         return create(name, os.O_WRONLY | os.O_EXCL, self.access, folder=self._file)
 
     def remove(self, name: str) -> bool:
-        """Remove a file of ours at once, and return whether it is gone. Other files are left alone. In the loop's
-        thread, use `discard`. If a file cannot be removed, `sweep` finds it at the next start.
+        """Remove a file of ours at once, and return whether it is gone. Other files are left alone.
+
+        In the loop's thread, use `discard`. If a file cannot be removed, `sweep` finds it at the next start.
         """
         if self._closed or not is_body(name):
             return False
@@ -181,8 +184,10 @@ class BodyFile(NamedTuple):
 
 class Body:
     """The body of a large message, in a file. Messages share it, and the last one to go removes it. `crc` is the CRC-32
-    of zlib. `gone` is called with the file's name and size when no message holds the body any more, in any thread; it
-    has to remove the file. It is None if the file belongs to somebody else, who may remove it: link it to keep it.
+    of zlib.
+
+    `gone` is called with the file's name and size when no message holds the body any more, in any thread; it has to
+    remove the file. It is None if the file belongs to somebody else, who may remove it: link it to keep it.
 
     >>> import tempfile
     >>> folder = tempfile.TemporaryDirectory()
@@ -269,8 +274,9 @@ class Bodies:
         return BodyFile(name, len(octets), zlib.crc32(octets))
 
     def adopt(self, body: LargeBody) -> BodyFile:
-        """Keep a body that is in a file already, and sync its content to disk. Call `sync` to sync its name. The file
-        is hard-linked, or copied if it is on another disk. An OSError leaves no partial file here.
+        """Keep a body that is in a file already, and sync its content to disk. Call `sync` to sync its name.
+
+        The file is hard-linked, or copied if it is on another disk. An OSError leaves no partial file here.
         """
         name = self.folder.new_name()
         self._unsynced = True
@@ -636,9 +642,10 @@ _END = b"\0\n"
 
 
 class Upload:
-    """A large body that is being received, and written to a spool. It counts towards the share of `owner`. `done` is
-    called at the end of the body with the SEND, without its content-length, and the body. Raise Refused if it cannot be
-    kept.
+    """A large body that is being received, and written to a spool. It counts towards the share of `owner`.
+
+    `done` is called at the end of the body with the SEND, without its content-length, and the body. Raise Refused if it
+    cannot be kept.
 
     >>> upload = Upload(Spool(None, 100), Frame("SEND", {"destination": "/queue/a"}), print)
     >>> for piece in (b"hel", b"lo", END_OF_BODY): upload.take(piece)
@@ -709,9 +716,10 @@ def head_of(tail: bytes, body: LargeBody) -> bytes:
 
 
 def why_stuck(upload: Upload, now: float, timeout: float, rate: int, paused: bool) -> str | None:
-    """Return why a body arrives too slowly; None if it does not. Call it about once per second. After `timeout`
-    seconds, a body without progress is stuck; over this time its average must reach `rate` bytes per second. While
-    `paused`, the sender is not being read, and the time does not count.
+    """Return why a body arrives too slowly; None if it does not. Call it about once per second.
+
+    After `timeout` seconds, a body without progress is stuck; over this time its average must reach `rate` bytes per
+    second. While `paused`, the sender is not being read, and the time does not count.
 
     >>> upload = Upload(Spool(None, 100), Frame("SEND", {"destination": "/queue/a"}), print)
     >>> [why_stuck(upload, now, 10.0, 100, False) for now in (1.0, 10.5, 11.0)]
@@ -736,6 +744,7 @@ def why_stuck(upload: Upload, now: float, timeout: float, rate: int, paused: boo
 
 class Download:
     """A large message that is being sent to a session: the chunks `before` it, its frame up to the body, and the body.
+
     If `whole_frames`, chunks must be whole frames or marked parts, as on WebSocket. `failed` is called if the file
     cannot be read to its end.
     """

@@ -32,10 +32,12 @@ _COPY = "damaged.sqlite"
 
 
 class Tables:
-    """The tables of a database that nobody writes to. `problem` is called with each problem. If its first page is
-    damaged, which has the schema, or the file is gone and only its WAL is there, a copy in the folder `scratch` gets
-    the first page of a new database: each store of this version has the same. Without `scratch`, there are no tables
-    then. Raise StoreError if the database is of another version, or cannot be opened for another reason than damage.
+    """The tables of a database that nobody writes to. `problem` is called with each problem.
+
+    If its first page is damaged, which has the schema, or the file is gone and only its WAL is there, a copy in the
+    folder `scratch` gets the first page of a new database: each store of this version has the same. Without `scratch`,
+    there are no tables then. Raise StoreError if the database is of another version, or cannot be opened for another
+    reason than damage.
     """
 
     def __init__(self, path: Path, problem: Callable[[str], object], scratch: Path | None = None) -> None:
@@ -90,6 +92,7 @@ class Tables:
 
     def rows(self, table: str, spans: Sequence[tuple[int, int]] = ()) -> Iterator[tuple[int, list[Any]]]:
         """Yield the rows of a table, with texts as bytes: rowid and columns. They are in order if nothing is damaged.
+
         Around damage, each of the `spans` of rowids (first, end) is looked through by itself.
         """
         if self._db is None or table not in self._tables:

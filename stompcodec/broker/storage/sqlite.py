@@ -511,6 +511,7 @@ class SqliteStore:
 
     def _look_at_wal(self, call_soon: CallSoon) -> None:
         """Start a checkpoint if one is due. It takes as long as 100 commits, so the helper does it, and commits wait.
+
         No second connection does it beside them: that is the pattern of a fault of SQLite up to 3.51.2, which loses
         what is written when the WAL starts over.
         """
@@ -638,9 +639,10 @@ class SqliteStore:
             self._helper.wait()
 
     def close(self) -> None:
-        """Commit the open batch and release the files. Closing twice does nothing. If that commit fails, or one whose
-        end the loop has not seen, what was delivered may lack its mark in the store. The next start then takes this end
-        for a crash, and marks all messages.
+        """Commit the open batch and release the files. Closing twice does nothing.
+
+        If that commit fails, or one whose end the loop has not seen, what was delivered may lack its mark in the store.
+        The next start then takes this end for a crash, and marks all messages.
         """
         if self._closed:
             return

@@ -167,8 +167,9 @@ class Reader:
     def page(
         self, number: int, after: int, upto: int, most: int, octets: int, priority: int | None, by_row: bool = False
     ) -> Run:
-        """Return messages of the queue with that number, with `after` < key <= `upto` and without a due time. `by_row`
-        takes less time if no other thread needs the GIL.
+        """Return messages of the queue with that number, with `after` < key <= `upto` and without a due time.
+
+        `by_row` takes less time if no other thread needs the GIL.
         """
         values = {"number": number, "after": after, "upto": upto, "octets": octets, "priority": priority}
         values["leftovers"] = self._leftovers.upto  # before the read transaction, which may see more of them

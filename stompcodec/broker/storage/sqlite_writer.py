@@ -386,8 +386,9 @@ class Writer:
             return True
 
     def write(self, batch: Batch) -> StoreError | None:
-        """Write the rows of a batch, and leave the transaction open. After an error it is rolled back. A batch of one
-        message is left to `commit`: one statement needs no BEGIN and no COMMIT.
+        """Write the rows of a batch, and leave the transaction open. After an error it is rolled back.
+
+        A batch of one message is left to `commit`: one statement needs no BEGIN and no COMMIT.
         """
         if self._lost is not None:
             return self._lost
@@ -682,10 +683,11 @@ class Writer:
             self._log.warning("%s", said)
 
     def tidy(self) -> bool:
-        """Do one step of maintenance while the disk is idle, and return whether there is more to do. First the totals
-        are brought up to date, then free pages are given back a few at a time, and finally the WAL is copied, so that
-        it starts over, and truncated if it is long. A file made by an older version keeps its free pages until it is
-        compacted.
+        """Do one step of maintenance while the disk is idle, and return whether there is more to do.
+
+        First the totals are brought up to date, then free pages are given back a few at a time, and finally the WAL is
+        copied, so that it starts over, and truncated if it is long. A file made by an older version keeps its free
+        pages until it is compacted.
         """
         try:
             db = self._db or self._clear_doubts()  # without a connection no message could be stored for lack of space
@@ -778,9 +780,10 @@ class Writer:
         return total
 
     def room(self, idle: bool = True) -> int | None:
-        """Return how many bytes can be stored, on the disk and in free pages of the file, or None if unknown. Free
-        pages count only if the disk has room for a WAL, through which all writes go, and if the connection is idle, so
-        that they can be counted.
+        """Return how many bytes can be stored, on the disk and in free pages of the file, or None if unknown.
+
+        Free pages count only if the disk has room for a WAL, through which all writes go, and if the connection is
+        idle, so that they can be counted.
         """
         try:
             free = free_space(self._path.parent)

@@ -23,9 +23,10 @@ Place = tuple[Any, ...]
 
 
 class Stored(NamedTuple):
-    """A message as read from a store. `tail` is the part of a 1.2 SEND or MESSAGE frame after the command line:
-    headers, blank line, body, NUL. `expires` is in seconds since 1970. `redelivered` is also set on every message that
-    was stored when the broker crashed.
+    """A message as read from a store.
+
+    `tail` is the part of a 1.2 SEND or MESSAGE frame after the command line: headers, blank line, body, NUL. `expires`
+    is in seconds since 1970. `redelivered` is also set on every message that was stored when the broker crashed.
     """
 
     queue: str
@@ -94,10 +95,11 @@ TimedDone = Callable[[TimedPage | StoreError], None]
 
 
 class Subscribed(NamedTuple):
-    """A durable subscription as read from a store. `queue` is the key of the queue that holds its messages. `prefix`
-    and `name` are the destination it asked for, without wildcards if `literal` is set. `shared` allows several
-    consumers. `owner` is the user who made it, or None if it was made without users or by a version that did not record
-    owners.
+    """A durable subscription as read from a store.
+
+    `queue` is the key of the queue that holds its messages. `prefix` and `name` are the destination it asked for,
+    without wildcards if `literal` is set. `shared` allows several consumers. `owner` is the user who made it, or None
+    if it was made without users or by a version that did not record owners.
     """
 
     queue: str
@@ -111,8 +113,9 @@ class Subscribed(NamedTuple):
 
 
 class SentKey(NamedTuple):
-    """The idempotency key of a stored message, as digests of its scope and its key. `number` rises with each key.
-    `body` is a CRC-32 of the body. `at` is in seconds since 1970.
+    """The idempotency key of a stored message, as digests of its scope and its key.
+
+    `number` rises with each key. `body` is a CRC-32 of the body. `at` is in seconds since 1970.
     """
 
     number: int
@@ -146,10 +149,11 @@ class Store(Protocol):
         call_soon: CallSoon | None,
         priority: int | None = None,
     ) -> None:
-        """Read a page of a queue: messages without a due time whose seq is above `after` and at most `upto`. The page
-        holds what was committed when this was called, except for what has been removed since. It may lack changes that
-        are not committed yet, and the messages of commits that come while it is read. Several pages may be read at a
-        time; they arrive in the order of the calls.
+        """Read a page of a queue: messages without a due time whose seq is above `after` and at most `upto`.
+
+        The page holds what was committed when this was called, except for what has been removed since. It may lack
+        changes that are not committed yet, and the messages of commits that come while it is read. Several pages may
+        be read at a time; they arrive in the order of the calls.
 
         Args:
             queue: its key. It need not hold anything.
@@ -240,10 +244,11 @@ class Store(Protocol):
         """
 
     def commit_later(self, done: Done, call_soon: CallSoon | None) -> None:
-        """Commit like `commit`, but in the background where that keeps the loop responsive. `done` is called once, in
-        the loop's thread, with None or with the error. It may be called before this returns; otherwise operations go
-        into the next batch, which must not be committed before `done` is called. `call_soon` runs a function in the
-        loop, from any thread; None commits at once.
+        """Commit like `commit`, but in the background where that keeps the loop responsive.
+
+        `done` is called once, in the loop's thread, with None or with the error. It may be called before this returns;
+        otherwise operations go into the next batch, which must not be committed before `done` is called. `call_soon`
+        runs a function in the loop, from any thread; None commits at once.
         """
 
     @property
@@ -252,6 +257,7 @@ class Store(Protocol):
 
     def hold_removals(self) -> bool:
         """Leave the removals of the open batch to the one after it, which `commit_later`, to be called at once, begins.
+
         Return False if it has none, or if it must be written as a whole.
         """
 
@@ -269,10 +275,11 @@ class Store(Protocol):
         """Return how many bytes can be stored before the disk is full, or None if unknown. Makes a system call."""
 
     def tidy(self, call_soon: CallSoon, urgent: bool = False) -> None:
-        """Give unused space back in the background, in small steps, if the store is idle. Call it about once per
-        second. It works if there was no commit since the last call, and stops at the next commit. If it is `urgent`,
-        because there is little space left, it also does one step between commits. Transient messages of earlier runs
-        are removed between commits in any case.
+        """Give unused space back in the background, in small steps, if the store is idle.
+
+        Call it about once per second. It works if there was no commit since the last call, and stops at the next
+        commit. If it is `urgent`, because there is little space left, it also does one step between commits. Transient
+        messages of earlier runs are removed between commits in any case.
         """
 
     def close(self) -> None:

@@ -35,6 +35,7 @@ def message_crc(
     file: BodyFile | None = None,
 ) -> int:
     """Return the checksum of a message: a CRC-32 of the fixed columns, and above it a copy of the changing ones.
+
     `attempts` and `redelivered` change in place, in SQL, and so does their copy. Thus an update does not vouch for
     columns that it has not read. The size and checksum of the body's file are covered as well.
 
@@ -56,7 +57,9 @@ def message_crc(
 
 def start_crc(destination: str, upper: int) -> int:
     """Return the part of a checksum that messages of a destination share, and keys without their lower 32 bits
-    (`upper`). A message without a file or an expiry, with priority 4 and never delivered, has the checksum `crc32(tail,
+    (`upper`).
+
+    A message without a file or an expiry, with priority 4 and never delivered, has the checksum `crc32(tail,
     crc32(ident, start ^ key))`; `crc32` only uses the lower 32 bits of its start. The writer computes it this way.
     """
     return crc32(f"{upper}\n{destination}".encode("utf-8", "surrogateescape"))
@@ -190,7 +193,9 @@ class Totals:
 
     def read(self, db: sqlite3.Connection, rows: Iterable[tuple[object, ...]], unclean: bool) -> None:
         """Read the table of totals, and delete queues that hold nothing. If `unclean`, the last broker crashed, so all
-        messages are suspect. `rows` are the id, name (bytes), suspect, count, high and crc of each queue.
+        messages are suspect.
+
+        `rows` are the id, name (bytes), suspect, count, high and crc of each queue.
         """
         for row in rows:
             number, name, suspect, count, high, crc = row
@@ -527,8 +532,9 @@ def raw(db: sqlite3.Connection, select: str, *values: int) -> Iterator[tuple[Any
 
 
 def inserts(values: str) -> tuple[str, Groups]:
-    """Return the statements that insert one message and groups of messages, given the values of a row. FAIL spares
-    SQLite the undoing of a statement that fails half-way: the whole transaction is rolled back then.
+    """Return the statements that insert one message and groups of messages, given the values of a row.
+
+    FAIL spares SQLite the undoing of a statement that fails half-way: the whole transaction is rolled back then.
 
     >>> inserts("(?, ?)")[0]
     'INSERT OR FAIL INTO message VALUES (?, ?)'
@@ -539,8 +545,10 @@ def inserts(values: str) -> tuple[str, Groups]:
 
 def execute(db: sqlite3.Connection, one: str, groups: Groups, rows: list[tuple[object, ...]]) -> int:
     """Write rows by a statement for one, and return how many were changed. `groups` are statements for groups of rows,
-    by their sizes. Groups take less time than `executemany`, which releases the GIL for every row. Each release makes
-    the helper wait for a busy loop.
+    by their sizes.
+
+    Groups take less time than `executemany`, which releases the GIL for every row. Each release makes the helper wait
+    for a busy loop.
     """
     at = changed = 0
     for size, statement in groups:
@@ -781,8 +789,9 @@ def is_transient(error: Exception) -> bool:
 
 def connect(path: Path, *, reads: bool = False) -> sqlite3.Connection:
     """Return a connection whose transactions are begun and ended explicitly. Any thread may use it, but only one at a
-    time. Raise sqlite3.Error if the file cannot be opened. One that only `reads` never writes to the database, not even
-    when it is the last one that is closed.
+    time. Raise sqlite3.Error if the file cannot be opened.
+
+    One that only `reads` never writes to the database, not even when it is the last one that is closed.
     """
     file = f"{path.absolute().as_uri()}?mode=ro" if reads else path
     found = sqlite3.connect(file, timeout=_BUSY, isolation_level=None, check_same_thread=False, uri=reads)
@@ -792,9 +801,11 @@ def connect(path: Path, *, reads: bool = False) -> sqlite3.Connection:
 
 
 def open_database(path: Path, *, new: bool = False) -> sqlite3.Connection:
-    """Connect to the file. If it is `new`, create the tables if there are none. Transactions are begun and ended
-    explicitly. Each commit is on the disk when it returns. Only explicit checkpoints copy the WAL into the database.
-    Raise StoreError if the file is not a store, lacks its tables, belongs to another version, or cannot be used.
+    """Connect to the file. If it is `new`, create the tables if there are none.
+
+    Transactions are begun and ended explicitly. Each commit is on the disk when it returns. Only explicit checkpoints
+    copy the WAL into the database. Raise StoreError if the file is not a store, lacks its tables, belongs to another
+    version, or cannot be used.
     """
     try:
         connection = connect(path)

@@ -87,8 +87,9 @@ class Leg:
         await self._writer.drain()
 
     async def open_messages(self, messages: Messages) -> None:
-        """Do the handshake of WebSocket: read the client's request, or send one and read the answer. Raise OSError if
-        it fails.
+        """Do the handshake of WebSocket: read the client's request, or send one and read the answer.
+
+        Raise OSError if it fails.
         """
         self.messages = messages
         self._put(messages.take_output())

@@ -25,8 +25,9 @@ def _view(name: str | None) -> View:
 
 
 def show_file(file: str, view: View, options: dict[str, Any], several: bool = False) -> list[str]:
-    """Show the frames of a file, or of standard input for "-", and return the problems that were not printed yet. ""
-    stands for those that were. `several`: it is one of several files.
+    """Show the frames of a file, or of standard input for "-", and return the problems that were not printed yet.
+
+    "" stands for those that were. `several`: it is one of several files.
     """
     problems: list[str] = []
 

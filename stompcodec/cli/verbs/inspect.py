@@ -250,8 +250,9 @@ class Inspection:
             raise click.UsageError(f"{self._form} has no frames in their original bytes: convert it first")
 
     def entries(self, most: int | None = None) -> Iterator[Entry]:
-        """Yield the entries in order, at most `most`; the others are only counted. Problems are reported, and may mean
-        that entries are missing.
+        """Yield the entries in order, at most `most`; the others are only counted.
+
+        Problems are reported, and may mean that entries are missing.
         """
         try:
             for seen in self._seen():
@@ -331,8 +332,9 @@ class _Peekable:
 
 
 class Book:
-    """The entries of a page, limited to `room` bytes. If not all bodies fit, those of later entries are cut before
-    entries are left out.
+    """The entries of a page, limited to `room` bytes.
+
+    If not all bodies fit, those of later entries are cut before entries are left out.
     """
 
     def __init__(self, secrets: bool, room: int) -> None:
@@ -636,6 +638,7 @@ def _body(entry: Entry, width: int) -> Text:
 
 def json_object(entry: Entry) -> dict[str, Any]:
     """Return an entry for programs, with its parts and lint findings, but without header values or other content.
+
     Offsets are bytes from the start of the stream, or in packets from the first byte of that direction.
     """
     found = entry.seen.found

@@ -122,8 +122,9 @@ class Line:
 
 @contextmanager
 def started(conf: Mapping[str, str]) -> Iterator[SparkSession]:
-    """Yield a session. Any error is reported in one line on standard error, with exit status 1. Spark's output on
-    standard error is shown with STOMPCODEC_TRACE only. `conf` is configuration of Spark.
+    """Yield a session. Any error is reported in one line on standard error, with exit status 1.
+
+    Spark's output on standard error is shown with STOMPCODEC_TRACE only. `conf` is configuration of Spark.
     """
     line = Line()
     line.show("starting Spark")
@@ -188,8 +189,9 @@ def _check_file(source: str) -> None:
 
 
 class Input:
-    """The frames of a capture, an archive, or a broker. `options` are those of `input_options`; `broker` is the URL
-    that the verb sends to, if it is not the source.
+    """The frames of a capture, an archive, or a broker.
+
+    `options` are those of `input_options`; `broker` is the URL that the verb sends to, if it is not the source.
     """
 
     def __init__(self, source: str, options: Mapping[str, Any], broker: str | None = None) -> None:
@@ -368,6 +370,7 @@ class _Watched:
 
 def waited(start: Callable[[], StreamingQuery]) -> dict[str, Any]:
     """Run a stream until Ctrl-C, SIGTERM or SIGHUP. Restart it if a process of Spark is killed, but not too often.
+
     Returns the counts batches, frames, and late (too late for their window).
     """
     from stompcodec.spark.jobs import supervise

@@ -445,8 +445,9 @@ class Stream:
         self._silence: str | None = None
 
     def run(self, interval: float, *, once: bool) -> bool:
-        """Write every `interval` seconds until a signal ends it. Return whether there was a snapshot. With `once`,
-        write the second answer only, with the rates between the two. Raises as `Asker.ask`.
+        """Write every `interval` seconds until a signal ends it. Return whether there was a snapshot.
+
+        With `once`, write the second answer only, with the rates between the two. Raises as `Asker.ask`.
         """
         wait = max(interval, _LEAST) if once else interval
         watcher = Watcher(self._client, self._asker, self._wish, wait, self._look.set)

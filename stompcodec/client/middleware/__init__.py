@@ -450,9 +450,10 @@ def around(
     event: Event,
     adapt: Callable[[Any], Any] = lambda context: context,
 ) -> Iterator[None]:
-    """Enter the middleware of a place, the first one first, and leave it in the opposite order. An error may be
-    replaced on its way out, but only around `process` may it be suppressed. `adapt` is called with each context
-    manager, and returns the one to enter.
+    """Enter the middleware of a place, the first one first, and leave it in the opposite order.
+
+    An error may be replaced on its way out, but only around `process` may it be suppressed. `adapt` is called with each
+    context manager, and returns the one to enter.
     """
     failure: BaseException | None = None
     is_inside = False

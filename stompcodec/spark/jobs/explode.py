@@ -122,8 +122,9 @@ def _unwrapped(items: DataFrame, preset: Preset) -> DataFrame:
 
 
 def _typed(items: DataFrame, preset: Preset) -> DataFrame:
-    """Return records with typed columns, and the reason if one does not fit. It takes several steps because Spark
-    computes a shared column only once if it comes from an earlier step.
+    """Return records with typed columns, and the reason if one does not fit.
+
+    It takes several steps because Spark computes a shared column only once if it comes from an earlier step.
     """
     always = (*KEPT, "item", "raw", "each", "reason")
     sections = {section: f"s{number}" for number, section in enumerate(preset.sections)}
@@ -263,8 +264,10 @@ _END = secrets.token_hex(8)
 
 
 def json_items(frames: DataFrame, deep: bool, max_body: int) -> DataFrame:
-    """Return the records of JSON bodies of at most `max_body` bytes. Columns in: KEPT, body, error, raw. Columns out:
-    KEPT; item; rec, a map, of maps if `deep`; raw, the body if item is null; each, for `record_text`; reason.
+    """Return the records of JSON bodies of at most `max_body` bytes.
+
+    Columns in: KEPT, body, error, raw. Columns out: KEPT; item; rec, a map, of maps if `deep`; raw, the body if item is
+    null; each, for `record_text`; reason.
     """
     single = _single().alias("single")
     step = frames.select(*KEPT, "raw", single, _refusal(max_body).alias("reason"), _wrapped().alias("whole"))
@@ -420,8 +423,9 @@ def twice(fields: C) -> C:
 
 
 def rest(maps: list[tuple[str, C, set[str]]]) -> C:
-    """Return fields without a column of their own as a map of texts; null if there are none. Names must be unique. Each
-    of `maps` is the prefix of its names, a map of texts, and the names that have columns.
+    """Return fields without a column of their own as a map of texts; null if there are none. Names must be unique.
+
+    Each of `maps` is the prefix of its names, a map of texts, and the names that have columns.
     """
     empty = F.create_map().cast(_MAP)
     whole = reduce(F.map_concat, [F.coalesce(_left(*each), empty) for each in maps])
@@ -517,9 +521,10 @@ def load(preset: str | os.PathLike[str]) -> Preset:
 
 
 def of_schema(schema: Any) -> Preset:
-    """Return a preset for JSON bodies from a schema; raise ConfigError if it is invalid. It is Spark's StructType, its
-    JSON, or DDL such as "id long, at timestamp"; text, or the path of a file with it or with a preset. Fields that are
-    not nullable are required.
+    """Return a preset for JSON bodies from a schema; raise ConfigError if it is invalid.
+
+    It is Spark's StructType, its JSON, or DDL such as "id long, at timestamp"; text, or the path of a file with it or
+    with a preset. Fields that are not nullable are required.
 
     >>> of_schema('{"type": "struct", "fields": [{"name": "n", "type": "integer", "nullable": false}]}').columns
     (Column(path='n', name='n', type='int', required=True),)

@@ -117,9 +117,10 @@ def unique(frames: DataFrame, within: str = "10 minutes") -> DataFrame:
 
 
 def identity(frames: DataFrame) -> C:
-    """Return the column with the lasting identity of frames, as in the client: null if they have none. Frames do not
-    tell their broker, so the form of the message-id decides: "CONSUMER,MESSAGE" is that of Artemis, which needs the
-    column `sent_at`. Any other message-id is the identity.
+    """Return the column with the lasting identity of frames, as in the client: null if they have none.
+
+    Frames do not tell their broker, so the form of the message-id decides: "CONSUMER,MESSAGE" is that of Artemis, which
+    needs the column `sent_at`. Any other message-id is the identity.
 
     >>> frames.select(identity(frames)).first()                                       # doctest: +SKIP
     """

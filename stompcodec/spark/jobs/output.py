@@ -74,8 +74,9 @@ def start(spark: SparkSession, writer: DataStreamWriter, how: Running) -> Stream
 
 
 def run_id(batch: DataFrame, number: int, checkpoint: str) -> str:
-    """Return a name for a batch of a stream; it stays the same when Spark repeats the batch after a crash. The
-    checkpoint folder has the id of the query, which Spark Connect does not tell.
+    """Return a name for a batch of a stream; it stays the same when Spark repeats the batch after a crash.
+
+    The checkpoint folder has the id of the query, which Spark Connect does not tell.
     """
     spark = batch.sparkSession
     try:
@@ -87,9 +88,10 @@ def run_id(batch: DataFrame, number: int, checkpoint: str) -> str:
 
 
 def check_sink(spark: SparkSession, path: str, checkpoint: str) -> None:
-    """Raise a ConfigError if a file sink has batches that the checkpoint does not know. Spark's file sink skips a batch
-    whose number it has written, even if the number comes from a new checkpoint: the rows of that batch would be missing
-    silently.
+    """Raise a ConfigError if a file sink has batches that the checkpoint does not know.
+
+    Spark's file sink skips a batch whose number it has written, even if the number comes from a new checkpoint: the
+    rows of that batch would be missing silently.
     """
     known = _last(spark, f"{checkpoint}/offsets")
     if _rows_of(spark, f"{path}/_spark_metadata/{_above(known)}") is None:

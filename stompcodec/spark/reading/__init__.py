@@ -73,9 +73,10 @@ class SplitReader(base.Shipped):
 
 
 class FileReader(SplitReader, DataSourceReader):
-    """Reader of the frames that exist now. It accepts no filters from Spark: a pushed filter stays in force for every
-    later action on the same DataFrame, which makes counts silently wrong (docs/spark-semantics.md#rows). The options in
-    `CHOICE_OPTIONS` choose rows instead.
+    """Reader of the frames that exist now.
+
+    It accepts no filters from Spark: a pushed filter stays in force for every later action on the same DataFrame, which
+    makes counts silently wrong (docs/spark-semantics.md#rows). The options in `CHOICE_OPTIONS` choose rows instead.
     """
 
     def __init__(self, paths: list[str], schema: StructType, file: FileOptions) -> None:
@@ -114,8 +115,9 @@ class FileStreamReader(SplitReader, DataSourceStreamReader, base.SupportsTrigger
         return base.limit_of(self._file.max_bytes_per_trigger, self._file.max_frames_per_trigger)
 
     def latestOffset(self, start: Offset | None = None, limit: base.ReadLimit | None = None) -> Offset:
-        """Return the end of the next batch. Both limits of our options hold even if Spark was told only one of them.
-        Spark before 4.2 passes no arguments.
+        """Return the end of the next batch.
+
+        Both limits of our options hold even if Spark was told only one of them. Spark before 4.2 passes no arguments.
         """
         from stompcodec.spark.reading.plan import ends_of, limit_chains
 

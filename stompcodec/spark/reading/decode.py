@@ -36,9 +36,10 @@ _FEW = 256
 
 
 def read_split(split: Split, projection: Projection, options: FileOptions, *, strict: bool = False) -> Iterator[Any]:
-    """Yield the frames of a split as record batches of the projection's schema. Raises MalformedError for a malformed
-    frame if mode is FAILFAST, OSError if the file cannot be read, and StoreError if it is not the one that was planned:
-    see `splits.check`, also for `strict`.
+    """Yield the frames of a split as record batches of the projection's schema.
+
+    Raises MalformedError for a malformed frame if mode is FAILFAST, OSError if the file cannot be read, and StoreError
+    if it is not the one that was planned: see `splits.check`, also for `strict`.
     """
     with ExitStack() as stack:
         index = _index_of(split, stack)
@@ -171,7 +172,9 @@ class _Frames:
 
     def _end_of(self, view: memoryview, offset: int) -> int | None:
         """Return where the malformed frame at the start of the view ends, which may be behind the view; None if it ends
-        at the first NUL to come. The content-length of an oversized frame is believed if there is a NUL where it says.
+        at the first NUL to come.
+
+        The content-length of an oversized frame is believed if there is a NUL where it says.
         """
         limits = self._options.limits
         end = declared_end(view)

@@ -133,8 +133,9 @@ def _is_single(path: Path) -> bool:
 
 
 def batch_splits(paths: Iterable[str], options: FileOptions) -> list[Split]:
-    """Return splits of about `splitBytes` for all that exists now in captures, files, folders of them, and globs. The
-    option `choice` leaves out splits whose frames were all received at other times. Raises StoreError if there is
+    """Return splits of about `splitBytes` for all that exists now in captures, files, folders of them, and globs.
+
+    The option `choice` leaves out splits whose frames were all received at other times. Raises StoreError if there is
     nothing to read, or it cannot be read.
     """
     units = [unit for found in _find(paths) for unit in _units(found)]
@@ -169,8 +170,9 @@ def _is_chosen(split: Split, choice: Choice) -> bool:
 
 
 def chains_of(paths: Iterable[str], options: FileOptions) -> dict[str, Chain]:
-    """Return the chains that exist at these paths, by their names in an offset, in order. Chains of a single capture
-    keep their names; those of several captures are prefixed with the name of the capture.
+    """Return the chains that exist at these paths, by their names in an offset, in order.
+
+    Chains of a single capture keep their names; those of several captures are prefixed with the name of the capture.
     """
     chains: dict[str, list[Unit]] = {}
     for found in _find(paths, missing=True):
@@ -181,8 +183,9 @@ def chains_of(paths: Iterable[str], options: FileOptions) -> dict[str, Chain]:
 
 
 def ends_of(chains: Mapping[str, Chain], start: Mapping[str, int], target: Mapping[str, int] | None = None) -> Offset:
-    """Return the offset behind the last synced frame of each chain. Frames before `start` do not matter. With the
-    trigger availableNow, `target` has the ends of the chains when the query began.
+    """Return the offset behind the last synced frame of each chain. Frames before `start` do not matter.
+
+    With the trigger availableNow, `target` has the ends of the chains when the query began.
     """
     if target is not None:
         return {key: max(target[key], start.get(key, 0)) for key in sorted(target)}
@@ -197,6 +200,7 @@ def limit_chains(
     max_frames: int | None,
 ) -> Offset:
     """Return the end of a batch that goes from `start` towards `end` within limits, but takes one frame at least.
+
     Chains share the limits, beginning with the one that has the least to read, so that none starves.
     """
     result = dict(end)
@@ -218,8 +222,9 @@ def limit_chains(
 def splits_between(
     chains: Mapping[str, Chain], start: Mapping[str, int], end: Mapping[str, int], options: FileOptions
 ) -> list[Split]:
-    """Return the splits between two offsets; a chain that `start` does not name begins with its first byte. Raises
-    StoreError if frames are missing and failOnDataLoss is on.
+    """Return the splits between two offsets; a chain that `start` does not name begins with its first byte.
+
+    Raises StoreError if frames are missing and failOnDataLoss is on.
     """
     splits = []
     for key, stop in end.items():
@@ -285,8 +290,9 @@ class Chain:
     def limited(
         self, start: int, end: int, octets: int | None, frames: int | None, at_least: int = 1
     ) -> tuple[int, int, int]:
-        """Return the end of a batch that begins at `start`, and its numbers of bytes and frames. None stands for no
-        limit; frames count only if limited. `at_least` (1 or 0) frames are taken in any case.
+        """Return the end of a batch that begins at `start`, and its numbers of bytes and frames.
+
+        None stands for no limit; frames count only if limited. `at_least` (1 or 0) frames are taken in any case.
         """
         if frames is None and (octets is None or end - start <= octets):
             return end, end - start, 0

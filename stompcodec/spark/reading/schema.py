@@ -92,8 +92,9 @@ class Column(NamedTuple):
 
 
 class Projection:
-    """The columns that a schema asks for, and what must be parsed for them. Small and picklable. Raises SchemaError if
-    the schema asks for an impossible column.
+    """The columns that a schema asks for, and what must be parsed for them. Small and picklable.
+
+    Raises SchemaError if the schema asks for an impossible column.
 
     >>> asked = T.StructType([T.StructField("destination", T.StringType()), T.StructField("priority", T.IntegerType())])
     >>> Projection(asked).names, Projection(asked).columns
@@ -197,8 +198,9 @@ def error_text(kind: str, offset: int) -> str:
 
 
 class Raw:
-    """Layout of parsed frames before projection: columns of the frame, then headers, then the problem of the row. Its
-    columns are keys of `_PARSED`. Its batches may have any number of rows.
+    """Layout of parsed frames before projection: columns of the frame, then headers, then the problem of the row.
+
+    Its columns are keys of `_PARSED`. Its batches may have any number of rows.
     """
 
     def __init__(self, columns: tuple[str, ...], names: tuple[str, ...]) -> None:
@@ -226,8 +228,10 @@ class Raw:
 
 
 class Projector:
-    """Maker of record batches for Spark. Offsets in raw batches are counted from `base`, an offset in the chain.
-    `times` returns the times of the frames at ascending offsets.
+    """Maker of record batches for Spark.
+
+    Offsets in raw batches are counted from `base`, an offset in the chain. `times` returns the times of the frames at
+    ascending offsets.
     """
 
     def __init__(
@@ -244,6 +248,7 @@ class Projector:
 
     def batches(self, raw: Any) -> Iterator[Any]:
         """Yield the batches of a raw batch: several if bodies inflate a lot, with fewer rows if some are dropped.
+
         Raises MalformedError for a malformed row if mode is FAILFAST.
         """
         self._fail_on(raw["#error"])
@@ -272,8 +277,9 @@ class Projector:
     # ---- bodies ----
 
     def _inflated(self, raw: Any) -> Iterator[tuple[int, Any, Any, Any, dict[int, str]]]:
-        """Yield parts of a batch that stay small enough after their bodies are inflated. Each is its start, the part,
-        the column `body`, bodies without their coding, and problems by row.
+        """Yield parts of a batch that stay small enough after their bodies are inflated.
+
+        Each is its start, the part, the column `body`, bodies without their coding, and problems by row.
         """
         bodies: Any = raw["#body"] if "body" in self.raw.columns else None
         rule = self.options.decode

@@ -90,9 +90,10 @@ def mark_of(split: Split, index: IndexFile | None = None) -> Mark:
 
 
 def check(split: Split, index: IndexFile | None, *, strict: bool) -> str:
-    """Compare the file of a split with its mark, and return a problem for a row of its own, or "". Raises StoreError if
-    the file cannot be opened or another one is at its path; with `strict` also if the file or its index is shorter than
-    it was.
+    """Compare the file of a split with its mark, and return a problem for a row of its own, or "".
+
+    Raises StoreError if the file cannot be opened or another one is at its path; with `strict` also if the file or its
+    index is shorter than it was.
     """
     mark = split.mark
     if mark is None:
@@ -170,8 +171,9 @@ class Unit(NamedTuple):
 
 
 def splits_of(unit: Unit, options: FileOptions, start: int = 0, stop: int | None = None) -> list[Split]:
-    """Return the splits of a file, between two offsets of frames; raise StoreError if it cannot be read. A `stop` of
-    None means all that was synced, or the whole of a bare stream.
+    """Return the splits of a file, between two offsets of frames; raise StoreError if it cannot be read.
+
+    A `stop` of None means all that was synced, or the whole of a bare stream.
     """
     whole = Split(unit.path, start, stop, unit.base, unit.chain, unit.spool, unit.compression, single=unit.single)
     try:
@@ -284,7 +286,10 @@ class _Rows:
 
 
 def _outside_of_garbage(splits: list[Split], options: FileOptions) -> Iterator[Split]:
-    """Yield the splits without cuts inside a run of garbage. In a damaged file an index row may end inside one."""
+    """Yield the splits without cuts inside a run of garbage.
+
+    In a damaged file an index row may end inside one.
+    """
     before: Split | None = None
     for split in splits:
         if before is None:
@@ -324,8 +329,10 @@ def _scanned(split: Split, options: FileOptions) -> list[Split]:
 
 def whole_frames(path: str, start: int, stop: int, options: FileOptions, every: int = 1) -> Iterator[np.ndarray]:
     """Yield ascending arrays of the offsets where frames end: at least `every` bytes apart, and the last one of each
-    piece. A frame begins at `start`. An incomplete one at the end is left out. A run of garbage is never cut: it counts
-    with the frame before it. Memory holds one piece.
+    piece.
+
+    A frame begins at `start`. An incomplete one at the end is left out. A run of garbage is never cut: it counts with
+    the frame before it. Memory holds one piece.
     """
     most, extra, size = options.most_octets, options.extra_commands, _PIECE
     look = looker(path, None)
@@ -367,9 +374,10 @@ def whole_frames(path: str, start: int, stop: int, options: FileOptions, every: 
 def _far_end(
     view: memoryview, offset: int, stop: int, options: FileOptions, look: Callable[[int], bytes]
 ) -> int | None:
-    """Return where the first frame of the view ends if that is behind the view; None if unknown. Its content-length is
-    believed if there is a NUL where it says. Otherwise, if it exceeds the option maxBody, the frame ends at its first
-    NUL.
+    """Return where the first frame of the view ends if that is behind the view; None if unknown.
+
+    Its content-length is believed if there is a NUL where it says. Otherwise, if it exceeds the option maxBody, the
+    frame ends at its first NUL.
     """
     end = declared_end(view)
     if end is None:
@@ -463,8 +471,9 @@ class Rows(NamedTuple):
 
 
 class IndexFile:
-    """An index on disk: `length` bytes of a stream from `start` on. `base` is the segment's offset in the chain, `size`
-    its bytes of frames; a row that ends behind them is damaged.
+    """An index on disk: `length` bytes of a stream from `start` on.
+
+    `base` is the segment's offset in the chain, `size` its bytes of frames; a row that ends behind them is damaged.
     """
 
     def __init__(self, stream: BinaryIO, start: int, length: int, base: int, size: int) -> None:

@@ -40,6 +40,7 @@ def compression_of(path: str | os.PathLike[str]) -> str | None:
 
 def opened(path: str, compression: str | None, start: int, stop: int | None, stack: ExitStack) -> Callable[[Any], int]:
     """Return a function that fills a buffer with the next bytes of a file (closed by `stack`) and returns their number.
+
     The function raises UnreadableError when compressed data is damaged. A compressed file is read as a whole.
     """
     if compression == "gzip":
@@ -139,6 +140,7 @@ class Window:
 
     def skip(self, count: int | None, fill: Callable[[int], object] | None = None) -> bool:
         """Drop `count` bytes, or with None everything up to the first NUL; return False if the stream ends before.
+
         `fill` reads on instead of `self.fill`, and raises as that.
         """
         nul = -1
@@ -155,8 +157,9 @@ class Window:
         return True
 
     def fill(self, size: int) -> bool:
-        """Read until the view has `size` bytes; return False if the stream ends before. If the stream is damaged
-        (UnreadableError), the bytes read before stay in the view.
+        """Read until the view has `size` bytes; return False if the stream ends before.
+
+        If the stream is damaged (UnreadableError), the bytes read before stay in the view.
         """
         if len(self) < size and not self.ended:
             self._make_room(size)
@@ -193,9 +196,10 @@ class Window:
 
 
 def frame_end(view: memoryview, complete: bool, limits: Limits | None = None) -> int | None:
-    """Return where a malformed frame at the start of the view ends, so that reading can go on there. It ends where its
-    content-length says if there is a NUL, else at the first NUL, else with the view. None asks for more bytes, unless
-    the view is `complete`.
+    """Return where a malformed frame at the start of the view ends, so that reading can go on there.
+
+    It ends where its content-length says if there is a NUL, else at the first NUL, else with the view. None asks for
+    more bytes, unless the view is `complete`.
     """
     ends = frame_ends(view, 1, 1, limits=limits)
     if ends:
@@ -307,8 +311,9 @@ def rest_of_run(view: memoryview, end: int) -> int:
 
 
 def looker(path: str, compression: str | None) -> Callable[[int], bytes]:
-    """Return a function that reads the byte at an offset of a file; b"" behind its end. In a compressed file that is
-    slow, and only done for oversized frames.
+    """Return a function that reads the byte at an offset of a file; b"" behind its end.
+
+    In a compressed file that is slow, and only done for oversized frames.
     """
 
     def look(place: int) -> bytes:

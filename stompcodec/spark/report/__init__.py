@@ -163,9 +163,10 @@ _MOST_CHAINS = 100
 
 
 def spool_state(path: str | os.PathLike[str], checkpoint: str | os.PathLike[str] | None = None) -> dict[str, Any]:
-    """Return the state of a capture, and how much of it a streaming query, by its checkpoint, has yet to process. It
-    has `path`, `segments`, `octets`, `oldest` and `newest` (µs since 1970, or None), `open` (True if a segment is not
-    sealed), `committed` and `behind` (bytes; None without a checkpoint), `chains` (the same for each), `problems`.
+    """Return the state of a capture, and how much of it a streaming query, by its checkpoint, has yet to process.
+
+    It has `path`, `segments`, `octets`, `oldest` and `newest` (µs since 1970, or None), `open` (True if a segment is
+    not sealed), `committed` and `behind` (bytes; None without a checkpoint), `chains` (the same for each), `problems`.
     Raises StoreError if the capture does not exist or cannot be read.
     """
     from stompcodec.spark.receiver import identity_of
@@ -240,6 +241,7 @@ def _is_sealed(capture: Capture, segment: Segment) -> bool:
 
 def committed(checkpoint: str | os.PathLike[str]) -> tuple[str | None, dict[str, int]]:
     """Return the offsets that a streaming query has committed, by chain, and the identity of the spool that it reads.
+
     There are no offsets if nothing was committed or the checkpoint is not understood; the identity is None if unknown.
     """
     from stompcodec.spark.receiver import positions_of

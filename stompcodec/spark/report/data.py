@@ -86,9 +86,10 @@ def archived(
 
 
 def narrowed(frames: DataFrame) -> DataFrame:
-    """Return the columns of an archive that the figures need. They are `destination`, `id` (the lasting identity),
-    `time` and `lag` (µs as double), `octets`, `redelivered`, `error`, and `hash` of the body. The time is that of
-    arrival, or of sending if that is unknown.
+    """Return the columns of an archive that the figures need.
+
+    They are `destination`, `id` (the lasting identity), `time` and `lag` (µs as double), `octets`, `redelivered`,
+    `error`, and `hash` of the body. The time is that of arrival, or of sending if that is unknown.
     """
     received, sent = _micros("received_at"), _micros("sent_at")
     return frames.select(
@@ -121,7 +122,9 @@ def _sums() -> list[Column]:
 
 def figures(rows: DataFrame, *, silence_seconds: float = 60.0) -> dict[str, Any]:
     """Return everything computed from `narrowed` rows, under the keys figures, rate, lag, sizes, destinations and
-    silences of report.json. A silence is longer than `silence_seconds`, and longer than 20 mean intervals.
+    silences of report.json.
+
+    A silence is longer than `silence_seconds`, and longer than 20 mean intervals.
     """
     total = _totals(rows)
     top, many = _destinations(rows)
@@ -226,6 +229,7 @@ def _sizes(rows: DataFrame) -> list[dict[str, int]]:
 
 def _duplicates(rows: DataFrame, rate: Mapping[str, Any] | None, key: str = "octets") -> dict[int, int]:
     """Return by bucket (0 without times) the frames beyond the first with the same destination, identity and body.
+
     Bodies are only read if frames share identity and length.
     """
     times = F.count(F.lit(1)).alias("times")
@@ -237,8 +241,10 @@ def _duplicates(rows: DataFrame, rate: Mapping[str, Any] | None, key: str = "oct
 
 
 def _silences(rows: DataFrame, total: dict[str, Any], first: float, last: float) -> list[dict[str, Any]]:
-    """Return the longest silences, and add their number and sum to `total`. Seconds with frames are grouped into chunks
-    of time, so that no task sorts all of them; silences between chunks are found here.
+    """Return the longest silences, and add their number and sum to `total`.
+
+    Seconds with frames are grouped into chunks of time, so that no task sorts all of them; silences between chunks are
+    found here.
     """
     chunk = max(_HOUR, math.ceil((last - first) / _SECOND / 500))
     second, begin, before = (F.col(name) for name in ("second", "begin", "before"))

@@ -27,8 +27,10 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 def visible(value: object, most: int = 120) -> str:
-    """Return text from a feed as one line of at most `most` characters. Control and invisible characters become
-    pictures or escapes; longer text ends in an ellipsis. Bytes are decoded as UTF-8, invalid ones become \\xNN.
+    """Return text from a feed as one line of at most `most` characters.
+
+    Control and invisible characters become pictures or escapes; longer text ends in an ellipsis. Bytes are decoded as
+    UTF-8, invalid ones become \\xNN.
 
     >>> visible("a\\nb\\u202e\\x00"), visible(b"\\xffok"), visible("abcdef", 4)
     ('a␊b\\\\u202e␀', '\\\\xffok', 'abc…')
@@ -144,7 +146,9 @@ def thresholds_of(changed: Mapping[str, tuple[float | None, float | None]] | Non
 
 def verdict_of(figures: Found, thresholds: tuple[Threshold, ...] = THRESHOLDS) -> dict[str, Any]:
     """Return `level` (a key of `LEVELS`), `word`, and `reasons`, the worst first, each with level, name, text and
-    limit. A figure that is None or missing is unknown and crosses no threshold.
+    limit.
+
+    A figure that is None or missing is unknown and crosses no threshold.
 
     >>> verdict_of({"frames": 100, "malformed": 0})["level"]
     'healthy'
@@ -322,10 +326,11 @@ def plot(
     width: int = WIDE,
     height: int = 250,
 ) -> str:
-    """Return stacked bars, or lines that break where numbers are missing, twice: for a desk and for a phone. They are
-    over time, from `start` on with a point each `step`, both in µs; or there is one for each of `classes`, given by
-    their bounds. `silences` are starts and ends in µs, marked in red. The style sheet shows one of the two plots. The
-    small one has no texts under the pointer, and screen readers skip it.
+    """Return stacked bars, or lines that break where numbers are missing, twice: for a desk and for a phone.
+
+    They are over time, from `start` on with a point each `step`, both in µs; or there is one for each of `classes`,
+    given by their bounds. `silences` are starts and ends in µs, marked in red. The style sheet shows one of the two
+    plots. The small one has no texts under the pointer, and screen readers skip it.
     """
     shown = series[:MOST_SERIES]
     points = min(MOST_POINTS, max((len(each.values) for each in shown), default=0))
@@ -524,8 +529,9 @@ _PAGE = """<!DOCTYPE html>
 
 
 def page_of(found: Found) -> str:
-    """Return the whole page for the contents of report.json. Every text is escaped and cut, with control characters
-    made visible; the page stays below 1 MB.
+    """Return the whole page for the contents of report.json.
+
+    Every text is escaped and cut, with control characters made visible; the page stays below 1 MB.
     """
     figures, age, span = found["figures"], found["figures"].get("age_seconds"), "no times are known"
     if figures["first"] is not None:
@@ -673,8 +679,9 @@ def _over_time(
 
 
 def _covered(found: Found) -> list[float]:
-    """Return the seconds of each bar in which the feed ran; the first and the last bar are incomplete. So a feed that
-    goes on does not seem to be ending. No bar is higher than the peak rate in the tiles.
+    """Return the seconds of each bar in which the feed ran; the first and the last bar are incomplete.
+
+    So a feed that goes on does not seem to be ending. No bar is higher than the peak rate in the tiles.
     """
     rate, figures = found["rate"], found["figures"]
     width, many = rate["bucket_seconds"], rate["buckets"]
