@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from hashlib import blake2b
 from typing import NamedTuple
 
-from stompcodec.bridge.mapping import TEMPORARY
+from stompcodec.client.headers import TEMPORARY
 from stompcodec.client.dialects import BROKERS
 from stompcodec.client.headers import fault_in, of
 from stompcodec.codec import Frame, Headers

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from stompcodec.arguments import check_fields, checks
+from stompcodec.client.headers import TEMPORARY
 
 #: Where refused messages go, at the source.
 DEAD_LETTER = "/queue/bridge-dead-letters"
@@ -40,8 +41,6 @@ class Way(NamedTuple):
 
 #: Words by which brokers write wildcards.
 _WILD = frozenset({"*", ">", "#", "**"})
-#: Prefixes of destinations that belong to a session of the source.
-TEMPORARY = ("/temp-queue/", "/temp-topic/", "/remote-temp-queue/", "/remote-temp-topic/", "/reply-queue/")
 #: Prefixes of destinations whose subscribers each get a copy.
 TOPICS = ("/topic/", "/exchange/", "topic://")
 _MOST_NAME = 4096

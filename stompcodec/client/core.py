@@ -30,15 +30,12 @@ from stompcodec.errors import (
 
 _unread_log = logging.getLogger("stompcodec.client.unreadable")
 
-#: The temporary queue for replies, and the id of its subscription: some brokers use the name for both.
-REPLIES = "/temp-queue/replies"
-
 
 class ClientCore:
     """A client without I/O, over all its connections.
 
     `new_id` returns unique ids, for correlation and for messages that may be sent twice. `make_replies` returns the
-    subscription for replies; True asks for a name that no other client has.
+    subscription for replies to a name, which is its id, too, as some brokers use the name for both.
 
     >>> core = ClientCore(Options(heart_beat=(0, 0)), lambda: "id")
     >>> core.link.opened(0.0, host="h", login=None, passcode=None, whole_frames=False)
@@ -53,7 +50,7 @@ class ClientCore:
         self,
         options: Options,
         new_id: Callable[[], str],
-        make_replies: Callable[[bool], Subscription] = lambda _: Subscription(REPLIES, id=REPLIES),
+        make_replies: Callable[[str], Subscription] = lambda name: Subscription(name, id=name),
         message_class: type[BaseMessage] = BaseMessage,
     ) -> None:
         self.link = ClientLink(options)
@@ -196,7 +193,7 @@ class ClientCore:
         if not self._has_room(len(body)):
             return False
         key = inbound.new_id()
-        replies = inbound.reply_subscription or self._make_replies(link.dialect.types)
+        replies = inbound.reply_subscription or self._make_replies(link.dialect.replies.format(inbound.new_id()))
         pairs = [*link.cause(), *pairs, ("reply-to", replies.destination)]
         if link.suits:
             link.suit(pairs)
@@ -205,8 +202,8 @@ class ClientCore:
             link.try_out(frame)
             inbound.reply_subscription = replies
             try:
-                confirmed = link.calls.make("replies", link.options.receipt_timeout)
-                inbound.subscribe(inbound.reply_subscription, now, confirmed)
+                what = f"SUBSCRIBE to {replies.destination} for replies{link.dialect.rights}"
+                inbound.subscribe(replies, now, link.calls.make(what, link.options.receipt_timeout))
             except Exception:
                 inbound.reply_subscription = None
                 raise
@@ -627,6 +624,10 @@ class ClientCore:
         if self._bye is not None:
             self._bye, bye.timeout = None, max(bye.deadline - link.now, 0.0)
         if link.in_session and link.broken is None:
+            replies = self.inbound.reply_subscription
+            if replies is not None and replies.subscribed and not link.dialect.implicit_replies:
+                # Artemis deletes the address with the subscription, and keeps it when a session ends.
+                link.put(Frame("UNSUBSCRIBE", [("id", replies.id)]), None, bound=True)
             link.put(Frame("DISCONNECT", [("receipt", bye.id)]), bye, bound=True)
         else:
             bye.done = True

@@ -41,8 +41,8 @@ def lasting_identity(dialect: BrokerDialect, headers: Mapping[str, str]) -> str 
 Pairs = tuple[tuple[str, str], ...]
 log = logging.getLogger("stompcodec.client")
 
-#: Of our broker: the characters of the longest destination, and the usual prefix of orders.
-_LONGEST, _MANAGEMENT = 4096, "/management/"
+#: The characters of the longest destination of our broker.
+_LONGEST = 4096
 #: The largest window or prefetch: brokers read 32 bits with a sign.
 MOST = 2**31 - 1
 #: The bytes of a window that no other consumer of a queue competes for.
@@ -83,6 +83,15 @@ class BrokerDialect(NamedTuple):
     """A SEND without content-length becomes a text message, with it a bytes message."""
     implicit_replies: bool = False
     """A temporary queue in reply-to is subscribed to automatically, under its own name."""
+    replies: str = "/temp-queue/replies.{}"
+    """Where replies to `request` go; {} is a unique word. JMS clients of Artemis answer to topics alone, of names
+    without a scheme."""
+    rights: str = ""
+    """What an error says that the subscription to it needs."""
+    schemes: Mapping[str, str] = {}
+    """Scheme of JMS in a reply-to -> what the name begins with in its place."""
+    powers: str = ""
+    """A pattern for names that do more than to keep a message: no reply goes there, as a stranger has chosen them."""
     duplicate: str = "idempotency-key"
     """The header of SEND that marks a message as sent again."""
     login_refused: tuple[str, ...] = ()
@@ -339,16 +348,29 @@ class BrokerDialect(NamedTuple):
                 choice = "durable"
         return [(key, unique() if value == "{}" else value) for key, value in dict(self.topics)[choice]]
 
-    def fault_of(self, destination: str) -> str | None:
-        """Return why no message can be sent to a destination that a stranger chose; None if that is not known."""
-        if not destination:
+    def place_of(self, reply_to: str) -> tuple[str, Pairs]:
+        """Return the destination of a reply-to, and the headers of SEND for the type that a scheme says."""
+        scheme, _, name = reply_to.partition("://")
+        if scheme not in self.schemes or scheme == reply_to:
+            return reply_to, ()
+        kind = None if reply_to.startswith(TEMPORARY) or not self.queue_type else type_of(reply_to)
+        return self.schemes[scheme] + name, () if kind is None else (("destination-type", kind),)
+
+    def fault_of(self, reply_to: str) -> str | None:
+        """Return why no reply can be sent to a destination that a stranger chose; None if that is not known."""
+        destination, _ = self.place_of(reply_to)
+        if not destination or _KIND.fullmatch(destination):
             return "is empty"
         if any(character < " " for character in destination):
             return "has line breaks or other control characters"
-        if self.names_causes and len(destination) > _LONGEST:
+        if "," in destination:
+            return "has a comma, which separates destinations"
+        if len(destination) > _LONGEST:
             return f"is longer than {_LONGEST} characters"
-        if self.names_causes and destination.startswith(_MANAGEMENT):
-            return f"begins with {_MANAGEMENT}, for orders to the broker"
+        if _SCHEME.match(destination):
+            return f"has a scheme that the dialect {self.name!r} does not know"
+        if self.powers and re.match(self.powers, destination.lstrip()):
+            return "has a power at the broker beside keeping messages"
         return None
 
     def refuses_login(self, words: str) -> bool:
@@ -377,6 +399,13 @@ _OURS, _RABBITMQ, _ACTIVEMQ = "login refused", "access refused for user", "passw
 _FULL, _LEFT = "if a queue with overflow=reject-publish is full", "if a subscriber of the topic leaves"
 #: The prefix for the kind of a destination.
 _KIND = re.compile(r"^/(?:amq/)?[a-z-]+/")
+#: The schemes by which JMS names destinations, and any.
+_KINDS = ("queue", "topic", "temp-queue", "temp-topic")
+_SCHEME = re.compile(r"\s*[\w+.-]*://")
+#: `powers`: management; any exchange; management and notifications; agents, advisories and wildcards.
+_MANAGES, _EXCHANGES = "/management/", "/exchange/"
+_ARTEMIS_POWERS = r".*activemq\.(?:management|notifications)|.*\$\.artemis\.internal"
+_ACTIVEMQ_POWERS = r"(?:.*[/ ])?ActiveMQ\.|.*[*>]"
 #: Unknown brokers get a name that none reads as bytes. Artemis, which does so with activemq.prefetchSize, is unknown in
 #: STOMP 1.0, or if it is set up so.
 _UNKNOWN = BrokerDialect(
@@ -385,6 +414,7 @@ _UNKNOWN = BrokerDialect(
     aliases=("/queue/", "/amq/queue/"),
     login_refused=(_OURS, _RABBITMQ, _ACTIVEMQ),
     marks=":: ? ,",
+    powers="|".join((_MANAGES, _EXCHANGES, _ARTEMIS_POWERS, _ACTIVEMQ_POWERS)),
     forged=True,  # Artemis does not say what it is in 1.0
 )
 #: The fields of our own broker in every dialect.
@@ -402,6 +432,8 @@ _OWN: dict[str, Any] = {
     "gives_up": "nack",
     "letters": "/queue/DLQ.{}",
     "queue_type": (),
+    "replies": "/temp-queue/replies.{}",
+    **{"rights": "", "schemes": {}, "powers": _MANAGES},
     "values": {},
     **{"forged": False, "changed": "", "poisoned": "", "only_true": ()},
     "least": None,
@@ -435,6 +467,7 @@ BROKERS: dict[str, BrokerDialect] = {
             attempts=("x-acquired-count", "x-delivery-count"),  # NACK counts in the first alone since 4.3
             login_refused=(_RABBITMQ,),
             implicit_replies=True,
+            powers=_EXCHANGES,
             aliases=("/queue/", "/amq/queue/"),
             only_true=("persistent",),  # persistent:false makes the queue exclusive, and fails where it is not
             topics=(
@@ -466,6 +499,10 @@ BROKERS: dict[str, BrokerDialect] = {
             letters="DLQ",
             queue_type=(("destination-type", "ANYCAST"),),
             types=True,
+            replies="/temp-topic/replies.{}",
+            rights=", which needs the rights createAddress, createNonDurableQueue and consume,",
+            schemes=dict.fromkeys(_KINDS, ""),
+            powers=_ARTEMIS_POWERS,
             values=ARTEMIS,
             forged=True,
             changed="keeps the old ones",
@@ -492,6 +529,8 @@ BROKERS: dict[str, BrokerDialect] = {
             marks="? ,",
             gives_up="persistent",
             letters="/queue/ActiveMQ.DLQ",
+            schemes={kind: f"/{'remote-' * (kind[:4] == 'temp')}{kind}/" for kind in _KINDS},
+            powers=_ACTIVEMQ_POWERS,
             values=ACTIVEMQ,
             forged=True,
             changed="drops what waits",

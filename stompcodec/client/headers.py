@@ -78,8 +78,11 @@ ANYCAST, MULTICAST = "ANYCAST", "MULTICAST"
 _QUEUES = ("/queue/", "/temp-queue/", "queue/", "jms.queue.", "queue://", "temp-queue://")
 _TOPICS = ("/topic/", "/temp-topic/", "topic/", "jms.topic.", "topic://", "temp-topic://")
 
-#: Temporary ones: an answer finds the address that its requester has made.
-TEMPORARY = ("/temp-queue/", "/temp-topic/", "temp-queue://", "temp-topic://")
+#: How names of temporary destinations begin, which belong to a session: of most brokers, JMS, ActiveMQ and RabbitMQ.
+TEMPORARY = (
+    *("/temp-queue/", "/temp-topic/", "temp-queue://", "temp-topic://"),
+    *("/remote-temp-queue/", "/remote-temp-topic/", "/reply-queue/"),
+)
 
 
 def type_of(destination: str) -> str | None:

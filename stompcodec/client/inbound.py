@@ -503,7 +503,9 @@ class Inbound:
         connection, if there is one.
         """
         call = self.link.calls.sent.get(frame.get("receipt-id") or "") or self.windows.refused(frame)
-        words = said(frame)
+        words, replies = said(frame), self.reply_subscription
+        if call is None and replies is not None and replies.destination in words:  # Artemis names no receipt
+            call = self.link.calls.sent.get(replies.receipt_id)
         if call is not None:
             self._refused_call(call, words, RejectedError(f"{call.what} was rejected: {words}", frame))
             return

@@ -482,11 +482,13 @@ class BaseMessage:
         fault = dialect.fault_of(destination)
         if fault is not None:
             raise LocalProtocolError(f"the reply-to {destination!r:.60} {fault}: the message cannot be replied to")
+        destination, types = dialect.place_of(destination)
         key = self.frame.get("correlation-id")
         pairs = [] if headers is None else list(pairs_of("reply", headers))
         given = next((value for name, value in pairs if name == "correlation-id"), key)
         if key is not None and given != key:
             raise ValueError(f"headers= holds 'correlation-id' as {given!r:.60}: the reply has that of the message")
+        pairs += () if "destination-type" in dict(pairs) else types
         return destination, body, pairs if key is None else [("correlation-id", key), *pairs]
 
     def __repr__(self) -> str:

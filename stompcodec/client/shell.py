@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from stompcodec.arguments import check_flags, checks
 from stompcodec.client.bodies import Source
-from stompcodec.client.core import REPLIES, ClientCore
+from stompcodec.client.core import ClientCore
 from stompcodec.client.engine import Engine
 from stompcodec.client.handlers import SubscribeOptions
 from stompcodec.client.headers import OWNED, SENT, AsIs, HeaderSource, owned_of, pairs_of, sendable
@@ -314,10 +314,8 @@ class BaseLink:
             self.core.link.expect_handlers()
         return subscription
 
-    def _replies(self, is_shared: bool) -> Any:
-        """Return the subscription for replies. Where all clients share such names, it has one of its own."""
-        name = f"{REPLIES}-{uuid.uuid4().hex}" if is_shared else REPLIES
-        return self.subscription(name, "auto", None, id=REPLIES)
+    def _replies(self, name: str) -> Any:
+        return self.subscription(name, "auto", None, id=name)
 
 
 @checks()

@@ -26,7 +26,7 @@ from stompcodec.bridge.headers import (
     extended,
     may_be_one,
 )
-from stompcodec.bridge.mapping import TEMPORARY
+from stompcodec.client.headers import TEMPORARY
 from stompcodec.bridge.sources import GIVERS, _wild_lanes
 from stompcodec.cli.looking import kept as moved
 from stompcodec.client import Backoff, dialects
@@ -107,6 +107,7 @@ def test_the_client_refuses_no_value_that_is_sent_on(pairs, giver, taker):
         ("activemq", "JMSXGroupSeq", "last", [("original-JMSXGroupSeq", "last")]),
         ("stompcodec", "reply-to", "/temp-queue/a", [("original-reply-to", "/temp-queue/a")]),
         ("stompcodec", "reply-to", "/reply-queue/x", [("original-reply-to", "/reply-queue/x")]),
+        ("activemq", "reply-to", "temp-queue://x", [("original-reply-to", "temp-queue://x")]),
         ("stompcodec", "reply-to", "/queue/a", [("reply-to", "/queue/b")]),
         ("stompcodec", "reply-to", "/queue/other", [("reply-to", "/queue/other")]),
     ],

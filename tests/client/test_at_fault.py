@@ -145,13 +145,35 @@ def test_a_task_that_outlives_its_handler_counts_against_no_later_message():
 
 @pytest.mark.parametrize("dialect", sorted(BROKERS))
 def test_reply_checks_what_it_can(dialect):
-    ours, row = dialect == "stompcodec", BROKERS[dialect]
-    for fine in ("/queue/a", "a", "queue://a", "/temp-queue/x", "x" * 4096):
+    row = BROKERS[dialect]
+    for fine in ("/queue/a", "a", "/queue/a.b:c", "/temp-queue/x", "/reply-queue/x", "x" * 4096):
         assert row.fault_of(fine) is None
-    for wrong in ("", "/queue/a\nb", "\0"):
-        assert row.fault_of(wrong)
-    for name in ("x" * 4097, RESERVED):
-        assert bool(row.fault_of(name)) is ours
+    for wrong in ("", "/queue/", "/queue/a\nb", "\0", "/queue/a,/queue/b", "x" * 4097, "queue://", "amqp://a", "://a"):
+        assert row.fault_of(wrong), wrong
+    assert bool(row.fault_of("queue://a")) is (dialect not in ("activemq", "artemis"))
+
+
+#: Dialect -> names that do more at the broker than to keep a message.
+POWERS = {
+    "stompcodec": [RESERVED, f" {RESERVED}"],
+    "rabbitmq": ["/exchange/amq.rabbitmq.trace/a"],
+    "artemis": ["activemq.management", "/queue/activemq.management", "queue://activemq.notifications::a"],
+    "activemq": [
+        "/queue/ActiveMQ.a",
+        "queue://ActiveMQ.a",
+        "ActiveMQ.a",
+        "/queue/topic://ActiveMQ.Agent",
+        "/topic/a.>",
+    ],
+    "vertx": [],
+}
+
+
+@pytest.mark.parametrize("dialect", sorted(BROKERS))
+def test_no_reply_goes_to_a_name_that_has_a_power(dialect):
+    every = [name for names in POWERS.values() for name in names if not name.startswith("queue:")]
+    for name in POWERS.get(dialect, every):
+        assert "has a power" in BROKERS[dialect].fault_of(name), name
 
 
 #: More messages than may be unacknowledged at one time, and how often each is delivered.

@@ -179,9 +179,9 @@ def test_a_reply_can_be_told_if_only_one_waits_or_it_is_correlated(server, corre
     call = ask(client)
     *subscribes, send = client.confirm_all()
     assert len(subscribes) == (server == "test/1")  # RabbitMQ makes the reply queue by itself
-    assert send.headers["reply-to"] == "/temp-queue/replies"
+    name = send.headers["reply-to"]
     key = {"correlation-id": send.headers["correlation-id"]} if correlated else {}
-    pairs = {"subscription": "/temp-queue/replies", "message-id": "m", "destination": "d"}
+    pairs = {"subscription": name, "message-id": "m", "destination": "d"}
     client.answer("MESSAGE", {**pairs, **key}, b"!")
     assert call.result.body == b"!"
     client.lose()
@@ -198,8 +198,52 @@ def test_a_request_may_be_refused_or_time_out_and_ends_with_its_connection(clien
     assert not client.core.inbound.replies
     client.connect(confirm=False)
     (subscribe,) = client.confirm_all()
-    assert subscribe.headers["destination"] == "/temp-queue/replies"
+    assert subscribe.headers["destination"].startswith("/temp-queue/replies.")
     assert outcome(ask(client)) == "waits"
+
+
+@pytest.mark.parametrize(
+    ("server", "name", "kind", "ends"),
+    [
+        ("ActiveMQ-Artemis/2.40.0", "/temp-topic/replies.", "MULTICAST", ["UNSUBSCRIBE", "DISCONNECT"]),
+        ("stompcodec/1 as artemis", "/temp-queue/replies.", "ANYCAST", ["UNSUBSCRIBE", "DISCONNECT"]),
+        ("test/1", "/temp-queue/replies.", None, ["UNSUBSCRIBE", "DISCONNECT"]),
+        ("RabbitMQ/3.10.8", "/temp-queue/replies.", None, ["DISCONNECT"]),
+    ],
+)
+def test_replies_come_to_a_name_that_no_other_client_has_and_end_with_the_client(server, name, kind, ends):
+    client = Scripted(server=server).connect()
+    for _ in range(2):
+        ask(client)
+    sent = client.confirm_all()
+    subscribes = [frame for frame in sent if frame.command == "SUBSCRIBE"]
+    (reply_to,) = {frame.headers["reply-to"] for frame in sent if frame.command == "SEND"}
+    assert reply_to.startswith(name)
+    assert len(reply_to) > len(name)
+    assert [frame.headers["destination"] for frame in subscribes] == [reply_to] * (ends != ["DISCONNECT"])
+    assert {frame.get("subscription-type") for frame in subscribes} <= {kind}
+    client.core.close(client.now, client.call("close"))
+    assert client.commands() == ends
+
+
+@pytest.mark.parametrize("version", ["1.1", "1.2"])
+@pytest.mark.parametrize(
+    "words", ["AMQ229032 User guest does not have permission='CREATE_ADDRESS' on address {}", "Error creating {}"]
+)
+def test_a_missing_right_to_create_the_address_for_replies_is_one_error_that_names_it(version, words):
+    """Artemis names no receipt, and keeps a session of 1.1 open."""
+    client = Scripted(server="ActiveMQ-Artemis/2.40.0", version=version).connect()
+    calls = ask(client), ask(client)
+    subscribe, *_ = client.frames()
+    client.error(message=words.format(subscribe.headers["destination"]))
+    assert outcomes(*calls) == ["RejectedError"] * 2
+    assert words.partition("{}")[0] in str(calls[0].error)
+    assert "for replies, which needs the rights createAddress, createNonDurableQueue and consume" in str(calls[0].error)
+    if version == "1.2":
+        client.connect(confirm=False)
+    assert not client.frames()
+    assert outcome(ask(client)) == "waits"
+    assert client.commands() == ["SUBSCRIBE", "SEND"]
 
 
 @pytest.mark.req("S12-HB-08", "S12-HB-09", "S12-HB-10", "S12-HB-11", "S12-HB-12")

@@ -133,13 +133,43 @@ def test_a_queue_has_no_durable_subscription(shell, artemis):
     shell.connect(artemis.url, client_id="me", artemis_types=False).subscribe("/queue/a", durable="d")
 
 
-def test_a_reply_goes_as_the_requester_has_subscribed_to_its_temporary_queue(shell, artemis):
-    client = shell.connect(artemis.url)
-    subscription = client.subscribe("/queue/asked")
-    for name, expected in (("/temp-queue/r", ()), ("temp-topic://r", ()), ("/queue/r", ("ANYCAST",)), ("r", ())):
-        artemis.deliver(subscription.id, b"?", headers={"reply-to": name, "destination-type": "ANYCAST"})
-        subscription.get(patience(10)).reply(b"!", receipt=True)
-        assert typed(artemis.got("SEND", destination=name)) == {expected}, name
+#: The name of a broker -> what reply-to holds, with the destination of the reply and its types.
+ANSWERED = {
+    "ActiveMQ-Artemis/2.40.0": [
+        ("/temp-queue/1", "/temp-queue/1", ()),
+        ("/queue/2", "/queue/2", ("ANYCAST",)),
+        ("3", "3", ()),
+        ("queue://4", "4", ("ANYCAST",)),
+        ("topic://5", "5", ("MULTICAST",)),
+        ("temp-queue://6", "6", ()),  # a type would create it where it is gone
+        ("temp-topic://7", "7", ()),
+    ],
+    "ActiveMQ/6.3.1": [
+        *((f"{kind}://{kind}", f"/{kind}/{kind}", ()) for kind in ("queue", "topic")),
+        *((f"{kind}://ID:1", f"/remote-{kind}/ID:1", ()) for kind in ("temp-queue", "temp-topic")),
+        ("/remote-temp-queue/ID:2", "/remote-temp-queue/ID:2", ()),
+    ],
+}
+
+
+@pytest.mark.parametrize("server", ANSWERED)
+def test_a_reply_goes_where_the_requester_is_and_has_no_type_where_it_subscribed_itself(shell, server):
+    with Peer(server=server) as peer:
+        client = shell.connect(peer.url)
+        subscription = client.subscribe("/queue/asked")
+        for name, destination, types in ANSWERED[server]:
+            peer.deliver(subscription.id, b"?", headers={"reply-to": name, "destination-type": "ANYCAST"})
+            subscription.get(patience(10)).reply(b"!", receipt=True)
+            assert typed(peer.got("SEND", destination=destination)) == {types}, name
+        peer.deliver(subscription.id, b"?", headers={"reply-to": "queue://own"})
+        message = subscription.get(patience(10))
+        message.reply(b"!", {"destination-type": "MULTICAST"}, receipt=True)
+        assert peer.got("SEND")[-1].headers.getall("destination-type") == ["MULTICAST"]
+        peer.deliver(subscription.id, b"?", headers={"reply-to": "amqp://a"})
+        count = len(peer.got("SEND"))
+        with pytest.raises(stomp.LocalProtocolError, match="a scheme that the dialect 'a"):
+            subscription.get(patience(10)).reply(b"!")
+        assert len(peer.got("SEND")) == count
 
 
 def test_a_frame_of_its_headers_keeps_the_destination(shell, peer):

@@ -420,7 +420,22 @@ def jms(place: Place, client: Any, name: str) -> None:
     same([message.get("content-length") for message in found], expected, "content-length of MESSAGE")
 
 
-@field("implicit_replies")
+@field("schemes", "powers")
+def schemes(place: Place, client: Any, name: str) -> None:
+    """A reply goes where the reply-to of a JMS client says; none to a scheme or power that a stranger has chosen."""
+    row, requests = place.row(client), client.subscribe(name, ack="client-individual")
+    powers = {"rabbitmq": "/exchange/a/b", "activemq": "/queue/ActiveMQ.a", "artemis": "queue://activemq.management"}
+    for wrong in ("http://a", "/management/a" if place.own else powers.get(place.name, "")):
+        same(row.fault_of(wrong) is None, False, f"whether {wrong} is answered")
+    same(bool(row.schemes), place.jms and not place.own, "whether it knows schemes")
+    if row.schemes:
+        answers = client.subscribe(row.schemes["queue"] + f"{name[7:]}.to", id="answers", headers=row.shared)
+        client.send(name, b"?", {"reply-to": f"queue://{name[7:]}.to"}, receipt=True)
+        got(requests).reply(b"!", receipt=True)
+        same(bodies(answers, 1), [b"!"], "the answer")
+
+
+@field("implicit_replies", "replies", "rights")
 def replies(place: Place, client: Any, name: str) -> None:
     """Requests are answered, by however the broker brings replies."""
     service = place.connect()

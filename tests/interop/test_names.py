@@ -1,7 +1,9 @@
-"""Names of queues and topics on Artemis, with prefixes on the acceptor and without; headers that are sent on."""
+"""Names of queues and topics on Artemis, with prefixes on the acceptor and without; requests; headers sent on."""
 
 import json
+import subprocess
 import uuid
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -37,14 +39,15 @@ def address(peer: Any, name: str) -> str:
     return name if peer.row.name == "artemis-plain" else name.removeprefix("/queue/")
 
 
-def manage(client: stomp.Client, operation: str, *arguments: str) -> None:
-    """Have Artemis do an operation of its broker."""
+def manage(client: stomp.Client, operation: str, *arguments: str) -> str:
+    """Have Artemis do an operation of its broker; its answer."""
     answers = uuid.uuid4().hex
     with client.subscribe(answers, headers={"subscription-type": "ANYCAST"}) as subscription:
         headers = {"_AMQ_ResourceName": "broker", "_AMQ_OperationName": operation, "destination-type": "ANYCAST"}
         client.send("activemq.management", json.dumps(arguments), {**headers, "reply-to": answers}, receipt=True)
         answer = taken(subscription)
     assert answer.get("_AMQ_OperationSucceeded") == "true", answer.body
+    return answer.body.decode()
 
 
 @BOTH
@@ -136,6 +139,81 @@ def test_requests_are_answered_by_typed_and_untyped_services(peer: Any) -> None:
             message = taken(service.subscribe(asked))
             message.reply(b"!", receipt=True)
             assert got(answers, 1) == ["!"]
+
+
+def java(peer: Any, folder: Path, *arguments: str) -> subprocess.Popen[str]:
+    """Start Requests.java on a server."""
+    text, package = Path(__file__).with_name("Requests.java").read_text("utf-8"), "org.apache.activemq"
+    (folder / "Requests.java").write_text(text if peer.row.name == "activemq6" else text.replace("jakarta", "javax"))
+    core = peer.ports.get("core")
+    factory = f"{package}{'.artemis.jms.client' * (core is not None)}.ActiveMQConnectionFactory"
+    url = f"tcp://127.0.0.1:{core or peer.ports['openwire']}"
+    command = ["java", "-cp", peer.classpath, str(folder / "Requests.java"), factory, url, *arguments]
+    return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
+
+
+@pytest.mark.peer("activemq5", "activemq6", "artemis", "artemis-plain")
+def test_jms_programs_and_ours_answer_each_other(peer: Any, tmp_path: Path) -> None:
+    kinds, name = ["queue", "topic", "temp-queue", "temp-topic"], fresh()
+    theirs = name if peer.row.name == "artemis-plain" else name[7:]
+    with java(peer, tmp_path, theirs, *kinds) as program:
+        verb(peer.url, "reply", name, "pong", "-n", "4")
+        out = program.communicate(timeout=patience(60))[0]
+        assert (out.splitlines(), program.returncode) == ([f"{kind} pong" for kind in kinds], 0)
+    with java(peer, tmp_path, theirs) as program, stomp.connect(peer.url) as client:
+        try:
+            for number in range(2):
+                assert client.request(name, str(number), patience(_SOON)).text() == f"{number} pong"
+        finally:
+            program.kill()
+
+
+@pytest.mark.peer("activemq5", "activemq6")
+@pytest.mark.parametrize("reply_to", ["/remote-temp-queue/ID:gone-1:1:1", "temp-topic://ID:gone-1:1:1"])
+def test_a_reply_fails_where_the_broker_says_that_the_requester_is_gone(peer: Any, reply_to: str) -> None:
+    name = fresh()
+    with stomp.connect(peer.url) as client:
+        client.send(name, b"?", {"reply-to": reply_to}, receipt=True)
+        with pytest.raises(stomp.RejectedError, match="does not exist"):
+            taken(client.subscribe(name)).reply(b"!", receipt=True)
+        client.send(f"{name}.verb", b"?", {"reply-to": reply_to}, receipt=True)
+    assert "the answer was refused" in verb(peer.url, "reply", f"{name}.verb", "!", "-n", "1", status=1).output
+
+
+@BOTH
+def test_nobody_else_reads_an_answer_and_nothing_is_left(peer: Any) -> None:
+    name, mine = fresh(), "/temp-topic/replies"
+    with stomp.connect(peer.url) as other, stomp.connect(peer.url) as service:
+        shared = [other.subscribe(each) for each in (mine, "/temp-queue/replies")]
+        service.subscribe(name, handler=lambda message: message.reply(b"secret"))
+        with stomp.connect(peer.url) as client:
+            assert client.request(name, b"?", patience(_SOON)).body == b"secret"
+            assert mine in manage(other, "getAddressNames")
+        assert [got(each, 0) for each in shared] == [[], []]
+        assert f"{mine}." not in manage(other, "getAddressNames")
+
+
+@BOTH
+def test_a_missing_right_to_have_replies_is_one_error(peer: Any) -> None:
+    """The rights are those of the order in which the operation takes their roles."""
+    rights = ["send", "consume", *("createDurableQueue", "deleteDurableQueue", "createNonDurableQueue")]
+    rights += ["deleteNonDurableQueue", "manage", "browse", "createAddress", "deleteAddress"]
+    with stomp.connect(peer.url) as other:
+        for right in ("consume", "createNonDurableQueue", "createAddress"):
+            manage(
+                other,
+                "addSecuritySettings",
+                "/temp-topic/replies.#",
+                *("x" if each == right else "amq" for each in rights),
+            )
+            try:
+                for version in ("1.0", "1.1", "1.2"):
+                    options: Any = {"versions": [version], "dialect": "artemis"}
+                    refused = pytest.raises(stomp.RejectedError, match=f"needs the rights .*{right}")
+                    with stomp.connect(peer.url, **options) as client, refused:
+                        client.request(fresh(), b"?", patience(_SOON))
+            finally:
+                manage(other, "removeSecuritySettings", "/temp-topic/replies.#")
 
 
 @BOTH

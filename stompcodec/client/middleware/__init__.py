@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, MutableMapping
 from contextlib import (
@@ -18,7 +19,7 @@ from contextlib import (
 )
 from typing import Any, Literal, Protocol
 
-from stompcodec.client.headers import OWNED, REQUEST, WRITTEN
+from stompcodec.client.headers import OWNED, REQUEST, TEMPORARY, WRITTEN
 from stompcodec.client.messages import BaseMessage
 from stompcodec.codec import Frame, Parser, serialize
 from stompcodec.errors import LocalProtocolError
@@ -156,13 +157,13 @@ class Destinations:
         return destination
 
 
-#: What the names of temporary destinations begin with, by broker: most, RabbitMQ, ActiveMQ.
-_TEMPORARY = ("/temp-queue/", "/temp-topic/", "/reply-queue/", "/remote-temp-queue/", "/remote-temp-topic/")
+#: The bare names of the temporary destinations of JMS, to which replies go on Artemis.
+_BARE = re.compile("ID:|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
 
 
 def is_temporary(destination: str) -> bool:
     """Return whether a destination is a temporary one, whose name is made up by the broker or is used once."""
-    return destination.startswith(_TEMPORARY)
+    return destination.startswith(TEMPORARY) or _BARE.match(destination) is not None
 
 
 #: By which call a message is sent; "many" is `send_many`.

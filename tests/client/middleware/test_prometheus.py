@@ -82,8 +82,9 @@ def test_labels_are_bounded(broker, registry):
     with stomp.connect(broker.url, middleware=[Prometheus(registry, destinations=2)]) as client:
         for number in range(5):
             client.send(f"/queue/bounded-{number}", b"body")
-        client.send("/temp-queue/mine", b"body")
-    assert value(registry, "sent_messages_total", "_other") == 4
+        for name in ("/temp-queue/mine", "1462d08f-1924-41bd-a0a0-c19a819ad568", "ID:vm-33029-1796023469713-1:1:1"):
+            client.send(name, b"body")
+    assert value(registry, "sent_messages_total", "_other") == 6
     assert value(registry, "sent_messages_total", "/queue/bounded-1") == 1
     assert Destinations(0).label("/queue/a") == "_other"
     with pytest.raises(ValueError, match="destinations is -1"):
