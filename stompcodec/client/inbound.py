@@ -506,6 +506,9 @@ class Inbound:
         words, replies = said(frame), self.reply_subscription
         if call is None and replies is not None and replies.destination in words:  # Artemis names no receipt
             call = self.link.calls.sent.get(replies.receipt_id)
+            if call is None and self.link.state == "closing":  # no right to delete it, behind all that was sent
+                self.link.end(None)
+                return
         if call is not None:
             self._refused_call(call, words, RejectedError(f"{call.what} was rejected: {words}", frame))
             return

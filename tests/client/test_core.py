@@ -211,7 +211,7 @@ def test_a_request_may_be_refused_or_time_out_and_ends_with_its_connection(clien
         ("RabbitMQ/3.10.8", "/temp-queue/replies.", None, ["DISCONNECT"]),
     ],
 )
-def test_replies_come_to_a_name_that_no_other_client_has_and_end_with_the_client(server, name, kind, ends):
+def test_replies_come_to_a_name_that_no_other_client_has_and_end_with_the_client(server, name, kind, ends, caplog):
     client = Scripted(server=server).connect()
     for _ in range(2):
         ask(client)
@@ -224,6 +224,8 @@ def test_replies_come_to_a_name_that_no_other_client_has_and_end_with_the_client
     assert {frame.get("subscription-type") for frame in subscribes} <= {kind}
     client.core.close(client.now, client.call("close"))
     assert client.commands() == ends
+    client.error(message=f"Error unsubscribing {reply_to}")  # without the right to delete it
+    assert (client.core.link.state == "closed" and not caplog.text) or ends == ["DISCONNECT"]
 
 
 @pytest.mark.parametrize("version", ["1.1", "1.2"])
