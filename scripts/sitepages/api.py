@@ -97,12 +97,12 @@ def _documents_itself(found: Any) -> bool:
 
 def _entry(module: str, name: str, found: Any) -> Iterator[str]:
     if _documents_itself(found):
-        yield f"::: {_path_of(found)}\n{_OPTIONS}"
+        is_part = any(base.__name__.startswith("_") for base in getattr(found, "__mro__", ()))  # of a private class
+        yield f"::: {_path_of(found)}\n{_OPTIONS}{'      inherited_members: true' * is_part}\n"
     elif isinstance(found, ModuleType):
         yield f"A module, see below: `{found.__name__}`.\n"
     else:
-        comment = _comment_of(module, name)
-        value = repr(found)
+        comment, value = _comment_of(module, name), repr(found)
         rows = [["type", f"`{type(found).__name__}`"]]
         if len(value) <= 100 and " at 0x" not in value:
             rows.append(["value", f"`{value}`"])

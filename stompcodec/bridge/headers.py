@@ -11,9 +11,8 @@ from collections.abc import Callable, Iterable
 from hashlib import blake2b
 from typing import NamedTuple
 
-from stompcodec.client.headers import TEMPORARY
 from stompcodec.client.dialects import BROKERS
-from stompcodec.client.headers import fault_in, of
+from stompcodec.client.headers import TEMPORARY, fault_in, of
 from stompcodec.codec import Frame, Headers
 from stompcodec.uri import Address
 

@@ -105,10 +105,8 @@ class Refusals:
     """
 
     def __init__(self, most: int | None, span: float) -> None:
-        self._most = most
-        self.span = span
-        self._count = 0
-        self._first = 0.0
+        self._most, self.span = most, span
+        self._count, self._first = 0, 0.0
         self.are_enough = False
         """True if it is time to give up."""
 

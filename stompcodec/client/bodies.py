@@ -48,11 +48,8 @@ class FileSource:
     """A file, from where it stands, or from `start` if it can seek."""
 
     def __init__(self, file: Any, size: int, start: int | None, own: bool) -> None:
-        self.size = size
-        self._file = file
-        self._start = start
+        self.size, self._file, self._start, self._own = size, file, start, own
         self._at = 0
-        self._own = own
 
     @property
     def can_rewind(self) -> bool:

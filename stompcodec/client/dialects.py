@@ -84,8 +84,7 @@ class BrokerDialect(NamedTuple):
     implicit_replies: bool = False
     """A temporary queue in reply-to is subscribed to automatically, under its own name."""
     replies: str = "/temp-queue/replies.{}"
-    """Where replies to `request` go; {} is a unique word. JMS clients of Artemis answer to topics alone, of names
-    without a scheme."""
+    """Where replies to `request` go; {} is a unique word. If there is no scheme, JMS on Artemis sends to topics."""
     rights: str = ""
     """What an error says that the subscription to it needs."""
     schemes: Mapping[str, str] = {}

@@ -78,27 +78,20 @@ class News:
 
     def wake(self) -> None:
         """Wake all who wait for these calls or messages."""
-        for call in self.calls:
-            if call.wake is not None:
-                call.wake()
-        for subscription in self.subscriptions:
-            if subscription.wake is not None:
-                subscription.wake()
+        each: Any
+        for each in (*self.calls, *self.subscriptions):
+            if each.wake is not None:
+                each.wake()
 
     def show(self, options: Options) -> None:
         """Call `on_frame` and `on_state`, and log what they raise."""
-        for direction, frame in self.frames:
-            if options.on_frame is not None:
+        hooks: Any = (("on_frame", options.on_frame, self.frames), ("on_state", options.on_state, self.events))
+        for name, hook, found in hooks:
+            for each in found if hook is not None else ():
                 try:
-                    options.on_frame(direction, frame)
+                    hook(*each)
                 except Exception:
-                    log.exception("on_frame failed")
-        for state, error in self.events:
-            if options.on_state is not None:
-                try:
-                    options.on_state(state, error)
-                except Exception:
-                    log.exception("on_state failed")
+                    log.exception("%s failed", name)
 
     def __bool__(self) -> bool:
         return bool(self.calls or self.subscriptions or self.events or self.frames)

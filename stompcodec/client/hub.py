@@ -128,10 +128,8 @@ class Task:
     __slots__ = ("_has_begun", "_hub", "_is_ready", "due", "ended", "found", "steps", "timer")
 
     def __init__(self, hub: Hub, steps: Steps) -> None:
-        self._hub = hub
-        self._is_ready = False
-        self._has_begun = False
-        self.steps = steps
+        self._hub, self.steps = hub, steps
+        self._is_ready = self._has_begun = False
         self.found = 0  # events of its socket
         self.due: float | None = None  # until when it waits
         self.timer: float | None = None  # the time of its entry in the hub's heap, never after `due`
@@ -144,13 +142,11 @@ class Task:
 
     def wake(self) -> None:
         """Have the hub go on with this task. Any thread may call this, after it has made the work visible."""
-        if not self._is_ready:
-            self._is_ready = True
-            self._hub.ready.append(self)
+        self.make_ready()
         self._hub.waker.wake()  # also if it is ready: an interrupt may have come before this line
 
     def make_ready(self) -> None:
-        """Go on in this turn. Called by the hub."""
+        """Go on in this turn."""
         if not self._is_ready:
             self._is_ready = True
             self._hub.ready.append(self)
@@ -310,9 +306,8 @@ class _Hubs:
     def run(self, steps: Steps) -> Task:
         """Begin with the work of a client."""
         with self.lock:
-            hub = next((hub for hub in self._hubs if hub.has_room), None)
-            if hub is None:
-                hub = Hub()
+            hub = next((hub for hub in self._hubs if hub.has_room), None) or Hub()
+            if hub not in self._hubs:
                 self._hubs.append(hub)
             return hub.add(steps)
 

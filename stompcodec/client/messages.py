@@ -113,9 +113,7 @@ class Subscription:
     once per batch, not once per message.
     """
 
-    stuck = (
-        0  # the `seq` of a message, in mode `client`, that has failed and stays unsettled: no later one may cover it
-    )
+    stuck = 0  # the `seq` of a message, in mode `client`, that has failed and stays unsettled: none may cover it
     # Of its window, see `Windows`:
     octets_from = 0  # the `seq` after which `octets` are counted
     last: Any = None  # the last message that consumers took, in mode `client`

@@ -92,8 +92,7 @@ class Calls:
     def make(self, what: str, timeout: float, command: str = "", *, resend: bool = False) -> Call:
         """Return a new call with a unique id, not open yet. Any thread may call this."""
         call = Call(what, seconds_of("timeout", timeout), command, resend=resend)
-        call.id = f"r{next(self._ids)}"
-        call.read = self.read
+        call.id, call.read = f"r{next(self._ids)}", self.read
         return call
 
     def open(self, call: Call, now: float) -> None:
@@ -104,9 +103,7 @@ class Calls:
         """Give a call its outcome; return False if it has one already."""
         if call.done:
             return False
-        call.error = error
-        call.result = result
-        call.frame = None
+        call.error, call.result, call.frame = error, result, None
         call.done = True  # after the outcome: other threads look at it without a lock
         self.sent.pop(call.id, None)
         self.finished.append(call)
@@ -123,8 +120,7 @@ class Deadlines:
 
     def add(self, call: Call, now: float) -> None:
         call.deadline = now + call.timeout
-        if call.deadline < self.soonest:
-            self.soonest = call.deadline
+        self.soonest = min(self.soonest, call.deadline)
         queue = self._queues.get(call.timeout)
         if queue is None:
             queue = self._queues[call.timeout] = deque()

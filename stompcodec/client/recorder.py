@@ -356,22 +356,17 @@ class Recorder:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._clients = [clients] if isinstance(clients, Client) else list(clients)
-        self._capture = capture
-        self._dedupe = dedupe
+        self._capture, self._dedupe = capture, dedupe
         self._held = Held() if acknowledge == "released" else None
         self._epochs = {client: client.epoch for client in self._clients}
         self._of: dict[Client, list[Subscription]] = {client: [] for client in self._clients}
-        self._most = most
-        self._on_turn = on_turn
-        self._on_trouble = on_trouble
-        self._hold = hold
+        self._most, self._hold, self._clock = most, hold, clock
+        self._on_turn, self._on_trouble = on_turn, on_trouble
         self._expected = Expected(expect)
-        self._clock = clock
         self._arrived: queue.Queue[_Batch | Exception | None] = queue.Queue(maxsize=16)
         self._over: _Batch | None = None  # beyond `most`; needed only if earlier ones are duplicates
         self._subscriptions: dict[Subscription, str] = {}
-        self._live = 0
-        self._stop = threading.Event()
+        self._live, self._stop = 0, threading.Event()
         self.messages = 0
         """The number of messages on disk."""
         self.octets = 0

@@ -17,7 +17,7 @@ from contextlib import (
     contextmanager,
     nullcontext,
 )
-from typing import Any, Literal, Protocol
+from typing import Any, Generic, Literal, Protocol, TypeVar, cast
 
 from stompcodec.client.headers import OWNED, REQUEST, TEMPORARY, WRITTEN
 from stompcodec.client.messages import BaseMessage
@@ -495,9 +495,39 @@ async def async_around(layers: Iterable[Middleware | AsyncMiddleware], place: st
 
 #: The places, which are the names of the methods below.
 PLACES = ("connect", "send", "send_many", "receive", "process", "settle")
+Context = TypeVar("Context", covariant=True)
+_NOTHING = nullcontext()
 
 
-class Middleware:
+class _Places(Generic[Context]):
+    """The methods of both bases."""
+
+    def connect(self, event: ConnectEvent) -> Context:
+        """Return a context around an attempt to connect; of `Middleware` it runs in a thread of its own."""
+        return cast("Context", _NOTHING)
+
+    def send(self, event: SendEvent) -> Context:
+        """Return a context around sending a message."""
+        return cast("Context", _NOTHING)
+
+    def send_many(self, event: SendManyEvent) -> Context:
+        """Return a context around a call of `send_many`, whose messages pass `send`, too."""
+        return cast("Context", _NOTHING)
+
+    def receive(self, event: ReceiveEvent) -> Context:
+        """Return a context around handing a message to the program, or to its handler."""
+        return cast("Context", _NOTHING)
+
+    def process(self, event: ProcessEvent) -> Context:
+        """Return a context around a handler, or around the block of `message.processing()`."""
+        return cast("Context", _NOTHING)
+
+    def settle(self, event: SettleEvent) -> Context:
+        """Return a context around ACK or NACK of a message."""
+        return cast("Context", _NOTHING)
+
+
+class Middleware(_Places[AbstractContextManager[object]]):
     """The base of middleware, for threads and asyncio. Each method returns a context manager around one step.
 
     A subclass overrides the methods of the places it needs, with `contextlib.contextmanager`. The option `middleware`
@@ -517,32 +547,8 @@ class Middleware:
     '1'
     """
 
-    def connect(self, event: ConnectEvent) -> AbstractContextManager[object]:
-        """Return a context around an attempt to connect. It runs in a thread of its own."""
-        return nullcontext()
 
-    def send(self, event: SendEvent) -> AbstractContextManager[object]:
-        """Return a context around sending a message."""
-        return nullcontext()
-
-    def send_many(self, event: SendManyEvent) -> AbstractContextManager[object]:
-        """Return a context around a call of `send_many`, whose messages pass `send`, too."""
-        return nullcontext()
-
-    def receive(self, event: ReceiveEvent) -> AbstractContextManager[object]:
-        """Return a context around handing a message to the program, or to its handler."""
-        return nullcontext()
-
-    def process(self, event: ProcessEvent) -> AbstractContextManager[object]:
-        """Return a context around a handler, or around the block of `message.processing()`."""
-        return nullcontext()
-
-    def settle(self, event: SettleEvent) -> AbstractContextManager[object]:
-        """Return a context around ACK or NACK of a message."""
-        return nullcontext()
-
-
-class AsyncMiddleware:
+class AsyncMiddleware(_Places[AbstractAsyncContextManager[object]]):
     """The base of middleware that awaits something, for asyncio alone: `Middleware` with `asynccontextmanager`.
 
     It runs in the client's event loop, `connect` included.
@@ -564,30 +570,6 @@ class AsyncMiddleware:
     ...     asyncio.run(main(broker.url))
     'yes'
     """
-
-    def connect(self, event: ConnectEvent) -> AbstractAsyncContextManager[object]:
-        """Return a context around an attempt to connect."""
-        return nullcontext()
-
-    def send(self, event: SendEvent) -> AbstractAsyncContextManager[object]:
-        """Return a context around sending a message."""
-        return nullcontext()
-
-    def send_many(self, event: SendManyEvent) -> AbstractAsyncContextManager[object]:
-        """Return a context around a call of `send_many`, whose messages pass `send`, too."""
-        return nullcontext()
-
-    def receive(self, event: ReceiveEvent) -> AbstractAsyncContextManager[object]:
-        """Return a context around handing a message to the program, or to its handler."""
-        return nullcontext()
-
-    def process(self, event: ProcessEvent) -> AbstractAsyncContextManager[object]:
-        """Return a context around a handler, or around the block of `message.processing()`."""
-        return nullcontext()
-
-    def settle(self, event: SettleEvent) -> AbstractAsyncContextManager[object]:
-        """Return a context around ACK or NACK of a message."""
-        return nullcontext()
 
 
 #: For each place the middleware that overrides its method, outermost first.
