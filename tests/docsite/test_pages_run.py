@@ -312,6 +312,10 @@ RUN |= {
         for page in ("README.md", "docs/capture-format.md", "docs/compat.md")
     },
     **{(f"docs/{page}.md", "sh"): "docsite/test_pages_run.py" for page in ("bridge", "cli", "queue-tools")},
+    **{
+        (f"docs/{page}.md", "java"): "interop/test_names.py::test_jms_programs_and_ours_answer_each_other"
+        for page in ("activemq", "artemis")
+    },
 }
 RUN |= {
     (page, language): "docsite/test_pages_run.py::test_a_page_does_what_it_says"

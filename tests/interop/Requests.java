@@ -10,22 +10,21 @@ class Requests {
         Queue queue = session.createQueue(arguments[2]);
         MessageProducer producer = session.createProducer(null);
         for (int at = 3; at < arguments.length; at++) {
-            Message request = session.createTextMessage("ping");
-            request.setJMSReplyTo(made(session, arguments[at], arguments[2]));
-            request.setJMSCorrelationID(arguments[at]);
-            MessageConsumer answers = session.createConsumer(request.getJMSReplyTo());
+            Destination replies = made(session, arguments[at], arguments[2]);
+            MessageConsumer consumer = session.createConsumer(replies);
+            TextMessage request = session.createTextMessage(arguments[at]);
+            request.setJMSReplyTo(replies);
             producer.send(queue, request);
-            TextMessage answer = (TextMessage) answers.receive(20_000);
-            System.out.println(answer.getJMSCorrelationID() + " " + answer.getText());
+            System.out.println(((TextMessage) consumer.receive(20_000)).getText());
         }
+        if (arguments.length > 3) { System.exit(0); }
         MessageConsumer requests = session.createConsumer(queue);
-        Message request;
-        while (arguments.length == 3 && (request = requests.receive(20_000)) != null) {
-            Message answer = session.createTextMessage(((TextMessage) request).getText() + " pong");
-            answer.setJMSCorrelationID(request.getJMSCorrelationID());
-            producer.send(request.getJMSReplyTo(), answer);
+        while (true) {
+            TextMessage asked = (TextMessage) requests.receive();
+            TextMessage answer = session.createTextMessage(asked.getText() + " pong");
+            answer.setJMSCorrelationID(asked.getJMSCorrelationID());
+            producer.send(asked.getJMSReplyTo(), answer);
         }
-        connection.close();
     }
 
     static Destination made(Session session, String kind, String name) throws JMSException {
