@@ -26,10 +26,10 @@ from stompcodec.bridge.headers import (
     extended,
     may_be_one,
 )
-from stompcodec.client.headers import TEMPORARY
 from stompcodec.bridge.sources import GIVERS, _wild_lanes
 from stompcodec.cli.looking import kept as moved
 from stompcodec.client import Backoff, dialects
+from stompcodec.client.headers import TEMPORARY
 from stompcodec.client.messages import BaseMessage, Subscription
 from stompcodec.uri import parse_uri
 
