@@ -90,7 +90,7 @@ class BrokerDialect(NamedTuple):
     schemes: Mapping[str, str] = {}
     """Scheme of JMS in a reply-to -> what the name begins with in its place."""
     powers: str = ""
-    """A pattern for names that do more than to keep a message: no reply goes there, as a stranger has chosen them."""
+    """A pattern for names that stand for more than a queue or topic. No reply goes there, as strangers choose it."""
     duplicate: str = "idempotency-key"
     """The header of SEND that marks a message as sent again."""
     login_refused: tuple[str, ...] = ()
@@ -369,7 +369,7 @@ class BrokerDialect(NamedTuple):
         if _SCHEME.match(destination):
             return f"has a scheme that the dialect {self.name!r} does not know"
         if self.powers and re.match(self.powers, destination.lstrip()):
-            return "has a power at the broker beside keeping messages"
+            return "stands for more than a queue or topic at the broker"
         return None
 
     def refuses_login(self, words: str) -> bool:

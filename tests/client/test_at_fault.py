@@ -153,7 +153,7 @@ def test_reply_checks_what_it_can(dialect):
     assert bool(row.fault_of("queue://a")) is (dialect not in ("activemq", "artemis"))
 
 
-#: Dialect -> names that do more at the broker than to keep a message.
+#: Dialect -> names that stand for more than a queue or topic.
 POWERS = {
     "stompcodec": [RESERVED, f" {RESERVED}"],
     "rabbitmq": ["/exchange/amq.rabbitmq.trace/a"],
@@ -173,7 +173,7 @@ POWERS = {
 def test_no_reply_goes_to_a_name_that_has_a_power(dialect):
     every = [name for names in POWERS.values() for name in names if not name.startswith("queue:")]
     for name in POWERS.get(dialect, every):
-        assert "has a power" in BROKERS[dialect].fault_of(name), name
+        assert "more than a queue" in BROKERS[dialect].fault_of(name), name
 
 
 #: More messages than may be unacknowledged at one time, and how often each is delivered.
