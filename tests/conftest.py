@@ -1,5 +1,6 @@
 """What all tests share: the two backends, the hypothesis profiles, and the count of requirements that no test names."""
 
+import contextlib
 import csv
 import gc
 import importlib
@@ -8,8 +9,10 @@ import logging
 import os
 import re
 import signal
+import socket
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import peering
@@ -22,6 +25,7 @@ from sharing import SPARK, file_of, make_scheduler, worth_first
 import stompcodec
 from stompcodec.broker import hot
 from stompcodec.testing import StompBroker
+from stompcodec.transport import tls
 
 HERE = Path(__file__).parent
 MODULES = {"py": "stompcodec._codec_py", "c": "stompcodec._codec_c"}
@@ -157,6 +161,34 @@ def codec(request: pytest.FixtureRequest) -> Any:
 def both() -> tuple[Any, Any]:
     """The C and the Python backend, for tests that compare them. Such tests are marked c_only."""
     return backend("c"), backend("py")
+
+
+@pytest.fixture(scope="session")
+def own_addresses() -> list[str]:
+    """The address of this machine that is not loopback, if it has one."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock, contextlib.suppress(OSError):
+        sock.connect(("192.0.2.1", 9))  # sends nothing
+        address = str(sock.getsockname()[0])
+        return [] if address.startswith("127.") else [address]
+    return []
+
+
+@pytest.fixture(scope="session")
+def certificates(tmp_path_factory: pytest.TempPathFactory, own_addresses: list[str]) -> SimpleNamespace:
+    """PEM files: `ca`; `server` of this machine, also as `cert` and `key`; `client`; `stranger` of another authority.
+    `contexts` of TLS: of that server, and of a client that trusts it."""
+    trustme = pytest.importorskip("trustme", reason="certificates for TLS are made by trustme")
+    folder, authority = tmp_path_factory.mktemp("tls"), trustme.CA()
+    server = authority.issue_cert("localhost", "127.0.0.1", *own_addresses)
+    issued = {"server": server, "client": authority.issue_cert("ann@example.org")}
+    issued["stranger"] = trustme.CA().issue_cert("127.0.0.1")
+    blobs = {name: each.private_key_and_cert_chain_pem for name, each in issued.items()}
+    blobs |= {"ca": authority.cert_pem, "cert": server.cert_chain_pems[0], "key": server.private_key_pem}
+    files = {name: str(folder / f"{name}.pem") for name in blobs}
+    for name, blob in blobs.items():
+        blob.write_to_path(files[name])
+    contexts = SimpleNamespace(server=tls.server_context(files["server"]), client=tls.client_context(files["ca"]))
+    return SimpleNamespace(**files, contexts=contexts)
 
 
 @pytest.fixture

@@ -54,12 +54,12 @@ class Limited(BrokerProcess):
 
 
 @pytest.fixture(scope="module", params=["--no-uvloop", "--uvloop"])
-def process(request, tmp_path_factory, certificate):
+def process(request, tmp_path_factory, certificates):
     if request.param == "--uvloop":
         pytest.importorskip("uvloop")
     config = '[listen]\nlegacy = 0\n[messages]\nlarge = "1 KiB"\n'
     fields = {"upload_timeout": 0.5, "max_uploads": 8, "user_uploads": 8}
-    flags = (request.param, "--tls-port", "0", "--tls-cert", certificate.both)
+    flags = (request.param, "--tls-port", "0", "--tls-cert", certificates.server)
     with Limited(tmp_path_factory.mktemp("broker"), config=config, fields=fields, flags=flags) as process:
         process.open = []
         process.reduce(LIMIT)
@@ -173,13 +173,13 @@ def test_without_a_single_descriptor(broker):
 
 
 @pytest.mark.parametrize("kind", ["tcp", "tls"])
-def test_half_sent_messages_end(broker, kind, certificate):
+def test_half_sent_messages_end(broker, kind, certificates):
     """Each of them is told, its file and its descriptors are free again; there are only so many at a time."""
     before, wires = broker.held(), []
     for _ in range(12):
         sock = broker.connect(kind)
         if kind == "tls":
-            sock = certificate.trusting.wrap_socket(sock, server_hostname="localhost")
+            sock = certificates.contexts.client.wrap_socket(sock, server_hostname="localhost")
             broker.open.append(sock)
         wires.append(sock)
         assert exchange(wires[-1], stompcodec.Parser("1.2"), CONNECT).command == "CONNECTED"

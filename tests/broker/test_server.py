@@ -108,11 +108,11 @@ async def test_a_full_queue_stops_its_producer_only(server):
     await until(lambda: not any(peer.paused for peer in server.peers.values()))
 
 
-def test_tls(certificate):
-    @served(tls_port=0, tls_cert=certificate.cert, tls_key=certificate.key)
+def test_tls(certificates):
+    @served(tls_port=0, tls_cert=certificates.cert, tls_key=certificates.key)
     async def main(server):
         assert server.tls_port not in (None, server.port)
-        client = Client(*await asyncio.open_connection("127.0.0.1", server.tls_port, ssl=certificate.trusting))
+        client = Client(*await asyncio.open_connection("127.0.0.1", server.tls_port, ssl=certificates.contexts.client))
         assert (await client.ask("CONNECT\naccept-version:1.2\nhost:/\n\n\0")).command == "CONNECTED"
         assert [peer.listener for peer in server.peers.values()] == ["tls"]
 
@@ -335,13 +335,13 @@ class Reader:
 @pytest.mark.parametrize(
     ("kind", "size", "count"), [("tcp", 1000, 500), ("tcp", 50_000, 20), ("ws", 1000, 500), ("tls", 1000, 500)]
 )
-def test_it_takes_no_more_than_write_high_and_all_when_it_reads(kind, size, count, certificate):
+def test_it_takes_no_more_than_write_high_and_all_when_it_reads(kind, size, count, certificates):
     body = "x" * size
-    tls = {"tls_port": 0, "tls_cert": certificate.both} if kind == "tls" else {}
+    tls = {"tls_port": 0, "tls_cert": certificates.server} if kind == "tls" else {}
 
     @served(write_high=HIGH, ws_port=0 if kind == "ws" else None, **tls)
     async def main(server):
-        reader = await asyncio.to_thread(Reader, server, kind, certificate.trusting)
+        reader = await asyncio.to_thread(Reader, server, kind, certificates.contexts.client)
         await asyncio.to_thread(reader.write, b"SUBSCRIBE\nid:1\ndestination:/queue/a\n\n\0")
         await until(lambda: any(session.consumers for session in server.broker.sessions.values()))
         queue = server.broker.queues["/", "/queue/a"]

@@ -4,7 +4,6 @@ import asyncio
 import itertools
 import random
 import socket
-import ssl
 from types import SimpleNamespace
 
 import pytest
@@ -492,15 +491,13 @@ def test_kills_of_the_broker_end_nothing(shell, tmp_path):
 
 
 @pytest.fixture(scope="module", params=["tcp", "ws", "tls"])
-def place(request, tmp_path_factory):
+def place(request):
     """The address of a listener of a broker, and the options to connect to it."""
     name, config, options = request.param, {}, {}
     if name == "tls":
-        trustme = pytest.importorskip("trustme", reason="certificates for TLS are made by trustme")
-        authority, file = trustme.CA(), tmp_path_factory.mktemp("tls") / "server.pem"
-        authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(file)
-        options = {"ssl": ssl.create_default_context(cadata=authority.cert_pem.bytes().decode())}
-        config = {"tls_port": 0, "tls_cert": str(file), "tls_key": str(file)}
+        certificates = request.getfixturevalue("certificates")
+        options = {"ssl": certificates.contexts.client}
+        config = {"tls_port": 0, "tls_cert": certificates.server}
     elif name == "ws":
         pytest.importorskip("websockets")
         config = {"ws_port": 0}

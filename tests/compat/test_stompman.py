@@ -46,14 +46,10 @@ def in_a_loop(test):
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory):
+def place(certificates):
     """A broker with all kinds of listeners, and a context that trusts it."""
-    trustme = pytest.importorskip("trustme", reason="certificates for TLS are made by trustme")
-    authority, file = trustme.CA(), tmp_path_factory.mktemp("tls") / "server.pem"
-    authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(file)
-    context = ssl.create_default_context(cadata=authority.cert_pem.bytes().decode())
-    with BrokerThread(tls_port=0, tls_cert=str(file), tls_key=str(file), ws_port=0) as broker:
-        yield SimpleNamespace(broker=broker, context=context, server_file=file)
+    with BrokerThread(tls_port=0, tls_cert=certificates.server, ws_port=0) as broker:
+        yield SimpleNamespace(broker=broker, context=certificates.contexts.client, server_file=certificates.server)
 
 
 @pytest.fixture

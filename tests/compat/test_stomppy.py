@@ -139,16 +139,13 @@ def test_listeners_are_called_in_the_order_of_their_names(broker, installed, lev
     assert called == [("before", "a"), ("before", "b"), ("before", "zz"), ("zz", "a"), ("zz", "b"), ("zz", "zz")]
 
 
-def test_tls(installed, tmp_path):
-    trustme = pytest.importorskip("trustme")
-    authority = trustme.CA()
-    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+def test_tls(installed, certificates):
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    authority.issue_cert("127.0.0.1", "localhost").configure_cert(context)
+    context.load_cert_chain(certificates.server)
     body = bytes(range(256)) * 2048
     with Server(context=context) as server:
         connection = stomp.Connection12([server.address], auto_decode=False)
-        connection.set_ssl([server.address], ca_certs=str(tmp_path / "ca.pem"))
+        connection.set_ssl([server.address], ca_certs=certificates.ca)
         if hasattr(connection.transport, "send_queue"):  # since 9.0 only the I/O thread writes to TLS sockets
             connection.transport.send = None
         _, listener = server.dial(connection=connection)

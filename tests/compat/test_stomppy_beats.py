@@ -34,34 +34,25 @@ def wait_until(condition):
 
 
 @pytest.fixture(scope="module")
-def files(tmp_path_factory):
-    trustme = pytest.importorskip("trustme")
-    folder, authority = tmp_path_factory.mktemp("tls"), trustme.CA()
-    authority.cert_pem.write_to_path(folder / "ca.pem")
-    authority.issue_cert("127.0.0.1", "localhost").private_key_and_cert_chain_pem.write_to_path(folder / "own.pem")
-    return folder
-
-
-@pytest.fixture(scope="module")
-def brokers(files):
+def brokers(certificates):
     with contextlib.ExitStack() as stack:
 
         @functools.cache
         def broker(beats):
-            tls = {"tls_port": 0, "tls_cert": str(files / "own.pem"), "tls_key": str(files / "own.pem")}
+            tls = {"tls_port": 0, "tls_cert": certificates.server}
             return stack.enter_context(BrokerThread(heart_beat=(beats, beats), ws_port=0, **tls))
 
         yield broker
 
 
 # ---- a listener that blocks, and a broker that counts ----
-def dial(broker, files, kind, beats, classes, **options):
+def dial(broker, certificates, kind, beats, classes, **options):
     """A connection of stomp.py and its listener, which blocks."""
     address = ("127.0.0.1", {"ws": broker.ws_port, "tls": broker.tls_port}.get(kind, broker.port))
     name = {"1.1": "Connection11", "ws": "WSConnection"}.get(kind, "Connection12")
     connection = getattr(classes, name)([address], reconnect_attempts_max=1, heartbeats=beats, **options)
     if kind == "tls":
-        connection.set_ssl([address], ca_certs=str(files / "ca.pem"))
+        connection.set_ssl([address], ca_certs=certificates.ca)
     listener = Listener(blocks=True)
     connection.set_listener("test", listener)
     connection.connect("guest", "guest", wait=True)
@@ -116,10 +107,10 @@ def install_as_told(page):
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_a_listener_may_block_with_the_first_lines_of_a_page(brokers, files, page, request):
+def test_a_listener_may_block_with_the_first_lines_of_a_page(brokers, certificates, page, request):
     request.addfinalizer(stompcodec.compat.undo)
     install_as_told(page)
-    assert any(survives(*dial(brokers(beats), files, "1.2", (beats, beats), stomp)) for beats in BEATS)
+    assert any(survives(*dial(brokers(beats), certificates, "1.2", (beats, beats), stomp)) for beats in BEATS)
 
 
 @pytest.mark.peer("activemq6")
@@ -140,7 +131,7 @@ ROADS = ["installed-strict", "taken-over", "class", "class-taken-over"]
     ("road", "kind"),
     [*((road, "1.2") for road in ROADS), *(("installed", kind) for kind in ("1.2", "1.1", "ws", "tls"))],
 )
-def test_a_listener_may_block_longer_than_the_beats(brokers, files, road, kind):
+def test_a_listener_may_block_longer_than_the_beats(brokers, certificates, road, kind):
     for beats in BEATS:
         pair = (beats, beats)
         given, own = (None, pair) if road.endswith("over") else (pair, (0, 0))
@@ -149,16 +140,16 @@ def test_a_listener_may_block_longer_than_the_beats(brokers, files, road, kind):
             if not road.startswith("class"):
                 stack.enter_context(compat.install(not road.endswith("strict"), heart_beats=given))
                 options = {"classes": stomp}
-            if survives(*dial(brokers(beats), files, kind, own, **options)):
+            if survives(*dial(brokers(beats), certificates, kind, own, **options)):
                 return
     pytest.fail("cut, however long the interval")
 
 
 @pytest.mark.parametrize("patched", [False, True], ids=["as-it-is", "patched"])
-def test_without_them_it_is_cut(brokers, files, patched):
+def test_without_them_it_is_cut(brokers, certificates, patched):
     """The fault that is repaired: if this fails, stomp.py has repaired it."""
     with compat.install(heart_beats=False) if patched else contextlib.nullcontext():
-        assert not survives(*dial(brokers(150), files, "1.2", (150, 150), stomp))
+        assert not survives(*dial(brokers(150), certificates, "1.2", (150, 150), stomp))
 
 
 @pytest.mark.parametrize("promised", [0, 50])

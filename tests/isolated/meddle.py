@@ -9,8 +9,8 @@ from types import GetSetDescriptorType
 from typing import Any
 
 from broker.harness import Bench, FaultyStore
+from twins import wire
 
-from stompcodec import Frame, serialize
 from stompcodec.broker import hot
 
 VALUES: tuple[Any, ...] = (
@@ -30,18 +30,6 @@ def fields() -> dict[type, list[str]]:
         if each.__module__.startswith("stompcodec.broker.")
     }
     return {each: names for each, names in found.items() if names}
-
-
-def wire(chosen: random.Random, acks: list[str]) -> bytes:
-    kind = chosen.random()
-    if acks and kind < 0.4:
-        return serialize(Frame(chosen.choice(("ACK", "ACK", "NACK")), {"id": acks.pop(0), "receipt": "a"}))
-    if kind < 0.45:
-        return serialize(Frame(chosen.choice(("COMMIT", "BEGIN")), {"transaction": "t", "receipt": "c"}))
-    headers = {"destination": chosen.choice(("/queue/a", "/queue/b", "/topic/t"))}
-    some = (("receipt", "r1"), ("persistent", "true"), ("transaction", "t"), ("x", "y"), ("priority", "7"))
-    headers |= {name: value for name, value in some if chosen.random() < 0.3}
-    return serialize(Frame("SEND", headers, b"x" * chosen.choice((0, 5, 200))))
 
 
 def converse(seed: int, known: dict[type, list[str]]) -> int:

@@ -9,29 +9,10 @@ from typing import Any
 import pytest
 from transport.wires import Loop, Sync, finish
 
-from stompcodec.transport import tls
-
 
 @pytest.fixture(scope="session")
-def certificates(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """Files: `ca`, `server` (for 127.0.0.1 and localhost), `client`, `stranger` (of another authority)."""
-    trustme = pytest.importorskip("trustme", reason="certificates for TLS are made by trustme")
-    folder, authority = tmp_path_factory.mktemp("certificates"), trustme.CA()
-    issued = {
-        "server": authority.issue_cert("127.0.0.1", "localhost"),
-        **{"client": authority.issue_cert("ann@example.org"), "stranger": trustme.CA().issue_cert("127.0.0.1")},
-    }
-    files = {name: folder / f"{name}.pem" for name in ("ca", *issued)}
-    authority.cert_pem.write_to_path(files["ca"])
-    for name, certificate in issued.items():
-        certificate.private_key_and_cert_chain_pem.write_to_path(files[name])
-    return SimpleNamespace(**files)
-
-
-@pytest.fixture(scope="session")
-def contexts(certificates: Any) -> Any:
-    """`server` and `client`, that fit."""
-    return SimpleNamespace(server=tls.server_context(certificates.server), client=tls.client_context(certificates.ca))
+def contexts(certificates):
+    return certificates.contexts
 
 
 @pytest.fixture

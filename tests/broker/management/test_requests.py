@@ -59,17 +59,17 @@ def test_who_may_ask(name, login, address, config, may):
 @pytest.mark.parametrize(
     ("who", "config", "may"), [("ada", True, True), ("eve", True, False), ("near", False, True), ("far", False, False)]
 )
-def test_each_listener_knows_who_asks(certificate, own_addresses, listener, who, config, may):
+def test_each_listener_knows_who_asks(certificates, own_addresses, listener, who, config, may):
     pytest.importorskip("websockets")
     if who == "far" and not own_addresses:
         pytest.skip("this machine has no other address than loopback")
     host = own_addresses[0] if who == "far" else "127.0.0.1"
 
-    @served(host=host, ws_port=0, tls_port=0, tls_cert=certificate.both, **(BY_RULE if config else {}))
+    @served(host=host, ws_port=0, tls_port=0, tls_cert=certificates.server, **(BY_RULE if config else {}))
     async def main(server):
         server.broker.virtual_host("/").destinations.queue("/queue/a")
         port = {"stomp": server.port, "tls": server.tls_port, "ws": server.ws_port}[listener]
-        scheme, tls = ("stomp+ssl", certificate.trusting) if listener == "tls" else (listener, None)
+        scheme, tls = ("stomp+ssl", certificates.contexts.client) if listener == "tls" else (listener, None)
         login = {"login": who, "passcode": "x"}
         async with stomp.connect_async(f"{scheme}://{host}:{port}", ssl=tls, reconnect=None, **login) as client:
             for name in ("sessions", "messages", "purge", "delete"):

@@ -94,11 +94,11 @@ async def test_a_message_each_is_no_way_around_a_share(server, sends):
         assert [(await consumer.frame()).body for _ in range(800)] == [b"%d" % number for number in range(800)]
 
 
-def test_small_records_of_tls_are_no_way_around_a_share(certificate, sends):
+def test_small_records_of_tls_are_no_way_around_a_share(certificates, sends):
     """A SEND in a record of its own, 1000 of them in one write."""
     from stompcodec.transport.tls import TlsLayer, client_context
 
-    @served(tls_port=0, tls_cert=certificate.both)
+    @served(tls_port=0, tls_cert=certificates.server)
     async def main(server):
         layer = TlsLayer(client_context(verify=False), server_hostname="localhost")
         async with Raw.to(server.tls_port) as raw:

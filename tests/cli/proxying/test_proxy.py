@@ -12,7 +12,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from itertools import product
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -36,7 +35,7 @@ from stompcodec.cli.proxying.wire import Place, Proxy, Target
 from stompcodec.errors import StoreError
 from stompcodec.testing import StompBroker
 from stompcodec.testing.faults import LoopThread
-from stompcodec.transport.tls import client_context, server_context
+from stompcodec.transport.tls import client_context
 from stompcodec.uri import parse_uri
 
 
@@ -463,18 +462,8 @@ SEND_BINARY = b"SEND\ndestination:/queue/a\ncontent-length:2\n\n\xff\xfe\0"
 
 
 @pytest.fixture(scope="module")
-def certificates(tmp_path_factory):
-    trustme = pytest.importorskip("trustme", reason="certificates for TLS are made by trustme")
-    folder = tmp_path_factory.mktemp("tls")
-    pem, ca, authority = str(folder / "server.pem"), str(folder / "ca.pem"), trustme.CA()
-    authority.issue_cert("localhost", "127.0.0.1").private_key_and_cert_chain_pem.write_to_path(pem)
-    authority.cert_pem.write_to_path(ca)
-    return SimpleNamespace(pem=pem, ca=ca, server=server_context(pem), client=client_context(ca))
-
-
-@pytest.fixture(scope="module")
 def doors(certificates):
-    with StompBroker(ws_port=0, tls_port=0, tls_cert=certificates.pem, tls_key=certificates.pem) as running:
+    with StompBroker(ws_port=0, tls_port=0, tls_cert=certificates.server) as running:
         yield running
 
 
@@ -483,10 +472,10 @@ def doors(certificates):
 )
 def test_our_client_and_broker(front, behind, doors, certificates):
     ports = {"stomp": doors.port, "stomp+ssl": doors.config.tls_port, "ws": doors.config.ws_port}
-    secure = certificates.server if front in ("stomp+ssl", "wss") else None
+    secure = certificates.contexts.server if front in ("stomp+ssl", "wss") else None
     place = Place("127.0.0.1", 0, secure, front.startswith("ws"))
-    with proxied(f"{behind}://localhost:{ports[behind]}/", place=place, context=certificates.client) as proxy:
-        options = {"ssl": certificates.client} if secure else {}
+    with proxied(f"{behind}://localhost:{ports[behind]}/", place=place, context=certificates.contexts.client) as proxy:
+        options = {"ssl": certificates.contexts.client} if secure else {}
         with stomp.connect(proxy.url, passcode="hunter2", login="ann", **options) as client:
             messages = client.subscribe("/queue/layers")
             for body in (b"text", b"\xff\0binary", b"z" * 300_000):
@@ -502,7 +491,7 @@ def test_a_certificate_that_is_not_trusted_and_plain_bytes_at_a_port_of_tls(door
     with proxied(f"stomp+ssl://localhost:{doors.config.tls_port}", context=client_context()) as proxy:
         assert last_words(proxy.port) == b""
         assert "certificate verify failed" in proxy.closed().lower()
-    with raw(place=Place("127.0.0.1", 0, certificates.server, False)) as (proxy, _):
+    with raw(place=Place("127.0.0.1", 0, certificates.contexts.server, False)) as (proxy, _):
         last_words(proxy.port, SEND)
         assert proxy.closed().startswith("closed: no handshake with the client: ")
 

@@ -312,15 +312,11 @@ def running():
             process.kill()
 
 
-def test_over_tls_and_websocket(at, tmp_path):
+def test_over_tls_and_websocket(at, certificates):
     assert once(at, f"ws://127.0.0.1:{at.broker.ws_port}/stomp")["broker"]["pid"] == at.broker.pid
-    trustme = pytest.importorskip("trustme", reason="certificates for TLS are made by trustme")
-    authority, file, trusted = trustme.CA(), tmp_path / "server.pem", tmp_path / "ca.pem"
-    authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(file)
-    authority.cert_pem.write_to_path(trusted)
-    with StompBroker(tls_port=0, tls_cert=str(file), tls_key=str(file)) as broker:
+    with StompBroker(tls_port=0, tls_cert=certificates.server) as broker:
         url = f"stomp+ssl://127.0.0.1:{broker.config.tls_port}"
-        rows = once(at, url, "--view", "sessions", "--ca", trusted)["rows"]
+        rows = once(at, url, "--view", "sessions", "--ca", certificates.ca)["rows"]
         assert [(row["listener"], row["secure"]) for row in rows] == [("tls", True)]
         assert at("top", "--once", "-u", url).exit_code == 1
 
