@@ -1,4 +1,4 @@
-"""Pages of the reference that are tables: options, limits, error kinds, rules of lint."""
+"""Pages of the reference that are tables: options, limits, rules of lint."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
 
 def pages() -> dict[str, str]:
     """Return the texts of all pages by their names."""
-    makers = {"client-options": _client_options, "errors": _errors, "lint-rules": _lint_rules}
+    makers = {"client-options": _client_options, "lint-rules": _lint_rules}
     return {f"reference/{name}.md": "\n".join(make()) + "\n" for name, make in makers.items()}
 
 
@@ -82,46 +82,13 @@ def _first(found: object) -> str:
     return (inspect.getdoc(found) or "").split("\n\n")[0].replace("\n", " ")
 
 
-def _errors() -> Iterator[str]:
-    from stompcodec import errors
-
-    yield "# Errors by kind and class\n"
-    yield "Written from the code. [Error messages](../error-messages.md) has them by what a terminal shows.\n"
-    yield "## Kinds of `FrameError`\n"
-    yield "A malformed frame raises `FrameError`. Its `kind` is one of these, and `offset` is the number of bytes from"
-    yield "the start of the stream. A kind is public: its meaning never changes.\n"
-    yield from table(
-        ["kind", "what is wrong", "what to do"],
-        ([f"`{kind}`", cell(text.what), cell(text.remedy)] for kind, text in errors.ERROR_KINDS.items()),
-    )
-    yield "\n## Classes\n"
-    yield "Every class derives from `StompError`, so one `except StompError` catches all.\n"
-    yield from table(["class", "derives from", "it means"], _classes())
-
-
-def _classes() -> Iterator[list[str]]:
-    from stompcodec import bridge, capture, client, compat, errors, spark
-
-    seen = set()
-    for module in (errors, client, capture, compat, bridge, spark, spark.jobs):
-        for name in sorted(set(dir(module)) | set(getattr(module, "__all__", ()))):
-            found = getattr(module, name, None)
-            if name.startswith("_") or not inspect.isclass(found) or not issubclass(found, errors.StompError):
-                continue
-            if found not in seen:
-                seen.add(found)
-                bases = ", ".join(f"`{base.__name__}`" for base in found.__bases__)
-                where = f"{module.__name__}." if module is not errors else ""
-                yield [f"`{where}{name}`", bases, cell(_first(found))]
-
-
 def _lint_rules() -> Iterator[str]:
     titles: dict[str, str] = json.loads(files("stompcodec.cli").joinpath("rules.json").read_text("utf-8"))
     yield "# Rules of `stompcodec lint`\n"
     yield f"The {len(titles)} requirements that findings name, in our own words, by the version of STOMP: `S10` is 1.0,"
     yield "`S11` 1.1, `S12` 1.2, `LEG` the older worker dialect. `stompcodec lint FILE` prints the id, the offset and"
     yield "what to do; `--json`, and SARIF for code hosts, are formats of the same. What no requirement covers has a"
-    yield "[kind of error](errors.md#kinds-of-frameerror) as its id.\n"
+    yield "[kind of error](../error-messages.md#reading-and-writing-frames) as its id.\n"
     names = {"S10": "STOMP 1.0", "S11": "STOMP 1.1", "S12": "STOMP 1.2", "LEG": "The older worker dialect"}
     prefixes = list(dict.fromkeys(rule.partition("-")[0] for rule in titles))
     for prefix in prefixes:
