@@ -20,7 +20,7 @@ _SAYS = (
     r"(Error|Exit|Exception|Fault|Parameter|BadRequest|_Broken|Unreadable|complain|\bfault|fail|_bad|_error|_differs)$"
 )
 _LOGS = r"(?i:log)\.(warning|error|critical|exception)$"
-_TWO = r"(Refused|Unready|_refusal|_refused|(session|self|other)\.fail)$"
+_TWO = r"(Refused|Unready|\b_refusal|\b_refused|(session|self|other)\.fail)$"
 #: Path and call -> how the last table of the page begins its row. The first that fits counts.
 _FAMILIES = {
     _LOGS: "The log",
@@ -73,8 +73,9 @@ def messages() -> list[Message]:
 
 def _said(tree: ast.Module) -> Iterator[tuple[str, str]]:
     functions = [each for each in ast.walk(tree) if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)]
+    branches = ast.Module([each for each in tree.body if isinstance(each, ast.If | ast.Try)], [])
     everywhere = _named([*tree.body, *functions])
-    for scope in (tree, *functions):
+    for scope in (branches, *functions):
         known = everywhere | _named(ast.walk(scope))
         for call in (each for each in ast.walk(scope) if isinstance(each, ast.Call) and each.args):
             name = ast.unparse(call.func)
@@ -83,7 +84,8 @@ def _said(tree: ast.Module) -> Iterator[tuple[str, str]]:
                 values += [each.value for each in call.keywords if each.arg == "detail"]
                 first, *others = ([*texts(value, known)] for value in values)
                 if re.search(_TWO, name) and first and others:
-                    yield from ((name, f"{first[0]}\n{rest}") for rest in others[0] or ["…"])
+                    remedies = [text for text in others[0] if " " in text]
+                    yield from ((name, f"{first[0]}\n{text}") for text in remedies or ["…"])
                 else:
                     yield from ((name, text) for part in (first, *others) for text in part)
 
