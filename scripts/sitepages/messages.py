@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import cache
 from typing import NamedTuple
 
@@ -15,12 +15,12 @@ PACKAGE = ROOT / "stompcodec"
 PAGE = (DOCS / "error-messages.md").read_text("utf-8")
 #: Stand in the page where the site lists the kinds of malformed frames, and the messages.
 KINDS, LIST = "<!-- the kinds of errors -->", "<!-- every message of the code -->"
-#: Calls whose arguments are a message that somebody sees; the last ones have what is wrong, and what to do.
-_SAYS = (
-    r"(Error|Exit|Exception|Fault|Parameter|BadRequest|_Broken|Unreadable|complain|\bfault|fail|_bad|_error|_differs)$"
-)
+#: Calls whose arguments are a message that somebody sees.
 _LOGS = r"(?i:log)\.(warning|error|critical|exception)$"
-_TWO = r"(Refused|Unready|\b_refusal|\b_refused|(session|self|other)\.fail)$"
+_REFUSED = r"(Refused|Unready|\b_refusal|\b_refused|(session|self|other)\.fail)$"
+_RAISED = r"(Error|Exit|Exception|Fault|Parameter|BadRequest|_Broken|Unreadable)$"
+_SAYS = rf"{_LOGS}|{_REFUSED}|{_RAISED}|(complain|\bfault|fail|_bad|_error|_differs)$"
+_CODE = re.compile(r"SELECT|PRAGMA|tuple\[|[\^ ,:(]|\W*$")
 #: Path and call -> how the last table of the page begins its row. The first that fits counts.
 _FAMILIES = {
     _LOGS: "The log",
@@ -28,7 +28,7 @@ _FAMILIES = {
     "^spark/": "Spark",
     "^bridge/": "The bridge",
     "^compat/": "`PeerError`",
-    f"(broker/|connection.py:).*{_TWO}": "ERROR frames",
+    f"(broker/|connection.py:).*{_REFUSED}": "ERROR frames",
     "BadRequest|management/": "Answers",
     "SelectorFault|selectors.py": "`SelectorError`",
     "^(content|broker/bodies).py": "`ContentError`",
@@ -46,10 +46,6 @@ class Message(NamedTuple):
     place: str
 
     @property
-    def words(self) -> int:
-        return len([word for word in self.text.split() if re.search(r"\w", word)])
-
-    @property
     def section(self) -> str:
         """The section of the page that quotes this message of a client; or how a row of its last table begins."""
         quoted = rows() if re.match("client/|transport/|connection.py", self.place) else {}
@@ -60,51 +56,29 @@ class Message(NamedTuple):
 
 
 @cache
-def messages() -> list[Message]:
-    """Return each message of at least two words once for each place."""
+def messages() -> dict[Message, None]:
+    """Return each message of several words once for each place."""
     found: dict[Message, None] = {}
     for path in sorted(PACKAGE.rglob("*.py")):
-        name = path.relative_to(PACKAGE).as_posix()
+        name, nodes = path.relative_to(PACKAGE).as_posix(), [*ast.walk(ast.parse(path.read_text("utf-8")))]
         if not re.match("client/sync/(?!waiting)", name):  # written from client/aio
-            said = _said(ast.parse(path.read_text("utf-8")))
-            found |= dict.fromkeys(Message(text, f"{name}:{call}") for call, text in said)
-    return [each for each in found if each.words > 1 and not each.text.startswith(("SELECT", "^"))]
+            known: dict[str, list[ast.AST]] = {}
+            for each in nodes:
+                if isinstance(each, ast.Assign | ast.For):
+                    for part in ast.walk(each.target if isinstance(each, ast.For) else each.targets[0]):
+                        values = known.setdefault(getattr(part, "id", ""), [])
+                        values.append(each.iter if isinstance(each, ast.For) else each.value)
+                elif isinstance(each, ast.FunctionDef):
+                    known[each.name] = [part for part in ast.walk(each) if isinstance(part, ast.Return)]
+            for call in (each for each in nodes if isinstance(each, ast.Call)):
+                if re.search(_SAYS, said := ast.unparse(call.func)):
+                    values = [*(call.args[:1] if re.search(_LOGS, said) else call.args), *call.keywords]
+                    found |= {Message(text, f"{name}:{said}"): None for value in values for text in texts(value, known)}
+    return {each: None for each in found if re.search(r"\w\S* .*\w", each.text) and not _CODE.match(each.text)}
 
 
-def _said(tree: ast.Module) -> Iterator[tuple[str, str]]:
-    functions = [each for each in ast.walk(tree) if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)]
-    branches = ast.Module([each for each in tree.body if isinstance(each, ast.If | ast.Try)], [])
-    everywhere = _named([*tree.body, *functions])
-    for scope in (branches, *functions):
-        known = everywhere | _named(ast.walk(scope))
-        for call in (each for each in ast.walk(scope) if isinstance(each, ast.Call) and each.args):
-            name = ast.unparse(call.func)
-            if re.search(f"{_SAYS}|{_LOGS}|{_TWO}", name):
-                values = call.args[: 1 if re.search(_LOGS, name) else None]
-                values += [each.value for each in call.keywords if each.arg == "detail"]
-                first, *others = ([*texts(value, known)] for value in values)
-                if re.search(_TWO, name) and first and others:
-                    remedies = [text for text in others[0] if " " in text]
-                    yield from ((name, f"{first[0]}\n{text}") for text in remedies or ["…"])
-                else:
-                    yield from ((name, text) for part in (first, *others) for text in part)
-
-
-def _named(nodes: Iterable[ast.AST]) -> dict[str, list[ast.expr]]:
-    """Return the values of variables and functions by their names."""
-    known: dict[str, list[ast.expr]] = {}
-    for each in nodes:
-        if isinstance(each, ast.Assign):
-            known.setdefault(ast.unparse(each.targets[0]), []).append(each.value)
-        elif isinstance(each, ast.For):
-            known |= {part.id: [each.iter] for part in ast.walk(each.target) if isinstance(part, ast.Name)}
-        elif isinstance(each, ast.FunctionDef):
-            known[each.name] = [part.value for part in ast.walk(each) if isinstance(part, ast.Return) and part.value]
-    return known
-
-
-def texts(node: ast.AST, known: dict[str, list[ast.expr]], depth: int = 2) -> Iterator[str]:
-    """Yield the texts in an expression, also where its function or module has a name for them: `what = …`."""
+def texts(node: ast.AST, known: dict[str, list[ast.AST]], depth: int = 2) -> Iterator[str]:
+    """Yield the texts in an expression, also where its module has a name for them: `what = …`."""
     if isinstance(node, ast.JoinedStr):
         yield "".join(str(part.value) if isinstance(part, ast.Constant) else "…" for part in node.values)
     elif isinstance(node, ast.Constant) and isinstance(node.value, str):
@@ -139,5 +113,5 @@ def filled(page: str) -> str:
     for text, section in dict.fromkeys((each.text, each.section) for each in messages()):
         for title in parts:
             if title.startswith(section):
-                parts[title].append(f"- `` {text} ``".replace("\n", " ``: `` "))
+                parts[title].append(f"- `` {text} ``")
     return page.replace(KINDS, kinds).replace(LIST, "\n".join("\n".join((*lines, "")) for lines in parts.values()))
