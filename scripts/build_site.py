@@ -1,16 +1,13 @@
 """Build the docs site into build/site/html, and check it.
 
-    python scripts/build_site.py [--lax]
+    python scripts/build_site.py
 
 The pages are copied and written into build/site/pages, and built by Zensical in its strict mode, which follows every
-link and anchor. What the pages load must be there, and not from another host. --lax builds drafts: despite warnings,
-and without the playground's Python if npm is missing.
+link and anchor. What the pages load must be there, and not from another host; npm brings what others have made.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import re
 import shutil
@@ -32,15 +29,13 @@ _ELSEWHERE = re.compile(
 )
 
 
-def own_hosts_only(site: Path, drawer: bytes = b"") -> None:
+def own_hosts_only(site: Path, drawer: bytes) -> None:
     """Let the theme's scripts load diagrams from the site, and nothing from anywhere else."""
     for path in (site / "assets").rglob("*.js"):
         text = path.read_text("utf-8")
-        if drawer:
-            text = re.sub(r'"https://unpkg\.com/mermaid@[^"]*"', f'new URL("{_DRAWER}",__md_scope).href', text)
+        text = re.sub(r'"https://unpkg\.com/mermaid@[^"]*"', f'new URL("{_DRAWER}",__md_scope).href', text)
         path.write_text(_ELSEWHERE.sub("about:blank#", text), "utf-8")
-    if drawer:
-        (site / _DRAWER).write_bytes(drawer)
+    (site / _DRAWER).write_bytes(drawer)
 
 
 def own_search(site: Path, engine: bytes) -> None:
@@ -51,14 +46,14 @@ def own_search(site: Path, engine: bytes) -> None:
     worker.write_text(f"/* MiniSearch, MIT licence; then our search.js */\n{text}\n{own}", "utf-8")
 
 
-def build(strict: bool) -> int:
+def build() -> int:
     """Build the site. Returns the exit status of Zensical."""
     staging.stage(WORK / "pages", pages())
     shutil.copyfile(staging.DOCS / "site" / "zensical.toml", WORK / "zensical.toml")
     shutil.rmtree(WORK / "overrides", ignore_errors=True)
     shutil.copytree(staging.DOCS / "site" / "overrides", WORK / "overrides")
     shutil.rmtree(SITE, ignore_errors=True)
-    command = [sys.executable, "-m", "zensical", "build", "--clean", *(["--strict"] if strict else [])]
+    command = [sys.executable, "-m", "zensical", "build", "--clean", "--strict"]
     plain = {**os.environ, "NO_COLOR": "1"}
     done = subprocess.run(command, cwd=WORK, env=plain, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
     text = re.sub(r"\x1b\[[0-9;]*m", "", done.stdout.decode(errors="replace"))
@@ -67,33 +62,17 @@ def build(strict: bool) -> int:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--lax", action="store_true", help="build in spite of warnings")
-    arguments = parser.parse_args()
     WORK.mkdir(parents=True, exist_ok=True)
-    if build(strict=not arguments.lax):
-        print("the site was not built: see above", file=sys.stderr)
-        return 1
-    drawer = playground.fetched(WORK, "mermaid@12", "dist/mermaid.min.js")
-    engine = playground.fetched(WORK, "minisearch@7", "dist/umd/index.js")
-    if drawer is None or engine is None:
-        print("without npm: diagrams are shown as text, and the search wants every word of a query in one section")
-    own_hosts_only(SITE, *drawer or [])
-    if engine:
-        own_search(SITE, *engine)
-    loaded = playground.install(WORK, SITE)
-    if loaded is None:
-        print("without npm: the playground has no Python, and says so", file=sys.stderr)
-        if not arguments.lax:
-            return 1
-    else:
-        print(f"playground: {loaded / 2**20:.1f} MB, of which Pyodide {playground.VERSION}")
+    if build():
+        sys.exit("the site was not built: see above")
+    own_hosts_only(SITE, *playground.fetched(WORK, "mermaid@12", "dist/mermaid.min.js"))
+    own_search(SITE, *playground.fetched(WORK, "minisearch@7", "dist/umd/index.js"))
+    print(f"playground: {playground.install(WORK, SITE) / 2**20:.1f} MB, of which Pyodide {playground.VERSION}")
     wrong = list(built.problems(SITE))
     for line in wrong:
         print(line)
     pages = len(list(SITE.rglob("index.html")))
-    sections = len(json.loads((SITE / "search.json").read_text("utf-8"))["items"])
-    print(f"{SITE.relative_to(ROOT)}: {pages} pages, {sections} sections to search, {len(wrong)} problems")
+    print(f"{SITE.relative_to(ROOT)}: {pages} pages, {len(wrong)} problems")
     return int(bool(wrong))
 
 

@@ -58,12 +58,55 @@ function places(text, terms) {
   return ranges;
 }
 
+/** A text as it is compared: without entities of HTML, in lower case, in one line. */
+const folded = (text) =>
+  text
+    .replace(/&(lt|gt|amp|quot|#39);/g, (_, name) => ({ lt: "<", gt: ">", amp: "&", quot: '"', "#39": "'" })[name])
+    .toLowerCase()
+    .replace(/\s+/g, " ")
+    .trim();
+
+/** The messages that a page quotes: their section, and the texts around each … */
+function quoted({ location, text }, id) {
+  if (!location.startsWith("error-messages/")) return [];
+  return [...text.matchAll(/<code>(.*?)<\/code>/gs)].map(([, code]) => ({
+    id,
+    parts: folded(code).split(/\s*…\s*/).filter(Boolean),
+  }));
+}
+
+const count = (text) => text.split(/\W+/).filter(Boolean).length;
+
+/** How much of a text is a message: all of its parts, in order; or the text is within one of them. */
+function shared(parts, text) {
+  const fixed = parts.join(" ");
+  let end = 0;
+  for (const part of parts) {
+    const at = end < 0 ? -1 : text.indexOf(part, end);
+    end = at < 0 ? -1 : at + part.length;
+  }
+  if (end > 0 && (fixed === text || count(fixed) > (fixed.includes(":") ? 1 : 2))) return fixed.length;
+  return count(text) > 2 && parts.some((part) => part.includes(text)) ? text.length - 0.5 : 0;
+}
+
+/** The section of the message that somebody has pasted; undefined if there is none. */
+function pasted(input) {
+  let [best, found] = [0, undefined];
+  for (const { id, parts } of messages) {
+    const length = shared(parts, folded(input));
+    if (length > best) [best, found] = [length, id];
+  }
+  return found;
+}
+
 let items = [];
+let messages = [];
 let index = null;
 let last = { input: "", results: [] };
 
 function start(data) {
   items = data.items;
+  messages = items.flatMap(quoted);
   index = new MiniSearch({ fields: ["title", "path", "text"], tokenize: words, processTerm: term });
   index.addAll(
     items.map((item, id) => ({
@@ -87,22 +130,25 @@ function weight(id, asked) {
   return location.startsWith("reference/") ? (asked > 1 ? 0.35 : 0.8) : 1;
 }
 
-/** Results of a query, best first. The last word may be unfinished. */
+/** Results of a query, best first. The last word may be unfinished. A message that was pasted is spelt right. */
 function search(input) {
   const asked = words(input).map(term).filter(Boolean);
+  const exact = pasted(input);
   const found = index.search(input, {
     boost: { title: 2.5, path: 1.5 },
     boostDocument: (id) => weight(id, asked.length),
     combineWith: "OR",
-    fuzzy: (word) => (word.length > 5 ? 0.15 : false),
+    fuzzy: (word) => (word.length > 5 && exact === undefined ? 0.15 : false),
     prefix: (word, place, all) => place === all.length - 1,
   });
-  const terms = new Set(asked);
-  return found.map(({ id, terms: matched }) => {
-    const all = new Set([...terms, ...matched]);
-    const of = (field, text) => ({ field, value: { highlight: { ranges: places(text, all) } }, score: 0 });
-    return { id, matches: [of("title", items[id].title), of("text", items[id].text)] };
-  });
+  if (exact !== undefined) found.unshift({ id: exact, terms: [] });
+  return found.filter(({ id }, at) => !at || id !== exact).map(({ id, terms }) => ({ id, terms: [...asked, ...terms] }));
+}
+
+/** A result with the places of the words that were asked for. */
+function shown({ id, terms }) {
+  const of = (field) => ({ field, value: { highlight: { ranges: places(items[id][field], new Set(terms)) } }, score: 0 });
+  return { id, matches: [of("title"), of("text")] };
 }
 
 function answer({ input, page }) {
@@ -112,7 +158,7 @@ function answer({ input, page }) {
   const pagination = { total: last.results.length };
   if (from) pagination.prev = { id: 1, size, from: Math.max(0, from - size) };
   if (from + size < last.results.length) pagination.next = { id: 1, size, from: from + size };
-  return { items: last.results.slice(from, from + size), query: null, aggregations: [], pagination };
+  return { items: last.results.slice(from, from + size).map(shown), query: null, aggregations: [], pagination };
 }
 
 self.onmessage = ({ data }) => {

@@ -29,7 +29,7 @@ def _of(package: str, *below: str) -> tuple[str, ...]:
 #: The pages by name. tests/docsite/test_reference.py checks that all public modules are here.
 PARTS = {
     "codec": Part("Codec", "[the codec](../codec.md)", ("stompcodec",)),
-    "client": Part("Client", "[the client](../client.md), [client options](client-options.md)", _of("client")),
+    "client": Part("Client", "[the client](../client.md)", _of("client")),
     "middleware": Part(
         "Middleware",
         "[middleware](../middleware.md), [tracing and metrics](../tracing.md)",

@@ -21,18 +21,15 @@ _LINKS_IN_MESSAGES = {"mermaid.min.js", "pyodide.mjs", "pyodide.asm.mjs"}
 
 
 class Page(HTMLParser):
-    """What a page of HTML loads and names."""
+    """What a page of HTML loads."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
         self.loads: list[str] = []
-        self.ids: set[str] = set()
         self.feed(text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         values = {name: value or "" for name, value in attrs}
-        if "id" in values:
-            self.ids.add(values["id"])
         loaded = tag != "link" or not set(values.get("rel", "").split()) <= _NOT_LOADED
         if loaded and _LOADS.get(tag) in values:
             self.loads.append(values[_LOADS[tag]])

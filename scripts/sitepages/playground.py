@@ -32,31 +32,25 @@ _WANTED = (
 _PACKAGES = ("click", "rich")
 
 
-class UnknownArchive(Exception):
-    """Raised for an archive with another digest than the known one."""
-
-
 def checked(archive: bytes) -> bytes:
-    """Return the archive of Pyodide, or raise `UnknownArchive`.
+    """Return the archive of Pyodide, or raise ValueError if its digest is another one.
 
     >>> checked(b"another")
     Traceback (most recent call last):
-    sitepages.playground.UnknownArchive: pyodide 314.0.7 has another digest than scripts/sitepages/playground.py says
+    ValueError: pyodide 314.0.7 has another digest than scripts/sitepages/playground.py says
     """
     if "sha512-" + b64encode(sha512(archive).digest()).decode() != INTEGRITY:
-        raise UnknownArchive(f"pyodide {VERSION} has another digest than scripts/sitepages/playground.py says")
+        raise ValueError(f"pyodide {VERSION} has another digest than scripts/sitepages/playground.py says")
     return archive
 
 
-def fetched(work: Path, package: str, *files: str) -> list[bytes] | None:
-    """Return files of a package, name@version, of an archive that is kept or that npm fetches; None without npm."""
+def fetched(work: Path, package: str, *files: str) -> list[bytes]:
+    """Return files of a package, name@version, of an archive that is kept or that npm fetches."""
     folder = work / "npm" / package
-    if not folder.is_dir() and shutil.which("npm"):
-        folder.mkdir(parents=True)
-        if subprocess.run(["npm", "pack", "--silent", package], cwd=folder, stdout=sys.stderr, check=False).returncode:
-            folder.rmdir()
-    if (archive := next(folder.glob("*.tgz"), None)) is None:
-        return None
+    folder.mkdir(parents=True, exist_ok=True)
+    if not any(folder.glob("*.tgz")):
+        subprocess.run(["npm", "pack", "--silent", package], cwd=folder, stdout=sys.stderr, check=True)
+    [archive] = folder.glob("*.tgz")
     if package == f"pyodide@{VERSION}":
         checked(archive.read_bytes())
     with tarfile.open(archive) as members:
@@ -100,15 +94,13 @@ def rule_sources() -> dict[str, str]:
     return places
 
 
-def install(work: Path, site: Path) -> int | None:
+def install(work: Path, site: Path) -> int:
     """Add to the page in a built site what it loads, from what is kept in `work`. Return how many bytes a browser
-    loads, before compression; None without npm. The page says so then."""
+    loads, before compression."""
     page = site / "playground"
     (page / "rules.json").write_text(json.dumps(rule_sources(), indent=0), "utf-8")
-    if (files := fetched(work, f"pyodide@{VERSION}", *_WANTED)) is None:
-        return None
     (page / "pyodide").mkdir()
-    for name, file in zip(_WANTED, files, strict=True):
+    for name, file in zip(_WANTED, fetched(work, f"pyodide@{VERSION}", *_WANTED), strict=True):
         (page / "pyodide" / name).write_bytes(file)
     build_wheel(page / "stompcodec.whl")
     pack_packages(page / "packages.zip")

@@ -104,6 +104,8 @@ def stage(folder: Path, generated: dict[str, str]) -> None:
     Raises:
         ValueError: a page is both written and generated.
     """
+    from sitepages import messages
+
     shutil.rmtree(folder, ignore_errors=True)
     pages = sources()
     if both := pages.keys() & generated.keys():
@@ -119,6 +121,7 @@ def stage(folder: Path, generated: dict[str, str]) -> None:
     titles = {name: text.partition("\n")[0].removeprefix("# ") for name, text in generated.items()}
     listed = "\n".join(f"- [{title}]({name})" for name, title in titles.items())
     texts = {name: staged(name, path, names).replace(LIST, listed) for name, path in pages.items()}
+    texts["error-messages.md"] = messages.filled(texts["error-messages.md"])
     for name, text in {**texts, **generated}.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text, "utf-8")

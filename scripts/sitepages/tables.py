@@ -1,16 +1,11 @@
-"""Pages of the reference that are tables: options, limits, error kinds, rules of lint."""
+"""Tables of the reference, and the page of the rules of lint."""
 
 from __future__ import annotations
 
-import ast
-import inspect
 import json
 import re
-import textwrap
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import MISSING, fields, is_dataclass
 from importlib.resources import files
-from typing import Any
 
 
 def cell(text: str) -> str:
@@ -30,89 +25,8 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
 
 
 def pages() -> dict[str, str]:
-    """Return the texts of all pages by their names."""
-    makers = {"client-options": _client_options, "errors": _errors, "lint-rules": _lint_rules}
-    return {f"reference/{name}.md": "\n".join(make()) + "\n" for name, make in makers.items()}
-
-
-def _said_of_fields(kind: type) -> dict[str, str]:
-    """Return what a class says of its fields: in its section Args, and in the docstrings below them."""
-    body = ast.parse(textwrap.dedent(inspect.getsource(kind))).body[0]
-    assert isinstance(body, ast.ClassDef)
-    arguments = (inspect.getdoc(kind) or "").partition("Args:\n")[2].partition("\n\n")[0]
-    said, name = dict(re.findall(r"^    (\w+): (.*(?:\n      .*)*)", arguments, re.MULTILINE)), ""
-    for node in body.body:
-        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
-            name = node.target.id
-        elif name and isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
-            said[name] = inspect.cleandoc(str(node.value.value))
-            name = ""
-    return said
-
-
-def _rows_of(kind: Any) -> Iterator[list[str]]:
-    said = _said_of_fields(kind)
-    for name, default in _defaults(kind).items():
-        written = f"`{kind.__annotations__[name]}`".replace("|", "\\|")
-        yield [f"`{name}`", written, f"`{default!r}`".replace("|", "\\|"), cell(said.get(name, ""))]
-
-
-def _defaults(kind: Any) -> dict[str, Any]:
-    """Return the defaults of a dataclass or a named tuple; each field has one."""
-    if not is_dataclass(kind):
-        return dict(kind._field_defaults)
-    return {each.name: each.default if each.default is not MISSING else {} for each in fields(kind)}
-
-
-def _client_options() -> Iterator[str]:
-    from stompcodec.client import Options
-    from stompcodec.client.options import Backoff
-    from stompcodec.spec import Limits
-
-    yield "# Client options\n"
-    yield "Every option of `connect` and `connect_async`, written from `stompcodec.client.Options`. Times are in"
-    yield "seconds, sizes in bytes. [The client](../client.md) explains them in context.\n"
-    yield from table(["option", "type", "default", ""], _rows_of(Options))
-    for title, kind in (("Delays between attempts: `Backoff`", Backoff), ("Sizes of frames: `Limits`", Limits)):
-        yield f"\n## {title}\n\n{_first(kind)}\n"
-        yield from table(["field", "type", "default", ""], _rows_of(kind))
-
-
-def _first(found: object) -> str:
-    return (inspect.getdoc(found) or "").split("\n\n")[0].replace("\n", " ")
-
-
-def _errors() -> Iterator[str]:
-    from stompcodec import errors
-
-    yield "# Errors by kind and class\n"
-    yield "Written from the code. [Error messages](../error-messages.md) has them by what a terminal shows.\n"
-    yield "## Kinds of `FrameError`\n"
-    yield "A malformed frame raises `FrameError`. Its `kind` is one of these, and `offset` is the number of bytes from"
-    yield "the start of the stream. A kind is public: its meaning never changes.\n"
-    yield from table(
-        ["kind", "what is wrong", "what to do"],
-        ([f"`{kind}`", cell(text.what), cell(text.remedy)] for kind, text in errors.ERROR_KINDS.items()),
-    )
-    yield "\n## Classes\n"
-    yield "Every class derives from `StompError`, so one `except StompError` catches all.\n"
-    yield from table(["class", "derives from", "it means"], _classes())
-
-
-def _classes() -> Iterator[list[str]]:
-    from stompcodec import bridge, capture, client, compat, errors, spark
-
-    seen = set()
-    for module in (errors, client, capture, compat, bridge, spark, spark.jobs):
-        for name in sorted(set(dir(module)) | set(getattr(module, "__all__", ()))):
-            found = getattr(module, name, None)
-            if name.startswith("_") or not inspect.isclass(found) or not issubclass(found, errors.StompError):
-                continue
-            if found not in seen:
-                seen.add(found)
-                bases = ", ".join(f"`{base.__name__}`" for base in found.__bases__)
-                where = f"{module.__name__}." if module is not errors else ""
-                yield [f"`{where}{name}`", bases, cell(_first(found))]
+    """Return the text of the page by its name."""
+    return {"reference/lint-rules.md": "\n".join(_lint_rules()) + "\n"}
 
 
 def _lint_rules() -> Iterator[str]:
@@ -121,10 +35,9 @@ def _lint_rules() -> Iterator[str]:
     yield f"The {len(titles)} requirements that findings name, in our own words, by the version of STOMP: `S10` is 1.0,"
     yield "`S11` 1.1, `S12` 1.2, `LEG` the older worker dialect. `stompcodec lint FILE` prints the id, the offset and"
     yield "what to do; `--json`, and SARIF for code hosts, are formats of the same. What no requirement covers has a"
-    yield "[kind of error](errors.md#kinds-of-frameerror) as its id.\n"
+    yield "[kind of error](../error-messages.md#reading-and-writing-frames) as its id.\n"
     names = {"S10": "STOMP 1.0", "S11": "STOMP 1.1", "S12": "STOMP 1.2", "LEG": "The older worker dialect"}
-    prefixes = list(dict.fromkeys(rule.partition("-")[0] for rule in titles))
-    for prefix in prefixes:
+    for prefix in dict.fromkeys(rule.partition("-")[0] for rule in titles):
         yield f"\n## {names.get(prefix, prefix)}\n"
         rows = ([f"`{rule}`", cell(text)] for rule, text in titles.items() if rule.startswith(f"{prefix}-"))
         yield from table(["rule", "it says"], rows)

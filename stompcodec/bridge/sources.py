@@ -21,7 +21,7 @@ from stompcodec.client import AsyncClient, Backoff, connect_async
 from stompcodec.client.backoff import SPAN, Refusals
 from stompcodec.client.dialects import is_login_refused
 from stompcodec.client.options import Options
-from stompcodec.errors import ConnectionLostError, LocalProtocolError, RejectedError, StompError
+from stompcodec.errors import LocalProtocolError, RejectedError, StompError
 from stompcodec.spec import Limits
 from stompcodec.uri import Address, parse_uri
 
@@ -379,27 +379,13 @@ async def listed(client: AsyncClient, pattern: str) -> list[tuple[str, int]]:
     for _ in range(_MOST_PAGES):
         try:
             answer = await client.receive(pattern, headers=headers)
-        except ConnectionLostError:
-            raise
-        except (LocalProtocolError, RejectedError) as error:
+            page = json.loads(b"" if answer is None else answer.body)
+            names += [(str(row["destination"]), int(row["messages"])) for row in page["destinations"]]
+        except (LocalProtocolError, RejectedError, LookupError, TypeError, ValueError) as error:
             raise UnsuitableError(
                 f"the broker does not list its destinations ({error}): map each, or name them with --destinations"
             ) from error
-        page = _page(b"" if answer is None else answer.body)
-        names += [(str(row["destination"]), int(row["messages"])) for row in page["destinations"]]
         if page.get("next") is None:
             break
         headers = {"browser": "names", "from-name": str(page["next"])}
     return names
-
-
-def _page(body: bytes) -> dict[str, Any]:
-    try:
-        page = json.loads(body)
-        if isinstance(page, dict) and isinstance(page["destinations"], list):
-            return page
-    except (ValueError, KeyError):
-        pass
-    raise UnsuitableError(
-        "the broker's list of destinations cannot be read: map each, or give them with --destinations"
-    )

@@ -260,11 +260,12 @@ def flag(value: Any) -> bool:
 
 def one_of(*words: str) -> Callable[[Any], str]:
     """Return a reader of one of these words."""
+    allowed = ", ".join(f'"{word}"' for word in words)
 
     def read(value: Any) -> str:
         if isinstance(value, str) and value in words:
             return value
-        raise ValueError("it must be one of " + ", ".join(f'"{word}"' for word in words))
+        raise ValueError(f"it must be one of {allowed}")
 
     return read
 

@@ -204,7 +204,7 @@ class Engine:
     def let_go(self) -> None:
         """Close the descriptors of a client without I/O thread. The connection of a parent process goes on."""
         if not self.is_copy and (unsent := self.core.link.outbox.frames):
-            log.warning("%d frames were never sent: the client was closed while the interpreter shuts down", unsent)
+            log.warning("%d frames were never sent: %s", unsent, "the client was closed as the interpreter shuts down")
         owner, self._owner = self._owner, None
         if owner is not None:
             owner.wire.let_go()

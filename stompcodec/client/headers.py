@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 
 from stompcodec.codec import Frame
+from stompcodec.errors import LocalProtocolError
 
 #: Kind -> headers of MESSAGE.
 TABLE: dict[str, tuple[str, ...]] = {
@@ -269,7 +270,12 @@ def pairs_of(command: str, headers: HeaderSource) -> Iterable[tuple[str, str]]:
 
 
 def sendable(frame: Frame) -> Frame:
-    """Return a SEND of the program as it may be sent: without what its headers have for the delivery of a message."""
+    """Return a SEND of the program as it may be sent: without what its headers have for the delivery of a message.
+
+    Raises LocalProtocolError for another frame.
+    """
+    if frame.command != "SEND" or frame.get("destination") is None:
+        raise LocalProtocolError(f"{frame.command} cannot be sent: give SEND frames with a destination")
     if "message-id" not in frame.headers or "subscription" not in frame.headers:
         return frame
     return Frame(frame.command, _without(_FORWARDS["frame"], frame.headers.pairs()), frame.body)

@@ -538,8 +538,6 @@ class Bulk:
     def _frame(self, message: Any) -> Frame:
         """Return the frame of a message, with the headers that all messages get."""
         if isinstance(message, Frame):
-            if message.command != "SEND" or message.get("destination") is None:
-                raise LocalProtocolError(f"{message.command} cannot be sent: give SEND frames with a destination")
             self._has_given, frame = True, sendable(message)
             if not self._extra and not self._resend and self._persistent is None and not self._suits:
                 return frame
@@ -581,8 +579,6 @@ class Bulk:
         """Return headers and body of a message. Raises as `send_many` if it is none."""
         if not isinstance(message, Frame):
             content = outgoing(*_parts(message))
-        elif message.command != "SEND" or message.get("destination") is None:
-            raise LocalProtocolError(f"{message.command} cannot be sent: give SEND frames with a destination")
         else:
             content = Outgoing(sendable(message).headers.pairs(), message.body, False)
         say_persistent(content.pairs, None, self._persistent)

@@ -7,6 +7,7 @@ import pickle
 import re
 import ssl
 import time
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from compat.stomppy_peer import Listener, Server, compat, needs_stomppy, stomp
 
 import stompcodec.client
 from stompcodec import FrameError
+from stompcodec.broker.auth import User, hash_passcode
 from stompcodec.client import Client, Message, Options, Transaction
 
 pytestmark = needs_stomppy
@@ -82,6 +84,17 @@ def test_connection_classes(broker, request, name, quirks, way):
     assert [frame.headers["receipt-id"] for frame in listener.wait("receipt")] == ["sent"]
     assert listener.of("error") == []
     disconnect(connection, listener)
+
+
+@pytest.mark.parametrize("name", CLASSES[:3])
+@pytest.mark.parametrize("patch", [nullcontext, compat.install])
+def test_a_login_with_a_backslash(name, patch):
+    r"""stomp.py does not escape the command STOMP, in which \n is a line feed."""
+    login, passcode = r"DOM\nick", r"pa\ss"
+    with patch(), BrokerThread(users={login: User(login, hash_passcode(passcode, n=16))}) as broker:
+        connection = getattr(stomp, name)([("127.0.0.1", broker.port)])
+        connection.connect(login, passcode, wait=True)
+        connection.disconnect()
 
 
 def round_trip_text(connection, listener):

@@ -1,12 +1,16 @@
 """The site that `make site` has built: every name is there, nothing is loaded from elsewhere, it fits on a phone."""
 
 import contextlib
+import json
+import re
+import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from chromium import Chromium, Page, needs_chromium
-from sitepages import built, staging
+from sitepages import built, messages, staging
 
 SITE = staging.ROOT / "build" / "site" / "html"
 
@@ -32,6 +36,21 @@ def test_problems_are_found(tmp_path: Path, text: str, problem: str) -> None:
     (tmp_path / "index.html").write_text(text)
     [found] = built.problems(tmp_path)
     assert problem in found
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="node is not installed, which runs the site's search")
+def test_a_message_that_is_pasted_finds_its_row() -> None:
+    right: dict[str, set[str]] = {}
+    for each in messages.messages():
+        section = next((title for title, _ in messages.families() if title.startswith(each.section)), each.section)
+        address = "error-messages/#" + re.sub(r"\W+", "-", section.lower()).strip("-")
+        right.setdefault(each.text, set()).add(address)
+    asked = [text for text in right if len(re.findall(r"\w+", text)) > 2]
+    command = ["node", str(Path(__file__).with_name("search.js")), str(SITE)]
+    pasted = json.dumps([text.replace("…", "'/queue/a'") for text in asked]).encode()
+    answers = json.loads(subprocess.run(command, input=pasted, capture_output=True, check=True).stdout)
+    assert len(asked) > 900
+    assert [text for text, found in zip(asked, answers, strict=True) if {*found[:1]} - right[text] or not found] == []
 
 
 @contextlib.contextmanager

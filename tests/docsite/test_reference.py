@@ -6,7 +6,6 @@ import os
 import re
 import tomllib
 from collections.abc import Iterator
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +14,11 @@ import pytest
 
 pytest.importorskip("griffe")
 
-from sitepages import api, commands, staging
+from sitepages import api, commands, messages, staging
 
 import stompcodec
 from stompcodec.cli.app import app
-from stompcodec.client import Options
-from stompcodec.client.options import Backoff
 from stompcodec.errors import ERROR_KINDS
-from stompcodec.spec import Limits
 
 PACKAGE = Path(stompcodec.__file__).parent
 #: Modules with `__all__` that are not for programs: parts of a door, and programs.
@@ -69,22 +65,6 @@ def test_every_verb_and_option_is_in_the_reference(generated: dict[str, str]) ->
         assert section, name
         options = [each for each in verb.params if isinstance(each, click.Option) and not each.hidden]
         assert [option for each in options for option in each.opts if option not in section] == [], name
-
-
-@pytest.mark.parametrize(
-    ("page", "names"),
-    [
-        ("client-options", [each.name for kind in (Options, Backoff) for each in fields(kind)]),
-        ("client-options", list(Limits._fields)),
-        ("errors", list(ERROR_KINDS)),
-        ("errors", ["StompError", "FrameError", "stompcodec.client.SendManyError", "stompcodec.bridge.BridgeError"]),
-    ],
-)
-def test_tables_are_complete(generated: dict[str, str], page: str, names: list[str]) -> None:
-    lines = generated[f"reference/{page}.md"].splitlines()
-    for name in names:
-        [line] = [each for each in lines if each.startswith(f"| `{name}` |")]
-        assert re.search(r"\w", re.split(r"(?<!\\)\|", line)[-2]), f"nothing is said of {name}"
 
 
 def test_every_rule_is_in_the_reference(generated: dict[str, str]) -> None:
@@ -148,19 +128,8 @@ def test_pictures_come_along(staged: Path) -> None:
             assert os.path.isfile(page.parent / picture), (page, picture)
 
 
-MESSAGES = staging.DOCS / "error-messages.md"
 #: Texts that others write, quoted because people search for them.
 FOREIGN = {"… Connection refused"}
-
-
-def _quoted() -> list[str]:
-    """The texts in the first column, and in the second of the table of kinds."""
-    texts = []
-    for line in MESSAGES.read_text("utf-8").splitlines():
-        if line.startswith("| `"):
-            cells = line.split(" | ")
-            texts += re.findall(r"`([^`]+)`", cells[1] if cells[0].strip("| `") in ERROR_KINDS else cells[0])
-    return texts
 
 
 @pytest.fixture(scope="module")
@@ -171,7 +140,7 @@ def code() -> str:
     return re.sub(r"\{[^{}\n]*\}|%[.\d]*[sdfr]", "…", text)
 
 
-@pytest.mark.parametrize("text", _quoted())
+@pytest.mark.parametrize("text", messages.rows())
 def test_the_code_has_this_text(text: str, code: str) -> None:
     ours = re.sub("|".join(map(re.escape, FOREIGN)), "", text)
     parts = [part for part in re.split(r"\s*…\s*", ours) if part.strip(" :")]
@@ -180,47 +149,21 @@ def test_the_code_has_this_text(text: str, code: str) -> None:
 
 
 #: The errors by which a server or the network ends what a program asked for; others are about the program's own calls.
-_ENDS = r"(ConnectionLost|OutboxFull|ReceiptTimeout|Rejected|RemoteProtocol|StaleAck)Error"
+ENDS = r"(client|transport)/.*:(ConnectionLost|OutboxFull|ReceiptTimeout|Rejected|RemoteProtocol|StaleAck)Error$"
 
 
-def _texts(node: ast.AST) -> Iterator[str]:
-    """The texts in an expression, with … for what is put in."""
-    if isinstance(node, ast.JoinedStr):
-        yield "".join(str(part.value) if isinstance(part, ast.Constant) else "…" for part in node.values)
-    elif isinstance(node, ast.Constant):
-        yield str(node.value)
-    else:
-        for each in ast.iter_child_nodes(node):
-            yield from _texts(each)
+def test_each_message_has_its_row() -> None:
+    sections, titles = set(messages.rows().values()), [title for title, _ in messages.families()]
+    others = [each for each in messages.messages() if each.section not in sections]
+    assert [kind for kind in ERROR_KINDS if f"`{kind}`" not in messages.filled(messages.PAGE)] == []
+    assert [each.text for each in others if re.match(ENDS, each.place) and len(re.findall(r"\w+", each.text)) > 3] == []
+    assert {sum(title.startswith(each.section) for title in titles) for each in others} == {1}
 
 
-def _messages(tree: ast.Module) -> Iterator[str]:
-    """The texts of these errors, also where their function has a name for them: `what = …`."""
-    for function in (each for each in ast.walk(tree) if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)):
-        nodes = list(ast.walk(function))
-        for call in (each for each in nodes if isinstance(each, ast.Call) and each.args):
-            if re.fullmatch(_ENDS, ast.unparse(call.func)):
-                names = {each.id for each in ast.walk(call.args[0]) if isinstance(each, ast.Name)}
-                said = [
-                    each for each in nodes if isinstance(each, ast.Assign) and ast.unparse(each.targets[0]) in names
-                ]
-                for part in (call.args[0], *(each.value for each in said)):
-                    yield from (text for text in _texts(part) if len(re.findall(r"\w+", text)) > 3)
-
-
-@pytest.mark.parametrize(
-    "path",
-    sorted(PACKAGE.glob("client/**/*.py")) + sorted(PACKAGE.glob("transport/*.py")),
-    ids=lambda path: f"{path.parent.name}-{path.stem}",
-)
-def test_each_message_has_its_row(path: Path) -> None:
-    rows = [re.escape(row).replace("…", ".*") for row in _quoted() if len(row) > 5]
-    texts = set(_messages(ast.parse(path.read_text("utf-8"))))
-    assert [text for text in texts if not any(re.search(row, text) for row in rows)] == []
-
-
-def test_every_kind_of_error_is_there() -> None:
-    page = MESSAGES.read_text("utf-8")
-    assert len(_quoted()) > 40
-    for kind, text in ERROR_KINDS.items():
-        assert f"| `{kind}` | `{text.what}` |" in page
+def test_no_message_is_left_out() -> None:
+    """A call that `messages` does not know would be missing here."""
+    known = {each.text for each in messages.messages()}
+    for path in PACKAGE.rglob("*.py"):
+        raised = (each for each in ast.walk(ast.parse(path.read_text("utf-8"))) if isinstance(each, ast.Raise))
+        texts = {text for each in raised if each.exc for text in messages.texts(each.exc, {})}
+        assert [text for text in texts - known if len(re.findall(r"\w+", text)) > 3] == [], path

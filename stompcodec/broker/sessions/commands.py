@@ -182,18 +182,26 @@ def _met(asked: int, least: int, unit: int) -> int:
     return max(asked // unit * unit, least) if asked and least else 0
 
 
+_RAW = {10: r"\n", 13: r"\r"}
+
+
 def _user(session: Session, frame: Frame, vhost: str) -> User | None:
     """Return the user of a CONNECT, or None if login or passcode is wrong.
 
     They are compared as they are written. A client of 1.0, or of the older dialect, may write a blank behind each
-    colon, as the examples of their specifications do; then they are compared without it as well.
+    colon, as the examples of their specifications do; then they are compared without it as well. A client may not
+    escape the command STOMP, as stomp.py; then both are compared as it wrote them. A colon in a passcode stays one.
     """
     auth, now, address = session.broker.auth, session.broker.now, far_network_of(session.peer)
     written = frame.get("username" if session.connection.version == "legacy" else "login"), frame.get("passcode")
     user = auth.login(*written, vhost, now, address)
-    if user is not None or frame.get("accept-version") is not None:
+    if user is not None:
         return user
-    login, passcode = (value if value is None else value.removeprefix(" ") for value in written)
+    login, passcode = written
+    if frame.get("accept-version") is None:
+        login, passcode = login and login.removeprefix(" "), passcode and passcode.removeprefix(" ")
+    elif frame.command == "STOMP":
+        login, passcode = login and login.translate({**_RAW, 58: r"\c"}), passcode and passcode.translate(_RAW)
     return None if (login, passcode) == written else auth.login(login, passcode, vhost, now, address)
 
 

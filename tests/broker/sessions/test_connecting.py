@@ -41,13 +41,16 @@ def test_virtual_hosts_are_apart():
     assert nowhere.error().headers["message"] == "unknown virtual host"
 
 
+@pytest.mark.parametrize("version", ["1.1", "1.2"])
 @pytest.mark.parametrize("command", ["STOMP", "CONNECT"])
-def test_a_login_with_a_backslash_may_come_as_it_is(command):
+@pytest.mark.parametrize("login", ["DOM\\user", "DOM\\nick", "DOM\\carl", "DOM\\rob"])
+def test_a_login_with_a_backslash_may_come_as_it_is(login, command, version):
     """stomp.py does not escape the command STOMP. The escapes of all other headers have to be right."""
-    bench = Bench(users={"DOM\\user": User("DOM\\user", hash_passcode("pa\\ss", n=16))})
-    peer = Peer(bench)
-    peer.raw(f"{command}\naccept-version:1.2\nhost:/\nlogin:DOM\\user\npasscode:pa\\ss\n\n\0".encode())
-    assert peer.next("CONNECTED")
+    bench = Bench(users={login: User(login, hash_passcode("p:a\\ss\\new", n=16))})
+    for passcode, answer in (("p:a\\ss\\new", "CONNECTED"), ("p:a\\ss\\nev", "ERROR")):
+        peer = Peer(bench)
+        peer.raw(f"{command}\naccept-version:{version}\nhost:/\nlogin:{login}\npasscode:{passcode}\n\n\0".encode())
+        assert peer.next(answer)
     if command == "STOMP":
         other = Peer(bench)
         other.raw(b"STOMP\naccept-version:1.2\nhost:a\\v\nlogin:x\n\n\0")

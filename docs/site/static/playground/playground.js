@@ -51,7 +51,7 @@ function launch() {
 
 function failed(why) {
   byId("status").textContent = "Python could not be loaded.";
-  say(`Python could not be loaded. This site may have been built without it, for want of npm. ${why}`);
+  say(`Python could not be loaded. ${why}`);
 }
 
 const worker = launch();
