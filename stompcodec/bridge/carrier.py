@@ -67,7 +67,6 @@ class Tally:
         by[destination] = by.get(destination, 0) + 1
 
     def counts(self) -> dict[str, Any]:
-        """Return all counts by name."""
         return {
             "carried": self.carried,
             "bytes": self.octets,
@@ -308,7 +307,6 @@ class Carrier:
     # ---- outcomes ----
 
     def _remove(self, entry: Entry) -> None:
-        """Remove an entry from `sent` or `unsent`."""
         if self.sent and self.sent[0][0] is entry:
             self.sent.popleft()
         else:
@@ -389,7 +387,6 @@ class Carrier:
 
 
 async def _next(event: asyncio.Event) -> None:
-    """Wait for the next change."""
     event.clear()
     await event.wait()
 

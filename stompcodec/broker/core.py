@@ -181,7 +181,6 @@ class Broker(BrokerState):
     # ---- destinations ----
 
     def virtual_host(self, vhost: str) -> VirtualHost:
-        """Return the destinations of a virtual host."""
         host = self._virtual_hosts.get(vhost)
         if host is None:
             config, latest = self.config, lambda: self.seq
@@ -249,7 +248,6 @@ class Broker(BrokerState):
         store.commit()
 
     def _restored(self, stored: Stored) -> Message:
-        """Return the message that was stored."""
         message = restored(stored)
         if stored.body is not None:
             message.body = self.spool.keep(stored.body)

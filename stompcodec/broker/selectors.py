@@ -42,7 +42,6 @@ class Texts:
         return self.length if text in self._uses else self.length + len(text)
 
     def add(self, text: str) -> None:
-        """Count a use of a text."""
         self.length = self.with_one(text)
         self._uses[text] = self._uses.get(text, 0) + 1
 
@@ -497,7 +496,6 @@ def _at(token: Token) -> int:
 
 
 def _combined(kind: str, read: Reader, nodes: list[Node], searched: int = 0) -> Node:
-    """Return a node made of others."""
     parts, searched = sum(node.parts for node in nodes), searched + sum(node.searched for node in nodes)
     if parts > MOST_PARTS:
         raise SelectorFault(nodes[-1].at, f"more than {MOST_PARTS} names and literals (a list after IN counts as one)")

@@ -651,7 +651,7 @@ def run(
     Args:
         config: see `Server`.
         ready: see `Server`.
-        uvloop: use uvloop's event loop, if it is installed (docs/decisions/0012-event-loop.md compares both).
+        uvloop: use uvloop's event loop, if it is installed (docs/decisions.md compares both).
         started: called once all listeners are open.
 
     Raises:

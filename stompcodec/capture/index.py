@@ -282,7 +282,6 @@ class IndexDecoder:
         return bool(self._rest) or not self._began
 
     def feed(self, data: bytes) -> list[Row]:
-        """Return the rows that are complete now."""
         data = self._rest + data
         whole = len(data) - len(data) % ROW
         rows: list[Row] = []

@@ -89,7 +89,6 @@ class SegmentWriter:
 
     @property
     def synced(self) -> int:
-        """Bytes that are on the disk."""
         return self._encoder.end
 
     @property

@@ -425,7 +425,6 @@ class Choice:
 
     @property
     def sort(self) -> str:
-        """The field by which the view is sorted."""
         return self._sorts[self.view.name]
 
     def wish(self) -> Wish:

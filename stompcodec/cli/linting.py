@@ -240,7 +240,6 @@ def _spoken(place: Place) -> str:
 
 
 def sender_of(command: str) -> Sender:
-    """Return the side that sends a command."""
     return "server" if command in SERVER else "client"
 
 
@@ -399,8 +398,6 @@ def check_frame(subject: Subject) -> Iterator[Finding]:
 
 
 def _lines_where(is_wrong: Callable[[Line], object]) -> Callable[[Subject], Found]:
-    """Return a check of each header line."""
-
     def find(subject: Subject) -> Found:
         return ((line.at, _name(line)) for line in subject.lines if is_wrong(line))
 

@@ -467,7 +467,6 @@ class SummaryView(View):
         self._seconds += reader.seconds
 
     def finish(self) -> None:
-        """Print the figures."""
         everything = Sizes()
         for sizes in self._groups.values():
             everything.merge(sizes)

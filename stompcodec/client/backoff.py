@@ -215,7 +215,6 @@ class Pace:
         return True
 
     def end(self, now: float) -> None:
-        """Note that all is restored."""
         self.is_slow, self._ended_at = False, now
         self._counts.clear()  # they have passed, or have ended
         self.rest()

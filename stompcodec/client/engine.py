@@ -569,7 +569,6 @@ class Engine:
         return not link.calls.sent
 
     def _tick(self, due: float | None, wire: SyncWire | None) -> None:
-        """Call the core's `tick` if it is due."""
         now = time.monotonic()
         if due is None or now < due:
             return

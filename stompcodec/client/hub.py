@@ -95,7 +95,6 @@ def watch(engine: Any) -> None:
 
 
 def refuse() -> LocalProtocolError:
-    """Return the error for a call in a child process."""
     return LocalProtocolError(
         "this client was opened before a fork, and belongs to the parent process: open another client in the child"
     )
@@ -211,7 +210,6 @@ class Hub:
         return len(self._tasks) < _MOST
 
     def is_here(self) -> bool:
-        """Return whether this is the hub's thread."""
         return threading.current_thread() is self._thread
 
     def join(self, timeout: float) -> None:

@@ -815,7 +815,6 @@ class ClientLink:
             self.finish(call, ConnectionLostError(f"{call.what}: {how}, an earlier block failed", sent=call.sent))
 
     def _expire(self, call: Call) -> None:
-        """Handle the timeout of a call."""
         message = f"{call.what}: no answer in {call.timeout} s"
         if call.id not in self.calls.sent:
             self.outbox.remove(call)

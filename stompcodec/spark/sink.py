@@ -417,7 +417,6 @@ class Line:
                 raise SinkError(f"row {self._first + row}: a header or text body {why}")
 
     def maps(self, column: Any, without: set[str] | frozenset[str]) -> Any:
-        """Return the header lines of maps of strings."""
         offsets, keys, values = column.offsets, column.keys, column.items
         start, stop = offsets[0].as_py(), offsets[-1].as_py()
         keys, values = keys.slice(start, stop - start), values.slice(start, stop - start)

@@ -55,7 +55,6 @@ class Watch:
             raise errors[0]
 
     def number(self) -> int:
-        """Return the number of the next connection."""
         return next(self._numbers)
 
     def note(self, number: int, direction: str, frame: Frame) -> None:

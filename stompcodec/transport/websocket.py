@@ -61,7 +61,6 @@ class Frames:
 
     @property
     def buffered(self) -> int:
-        """Bytes of the incomplete frame."""
         return len(self._octets)
 
     def discard(self) -> None:

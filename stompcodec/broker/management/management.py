@@ -89,7 +89,6 @@ class Form:
         return text
 
     def forget(self) -> None:
-        """Drop what is kept."""
         self._kept.clear()
 
 

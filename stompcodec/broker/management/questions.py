@@ -104,7 +104,6 @@ class Ages:
         self._seqs, self._times = [seq], [now]
 
     def note(self, now: float, seq: int) -> None:
-        """Take a sample."""
         if seq == self._seqs[-1]:
             self._times[-1] = now
             return
@@ -213,7 +212,6 @@ def topic_numbers(topic: Topic, clock: Clock) -> Row:
 
 
 def destination_row(thing: Queue | Topic, owner: str | None, clock: Clock) -> Row:
-    """Return the row of a queue or topic."""
     if isinstance(thing, Queue):
         return (thing.name, "queue", owner) + queue_numbers(thing, clock)  # a * takes four times as long
     return (thing.name, "topic", owner, *topic_numbers(thing, clock))
@@ -362,7 +360,6 @@ _NAMED = 10
 
 
 def memory(broker: Broker, asker: Asker) -> Generator[Line, None, dict[str, Any]]:
-    """Return the answer to the question `memory`."""
     account, journal, quota = broker.account, broker.journal, broker.quota
     queues = destinations = retained = topics = held = connections = 0
     mine: list[tuple[int, Queue]] = []

@@ -123,7 +123,6 @@ class _Level:
         return sum(map(len, self._blocks)) + len(self.line)
 
     def _read(self, index: int) -> list[int]:
-        """Return the seqs of a block."""
         seqs = self._seqs[index]
         if not seqs:
             seqs = self._seqs[index] = [message.seq for message in self._blocks[index]]
@@ -316,7 +315,6 @@ class Backlog:
     # ---- in ----
 
     def append(self, message: Message) -> None:
-        """Put a message into its place."""
         rank = 9 - message.priority if self.ranked else 0
         level = self._levels.get(rank)
         if level is None:
@@ -346,7 +344,6 @@ class Backlog:
     # ---- out ----
 
     def popleft(self) -> Message:
-        """Remove and return the first message."""
         for level in self._levels.values():
             message = level.popleft()
             if message is not None:
@@ -370,7 +367,6 @@ class Backlog:
         return gone
 
     def take_seqs(self, seqs: set[int]) -> list[Message]:
-        """Remove and return the messages with these seqs."""
         gone = [message for level in self._levels.values() for seq in sorted(seqs) if (message := level.remove(seq))]
         self._count -= len(gone)
         return gone

@@ -720,7 +720,6 @@ class Returned:
 
 
 def _again(queue: Contents, messages: list[Message]) -> list[Message]:
-    """Count an attempt of each message."""
     back = [message.again() for message in messages]
     queue.tally.redelivered += len(back)
     if queue.journal is not None:

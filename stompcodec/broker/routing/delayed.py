@@ -223,7 +223,6 @@ class Retained:
         _trim(queue, 1)
 
     def remove(self, name: str) -> None:
-        """Remove the retained message of a topic."""
         queue = self.queues.get(name)
         if queue is not None:
             _trim(queue, 0)

@@ -277,7 +277,6 @@ class SentKeys:
             self._drop(next(iter(next(iter(largest)).entries.values())))
 
     def _drop(self, entry: _Entry) -> None:
-        """Forget a key, if it is known."""
         scope = self.scopes.get(entry.mark.scope)
         if scope is None or scope.get(entry.mark.key) is not entry:
             return

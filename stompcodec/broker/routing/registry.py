@@ -456,7 +456,6 @@ class Destinations:
         )
 
     def topic_queue(self, address: Address) -> Queue:
-        """Make a queue for one subscription to a topic."""
         return Queue(address.name, "", self._backlog, self._account, None, self._wall, quota=self._journal.quota)
 
     def _retained_queue(self, name: str, part: Part) -> Queue:
@@ -502,7 +501,6 @@ class Destinations:
         return left
 
     def retained_for(self, address: Address, selector: Selector | None) -> list[Message]:
-        """Return the retained messages that a new subscription gets."""
         found, is_over = self.retained.matching(address, self.addresses.pattern(address)), self._wall.is_over
         return [
             message

@@ -590,7 +590,6 @@ class Session(SessionState):
 
     @property
     def connected(self) -> bool:
-        """CONNECTED was sent."""
         return self.connection.state is State.CONNECTED
 
     # ---- output, to the shell ----
@@ -666,7 +665,6 @@ class Session(SessionState):
     # ---- destinations ----
 
     def cache_target(self, destination: str, queue: Queue | Topic) -> None:
-        """Remember the queue or topic of a destination."""
         cost = 0 if destination in self.cached_targets else target_cost(destination)
         self.cached_targets[destination] = queue
         self.broker.senders[self] = None

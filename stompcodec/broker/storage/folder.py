@@ -585,7 +585,6 @@ class Damage:
             self.found(f"the queue {name} holds {-count} rows more than its total says")
 
     def found(self, what: str) -> None:
-        """Report any other damage."""
         self.findings += 1
         if self.findings <= _MOST_LINES:
             self._log.error("the store is damaged: %s", what)

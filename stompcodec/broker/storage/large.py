@@ -394,7 +394,6 @@ class Spool:
 
     @property
     def octets(self) -> int:
-        """Bytes in all files."""
         while self._gone:
             octets = self._gone.popleft()
             self._octets -= octets

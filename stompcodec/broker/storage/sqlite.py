@@ -94,7 +94,6 @@ class PageReads:
             self._start()
 
     def _start(self) -> None:
-        """Start the first one in the line."""
         first = self._line[0]
         if self._store.in_doubt:
             self._store.clear_doubts(self._cleared, first.call_soon)

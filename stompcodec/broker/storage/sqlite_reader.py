@@ -142,7 +142,6 @@ class Reader:
 
     @contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:
-        """Read what is committed at this moment."""
         try:
             if self._db is None:
                 self._path.stat()  # SQLite would make a new file

@@ -279,7 +279,6 @@ def _totals(numbers: _Numbers) -> _Numbers:
 
 
 def _lives(host: VirtualHost, what: Queue | Topic) -> bool:
-    """Return whether a destination has not ended."""
     return not what.closed if isinstance(what, Queue) else host.topics.get(what.name) is what
 
 
@@ -295,7 +294,6 @@ class _Collected:
 
 
 def _written(families: Iterable[Metric]) -> bytes:
-    """Return metrics as text."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Collected(families))
     return generate_latest(registry)

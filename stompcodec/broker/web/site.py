@@ -164,7 +164,6 @@ class Site:
         return visit
 
     def answer(self, request: PlainRequest, visit: Visit) -> None:
-        """Answer a request, now or later."""
         handler = self._paths.get(request.target.partition("?")[0])
         if handler is None:
             visit.respond(response(404, "Nothing is served here.\n"))
@@ -243,11 +242,9 @@ class Visit:
 
     @property
     def peer(self) -> str:
-        """The address of the client."""
         return self._wire.peer
 
     def asked(self, request: PlainRequest) -> None:
-        """Answer a plain request."""
         _LOG.info("%s: %s %s", self.peer, request.method, ascii(request.target[:200]))
         self._site.answer(request, self)
 

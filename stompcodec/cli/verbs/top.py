@@ -251,7 +251,6 @@ def _third(shown: Snapshot, trouble: str | None) -> Text:
 
 
 def table(shown: Snapshot, history: History, width: int, selected: int | None = None) -> list[Text]:
-    """Return the titles and rows of a table."""
     view = shown.wish.view
     columns = _fitting(view, width)
     names = width - sum(column.width + 1 for column in columns)
@@ -386,7 +385,6 @@ class Watcher:
         self._thread = threading.Thread(target=self._run, name="stompcodec-top", daemon=True)
 
     def start(self) -> None:
-        """Begin to ask."""
         self._thread.start()
 
     def stop(self) -> None:

@@ -120,7 +120,6 @@ def _existing_units(found: _Found) -> list[Unit]:
 
 
 def _is_single(path: Path) -> bool:
-    """Return whether a file is a single-file capture."""
     if path.suffix == ".stompcap" or index_path(path).exists():
         return True
     with path.open("rb") as stream:

@@ -188,7 +188,6 @@ def spool_state(path: str | os.PathLike[str], checkpoint: str | os.PathLike[str]
 def state_of(
     path: str | os.PathLike[str], chains: list[dict[str, Any]], problems: Iterable[str], is_taken: bool
 ) -> dict[str, Any]:
-    """Return the state of a spool with these chains."""
     known = [chain for chain in chains if chain["newest"] is not None]
     return {
         "path": os.fspath(path),

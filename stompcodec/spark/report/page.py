@@ -367,7 +367,6 @@ class _Drawing:
     silences: Sequence[tuple[Any, Any]]
 
     def svg(self, width: int, height: int, whole: bool) -> str:
-        """Return the plot, `whole` or for a phone."""
         known = [value for each in self.series for value in each.values if value is not None]
         if self.points and any(known):
             body, text = self._drawn(known, width, height, whole)
