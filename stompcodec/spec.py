@@ -230,7 +230,6 @@ def checked_commands(commands: Iterable[str]) -> frozenset[str]:
 
 
 # ---- the columns and frames that `parse_columns` is asked for ----
-
 #: The columns, in order. Those of single headers follow them.
 COLUMNS = ("command", "headers", "body", "offset", "length", "error")
 

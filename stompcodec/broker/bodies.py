@@ -116,8 +116,6 @@ def _check_map(root: Element) -> None:
 
 
 # ---- XML ----
-
-
 class _Builder:
     """The parser's target. Unlike the packages' own, it bounds the depth of elements."""
 
@@ -255,8 +253,6 @@ def _within(octets: bytes, most: int) -> bytes:
 
 
 # ---- JSON ----
-
-
 def parse_json(body: bytes, plain_map: bool = False) -> Element:
     """Return the tree of a JSON object by the mapped convention. Its only member is the root. With `plain_map`, an
     object that is not a map in this convention is read as a map whose members are the entries. Anything else raises

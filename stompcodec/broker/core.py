@@ -179,7 +179,6 @@ class Broker(BrokerState):
         self._failures = 0
 
     # ---- destinations ----
-
     def virtual_host(self, vhost: str) -> VirtualHost:
         host = self._virtual_hosts.get(vhost)
         if host is None:
@@ -259,7 +258,6 @@ class Broker(BrokerState):
         store.reserve(self._reserved)
 
     # ---- sessions ----
-
     def attach(
         self, now: float, *, peer: str = "", secure: bool = False, whole_frames: bool = False, listener: str = "stomp"
     ) -> Session:
@@ -367,7 +365,6 @@ class Broker(BrokerState):
         self.journal.watch(action)
 
     # ---- the end of a turn ----
-
     def turn(self, now: float) -> Iterator[Session]:
         """End a turn of the loop, and yield each session to flush. Iterate to the end.
 
@@ -463,7 +460,6 @@ class Broker(BrokerState):
             self._flush_topics()
 
     # ---- time ----
-
     def tick(self, now: float) -> None:
         """Do what is due: heart-beats, login timeouts, expiry. A turn must follow."""
         self.now = now

@@ -333,7 +333,6 @@ def header_line(name: str, value: str) -> bytes:
 
 
 # ---- groups and delays: headers of a SEND that few messages have ----
-
 #: Headers of SEND that name the group of a message. All messages of a group go to one consumer, in order.
 GROUPS = ("message_group", "JMSXGroupID")
 _GROUP, _JMS_GROUP, _DUE = (name.encode() + b":" for name in (*GROUPS, DUE))

@@ -71,7 +71,6 @@ Known = dict[bytes, Value]
 Reader = Callable[[bytes, "Message", Known], Value]
 
 # ---- header values ----
-
 #: Whitespace in JSON, and the first characters of its numbers and words.
 _SPACE = b" \t\r\n"
 _JSON_STARTS = b'-0123456789tfn"' + _SPACE
@@ -151,8 +150,6 @@ def _unescaped(octets: bytes) -> bytes:
 
 
 # ---- JMS and Artemis names ----
-
-
 def _milliseconds(message: Message) -> int:
     return 0 if message.expires is None else round(message.expires * 1000)
 
@@ -205,7 +202,6 @@ def property_reader(name: str) -> tuple[Reader, bytes | None]:
 
 
 # ---- comparison ----
-
 #: Functions of the operators; <> is the negation of =.
 COMPARE: dict[str, Callable[[Any, Any], bool]] = {
     "=": operator.eq,
@@ -242,8 +238,6 @@ def scalar(value: Number | Typed) -> Number:
 
 
 # ---- arithmetic: NULL if an operand is not a number, or the result is undefined ----
-
-
 def _quotient(left: Number, right: Number) -> Number:
     """Divide; the quotient of two exact numbers is truncated."""
     if isinstance(left, float) or isinstance(right, float):
@@ -275,8 +269,6 @@ def calculate(sign: str, left: Value, right: Value) -> Number | None:
 
 
 # ---- LIKE ----
-
-
 class Like:
     """A pattern of LIKE: characters, None for _, and "" for %. Parts between two % are searched from the left, each
     once, so the time stays linear.
@@ -489,8 +481,6 @@ class Rules:
 
 
 # ---- helpers of the rules ----
-
-
 def _at(token: Token) -> int:
     return token.start_pos or 0
 
@@ -636,8 +626,6 @@ def _typed(value: object) -> tuple[bool, object]:
 
 
 # ---- literals ----
-
-
 def _unquoted(token: Token) -> str:
     quote = token[0]
     return token[1:-1].replace(quote * 2, quote)
@@ -759,7 +747,6 @@ def condition_of(text: str, hyphens: bool = False, convert: bool = False) -> Con
 
 
 # ---- error messages ----
-
 _ODD = {
     "'": "the text that begins here is not closed by another '",
     '"': 'the name that begins here is not closed by another ", or is empty',

@@ -288,7 +288,6 @@ class Server:
         await self.stop()
 
     # ---- start and stop ----
-
     async def start(self) -> None:
         """Open the store, then the listeners. Raise OSError if an address or a certificate cannot be used, StoreError
         if the store cannot be used, for instance because another broker has it.
@@ -452,7 +451,6 @@ class Server:
         }
 
     # ---- turns ----
-
     def schedule_turn(self) -> None:
         """Schedule one turn soon, unless one is scheduled."""
         if not self.scheduled:

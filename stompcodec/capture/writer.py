@@ -189,8 +189,6 @@ class SegmentWriter:
 
 
 # ---- after a crash ----
-
-
 def _unseal(path: Path, index: Path) -> None:
     """Move the index of a sealed single file out of it. An index beside the file means that sealing was cut short.
 

@@ -453,7 +453,6 @@ class Engine:
             self._work.join(timeout)
 
     # ---- the I/O thread runs everything below ----
-
     def _main(self) -> Steps:
         """Do all the work of the client. The hub may drop a generator at any `yield`, so none has a `finally`."""
         with self.lock:  # until `start` is done
@@ -591,7 +590,6 @@ class Engine:
         return False
 
     # ---- connecting ----
-
     def _supervise(self) -> Steps:
         """Connect, and connect again, until the client is closed or gives up."""
         options = self._options

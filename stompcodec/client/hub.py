@@ -222,7 +222,6 @@ class Hub:
         self.selector.close()
 
     # ---- the thread ----
-
     def _run(self) -> None:
         try:
             self._serve()

@@ -96,7 +96,6 @@ class Windows:
         self._seen: dict[str, tuple[Subscription, int, float]] = {}  # id -> the last `seq`, and when it was new
 
     # ---- growing ----
-
     def waits(self, subscription: Subscription, *, polls: bool) -> None:
         """Grow the window of a subscription if it may be full: its program waits, or `polls`, and holds messages.
 
@@ -205,7 +204,6 @@ class Windows:
         subscription.inbox = deque(subscription.inbox)
 
     # ---- looking ----
-
     def look(self, now: float) -> None:
         """Name subscriptions that hold unsettled messages, and got none for a minute; each of them once."""
         if now < self.look_at:
@@ -380,7 +378,6 @@ class Inbound:
         return None
 
     # ---- bodies in files ----
-
     def _await_body(self, message: BaseMessage) -> None:
         """Keep a message whose body follows in pieces, until its end."""
         folder = self.link.options.spool_folder
@@ -470,7 +467,6 @@ class Inbound:
         self.backlog_octets += one * size
 
     # ---- frames of the server ----
-
     def _control(self, frame: Frame) -> None:
         """Handle a frame other than MESSAGE."""
         command = frame.command
@@ -605,7 +601,6 @@ class Inbound:
             self.fetches[id] = calls
 
     # ---- subscriptions ----
-
     def subscribe(self, subscription: Subscription, now: float, call: Call) -> None:
         """Subscribe; the call is accepted when the broker has confirmed, or at once with `confirm=False`.
 
@@ -715,7 +710,6 @@ class Inbound:
             self.go_on()
 
     # ---- restoring subscriptions ----
-
     def restore(self) -> None:
         """Subscribe again, one by one if the link is slow. When all are confirmed the outbox flows."""
         link = self.link
@@ -899,7 +893,6 @@ class Inbound:
             self.touched.append(subscription)
 
     # ---- back-pressure ----
-
     def weigh(self) -> None:
         """Pause reading at a limit, resume at half of it. Receipts that calls wait for may stand behind messages."""
         share = max(

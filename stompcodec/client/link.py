@@ -153,7 +153,6 @@ class ClientLink:
         self._heads: dict[str, bytes] = {}  # destination -> what precedes the length and body of its SEND
 
     # ---- the transport ----
-
     def opened(
         self,
         now: float,
@@ -434,7 +433,6 @@ class ClientLink:
         self.wake(self.closers)
 
     # ---- sending ----
-
     def connected(self, frame: Frame) -> None:
         assert self.connection is not None
         self.server, self.version, self._connected_by = frame, self.connection.version, None
@@ -663,7 +661,6 @@ class ClientLink:
                 self.room.append((call, octets, frames))
 
     # ---- bodies that are sent piece by piece ----
-
     def _begin(self, upload: Upload) -> bool:
         """Send the head of the upload that is the first of the outbox; return whether its body is to follow."""
         if upload is self.upload:
@@ -784,7 +781,6 @@ class ClientLink:
         return refused is None
 
     # ---- outcomes ----
-
     def finish(self, call: Call, error: Exception | None = None, result: object = None) -> None:
         """Give a call its outcome, once."""
         if call.command == "RECEIVE" and call.result is not None:  # also without its receipt
@@ -912,8 +908,6 @@ def _check_text(frame: Frame) -> None:
 
 
 # ---- what a probe asks ----
-
-
 @dataclass(frozen=True, slots=True)
 class Health:
     """The answer of `is_alive`, true if messages can be sent and received now.

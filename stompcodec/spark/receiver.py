@@ -103,7 +103,6 @@ class Receiver:
             raise
 
     # ---- called by Spark's thread ----
-
     def ends(self) -> dict[str, int]:
         """Return the end of each chain of the spool; everything before it is on disk."""
         ends = {chain: self._capture.end(chain) for chain in sorted(self._chains)}
@@ -239,7 +238,6 @@ class Receiver:
         return ends
 
     # ---- the thread ----
-
     def _main(self) -> None:
         try:
             with contextlib.ExitStack() as stack:
@@ -325,7 +323,6 @@ class Receiver:
         )
 
     # ---- called by the recorder ----
-
     def _on_turn(self) -> None:
         """Update the state of the connection; called a few times per second."""
         now = time.monotonic()
@@ -477,7 +474,6 @@ def _size_of(folder: str) -> int:
 
 
 # ---- identity: an id in the spool's folder and in every offset, so that a checkpoint never reads another spool ----
-
 #: An offset as Spark keeps it: chain name -> position, and under `_KEY` the identity of the spool.
 Offset = dict[str, "int | str"]
 

@@ -208,7 +208,6 @@ def _required(batch: Any, at: int, what: str, first: int) -> Any:
 
 
 # ---- writers ----
-
 #: Frames of a block when no receipts are asked for.
 _MOST = 1000
 
@@ -314,7 +313,6 @@ def _one_line(error: StompError, transaction: bool) -> str:
 
 
 # ---- header lines of many frames at once, escaped and checked as `serialize` does it ----
-
 _TEXT = "content-type:text/plain;charset=utf-8\n"
 #: The backslash comes first, for the other escapes add some.
 _ESCAPES = (("\\", "\\\\"), (":", "\\c"), ("\n", "\\n"), ("\r", "\\r"))
@@ -377,7 +375,6 @@ class Line:
         return pc.binary_join_element_wise(*self._parts, "")
 
     # ---- values ----
-
     def text(self, column: Any) -> Any:
         """Return the values of a column as they are written."""
         kind = column.type
@@ -435,7 +432,6 @@ class Line:
             raise SinkError(f"column headers: {str(error).partition(': a header or text body ')[2]}") from None
 
     # ---- headers for the body ----
-
     def content_type(self, may_have: bool) -> None:
         """Append the content-type of text, unless a map has its own."""
         if not may_have:

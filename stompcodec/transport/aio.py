@@ -262,7 +262,6 @@ class Wire(asyncio.BufferedProtocol):
             self._transport.abort()
 
     # ---- called by the loop ----
-
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self.peer = name_of(transport.get_extra_info("peername"))
@@ -319,7 +318,6 @@ class Wire(asyncio.BufferedProtocol):
             self._lose(exc)
 
     # ---- private ----
-
     def _lose(self, exc: BaseException | None = None) -> None:
         if isinstance(self._gone, BaseException):
             exc = self._gone
@@ -572,7 +570,6 @@ def _host_of(address: object) -> str:
 
 
 # ---- accepting, also without file descriptors ----
-
 #: Connections accepted in one go, before the loop continues.
 _EACH = 64
 #: The least and the most reserved descriptors; in between, a sixteenth of all.
@@ -664,7 +661,6 @@ class Acceptor:
             accepted.close()
 
     # ---- without descriptors ----
-
     def _refuse(self, accepted: socket.socket, most: int) -> None:
         """Send the refusal, and close the client later: unread bytes would turn an immediate close into a reset."""
         self._say(accepted)

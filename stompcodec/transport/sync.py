@@ -425,7 +425,6 @@ class SyncWire:
         self._release()
 
     # ---- private ----
-
     def _own_selector(self) -> selectors.BaseSelector:
         if self._selector is None:
             self._selector = selectors.DefaultSelector()

@@ -216,7 +216,6 @@ class SockJsLayer:
         self.error = error if self.opened else ConnectionRefusedError(str(error))
 
     # ---- /info ----
-
     def _read_info(self) -> None:
         """Read the answer to /info, if all of it is here."""
         try:
@@ -265,7 +264,6 @@ class SockJsLayer:
         self._frames.discard()
 
     # ---- sending ----
-
     def send(self, chunks: list[bytes]) -> None:
         for chunk in chunks:
             try:

@@ -246,7 +246,6 @@ def _said(what: Any) -> str:
 
 
 # ---- over STOMP ----
-
 #: The headers of an answer that are those of its request.
 _COPIED = ("correlation-id",)
 #: The header of messages that a bridge carries.

@@ -321,7 +321,6 @@ class Orders:
         self._broker = broker
 
     # ---- messages ----
-
     def purge(self, asker: Asker, fields: dict[str, Any]) -> Answering:
         queue = queue_named(asker, fields["destination"])
         share = Share(self._broker, queue)
@@ -383,7 +382,6 @@ class Orders:
             yield share
 
     # ---- destinations ----
-
     def delete(self, asker: Asker, fields: dict[str, Any]) -> Answering:
         name, destinations = fields["destination"], asker.host.destinations
         topic, queue = asker.host.topics.get(name), asker.host.queues.get(name)
@@ -417,7 +415,6 @@ class Orders:
         return {"destination": queue.name, "changed": queue.pause(False)}
 
     # ---- the rest ----
-
     def close(self, asker: Asker, fields: dict[str, Any]) -> dict[str, Any]:
         session = self._broker.sessions.get(fields["session"])
         if session is None or session.ended or not session.version or session.virtual_host is not asker.host:

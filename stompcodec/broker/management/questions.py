@@ -470,7 +470,6 @@ class Questions:
         return Clock(self._broker.now, self._ages)
 
     # ---- the broker ----
-
     def broker(self, asker: Asker, fields: dict[str, Any]) -> Answering:
         broker, host, now = self._broker, asker.host, self._broker.now
         subscriptions = yield from in_turns(
@@ -525,7 +524,6 @@ class Questions:
         return (yield from memory(self._broker, asker))
 
     # ---- sessions and what they have ----
-
     def _sessions(self, asker: Asker, after: int = 0) -> Iterator[Session | None]:
         """Yield the connected sessions of the asker's virtual host, from a number on; None for each other one."""
         for session in list(self._broker.sessions.values()):
@@ -579,7 +577,6 @@ class Questions:
         return _page(rows, limit, lambda place: place)
 
     # ---- destinations ----
-
     def destinations(self, asker: Asker, fields: dict[str, Any]) -> Answering:
         names, host = (yield from self._names(asker)), asker.host
         match, kind, sort, limit = fields["match"], fields["kind"], fields["sort"], fields["limit"]
@@ -651,7 +648,6 @@ class Questions:
         return _page(rows, limit, lambda name: (name,))
 
     # ---- messages ----
-
     def messages(self, asker: Asker, fields: dict[str, Any]) -> Answering:
         queue, selector = queue_named(asker, fields["destination"]), selector_of(fields["selector"])
         (after,) = (-1,) if fields["page"] is None else place_of(fields["page"], int)
@@ -704,8 +700,6 @@ def _page(rows: list[tuple[Any, Row]], limit: int, place: Callable[[Any], Any]) 
 
 
 # ---- what the fields of a request name ----
-
-
 class Walker:
     """The READY messages of a queue with seqs above `seq`, up to `last`. Call `close` at the end.
 

@@ -139,7 +139,6 @@ class _Level:
             self._ends.append(block[-1].seq)
 
     # ---- in ----
-
     def insert(self, message: Message) -> bool:
         """Put a message in its place, which is not the end. Return False if it replaced one with the same seq."""
         seq, line = message.seq, self.line
@@ -181,7 +180,6 @@ class _Level:
         return True
 
     # ---- out ----
-
     def remove(self, seq: int) -> Message | None:
         """Remove and return the message with a seq; None if it is not there."""
         line = self.line
@@ -225,7 +223,6 @@ class _Level:
         return self.line.popleft() if self.line else None
 
     # ---- look ----
-
     def at(self, seq: int) -> Message | None:
         """Return the message with a seq; None if it is not there."""
         line = self.line
@@ -313,7 +310,6 @@ class Backlog:
         return (9 - message.priority if self.ranked else 0), message.seq
 
     # ---- in ----
-
     def append(self, message: Message) -> None:
         rank = 9 - message.priority if self.ranked else 0
         level = self._levels.get(rank)
@@ -342,7 +338,6 @@ class Backlog:
             self.append(message)
 
     # ---- out ----
-
     def popleft(self) -> Message:
         for level in self._levels.values():
             message = level.popleft()
@@ -374,7 +369,6 @@ class Backlog:
     take_last = take_seqs
 
     # ---- look ----
-
     def after(self, place: Place) -> Message | None:
         """Return the first message behind a place; None after the last."""
         for rank, level in self._levels.items():

@@ -244,7 +244,6 @@ class Paging:
         journal.paged[queue.key] = self
 
     # ---- in ----
-
     def covers(self, rank: int, seq: int) -> bool:
         """Return whether a message belongs behind paged ones."""
         span = self._spans.get(rank)
@@ -346,7 +345,6 @@ class Paging:
             self.count -= 1
 
     # ---- deferred messages ----
-
     def leave_deferred(self, seq: int) -> None:
         """Count a deferred message that is in the store only."""
         first, last = self.deferred_seqs
@@ -390,7 +388,6 @@ class Paging:
             yield journal
 
     # ---- out: a plain queue ----
-
     def allows(self, place: Place) -> bool:
         """Return whether a READY message in memory comes before all paged ones."""
         for rank, span in self._spans.items():
@@ -551,7 +548,6 @@ class Paging:
             self._queue.paging = None
 
     # ---- out: a queue whose consumers differ ----
-
     def next(self, place: Place, message: Message | None, upto: Place | None) -> Message | Wait | None:
         """Return the first message behind the place where a consumer looks on: a paged one if it comes before
         `message`, the next one in memory (None after the last), whose place is `upto`.
@@ -587,7 +583,6 @@ class Paging:
                 self._queue.expire(message)
 
     # ---- browse ----
-
     @property
     def last(self) -> int:
         """The highest seq that is paged, or was."""

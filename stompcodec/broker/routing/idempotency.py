@@ -303,7 +303,6 @@ class SentKeys:
                 self._ranks[rank][holder] = None
 
     # ---- the store ----
-
     def _remember(self, entry: _Entry) -> None:
         store = self._journal.store
         if store is not None:

@@ -306,7 +306,6 @@ class Destinations:
                     self.durables.make(name, address)
 
     # ---- find and make ----
-
     def address(self, destination: str, session: Peer) -> str:
         """Return the name that a destination of a session has for others.
 
@@ -509,7 +508,6 @@ class Destinations:
         ]
 
     # ---- remove ----
-
     def delete(self, name: str, done: Callable[[], object] = lambda: None) -> bool:
         """Delete a queue with its messages. Return True if that goes on in later turns; `done` is called at its end."""
         if name not in self.queues:
@@ -673,7 +671,6 @@ class VirtualHost:
         session.client_id = client_id
 
     # ---- subscriptions ----
-
     def subscribe(self, session: Peer, number: int, request: SubscribeRequest) -> Consumer:
         """Return a new consumer without messages: `start` it once the session knows it. Raise Refused if the session
         may not subscribe, or the destination cannot be made, or does not suit the request.

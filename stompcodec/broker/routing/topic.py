@@ -740,7 +740,6 @@ class Topic:
         return [durable.queue for durable in self._durables]
 
     # ---- subscriptions ----
-
     def add(self, feed: Consumer | Durable) -> None:
         """Add a new subscription, which gets the messages from now on."""
         self.flush()

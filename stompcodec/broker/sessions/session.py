@@ -253,7 +253,6 @@ class Session(SessionState):
         return f"<Session {self.id} {self.peer} {self.version or 'not connected'}>"
 
     # ---- input ----
-
     def receive(self, data: Any, now: float) -> None:
         """Process received bytes, which are not kept. After an error the peer gets ERROR, and the session ends."""
         if self.ended:
@@ -476,7 +475,6 @@ class Session(SessionState):
         self._rests = False
 
     # ---- answers ----
-
     def reply(self, octets: bytes) -> None:
         """Send the answer to a frame."""
         self.outbox.chunks.append(octets)
@@ -593,7 +591,6 @@ class Session(SessionState):
         return self.connection.state is State.CONNECTED
 
     # ---- output, to the shell ----
-
     def take_output(self) -> list[bytes]:
         """Return the chunks to write, and renew the send budget."""
         if self.paused:
@@ -663,7 +660,6 @@ class Session(SessionState):
         self.memory.hold_unwritten(octets + self.outbox.waiting, self.ended)
 
     # ---- destinations ----
-
     def cache_target(self, destination: str, queue: Queue | Topic) -> None:
         cost = 0 if destination in self.cached_targets else target_cost(destination)
         self.cached_targets[destination] = queue
@@ -693,7 +689,6 @@ class Session(SessionState):
         return False
 
     # ---- waiting ----
-
     def block(self, holder: Holder) -> bool:
         """Wait until a queue, or the store, has room again. Return False if it already waits there, or must not.
 

@@ -134,7 +134,6 @@ class Metrics:
         yield family
 
     # ---- destinations ----
-
     def _listen(self) -> None:
         """Have each virtual host tell when destinations end."""
         for host in self._broker.hosts.values():

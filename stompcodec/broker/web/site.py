@@ -173,7 +173,6 @@ class Site:
             handler(request, visit)
 
     # ---- paths ----
-
     def _health(self, request: PlainRequest, visit: Visit) -> None:
         visit.respond(response(200, "ok\n"))
 
@@ -208,7 +207,6 @@ class Site:
         visit.respond(response(200, octets, kind))
 
     # ---- rights ----
-
     def _why_not(self, request: PlainRequest, visit: Visit, name: str) -> bytes | None:
         """Return the response to a request without the right to manage; None if it has that."""
         broker, config = self._broker, self._broker.config

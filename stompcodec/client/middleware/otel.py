@@ -110,7 +110,6 @@ class OpenTelemetry(middleware.Middleware):
         return "<OpenTelemetry>"
 
     # ---- places ----
-
     def send(self, event: middleware.SendEvent) -> AbstractContextManager[object]:
         """Return a span of a producer, whose context goes into the headers unless they have one."""
         return self._create(event) if event.batch is not None else self._send(event)
@@ -197,7 +196,6 @@ class OpenTelemetry(middleware.Middleware):
         return self._step(attributes, span, given, durations, counts, continues=True, since=since)
 
     # ---- spans and metrics ----
-
     @contextmanager
     def _step(
         self,

@@ -243,7 +243,6 @@ class _Batches:
         self._octets += len(octets or b"")
 
     # ---- garbage: one row for a run of it ----
-
     def passed(self, view: memoryview, count: int) -> None:
         """Note bytes that were read: EOLs may separate pieces of garbage, but any frame ends the run."""
         if self._garbage is not None and count:

@@ -129,8 +129,6 @@ def _is_single(path: Path) -> bool:
 
 
 # ---- batches ----
-
-
 def batch_splits(paths: Iterable[str], options: FileOptions) -> list[Split]:
     """Return splits of about `splitBytes` for all that exists now in captures, files, folders of them, and globs.
 
@@ -166,8 +164,6 @@ def _is_chosen(split: Split, choice: Choice) -> bool:
 
 
 # ---- streams ----
-
-
 def chains_of(paths: Iterable[str], options: FileOptions) -> dict[str, Chain]:
     """Return the chains that exist at these paths, by their names in an offset, in order.
 
@@ -233,7 +229,6 @@ def splits_between(
 
 
 # ---- chains: a position is the offset of the first unread byte; a bare stream is a chain, too ----
-
 _log = logging.getLogger("stompcodec.spark")
 
 

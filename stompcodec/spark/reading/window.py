@@ -218,7 +218,6 @@ def find_nul(view: memoryview) -> int:
 
 
 # ---- garbage, and the next frame behind it or behind an oversized one ----
-
 _COMMANDS = tuple(sorted(name.encode() for name in dialect_of("1.2").commands))
 _BEGIN = re.compile(rb"[^\r\n]")
 _HEAD_END = re.compile(rb"\n\r?\n|\0")

@@ -158,7 +158,6 @@ def _written(folder: Path, found: dict[str, Any]) -> dict[str, Any]:
 
 
 # ---- the state of a spool ----
-
 _MOST_CHAINS = 100
 
 
