@@ -305,7 +305,6 @@ SENDERS: dict[Role, tuple[Sender, Sender]] = {Role.CLIENT: ("client", "server"),
 #: Seconds of silence tolerated beyond twice the interval. A client that reconnects too early adds load to a slow
 #: server.
 GRACE = {Role.CLIENT: 1.0, Role.SERVER: 0.0}
-
 #: The two commands of the first frame.
 CONNECTS = ("CONNECT", "STOMP")
 #: The headers that name a received frame, for people, and the most characters of each that are shown.

@@ -258,7 +258,6 @@ FEW = 10
 _MOMENT = 0.0004
 #: Seconds for which a session counts as active after it sent something.
 _ACTIVE = 0.1
-
 #: Seconds for which one session may occupy the loop while others wait.
 _SHARE = 0.005
 

@@ -47,7 +47,6 @@ from stompcodec.spec import Limits
 Pair = tuple[str, str]
 #: No user.
 NO_FAULTS: frozenset[Pair] = frozenset()
-
 #: Headers of SEND that concern only sender and broker, and those that the broker itself sets on MESSAGE.
 WITHOUT = ("receipt", "transaction", "message-id", "subscription", "ack", "redelivered", "redelivery-count")
 WITHOUT_DESTINATION = (*WITHOUT, "destination")

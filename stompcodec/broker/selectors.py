@@ -317,7 +317,6 @@ MOST_NESTED = 64
 MOST_PARTS = 512
 #: Maximum number of characters in LIKE patterns that must be tried at each position of a text.
 MOST_SEARCHED = 256
-
 Condition = Callable[[bytes, "Message", Known], "bool | None"]
 
 

@@ -39,9 +39,7 @@ from stompcodec.transport.owner import Part, Visitor
 _UNWRITTEN = 2
 #: Bytes read at a time from a connection while memory is short.
 _LITTLE = 4096
-
 log = logging.getLogger("stompcodec.broker.server")
-
 #: Seconds. If a timer is later than this, the process was stalled, and received bytes are read first.
 _LATE = 0.05
 
@@ -631,7 +629,6 @@ def _write_ready(path: Path, address: dict[str, Any]) -> None:
 #: Seconds a busy thread may make another wait. The helper that writes to disk needs the interpreter several times for
 #: each commit.
 _SWITCH = 0.00005
-
 #: Seconds between two checks of memory.
 _LOOK = 10.0
 

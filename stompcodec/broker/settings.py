@@ -504,7 +504,6 @@ _MOST_WORDS = 64
 _MOST_KNOWN = 1000
 #: Results that all users of the patterns may remember together.
 _MOST_REMEMBERED = 100_000
-
 _Item = TypeVar("_Item")
 
 

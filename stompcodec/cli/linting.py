@@ -24,7 +24,6 @@ from stompcodec.spec import SERVER, UNESCAPED, VERSIONS, WITH_BODY, dialect_of
 from stompcodec.states import Sender, missing_headers, parse_heart_beat
 
 Severity = Literal["error", "warning", "note"]
-
 _TITLES = "rules.json"
 _PREFIXES = {"1.0": "S10-", "1.1": "S11-", "1.2": "S12-", "legacy": "LEG-"}
 

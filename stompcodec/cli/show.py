@@ -221,7 +221,6 @@ _VALUE = 2000
 #: Deeper levels are indented like this one, which bounds the output.
 _DEEPEST = 40
 _JSON_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[][{}:,]|[^][{}:,"\s]+')
-
 _HIGHLIGHTERS: dict[str, Highlighter] = {"json": JSONHighlighter(), "xml": ReprHighlighter()}
 
 

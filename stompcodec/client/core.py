@@ -29,7 +29,6 @@ from stompcodec.errors import (
 )
 
 _unread_log = logging.getLogger("stompcodec.client.unreadable")
-
 #: The temporary queue for replies, and the id of its subscription: some brokers use the name for both.
 REPLIES = "/temp-queue/replies"
 

@@ -33,7 +33,6 @@ from stompcodec.transport.sync import AHEAD, READ, Borrower, SyncWire
 from stompcodec.uri import Address
 
 log = logging.getLogger("stompcodec.client")
-
 _T = TypeVar("_T")
 _A = TypeVar("_A", Call, Subscription)
 #: Callers that send again within this many seconds leave the writing to the I/O thread: a burst is written at once.

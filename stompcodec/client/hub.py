@@ -109,14 +109,12 @@ def ended() -> LocalProtocolError:
 
 
 log = logging.getLogger("stompcodec.client")
-
 #: If a task goes on this many seconds after the time it waited for, the hub was held up.
 LATE = 0.5
 #: The most clients of a hub: `select` of Windows takes 512 sockets, other selectors any number.
 _MOST = 500 if selectors.DefaultSelector.__name__ == "SelectSelector" else 2**31
 #: Outdated timers that are not worth the tidying.
 _TIDY = 64
-
 #: The work of a client: yields times (None for never), and gets the events of its socket, or 0.
 Steps = Generator["float | None", int, None]
 

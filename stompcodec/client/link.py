@@ -79,7 +79,6 @@ def follow(table: Mapping[str, State], state: str, event: str) -> str:
 
 
 log = logging.getLogger("stompcodec.client")
-
 #: How the first bytes of a server begin.
 _ANSWERS = [command.encode() for command in SERVER]
 _BACKSLASH_HINT = " (RabbitMQ and others unescape CONNECT: name the broker by dialect=, or write each backslash twice)"

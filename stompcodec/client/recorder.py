@@ -239,7 +239,6 @@ def _slim(message: Message) -> None:
 
 
 log = logging.getLogger("stompcodec.client")
-
 #: The most messages that are taken at once, and bytes that are written between two syncs.
 _MOST = 1000
 _GROUP = 4 * 2**20

@@ -38,7 +38,6 @@ _Handler = TypeVar("_Handler", bound=Callable[[Any], Any])
 _PREFETCH = 100
 #: Seconds between looks at whether a drain is done.
 LOOK = 0.005
-
 now = time.monotonic
 
 

@@ -29,7 +29,6 @@ from stompcodec.spark.reading.splits import open_index
 from stompcodec.spec import Limits
 
 log = logging.getLogger("stompcodec.spark")
-
 #: Seconds that a recorder may need to release the spool after its Spark is gone.
 _LOCK_WAIT = 10.0
 #: Seconds during which a refused CONNECT is retried: a recorder that has just ended may still be logged in. A refused
@@ -476,7 +475,6 @@ def _size_of(folder: str) -> int:
 # ---- identity: an id in the spool's folder and in every offset, so that a checkpoint never reads another spool ----
 #: An offset as Spark keeps it: chain name -> position, and under `_KEY` the identity of the spool.
 Offset = dict[str, "int | str"]
-
 #: Key of the identity in an offset. Names of chains do not begin with "#".
 _KEY = "#spool"
 _FILE = "spool-id"

@@ -47,9 +47,7 @@ if sys.platform != "win32":
     import resource
 
 __all__ = ["Listener", "Owner", "Wire", "listen"]
-
 log = logging.getLogger("stompcodec.transport")
-
 #: The least bound of unsent bytes in the kernel.
 _LEAST_UNSENT = 4096
 

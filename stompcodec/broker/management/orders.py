@@ -290,7 +290,6 @@ def _anew(message: Message, destination: str, without: Sequence[str]) -> Message
 
 #: Messages that one turn takes out, or looks at.
 _TAKEN_AT_ONCE, _LOOKS_AT_ONCE = 50, 500
-
 Answering = Generator[Line, None, dict[str, Any]]
 
 

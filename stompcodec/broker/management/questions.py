@@ -122,7 +122,6 @@ class Ages:
 
 
 Row = tuple[Any, ...]
-
 #: The most credit that is shown.
 MOST_CREDIT = 1_000_000
 
@@ -445,7 +444,6 @@ _SORTED_FOR = 2.0
 _SORTED_AT_ONCE = 5000
 #: Messages that are shown in one turn, and the bytes of all looked at.
 _SHOWN_AT_ONCE, _BYTES_AT_ONCE = 50, 262_144
-
 Answering = Generator[Line, None, dict[str, Any]]
 
 

@@ -76,7 +76,6 @@ class Chunk:
 _LITTLE = 2**18
 #: Messages that are read at a time for one browser, and their bytes.
 _BROWSED, _BROWSED_OCTETS = 100, 65536
-
 #: Takes a page that was read: its rank, the seq behind which it was read, the page, and those messages that are paged.
 _Done = Callable[[int, int, Page, list[Message]], None]
 

@@ -329,8 +329,6 @@ def read_body(folder: Path, body: BodyFile) -> bytes | None:
 
 #: Prefix of the names of temporary folders.
 _PREFIX = "stompcodec-large-"
-
-
 #: Above this number of files waiting to be removed, no new ones are made, so that clients cannot outrun the disk.
 _MOST_DISCARDED = 10_000
 #: Seconds after which a lock that was created but never taken counts as abandoned.
@@ -630,7 +628,6 @@ def spool_of(config: Config, access: Access, helper: HelperThread | None) -> Spo
 
 
 _LOG = logging.getLogger("stompcodec.broker")
-
 #: Bytes read from a file in one turn.
 _PULL = 256 * 1024
 #: Over WebSocket, a body of at most this many bytes is sent as one message, as text if possible. Larger ones are sent

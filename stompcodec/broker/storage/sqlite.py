@@ -42,7 +42,6 @@ from stompcodec.errors import StoreError
 
 #: While pages take less than _FAST_PAGES seconds, the loop may read small ones. A single one counts for at most _LONG.
 _FAST_PAGES, _LONG = 0.002, 0.01
-
 Answer = Run | StoreError
 _Result = TypeVar("_Result")
 

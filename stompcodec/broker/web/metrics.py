@@ -68,8 +68,6 @@ _HOLDERS = (
 
 _Numbers = Sequence[Any]
 _Key = tuple[str, str, str]
-
-
 #: A destination: its virtual host, its name, its kind, and itself.
 _Thing = tuple[VirtualHost, str, str, Queue | Topic]
 

@@ -441,7 +441,6 @@ def changed(fault: Fault, frame: Frame, octets: bytes, version: str | None) -> b
 
 
 log = logging.getLogger("stompcodec.proxy")
-
 #: Kinds of WebSocket messages; ANY is text if it is UTF-8, else binary.
 ANY, TEXT, BINARY = 0, 1, 2
 

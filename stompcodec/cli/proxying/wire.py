@@ -362,7 +362,6 @@ def _text(rules: ByteFaults) -> str:
 _SPARE, _EACH, _RECORDED = 64, 2, 6
 #: Connections without a limit of descriptors.
 _MOST = 10_000
-
 log = logging.getLogger("stompcodec.proxy")
 
 

@@ -22,7 +22,6 @@ from stompcodec.spark.reading.window import compression_of
 
 #: Chain name -> offset up to which it was read. Spark compares offsets as text, so the names are sorted.
 Offset = dict[str, int]
-
 _SUFFIXES = (".stomp", ".stompcap")
 _PACKED = (".gz", ".zst", ".zstd")
 _THREADS = 4

@@ -53,7 +53,6 @@ if TYPE_CHECKING:
 
 
 __all__ = ["report"]
-
 #: Most characters of a text in report.json.
 _MOST = 500
 
