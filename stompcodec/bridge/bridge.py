@@ -278,6 +278,7 @@ class Bridge:
         return any(not entry.is_stale for entry in self._carrier.unsent)
 
     # ---- taking ----
+
     async def _take_all(self, lanes: list[Lane]) -> None:
         """Take messages over one connection after the other; return when all subscriptions have ended."""
         while True:
@@ -425,6 +426,7 @@ class Bridge:
         return True
 
     # ---- sending ----
+
     async def _send_all(self, client: AsyncClient) -> None:
         while True:
             hop = Hop(
@@ -450,6 +452,7 @@ class Bridge:
             client = await self.target.reopen(self._on_trouble)
 
     # ---- outcomes ----
+
     def _outcome(self, entry: Entry, reason: str | None) -> None:
         """Note that a message has its outcome: the target has it, or refused it for this reason."""
         self._note(entry, reason)
@@ -539,6 +542,7 @@ class Bridge:
         self.tally.refused += 1
 
     # ---- the end ----
+
     async def _is_over(self) -> bool:
         """Return whether there is nothing left to do."""
         if self._has_enough and not self.waiting:

@@ -96,6 +96,7 @@ class Windows:
         self._seen: dict[str, tuple[Subscription, int, float]] = {}  # id -> the last `seq`, and when it was new
 
     # ---- growing ----
+
     def waits(self, subscription: Subscription, *, polls: bool) -> None:
         """Grow the window of a subscription if it may be full: its program waits, or `polls`, and holds messages.
 
@@ -204,6 +205,7 @@ class Windows:
         subscription.inbox = deque(subscription.inbox)
 
     # ---- looking ----
+
     def look(self, now: float) -> None:
         """Name subscriptions that hold unsettled messages, and got none for a minute; each of them once."""
         if now < self.look_at:
@@ -378,6 +380,7 @@ class Inbound:
         return None
 
     # ---- bodies in files ----
+
     def _await_body(self, message: BaseMessage) -> None:
         """Keep a message whose body follows in pieces, until its end."""
         folder = self.link.options.spool_folder
@@ -467,6 +470,7 @@ class Inbound:
         self.backlog_octets += one * size
 
     # ---- frames of the server ----
+
     def _control(self, frame: Frame) -> None:
         """Handle a frame other than MESSAGE."""
         command = frame.command
@@ -601,6 +605,7 @@ class Inbound:
             self.fetches[id] = calls
 
     # ---- subscriptions ----
+
     def subscribe(self, subscription: Subscription, now: float, call: Call) -> None:
         """Subscribe; the call is accepted when the broker has confirmed, or at once with `confirm=False`.
 
@@ -710,6 +715,7 @@ class Inbound:
             self.go_on()
 
     # ---- restoring subscriptions ----
+
     def restore(self) -> None:
         """Subscribe again, one by one if the link is slow. When all are confirmed the outbox flows."""
         link = self.link
@@ -893,6 +899,7 @@ class Inbound:
             self.touched.append(subscription)
 
     # ---- back-pressure ----
+
     def weigh(self) -> None:
         """Pause reading at a limit, resume at half of it. Receipts that calls wait for may stand behind messages."""
         share = max(

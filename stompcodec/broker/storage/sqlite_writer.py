@@ -95,6 +95,7 @@ _DOUBTED = 0.0002
 _SCHEDULED = "/proc/thread-self/schedstat"
 #: Approximate bytes that go into the WAL besides the tails: per row, and per commit.
 _ROW, _COMMIT = 200, 16384
+
 _ROW_VALUES = "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _INSERT, _INSERTS = inserts(_ROW_VALUES)
 #: A plain message: persistent, priority 4, no expiry, never delivered. Constants in SQL spare their binding.
