@@ -738,7 +738,8 @@ def condition_of(text: str, hyphens: bool = False, convert: bool = False) -> Con
     try:
         node = parse(text)
     except UnexpectedCharacters as error:
-        raise SelectorFault(error.pos_in_stream or 0, _odd(text[error.pos_in_stream or 0])) from None
+        at = error.pos_in_stream or 0
+        raise SelectorFault(at, _ODD.get(text[at], "this character is unexpected")) from None
     except UnexpectedToken as error:
         at = len(text.rstrip()) if error.token.type == "$END" else error.pos_in_stream or 0
         raise SelectorFault(at, _expected(error.accepts or error.expected, error.token)) from None
@@ -772,10 +773,6 @@ _TOLD = {
     "COMMA": "a comma",
     "$END": "the end",
 }
-
-
-def _odd(letter: str) -> str:
-    return _ODD.get(letter, "this character is unexpected")
 
 
 def _expected(terminals: set[str], token: Token) -> str:

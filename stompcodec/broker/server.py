@@ -397,7 +397,9 @@ class Server:
         addresses = [address for listener in self._listeners for address in listener.addresses]
         local = all(is_loopback(address) for address in addresses)
         self._gate = _gate(config, local)
-        if not local and not config.users and not _wants_certificates(config):
+        others = (config.port, *config.ports, config.ws_port, config.legacy_port)
+        certified = config.tls_ca is not None and all(port is None for port in others)
+        if not local and not config.users and not certified:
             log.warning(
                 "listening on %s without users: whoever reaches this machine may read and write everything. Set users "
                 "(--login, or [users] in the configuration), or listen on 127.0.0.1 only",
@@ -570,12 +572,6 @@ def _gate(config: Config, local: bool) -> Gate:
     """Make the gate that decides about WebSocket requests."""
     hosts = [*config.ws_hosts, *own_names(config.host)]
     return Gate(config.ws_origins, hosts, local=local, own=config.web_page)
-
-
-def _wants_certificates(config: Config) -> bool:
-    """Return True if every client needs a certificate."""
-    others = (config.port, *config.ports, config.ws_port, config.legacy_port)
-    return config.tls_ca is not None and all(port is None for port in others)
 
 
 def _dismiss(guest: Guest) -> None:

@@ -394,7 +394,7 @@ def memory(broker: Broker, asker: Asker) -> Generator[Line, None, dict[str, Any]
         "destinations": destinations,
         "keys": broker.sent.cost,
     }
-    used = account.used
+    used, largest = account.used, heapq.nlargest(_NAMED, mine, key=itemgetter(0))
     return {
         "limit": account.limit,
         "used": used,
@@ -402,7 +402,7 @@ def memory(broker: Broker, asker: Asker) -> Generator[Line, None, dict[str, Any]
         "sessions_end_above": account.second,
         **parts,
         "other": used - sum(parts.values()),
-        "largest_queues": _largest_queues(mine),
+        "largest_queues": [{"destination": queue.name, "bytes": cost} for cost, queue in largest if cost],
         "largest_sessions": _largest_sessions(broker, asker.host),
     }
 
@@ -423,11 +423,6 @@ def _cost(queue: Queue) -> int:
 def _cost_of_durable(durable: Durable) -> int:
     text = None if durable.selector is None else durable.selector.text
     return destination_cost(durable.name) + selector_cost(text)
-
-
-def _largest_queues(found: list[tuple[int, Queue]]) -> list[dict[str, Any]]:
-    largest = heapq.nlargest(_NAMED, found, key=itemgetter(0))
-    return [{"destination": queue.name, "bytes": cost} for cost, queue in largest if cost]
 
 
 def _largest_sessions(broker: Broker, host: VirtualHost) -> list[dict[str, Any]]:
@@ -601,7 +596,7 @@ class Questions:
             at = 0 if fields["page"] is None else bisect_right(names, "\0".join(place_of(fields["page"], str, str)))
             found = map(row_of, islice(names, at, None))
             rows = yield from in_turns(found, self._broker.quota, ROWS_AT_ONCE, limit + 1)
-            return _page(rows, limit, _name_and_kind)
+            return _page(rows, limit, lambda entry: entry.rpartition("\0")[::2])
         skipped = 0 if fields["page"] is None else max(0, place_of(fields["page"], int)[0])
         keys = yield from map_in_turns(key_of, names, self._broker.quota, LOOKS_AT_ONCE)
         upto = skipped + limit
@@ -683,12 +678,6 @@ class Questions:
 def _number(session: Session) -> int:
     """Return the number in the id of a session, which rises."""
     return int(session.id.partition("-")[0])
-
-
-def _name_and_kind(entry: str) -> tuple[str, str]:
-    """Return the place of an entry of the sorted destinations."""
-    name, _, kind = entry.rpartition("\0")
-    return name, kind
 
 
 def _page(rows: list[tuple[Any, Row]], limit: int, place: Callable[[Any], Any]) -> dict[str, Any]:

@@ -542,7 +542,9 @@ class Destinations:
             name
             for name, queue in self.queues.items()
             if not (queue.total or queue.paging or queue.members or queue.blocked or queue.suspensions)
-            and not self._keeps_queue(name)
+            and name not in self._preset
+            and name not in self.stored_queues
+            and self.addresses.setting(name).auto_delete_queues
         ]
         for name in idle:
             self._remove(name)
@@ -554,17 +556,13 @@ class Destinations:
 
     def _sweep_topics(self) -> None:
         before = list(self.topics.by_name) if self.owners else []
-        if self.topics.sweep(self._keeps_topic):
+        if self.topics.sweep(
+            lambda name: name in self._preset or not self.addresses.setting(name).auto_delete_addresses
+        ):
             for name in before:
                 if name not in self.topics.by_name and name not in self.queues:
                     self.owners.release(name)
             self._swept()
-
-    def _keeps_queue(self, name: str) -> bool:
-        return name in self._preset or name in self.stored_queues or not self.addresses.setting(name).auto_delete_queues
-
-    def _keeps_topic(self, name: str) -> bool:
-        return name in self._preset or not self.addresses.setting(name).auto_delete_addresses
 
     def expire(self, now: float) -> None:
         """Remove expired messages, of some queues in each turn."""

@@ -777,7 +777,8 @@ class Download:
         """Return the next chunks, limited in size. The file is open only meanwhile. Raise OSError if it cannot be read,
         or is too short. If no file descriptor was available, it can be retried.
         """
-        with open(self._body.path, "rb", buffering=0, opener=_opener) as file:
+        opener = lambda path, flags: os.open(path, flags | NO_FOLLOW)  # noqa: E731
+        with open(self._body.path, "rb", buffering=0, opener=opener) as file:
             octets = self._read(file)
         chunks, self._before, self.moved = self._before, [], True
         self._left -= len(octets)
@@ -802,7 +803,3 @@ class Download:
         if len(octets) == 0 < self._left:
             raise OSError(f"{self._body.path} is too short")
         return octets
-
-
-def _opener(path: str, flags: int) -> int:
-    return os.open(path, flags | NO_FOLLOW)

@@ -101,7 +101,8 @@ class Metrics:
         self._other_text = _label_text(("", OTHER, OTHER))
         #: The first lines of each metric of destinations, the name that its other lines begin with, and its column.
         self._heads = [
-            (_written([family]), _sample_name(family), _AT[column]) for column, family in _families_of_destinations()
+            (_written([family]), f"{family.name}{'_total' * (family.type == 'counter')}", _AT[column])
+            for column, family in _families_of_destinations()
         ]
         for vhost in self._broker.config.virtual_hosts or ("/",):
             self._broker.virtual_host(vhost)
@@ -369,7 +370,3 @@ def _families_of_destinations() -> Iterator[tuple[str, Metric]]:
     for name, column, rises, meaning in _OF_DESTINATIONS:
         kind = CounterMetricFamily if rises else GaugeMetricFamily
         yield column, kind(f"stompcodec_broker_destination_{name}", meaning, labels=_LABELS)
-
-
-def _sample_name(family: Metric) -> str:
-    return f"{family.name}_total" if family.type == "counter" else family.name

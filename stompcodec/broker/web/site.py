@@ -147,7 +147,7 @@ class Site:
         self._page_made: tuple[bytes, str] | None = None
         self._paths: dict[str, Callable[[PlainRequest, Visit], None]] = {}
         if config.web_health:
-            self._paths |= {"/healthz": self._health, "/readyz": self._ready}
+            self._paths |= {"/healthz": lambda _, visit: visit.respond(response(200, "ok\n")), "/readyz": self._ready}
         if config.web_metrics:
             from stompcodec.broker.web.metrics import Metrics
 
@@ -173,9 +173,6 @@ class Site:
             handler(request, visit)
 
     # ---- paths ----
-    def _health(self, request: PlainRequest, visit: Visit) -> None:
-        visit.respond(response(200, "ok\n"))
-
     def _ready(self, request: PlainRequest, visit: Visit) -> None:
         """Answer whether messages are taken: the broker is not stopping, and the store is well."""
         journal, account = self._broker.journal, self._broker.account

@@ -329,6 +329,7 @@ def _measured(frames: DataFrame, sequence: str | None) -> DataFrame:
     number = F.lit(None).cast("struct<name: string, n: bigint>")
     if sequence is not None:
         number = _number(F.col("headers")[sequence])
+    none = F.lit(False)
     return frames.select(
         moment(frames).alias("_at"),
         F.col("destination"),
@@ -336,8 +337,8 @@ def _measured(frames: DataFrame, sequence: str | None) -> DataFrame:
         _rounded(length).alias("_length"),
         _rounded(lag).alias("_lag"),
         number.alias("_number"),
-        _flag(frames, "redelivered").alias("_again"),
-        (F.col("error").isNotNull() if "error" in here else F.lit(False)).alias("_bad"),
+        F.coalesce(F.col("redelivered").cast("boolean") if "redelivered" in here else none, none).alias("_again"),
+        (F.col("error").isNotNull() if "error" in here else none).alias("_bad"),
     )
 
 
@@ -361,10 +362,6 @@ def _named(whole: DataFrame, numbered: bool) -> DataFrame:
         "errors",
         sequences.alias("sequences"),
     )
-
-
-def _flag(frames: DataFrame, name: str) -> C:
-    return F.coalesce(F.col(name).cast("boolean"), F.lit(False)) if name in frames.columns else F.lit(False)
 
 
 def _rounded(value: C) -> C:
