@@ -442,7 +442,9 @@ class Conversion:
         if target is not None:
             if source is not None:
                 name = f"jms-{source.kind}-{target.notation}" if target.kind == "any" else target.name
-                body = self._transformed(body, source, target)
+                if target.kind != "byte" and len(body) > self._max_transformed:
+                    raise ContentError(f"it is larger than {self._max_transformed} bytes")
+                body = transformed(body, source, target, self._max_transformed)
                 if target.notation not in ("", source.notation):
                     pairs = [("content-type", _CONTENT_TYPES[target.notation]), *_without(pairs, "content-type")]
                 pairs = [*pairs, ("message-type", name), ("transformation", name)]
@@ -457,11 +459,6 @@ class Conversion:
             body = encode_content(wanted, body)
             pairs = [*pairs, ("content-encoding", wanted)]
         return serialize_tail(Frame("MESSAGE", pairs, body), "1.2")
-
-    def _transformed(self, body: bytes, source: Form, target: Form) -> bytes:
-        if target.kind != "byte" and len(body) > self._max_transformed:
-            raise ContentError(f"it is larger than {self._max_transformed} bytes")
-        return transformed(body, source, target, self._max_transformed)
 
 
 @dataclass(eq=False, slots=True)
