@@ -67,6 +67,7 @@ class Tally:
         by[destination] = by.get(destination, 0) + 1
 
     def counts(self) -> dict[str, Any]:
+        """Return all counts by name."""
         return {
             "carried": self.carried,
             "bytes": self.octets,

@@ -171,6 +171,7 @@ class Mapping:
         return None if rule is None else rule.target_of(destination)
 
     def matching(self, names: Iterable[str]) -> Iterator[str]:
+        """Yield the names that a pattern matches, each once."""
         for name in dict.fromkeys(names):
             rule = self.rule_of(name)
             if rule is not None and rule.is_pattern:

@@ -180,6 +180,7 @@ class Broker(BrokerState):
 
     # ---- destinations ----
     def virtual_host(self, vhost: str) -> VirtualHost:
+        """Return the destinations of a virtual host."""
         host = self._virtual_hosts.get(vhost)
         if host is None:
             config, latest = self.config, lambda: self.seq

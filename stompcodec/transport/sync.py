@@ -107,6 +107,7 @@ class Waker:
         return woken
 
     def close(self) -> None:
+        """Close the descriptors."""
         self._here.close()
         self._there.close()
 
