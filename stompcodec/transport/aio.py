@@ -358,13 +358,6 @@ class Wire(asyncio.BufferedProtocol):
         if visitor is not None:
             visitor.gone()
 
-    def _look_visitor(self, layer: Layer) -> None:
-        """Pass a plain HTTP request on. It need not be in time any more: its visitor answers or closes."""
-        request = layer.request if isinstance(layer, Http) else None
-        if request is not None and self._visitor is not None and not self._closing:
-            self._plan.opening.discard(self)
-            self._visitor.asked(request)
-
     def _not_opened(self, error: BaseException | None) -> None:
         plan = self._plan
         if self in plan.opening:
@@ -388,7 +381,10 @@ class Wire(asyncio.BufferedProtocol):
             if layer.opened:
                 self._open()
             elif self._visitor is not None:
-                self._look_visitor(layer)
+                request = layer.request if isinstance(layer, Http) else None
+                if request is not None and self._visitor is not None and not self._closing:
+                    self._plan.opening.discard(self)  # it need not be in time: its visitor answers or closes
+                    self._visitor.asked(request)
         if self._plan.note is not None and self._owner is not None and layer.buffered != self._noted:
             self._tell(self._plan.note, self._owner, layer.buffered)
         if len(pieces) > 1 and self._plan.pace is not None:

@@ -594,7 +594,10 @@ class Session(SessionState):
     def take_output(self) -> list[bytes]:
         """Return the chunks to write, and renew the send budget."""
         if self.paused:
-            self._look_blockers()
+            for holder in list(self._blockers):  # ACKs of its deliveries would free memory
+                if getattr(holder, "is_too_large", False) and self.acknowledges(holder):
+                    holder.blocked.pop(self, None)
+                    self.unblock(holder)
         outbox = self.outbox
         if outbox.downloads:
             return self._take_downloads()
@@ -742,13 +745,6 @@ class Session(SessionState):
             return True
         short = getattr(holder, "is_too_large", False)
         return short and any(consumer.acks and consumer.unacked for consumer in consumers)
-
-    def _look_blockers(self) -> None:
-        """Stop waiting for memory if the session now has deliveries whose ACKs would free some."""
-        for holder in list(self._blockers):
-            if getattr(holder, "is_too_large", False) and self.acknowledges(holder):
-                holder.blocked.pop(self, None)
-                self.unblock(holder)
 
     def _look_paused(self) -> None:
         if self._rests:
