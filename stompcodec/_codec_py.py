@@ -667,7 +667,6 @@ def parse_columns(
 
 
 # ---- writing ----
-
 #: Bodies of at least this many bytes are a part of their own, and are not copied.
 _OWN_PART = 8192
 _LOWER = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)

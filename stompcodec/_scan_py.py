@@ -576,7 +576,6 @@ def counts_characters(text: bytes, count: int) -> bool:
 
 
 # ---- where frames end ----
-
 _BEGIN = re.compile(rb"[^\r\n]|\r(?!\n)")
 _HEAD_END = re.compile(rb"\n\r?\n|\0")
 _COUNTED = re.compile(rb"\ncontent-length:([^\n\0]*)\n")
@@ -655,7 +654,6 @@ def _length(view: memoryview, at: int, body: int, max_body: int) -> int:
 
 
 # ---- plain frames of WebSocket: the counterpart of src/websocket.c ----
-
 _TEXT, _BINARY = 0x81, 0x82  # whole messages: a fragment has other first bytes
 _MASKED = 0x80
 _SHORT, _TWO, _EIGHT = 125, 126, 127

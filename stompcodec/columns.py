@@ -160,7 +160,6 @@ def _text(value: str | None) -> bytes | None:
 
 
 def _map(rows: Sequence[Sequence[tuple[str, str]]]) -> _Array:
-    """Return the column of headers."""
     pairs = [pair for row in rows for pair in row]
     columns = [_octets([_text(name) for name, _ in pairs]), _octets([_text(value) for _, value in pairs])]
     entries = _make_array(len(pairs), 0, [None], columns)
@@ -259,7 +258,6 @@ class _Rows:
         self.rows: list[tuple[Any, ...]] = []
 
     def add(self, frame: Frame, at: int, end: int) -> None:
-        """Add the row of a frame that meets all conditions."""
         for name, condition in self.where:
             text = _text(frame.command if name == "command" else _first(frame, name))
             if text is None or not condition.holds(text):
@@ -270,7 +268,6 @@ class _Rows:
         self._put(known, [_first(frame, name) for name in self.columns._names])
 
     def add_bad(self, at: int, end: int, kind: str) -> None:
-        """Add the row of a malformed frame."""
         known = {"command": "", "headers": [], "body": b"", "offset": at, "length": end - at, "error": kind}
         self._put(known, [None for _ in self.columns._names])
 

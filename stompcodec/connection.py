@@ -45,7 +45,6 @@ from stompcodec.states import (
 )
 
 # ---- stand-ins for a parser: for servers of the legacy dialect and others, and behind a malformed frame ----
-
 #: A longer first frame, in bytes, is not legacy: a CONNECT of that dialect has two headers.
 _MOST = 8192
 _CONNECT = b"CONNECT"
@@ -170,7 +169,6 @@ class NextFrame:
 
 
 # ---- the handshake: CONNECT and CONNECTED, which agree on the version and the heart-beats ----
-
 #: Versions without heart-beats.
 _WITHOUT_BEATS = ("1.0", "legacy")
 
@@ -291,8 +289,6 @@ def _up_to(highest: str | None, versions: Sequence[str]) -> list[str]:
 
 
 # ---- fast look-ups, made from the tables of `states.py`, for frames that keep the state; errors for others ----
-
-
 class Role(enum.Enum):
     """The side of a connection.
 
@@ -309,7 +305,6 @@ SENDERS: dict[Role, tuple[Sender, Sender]] = {Role.CLIENT: ("client", "server"),
 #: Seconds of silence tolerated beyond twice the interval. A client that reconnects too early adds load to a slow
 #: server.
 GRACE = {Role.CLIENT: 1.0, Role.SERVER: 0.0}
-
 #: The two commands of the first frame.
 CONNECTS = ("CONNECT", "STOMP")
 #: The headers that name a received frame, for people, and the most characters of each that are shown.
@@ -410,8 +405,6 @@ def refusal(
 
 
 # ---- the connection ----
-
-
 _NO_BEATS = Heartbeat(0, 0)
 _EOL = b"\n"
 _NOTHING: Iterator[Frame] = iter(())
@@ -554,7 +547,6 @@ class Connection:
         return buffered
 
     # ---- receiving ----
-
     def receive(self, data: Any, now: float) -> Iterator[Frame]:
         """Take in bytes and return an iterator over the checked frames that are complete.
 
@@ -806,7 +798,6 @@ class Connection:
         self._base += octets
 
     # ---- sending ----
-
     def send(self, frame: Frame) -> None:
         """Check a frame and append it to `output`.
 
@@ -927,7 +918,6 @@ class Connection:
             raise RemoteProtocolError("the stream ended inside a frame", cause=error) from error
 
     # ---- time ----
-
     def tick(self, now: float, beat: Callable[[], bytes] | None = None) -> bool:
         """Append an EOL to `output` if nothing was sent for half of our interval (S12-HB-10), and check the peer.
 

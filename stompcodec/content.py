@@ -289,7 +289,11 @@ def decode_content(encoding: str | None, data: bytes, max_size: int = 100 * 2**2
     """
     for coding in reversed(_checked_codings(encoding)):
         if coding == "base64":
-            data = _from_base64(data, max_size)
+            if len(data) % 4 or _BASE64.fullmatch(data) is None:
+                raise _bad("base64: letters and padding are not in order")
+            if len(data) // 4 * 3 - data[-2:].count(b"=") > max_size:
+                raise _too_large()
+            data = binascii.a2b_base64(data)
         elif coding == "deflate":
             data = _inflate(data, _ZLIB if _looks_like_zlib(data) else _RAW, max_size)
         elif coding != "identity":
@@ -316,14 +320,6 @@ def encode_content(encoding: str | None, data: bytes) -> bytes:
             engine = zlib.compressobj(wbits=_ZLIB if coding == "deflate" else _GZIP)
             data = engine.compress(data) + engine.flush()
     return data
-
-
-def _from_base64(data: bytes, max_size: int) -> bytes:
-    if len(data) % 4 or _BASE64.fullmatch(data) is None:
-        raise _bad("base64: letters and padding are not in order")
-    if len(data) // 4 * 3 - data[-2:].count(b"=") > max_size:
-        raise _too_large()
-    return binascii.a2b_base64(data)
 
 
 def _looks_like_zlib(data: bytes) -> bool:

@@ -125,7 +125,6 @@ class Access(NamedTuple):
 
     @property
     def folder_mode(self) -> int:
-        """The permission bits of folders."""
         return self.mode | (self.mode & 0o444) >> 2
 
 

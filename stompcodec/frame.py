@@ -36,7 +36,6 @@ class Mark(Enum):
 HEARTBEAT = Mark.HEARTBEAT
 #: The event for the end of a body that `Parser(stream_over=n)` handed out in pieces.
 END_OF_BODY = Mark.END_OF_BODY
-
 _SHOWN_HEADERS = 12
 _SHOWN_VALUE = 80
 _SHOWN_BODY = 40

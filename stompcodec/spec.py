@@ -17,19 +17,15 @@ else:
 
 #: Negotiable versions, oldest first.
 VERSIONS = ("1.0", "1.1", "1.2")
-
 CLIENT_1_0 = ("CONNECT", "SEND", "SUBSCRIBE", "UNSUBSCRIBE", "BEGIN", "COMMIT", "ABORT", "ACK", "DISCONNECT")
 CLIENT_1_1 = (*CLIENT_1_0, "NACK", "STOMP")
 SERVER = ("CONNECTED", "MESSAGE", "RECEIPT", "ERROR")
-
 #: Commands whose frames may have a body in 1.1 and 1.2 (S11-BDY-01, S12-BDY-01).
 WITH_BODY = frozenset(("SEND", "MESSAGE", "ERROR"))
 #: Commands whose headers are never escaped (S11-ESC-06, S12-ESC-07).
 UNESCAPED = frozenset(("CONNECT", "CONNECTED"))
-
 #: Headers of CONNECT and STOMP with what a user has chosen.
 OF_LOGIN = frozenset((b"login", b"passcode", b"client-id"))
-
 #: Byte after a backslash -> the byte that both stand for.
 ESCAPES_1_1 = {b"n": b"\n", b"c": b":", b"\\": b"\\"}
 ESCAPES_1_2 = {**ESCAPES_1_1, b"r": b"\r"}
@@ -166,7 +162,6 @@ class Limits(NamedTuple):
 
 DEFAULT_LIMITS = Limits()
 _NO_COMMANDS: frozenset[str] = frozenset()
-
 #: The C backend stores offsets inside a frame's head in 32 bits.
 _MAX_HEAD = 2**32 - 1
 _MAX_BODY = 2**62
@@ -230,7 +225,6 @@ def checked_commands(commands: Iterable[str]) -> frozenset[str]:
 
 
 # ---- the columns and frames that `parse_columns` is asked for ----
-
 #: The columns, in order. Those of single headers follow them.
 COLUMNS = ("command", "headers", "body", "offset", "length", "error")
 

@@ -181,7 +181,6 @@ def negotiate_wishlist(client_version: str | None, server_version: str | None) -
 
 
 # ---- heart-beats: the header, the negotiated intervals, and when a beat is due ----
-
 #: Leading zeros are allowed. More than 100 digits after them are refused, since int() takes quadratic time and a float
 #: overflows at 309. Zeros can be matched in one way only, so that matching is linear.
 _NUMBER = "0*(0|[1-9][0-9]{0,99})"

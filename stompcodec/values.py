@@ -19,7 +19,6 @@ SIZE = 'a size in bytes, such as 512, "64KiB" or "128MiB"'
 DURATION = 'a time such as "500ms", "30s", "5m" or "2h"; a bare number is seconds'
 COUNT = 'a whole number such as 10000, "10k" or "2m"'
 BOOLEAN = "true or false"
-
 _BYTES = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 _THOUSANDS = {"": 1, "k": 1000, "m": 1_000_000}
 #: Seconds of a unit of time.

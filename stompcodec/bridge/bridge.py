@@ -257,7 +257,8 @@ class Bridge:
                 drained = self.request.drain and not self.request.mirror and self.request.selector is None
                 break
         self._session.ended = self._session.ended or not take.done()
-        self._close_lanes()
+        for task in self._session.lanes.values():
+            task.cancel()
         take.cancel()
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(self._finish(tasks[1:]), _GRACE)
@@ -350,10 +351,6 @@ class Bridge:
         for task in session.lanes.values():
             task.cancel()
         await asyncio.gather(*session.lanes.values(), return_exceptions=True)
-
-    def _close_lanes(self) -> None:
-        for task in self._session.lanes.values():
-            task.cancel()
 
     async def _read_lane(self, session: _Session, lane: Lane) -> None:
         try:

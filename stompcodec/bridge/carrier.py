@@ -169,7 +169,6 @@ class Carrier:
         return len(self.unsent) + len(self.sent)
 
     # ---- taking ----
-
     async def take(self, entry: Entry) -> None:
         """Put a message behind the others, once there is room."""
         while len(self) and not self._has_room(entry):
@@ -210,7 +209,6 @@ class Carrier:
             self._drop(entry)
 
     # ---- sending ----
-
     async def run(self, client: AsyncClient, hop: Hop) -> None:
         """Send over one connection to the target until that is lost, and raise why; BridgeError: all is refused."""
         self._hop, self._blamed = hop, False
@@ -306,9 +304,7 @@ class Carrier:
                 self._deliver(entry)
 
     # ---- outcomes ----
-
     def _remove(self, entry: Entry) -> None:
-        """Remove an entry from `sent` or `unsent`."""
         if self.sent and self.sent[0][0] is entry:
             self.sent.popleft()
         else:
@@ -389,7 +385,6 @@ class Carrier:
 
 
 async def _next(event: asyncio.Event) -> None:
-    """Wait for the next change."""
     event.clear()
     await event.wait()
 

@@ -144,7 +144,6 @@ SEQ = "bridge-seq"
 REFUSED = "bridge_refused"
 #: The headers by which a dead letter says why it was refused, and where it was to go.
 _REASON, _TARGET = "dead-letter-reason", "bridge-target"
-
 #: Headers of one delivery, or between a client and its broker: the target would misunderstand or ignore them.
 DELIVERY = of("delivery") | {DROPPED, ESCAPED, REFUSED, PATH}
 #: Headers that the source made, or that asked it for something. They stay readable under ORIGINAL.

@@ -343,13 +343,10 @@ def _wild_lanes(giver: Giver, rule: Rule, request: Request) -> list[Lane]:
             )
         lane = _lane(giver, each + wild, None, request)
         if not is_topic(each) and giver.name == "activemq":  # what was refused must not come round
-            lane = lane._replace(selector=_but_refused(lane.selector))
+            only = f"{REFUSED} IS NULL"
+            lane = lane._replace(selector=only if lane.selector is None else f"{only} AND ({lane.selector})")
         lanes.append(lane)
     return lanes
-
-
-def _but_refused(selector: str | None) -> str:
-    return f"{REFUSED} IS NULL" if selector is None else f"{REFUSED} IS NULL AND ({selector})"
 
 
 def is_advisory(destination: str) -> bool:

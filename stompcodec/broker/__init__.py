@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from stompcodec.broker.server import run, serve
 
 __all__ = ["COMPILED", "Broker", "Config", "load_config", "run", "serve"]
-
-
 #: Names imported on first use, and their modules.
 _LAZY = {"run": "server", "serve": "server"}
 

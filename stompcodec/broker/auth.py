@@ -424,7 +424,9 @@ class Auth:
         if user is not None and known is None:
             if check_hash(passcode, user.passcode):
                 self._known[user.name] = digest
-                self._give_token(address)  # knowing the passcode, this is not an attacker
+                self._bucket.give()  # knowing the passcode, this is not an attacker
+                if address is not None:
+                    self._buckets[address].give()
                 return True
         elif self._hashes:  # each name has always the same one, like a known name
             check_hash(passcode, self._hashes[int.from_bytes(self._digest(login)[:8], "big") % len(self._hashes)])
@@ -451,11 +453,6 @@ class Auth:
         own.fill(now)
         least = 1.0 if now - own.failed > _SUSPECT else 1.0 + _BURST / 2
         return own.tokens >= 1.0 and self._bucket.tokens >= least and self._bucket.take() and own.take()
-
-    def _give_token(self, address: str | None) -> None:
-        self._bucket.give()
-        if address is not None:
-            self._buckets[address].give()
 
     def may(self, user: User, action: str, destination: str) -> bool:
         """Return whether a user may "send" or "subscribe" to a destination. Sessions cache the answer."""

@@ -116,8 +116,6 @@ def _check_map(root: Element) -> None:
 
 
 # ---- XML ----
-
-
 class _Builder:
     """The parser's target. Unlike the packages' own, it bounds the depth of elements."""
 
@@ -255,8 +253,6 @@ def _within(octets: bytes, most: int) -> bytes:
 
 
 # ---- JSON ----
-
-
 def parse_json(body: bytes, plain_map: bool = False) -> Element:
     """Return the tree of a JSON object by the mapped convention. Its only member is the root. With `plain_map`, an
     object that is not a map in this convention is read as a map whose members are the entries. Anything else raises
@@ -446,7 +442,9 @@ class Conversion:
         if target is not None:
             if source is not None:
                 name = f"jms-{source.kind}-{target.notation}" if target.kind == "any" else target.name
-                body = self._transformed(body, source, target)
+                if target.kind != "byte" and len(body) > self._max_transformed:
+                    raise ContentError(f"it is larger than {self._max_transformed} bytes")
+                body = transformed(body, source, target, self._max_transformed)
                 if target.notation not in ("", source.notation):
                     pairs = [("content-type", _CONTENT_TYPES[target.notation]), *_without(pairs, "content-type")]
                 pairs = [*pairs, ("message-type", name), ("transformation", name)]
@@ -461,11 +459,6 @@ class Conversion:
             body = encode_content(wanted, body)
             pairs = [*pairs, ("content-encoding", wanted)]
         return serialize_tail(Frame("MESSAGE", pairs, body), "1.2")
-
-    def _transformed(self, body: bytes, source: Form, target: Form) -> bytes:
-        if target.kind != "byte" and len(body) > self._max_transformed:
-            raise ContentError(f"it is larger than {self._max_transformed} bytes")
-        return transformed(body, source, target, self._max_transformed)
 
 
 @dataclass(eq=False, slots=True)

@@ -102,7 +102,6 @@ def _by_dialect(usual: _T) -> _T:
 
 
 def _key(usual: _T, name: str, read: Callable[[Any], Any], doc: str, *also: str, example: str = "") -> _T:
-    """Declare a field with its key."""
     entry = Key(name, read, doc, usual, also=also, example=example)
     return field(default=usual, repr=name != "users", metadata={"keys": (entry,)})
 
@@ -793,7 +792,6 @@ def _put(changes: dict[str, Any], key: Key, value: Any) -> None:
 
 
 def _unknown(name: str) -> str:
-    """Return the message for an unknown key."""
     if _is_table(name):
         return f"it must be a table: write [{name}] on a line of its own, and its keys below"
     import difflib

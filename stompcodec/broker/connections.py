@@ -138,7 +138,6 @@ class Peer(Blockable, Refillable, Protocol):
 
 
 log = logging.getLogger("stompcodec.broker.server")
-
 #: Seconds that a client has to log in even when too many are here, unless there are more than `_BURST`: after a restart
 #: all clients come at once.
 _GRACE, _BURST = 0.5, 256

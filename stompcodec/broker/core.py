@@ -179,7 +179,6 @@ class Broker(BrokerState):
         self._failures = 0
 
     # ---- destinations ----
-
     def virtual_host(self, vhost: str) -> VirtualHost:
         """Return the destinations of a virtual host."""
         host = self._virtual_hosts.get(vhost)
@@ -249,7 +248,6 @@ class Broker(BrokerState):
         store.commit()
 
     def _restored(self, stored: Stored) -> Message:
-        """Return the message that was stored."""
         message = restored(stored)
         if stored.body is not None:
             message.body = self.spool.keep(stored.body)
@@ -261,7 +259,6 @@ class Broker(BrokerState):
         store.reserve(self._reserved)
 
     # ---- sessions ----
-
     def attach(
         self, now: float, *, peer: str = "", secure: bool = False, whole_frames: bool = False, listener: str = "stomp"
     ) -> Session:
@@ -369,7 +366,6 @@ class Broker(BrokerState):
         self.journal.watch(action)
 
     # ---- the end of a turn ----
-
     def turn(self, now: float) -> Iterator[Session]:
         """End a turn of the loop, and yield each session to flush. Iterate to the end.
 
@@ -465,7 +461,6 @@ class Broker(BrokerState):
             self._flush_topics()
 
     # ---- time ----
-
     def tick(self, now: float) -> None:
         """Do what is due: heart-beats, login timeouts, expiry. A turn must follow."""
         self.now = now

@@ -3,7 +3,7 @@
 Each of those files has a `.pxd` file beside it, which gives its classes fields of C; the same file runs without a
 compiler. Importing this module, as the package does first, lets the import system take them from the extension. The
 environment variable STOMPCODEC_PLAIN=0 leaves all to Python, and so does the Python backend of the codec; with
-STOMPCODEC_PLAIN=1, a missing extension is an error. docs/decisions/0014-one-road.md has the reasons.
+STOMPCODEC_PLAIN=1, a missing extension is an error. docs/decisions.md has the reasons.
 """
 
 from __future__ import annotations

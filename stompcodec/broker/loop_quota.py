@@ -67,7 +67,6 @@ class Wall:
         return moment
 
     def is_over(self, at: float) -> bool:
-        """Return whether a time has passed."""
         if not isinstance(at, Moment):
             return at <= self._time()
         now = self()
@@ -142,7 +141,6 @@ class Deadlines:
         self._heap: list[tuple[float, str]] = []
 
     def set(self, name: str, at: float) -> None:
-        """Set or replace the time of a name."""
         self._times[name] = at
         heappush(self._heap, (at, name))
         if len(self._heap) > 2 * len(self._times) + 100:  # most have been replaced or dropped
@@ -150,7 +148,6 @@ class Deadlines:
             heapify(self._heap)
 
     def drop(self, name: str) -> None:
-        """Forget a name, if it is there."""
         self._times.pop(name, None)
 
     @property
@@ -261,7 +258,6 @@ FEW = 10
 _MOMENT = 0.0004
 #: Seconds for which a session counts as active after it sent something.
 _ACTIVE = 0.1
-
 #: Seconds for which one session may occupy the loop while others wait.
 _SHARE = 0.005
 

@@ -48,7 +48,6 @@ KEY, SCOPE = 640, 900
 _UNFINISHED, _LINES, _MOST_LINES = 2, 8, 32768
 #: Each byte held by the layers of a transport.
 _BELOW = 2
-
 #: The share of the limit for interpreter and libraries: a number of bytes, but at most this part.
 _PROGRAM, _PROGRAM_PART = 32 * 2**20, 1 / 2
 #: The thresholds, as parts of the rest.

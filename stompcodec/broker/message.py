@@ -47,7 +47,6 @@ from stompcodec.spec import Limits
 Pair = tuple[str, str]
 #: No user.
 NO_FAULTS: frozenset[Pair] = frozenset()
-
 #: Headers of SEND that concern only sender and broker, and those that the broker itself sets on MESSAGE.
 WITHOUT = ("receipt", "transaction", "message-id", "subscription", "ack", "redelivered", "redelivery-count")
 WITHOUT_DESTINATION = (*WITHOUT, "destination")
@@ -333,7 +332,6 @@ def header_line(name: str, value: str) -> bytes:
 
 
 # ---- groups and delays: headers of a SEND that few messages have ----
-
 #: Headers of SEND that name the group of a message. All messages of a group go to one consumer, in order.
 GROUPS = ("message_group", "JMSXGroupID")
 _GROUP, _JMS_GROUP, _DUE = (name.encode() + b":" for name in (*GROUPS, DUE))

@@ -42,7 +42,6 @@ class Texts:
         return self.length if text in self._uses else self.length + len(text)
 
     def add(self, text: str) -> None:
-        """Count a use of a text."""
         self.length = self.with_one(text)
         self._uses[text] = self._uses.get(text, 0) + 1
 
@@ -72,7 +71,6 @@ Known = dict[bytes, Value]
 Reader = Callable[[bytes, "Message", Known], Value]
 
 # ---- header values ----
-
 #: Whitespace in JSON, and the first characters of its numbers and words.
 _SPACE = b" \t\r\n"
 _JSON_STARTS = b'-0123456789tfn"' + _SPACE
@@ -152,8 +150,6 @@ def _unescaped(octets: bytes) -> bytes:
 
 
 # ---- JMS and Artemis names ----
-
-
 def _milliseconds(message: Message) -> int:
     return 0 if message.expires is None else round(message.expires * 1000)
 
@@ -206,7 +202,6 @@ def property_reader(name: str) -> tuple[Reader, bytes | None]:
 
 
 # ---- comparison ----
-
 #: Functions of the operators; <> is the negation of =.
 COMPARE: dict[str, Callable[[Any, Any], bool]] = {
     "=": operator.eq,
@@ -243,8 +238,6 @@ def scalar(value: Number | Typed) -> Number:
 
 
 # ---- arithmetic: NULL if an operand is not a number, or the result is undefined ----
-
-
 def _quotient(left: Number, right: Number) -> Number:
     """Divide; the quotient of two exact numbers is truncated."""
     if isinstance(left, float) or isinstance(right, float):
@@ -276,8 +269,6 @@ def calculate(sign: str, left: Value, right: Value) -> Number | None:
 
 
 # ---- LIKE ----
-
-
 class Like:
     """A pattern of LIKE: characters, None for _, and "" for %. Parts between two % are searched from the left, each
     once, so the time stays linear.
@@ -326,7 +317,6 @@ MOST_NESTED = 64
 MOST_PARTS = 512
 #: Maximum number of characters in LIKE patterns that must be tried at each position of a text.
 MOST_SEARCHED = 256
-
 Condition = Callable[[bytes, "Message", Known], "bool | None"]
 
 
@@ -490,14 +480,11 @@ class Rules:
 
 
 # ---- helpers of the rules ----
-
-
 def _at(token: Token) -> int:
     return token.start_pos or 0
 
 
 def _combined(kind: str, read: Reader, nodes: list[Node], searched: int = 0) -> Node:
-    """Return a node made of others."""
     parts, searched = sum(node.parts for node in nodes), searched + sum(node.searched for node in nodes)
     if parts > MOST_PARTS:
         raise SelectorFault(nodes[-1].at, f"more than {MOST_PARTS} names and literals (a list after IN counts as one)")
@@ -638,8 +625,6 @@ def _typed(value: object) -> tuple[bool, object]:
 
 
 # ---- literals ----
-
-
 def _unquoted(token: Token) -> str:
     quote = token[0]
     return token[1:-1].replace(quote * 2, quote)
@@ -753,7 +738,8 @@ def condition_of(text: str, hyphens: bool = False, convert: bool = False) -> Con
     try:
         node = parse(text)
     except UnexpectedCharacters as error:
-        raise SelectorFault(error.pos_in_stream or 0, _odd(text[error.pos_in_stream or 0])) from None
+        at = error.pos_in_stream or 0
+        raise SelectorFault(at, _ODD.get(text[at], "this character is unexpected")) from None
     except UnexpectedToken as error:
         at = len(text.rstrip()) if error.token.type == "$END" else error.pos_in_stream or 0
         raise SelectorFault(at, _expected(error.accepts or error.expected, error.token)) from None
@@ -761,7 +747,6 @@ def condition_of(text: str, hyphens: bool = False, convert: bool = False) -> Con
 
 
 # ---- error messages ----
-
 _ODD = {
     "'": "the text that begins here is not closed by another '",
     '"': 'the name that begins here is not closed by another ", or is empty',
@@ -788,10 +773,6 @@ _TOLD = {
     "COMMA": "a comma",
     "$END": "the end",
 }
-
-
-def _odd(letter: str) -> str:
-    return _ODD.get(letter, "this character is unexpected")
 
 
 def _expected(terminals: set[str], token: Token) -> str:

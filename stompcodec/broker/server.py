@@ -39,9 +39,7 @@ from stompcodec.transport.owner import Part, Visitor
 _UNWRITTEN = 2
 #: Bytes read at a time from a connection while memory is short.
 _LITTLE = 4096
-
 log = logging.getLogger("stompcodec.broker.server")
-
 #: Seconds. If a timer is later than this, the process was stalled, and received bytes are read first.
 _LATE = 0.05
 
@@ -288,7 +286,6 @@ class Server:
         await self.stop()
 
     # ---- start and stop ----
-
     async def start(self) -> None:
         """Open the store, then the listeners. Raise OSError if an address or a certificate cannot be used, StoreError
         if the store cannot be used, for instance because another broker has it.
@@ -400,7 +397,9 @@ class Server:
         addresses = [address for listener in self._listeners for address in listener.addresses]
         local = all(is_loopback(address) for address in addresses)
         self._gate = _gate(config, local)
-        if not local and not config.users and not _wants_certificates(config):
+        others = (config.port, *config.ports, config.ws_port, config.legacy_port)
+        certified = config.tls_ca is not None and all(port is None for port in others)
+        if not local and not config.users and not certified:
             log.warning(
                 "listening on %s without users: whoever reaches this machine may read and write everything. Set users "
                 "(--login, or [users] in the configuration), or listen on 127.0.0.1 only",
@@ -452,7 +451,6 @@ class Server:
         }
 
     # ---- turns ----
-
     def schedule_turn(self) -> None:
         """Schedule one turn soon, unless one is scheduled."""
         if not self.scheduled:
@@ -576,12 +574,6 @@ def _gate(config: Config, local: bool) -> Gate:
     return Gate(config.ws_origins, hosts, local=local, own=config.web_page)
 
 
-def _wants_certificates(config: Config) -> bool:
-    """Return True if every client needs a certificate."""
-    others = (config.port, *config.ports, config.ws_port, config.legacy_port)
-    return config.tls_ca is not None and all(port is None for port in others)
-
-
 def _dismiss(guest: Guest) -> None:
     """Tell a connection whose handshakes are done why it is closed."""
     assert isinstance(guest, aio.Wire)
@@ -633,7 +625,6 @@ def _write_ready(path: Path, address: dict[str, Any]) -> None:
 #: Seconds a busy thread may make another wait. The helper that writes to disk needs the interpreter several times for
 #: each commit.
 _SWITCH = 0.00005
-
 #: Seconds between two checks of memory.
 _LOOK = 10.0
 
@@ -651,7 +642,7 @@ def run(
     Args:
         config: see `Server`.
         ready: see `Server`.
-        uvloop: use uvloop's event loop, if it is installed (docs/decisions/0012-event-loop.md compares both).
+        uvloop: use uvloop's event loop, if it is installed (docs/decisions.md compares both).
         started: called once all listeners are open.
 
     Raises:

@@ -200,7 +200,6 @@ def millis(value: Any) -> int:
 
 
 def factor(value: Any) -> float:
-    """Read a positive factor."""
     if type(value) in (int, float) and 0.01 <= value <= 1000:
         return float(value)
     raise ValueError("it must be a number, 0.01 to 1000")
@@ -216,7 +215,6 @@ def port(value: Any) -> int | None:
 
 
 def text(value: Any) -> str:
-    """Read a line of text."""
     if isinstance(value, str) and value and not re.search("[\0-\x1f\x7f]", value):
         return value
     raise ValueError("it must be a text without control characters, and not empty")
@@ -507,7 +505,6 @@ _MOST_WORDS = 64
 _MOST_KNOWN = 1000
 #: Results that all users of the patterns may remember together.
 _MOST_REMEMBERED = 100_000
-
 _Item = TypeVar("_Item")
 
 

@@ -182,10 +182,8 @@ UNKNOWN = 0
 ROW = 24
 #: The largest read of a segment, in bytes.
 PIECE = 2**20
-
 #: The largest read of an index, in bytes.
 _ROWS = 4096 * ROW
-
 _MAGIC, _END = b"stompix1", b"stompend"
 _HEADER = struct.Struct("<8sQI")
 _ROW = struct.Struct("<QqI")
@@ -282,7 +280,6 @@ class IndexDecoder:
         return bool(self._rest) or not self._began
 
     def feed(self, data: bytes) -> list[Row]:
-        """Return the rows that are complete now."""
         data = self._rest + data
         whole = len(data) - len(data) % ROW
         rows: list[Row] = []

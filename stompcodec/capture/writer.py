@@ -89,7 +89,6 @@ class SegmentWriter:
 
     @property
     def synced(self) -> int:
-        """Bytes that are on the disk."""
         return self._encoder.end
 
     @property
@@ -190,8 +189,6 @@ class SegmentWriter:
 
 
 # ---- after a crash ----
-
-
 def _unseal(path: Path, index: Path) -> None:
     """Move the index of a sealed single file out of it. An index beside the file means that sealing was cut short.
 

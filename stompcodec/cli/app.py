@@ -115,7 +115,6 @@ _UNREACHABLE = "the broker cannot be reached, or refused"
 _SILENCE = {SILENT: "nothing came for --expect-every"}
 _CONTEXTS = {2: "wrong usage, an unknown name, or the file of contexts is broken, not writable, or open to others"}
 _FOLDER = {2: "wrong usage, or nothing could be read: not a data folder, or in use by a broker"}
-
 _SHOWN = {2: "wrong usage, or the broker cannot show queues, or knows no selectors; nothing was taken"}
 
 _TOOL = {

@@ -189,8 +189,6 @@ SUBSCRIPTIONS = View(
 )
 
 VIEWS = {view.name: view for view in (DESTINATIONS, SESSIONS, SUBSCRIPTIONS)}
-
-
 #: Rows of one answer, at most.
 MOST_ROWS = 1000
 #: Questions about the whole broker, for the head of the screen.
@@ -425,7 +423,6 @@ class Choice:
 
     @property
     def sort(self) -> str:
-        """The field by which the view is sorted."""
         return self._sorts[self.view.name]
 
     def wish(self) -> Wish:

@@ -49,7 +49,6 @@ class Place(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Bytes of the body."""
         return self.end - 1 - self.body
 
 

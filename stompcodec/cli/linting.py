@@ -24,7 +24,6 @@ from stompcodec.spec import SERVER, UNESCAPED, VERSIONS, WITH_BODY, dialect_of
 from stompcodec.states import Sender, missing_headers, parse_heart_beat
 
 Severity = Literal["error", "warning", "note"]
-
 _TITLES = "rules.json"
 _PREFIXES = {"1.0": "S10-", "1.1": "S11-", "1.2": "S12-", "legacy": "LEG-"}
 
@@ -240,7 +239,6 @@ def _spoken(place: Place) -> str:
 
 
 def sender_of(command: str) -> Sender:
-    """Return the side that sends a command."""
     return "server" if command in SERVER else "client"
 
 
@@ -399,8 +397,6 @@ def check_frame(subject: Subject) -> Iterator[Finding]:
 
 
 def _lines_where(is_wrong: Callable[[Line], object]) -> Callable[[Subject], Found]:
-    """Return a check of each header line."""
-
     def find(subject: Subject) -> Found:
         return ((line.at, _name(line)) for line in subject.lines if is_wrong(line))
 

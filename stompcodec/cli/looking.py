@@ -99,7 +99,6 @@ class Kind(NamedTuple):
 
 
 def kind_of(client: Client) -> Kind:
-    """Return the kind of the broker that a client is connected to."""
     server = (client.connected.get("server") if client.connected is not None else None) or ""
     row = row_of(client.dialect, server)
     ours = server.startswith("stompcodec/")

@@ -221,7 +221,6 @@ _VALUE = 2000
 #: Deeper levels are indented like this one, which bounds the output.
 _DEEPEST = 40
 _JSON_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[][{}:,]|[^][{}:,"\s]+')
-
 _HIGHLIGHTERS: dict[str, Highlighter] = {"json": JSONHighlighter(), "xml": ReprHighlighter()}
 
 
@@ -467,7 +466,6 @@ class SummaryView(View):
         self._seconds += reader.seconds
 
     def finish(self) -> None:
-        """Print the figures."""
         everything = Sizes()
         for sizes in self._groups.values():
             everything.merge(sizes)

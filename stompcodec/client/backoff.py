@@ -42,7 +42,6 @@ _CONVICTED = 2
 #: Close codes of WebSocket by which a server refuses what it has received: those of RFC 6455, section 7.4.1, but not
 #: the ones for going away, a restart or overload; and those of applications.
 _REFUSALS = frozenset({*range(1002, 1012), *range(4000, 5000)})
-
 #: What is restored: a subscription, or the call of a message that is sent again.
 Item = Subscription | Call
 
@@ -213,7 +212,6 @@ class Pace:
         return True
 
     def end(self, now: float) -> None:
-        """Note that all is restored."""
         self.is_slow, self._ended_at = False, now
         self._counts.clear()  # they have passed, or have ended
         self.rest()

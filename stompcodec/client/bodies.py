@@ -211,7 +211,6 @@ class Spool:
             self.write(checked(piece))
 
     def source(self) -> FileSource:
-        """Return the source of all that was written."""
         self._file.seek(0)
         return FileSource(self._file, self._size, 0, own=True)
 
@@ -236,7 +235,6 @@ def _pieces_of_path(path: os.PathLike[str]) -> Iterator[bytes]:
 
 
 def write_all(file: Any, octets: Any) -> None:
-    """Write all bytes to an unbuffered file."""
     view = memoryview(octets)
     while view:
         view = view[file.write(view) :]

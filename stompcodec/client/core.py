@@ -62,7 +62,6 @@ class ClientCore:
         self._bye: Call | None = None  # DISCONNECT, while it waits for the answer to a COMMIT
 
     # ---- waiting ----
-
     def when_room(self, call: Call, now: float, octets: int, frames: int = 1) -> None:
         """Accept the call once the outbox has room for a body or block of this size."""
         self.link.calls.open(call, now)
@@ -78,7 +77,6 @@ class ClientCore:
             self.link.waiters.append(call)
 
     # ---- sending ----
-
     def send(
         self,
         frame: Frame,
@@ -141,7 +139,6 @@ class ClientCore:
         return True
 
     # ---- sending a body piece by piece: `Upload` has the states ----
-
     def upload(self, upload: Upload, now: float, transaction: BaseTransaction | None = None) -> bool:
         """Put a SEND into the outbox whose body follows by `ask` and `feed`. Returns and raises as `send`."""
         link = self.link
@@ -213,7 +210,6 @@ class ClientCore:
         return True
 
     # ---- PING and RECEIVE, which only some brokers offer ----
-
     def _offers(self, command: str) -> bool:
         """Return whether there is a connection, and the broker named the command in CONNECTED."""
         offered = None if self.link.server is None else self.link.server.get("commands")
@@ -274,7 +270,6 @@ class ClientCore:
             log.info("a message of RECEIVE came too late: %s", error)
 
     # ---- settling ----
-
     def acknowledge(self, message: BaseMessage) -> bool:
         """Send a common ACK by a fast path; return False if `settle` has to do it.
 
@@ -475,7 +470,6 @@ class ClientCore:
         return [("message-id", message.id), ("subscription", name)]
 
     # ---- messages that cannot be read ----
-
     def _violated(self, error: RemoteProtocolError, before: Frame | None) -> Iterator[Frame] | None:
         """Go on behind a frame that cannot be read, and return what follows; or break off. `before` preceded it."""
         link, inbound = self.link, self.inbound
@@ -541,7 +535,6 @@ class ClientCore:
             subscription.spares.settle((message.seq,))
 
     # ---- transactions ----
-
     def begin(self, transaction: BaseTransaction, now: float) -> bool:
         """Send BEGIN. Return False without a connection: wait (`when_connected`) and try again.
 
@@ -591,7 +584,6 @@ class ClientCore:
             self._part(self._bye)
 
     # ---- the end ----
-
     def close(self, now: float, call: Call, timeout: float | None = None) -> None:
         """Send DISCONNECT behind everything in the outbox. The call is accepted once the client is closed.
 

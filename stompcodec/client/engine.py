@@ -33,7 +33,6 @@ from stompcodec.transport.sync import AHEAD, READ, Borrower, SyncWire
 from stompcodec.uri import Address
 
 log = logging.getLogger("stompcodec.client")
-
 _T = TypeVar("_T")
 _A = TypeVar("_A", Call, Subscription)
 #: Callers that send again within this many seconds leave the writing to the I/O thread: a burst is written at once.
@@ -446,7 +445,6 @@ class Engine:
             self._work.join(timeout)
 
     # ---- the I/O thread runs everything below ----
-
     def _main(self) -> Steps:
         """Do all the work of the client. The hub may drop a generator at any `yield`, so none has a `finally`."""
         with self.lock:  # until `start` is done
@@ -562,7 +560,6 @@ class Engine:
         return not link.calls.sent
 
     def _tick(self, due: float | None, wire: SyncWire | None) -> None:
-        """Call the core's `tick` if it is due."""
         now = time.monotonic()
         if due is None or now < due:
             return
@@ -585,7 +582,6 @@ class Engine:
         return False
 
     # ---- connecting ----
-
     def _supervise(self) -> Steps:
         """Connect, and connect again, until the client is closed or gives up."""
         options = self._options

@@ -249,8 +249,6 @@ def note(error: Exception) -> None:
 
 
 # ---- the message in whose handling a program sends: our broker counts a refused frame as an attempt of it ----
-
-
 class Hand:
     """The message that a thread, or a task with those it starts, works on; None once its handler has returned."""
 

@@ -78,7 +78,6 @@ ANYCAST, MULTICAST = "ANYCAST", "MULTICAST"
 #: How names of queues begin, and those of topics.
 _QUEUES = ("/queue/", "/temp-queue/", "queue/", "jms.queue.", "queue://", "temp-queue://")
 _TOPICS = ("/topic/", "/temp-topic/", "topic/", "jms.topic.", "topic://", "temp-topic://")
-
 #: How names of temporary destinations begin, which belong to a session: of most brokers, JMS, ActiveMQ and RabbitMQ.
 TEMPORARY = (
     *("/temp-queue/", "/temp-topic/", "temp-queue://", "temp-topic://"),
@@ -101,7 +100,6 @@ def type_of(destination: str) -> str | None:
 
 #: Returns what a value has to be; None for one that the broker takes.
 Rule = Callable[[str], "str | None"]
-
 #: Digits of any script, as Java reads numbers.
 _WHOLE = re.compile(r"[+-]?\d{1,40}")
 _CRON = re.compile(r"[0-9*/,-]+( [0-9*/,-]+){4}")
@@ -175,7 +173,6 @@ def fault_in(rules: Mapping[str, Rule], name: str, value: object) -> str | None:
 
 
 HeaderSource = Mapping[str, str] | Iterable[tuple[str, str]]
-
 _DELIVERED = "only a received message has it: leave it out"
 _SETTLED = "the client names the message to the broker itself: leave it out"
 _RECEIPT = "use receipt=True"

@@ -95,7 +95,6 @@ def watch(engine: Any) -> None:
 
 
 def refuse() -> LocalProtocolError:
-    """Return the error for a call in a child process."""
     return LocalProtocolError(
         "this client was opened before a fork, and belongs to the parent process: open another client in the child"
     )
@@ -110,14 +109,12 @@ def ended() -> LocalProtocolError:
 
 
 log = logging.getLogger("stompcodec.client")
-
 #: If a task goes on this many seconds after the time it waited for, the hub was held up.
 LATE = 0.5
 #: The most clients of a hub: `select` of Windows takes 512 sockets, other selectors any number.
 _MOST = 500 if selectors.DefaultSelector.__name__ == "SelectSelector" else 2**31
 #: Outdated timers that are not worth the tidying.
 _TIDY = 64
-
 #: The work of a client: yields times (None for never), and gets the events of its socket, or 0.
 Steps = Generator["float | None", int, None]
 
@@ -207,7 +204,6 @@ class Hub:
         return len(self._tasks) < _MOST
 
     def is_here(self) -> bool:
-        """Return whether this is the hub's thread."""
         return threading.current_thread() is self._thread
 
     def join(self, timeout: float) -> None:
@@ -220,7 +216,6 @@ class Hub:
         self.selector.close()
 
     # ---- the thread ----
-
     def _run(self) -> None:
         try:
             self._serve()

@@ -50,7 +50,6 @@ class Spares:
             self._held[subscription.last.seq] = (subscription.id, 0, subscription.last)
 
     def note(self, message: BaseMessage) -> None:
-        """Count a message of any of the consumers."""
         name = message.frame.get("subscription") or message.subscription.id
         size = message.size + _MORE + sum(len(key) + len(value) for key, value in message.frame.headers.pairs())
         self._held[message.seq] = (name, size, message)

@@ -79,7 +79,6 @@ def follow(table: Mapping[str, State], state: str, event: str) -> str:
 
 
 log = logging.getLogger("stompcodec.client")
-
 #: How the first bytes of a server begin.
 _ANSWERS = [command.encode() for command in SERVER]
 _BACKSLASH_HINT = " (RabbitMQ and others unescape CONNECT: name the broker by dialect=, or write each backslash twice)"
@@ -153,7 +152,6 @@ class ClientLink:
         self._heads: dict[str, bytes] = {}  # destination -> what precedes the length and body of its SEND
 
     # ---- the transport ----
-
     def opened(
         self,
         now: float,
@@ -434,7 +432,6 @@ class ClientLink:
         self.wake(self.closers)
 
     # ---- sending ----
-
     def connected(self, frame: Frame) -> None:
         assert self.connection is not None
         self.server, self.version, self._connected_by = frame, self.connection.version, None
@@ -663,7 +660,6 @@ class ClientLink:
                 self.room.append((call, octets, frames))
 
     # ---- bodies that are sent piece by piece ----
-
     def _begin(self, upload: Upload) -> bool:
         """Send the head of the upload that is the first of the outbox; return whether its body is to follow."""
         if upload is self.upload:
@@ -784,7 +780,6 @@ class ClientLink:
         return refused is None
 
     # ---- outcomes ----
-
     def finish(self, call: Call, error: Exception | None = None, result: object = None) -> None:
         """Give a call its outcome, once."""
         if call.command == "RECEIVE" and call.result is not None:  # also without its receipt
@@ -815,7 +810,6 @@ class ClientLink:
             self.finish(call, ConnectionLostError(f"{call.what}: {how}, an earlier block failed", sent=call.sent))
 
     def _expire(self, call: Call) -> None:
-        """Handle the timeout of a call."""
         message = f"{call.what}: no answer in {call.timeout} s"
         if call.id not in self.calls.sent:
             self.outbox.remove(call)
@@ -913,8 +907,6 @@ def _check_text(frame: Frame) -> None:
 
 
 # ---- what a probe asks ----
-
-
 @dataclass(frozen=True, slots=True)
 class Health:
     """The answer of `is_alive`, true if messages can be sent and received now.

@@ -31,8 +31,6 @@ HttpHeaders = Mapping[str, str] | Callable[[], "Mapping[str, str] | Awaitable[Ma
 SHORT = max(4096, AHEAD)
 #: The longest interval of heart-beats in ms; brokers written in Java read no longer one.
 _LONGEST_BEAT = 2**63 - 1
-
-
 _BACKOFF = Backoff()
 
 

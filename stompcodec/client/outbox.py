@@ -96,7 +96,6 @@ class Calls:
         return call
 
     def open(self, call: Call, now: float) -> None:
-        """Start the time of a call."""
         self.deadlines.add(call, now)
 
     def finish(self, call: Call, error: Exception | None = None, result: Any = None) -> bool:
@@ -192,7 +191,6 @@ class Block:
         return Block(octets, self.count, self.version, self.last)
 
     def frames(self) -> list[Frame]:
-        """Return the frames, read back."""
         return parse(self.body, self.version, limits=_OUR_OWN)
 
     def chunks(self, version: str | None, whole_frames: bool) -> list[bytes]:
@@ -364,7 +362,6 @@ class Outbox:
         self._passed_frames = self._passed_octets = 0
 
     def push(self, waiting: Waiting) -> None:
-        """Append an entry."""
         self.waiting.append(waiting)
         self._count(waiting)
 

@@ -27,7 +27,6 @@ from stompcodec.transport.sync import SyncWire, connect
 from stompcodec.uri import Address
 
 log = logging.getLogger("stompcodec.client")
-
 #: The seconds beyond all timeouts of an attempt after which its thread waits no longer for a session.
 _GRACE = 5.0
 

@@ -137,7 +137,6 @@ class Dedupe:
         return len(found)
 
     def _keys(self, capture: Capture, segment: Segment, last: int, dialect: BrokerDialect) -> Iterator[tuple[int, int]]:
-        """Yield time and key of each message of a segment."""
         end = min((each.base for each in capture.segments(segment.chain) if each.base > segment.base), default=None)
         frames = capture.frames(segment.chain, segment.base, limits=_ANY, lenient=True)
         known = 0
@@ -240,7 +239,6 @@ def _slim(message: Message) -> None:
 
 
 log = logging.getLogger("stompcodec.client")
-
 #: The most messages that are taken at once, and bytes that are written between two syncs.
 _MOST = 1000
 _GROUP = 4 * 2**20

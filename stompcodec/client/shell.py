@@ -38,7 +38,6 @@ _Handler = TypeVar("_Handler", bound=Callable[[Any], Any])
 _PREFETCH = 100
 #: Seconds between looks at whether a drain is done.
 LOOK = 0.005
-
 now = time.monotonic
 
 
@@ -509,7 +508,6 @@ class Bulk:
         self._accepted = 0
 
     # ---- steps ----
-
     def add(self, messages: Outgoings) -> Iterator[Any]:
         """Collect messages, and send full blocks. Yields None after each block, and receipts to wait for."""
         frames, most, room = self._frames, self._most, self._block_octets
@@ -534,7 +532,6 @@ class Bulk:
         yield from self._settle(0, 0)
 
     # ---- messages ----
-
     def _frame(self, message: Any) -> Frame:
         """Return the frame of a message, with the headers that all messages get."""
         if isinstance(message, Frame):
@@ -565,7 +562,6 @@ class Bulk:
         return Frame("SEND", pairs, body)
 
     # ---- messages that pass middleware ----
-
     @property
     def transaction_id(self) -> str | None:
         """The id of the transaction; None outside of one."""
@@ -594,7 +590,6 @@ class Bulk:
         return self._frame(Frame("SEND", passed.message.pairs, passed.message.body))
 
     # ---- blocks ----
-
     def _octets_of(self, frames: list[Frame], version: str) -> bytes:
         if not self._texts or not self._link.core.link.dialect.jms:
             return serialize_many(frames, version)
@@ -693,7 +688,6 @@ class Bulk:
             self._sent_octets += sent.octets
 
     # ---- outcomes ----
-
     def _settle(self, frames: int, octets: int) -> Iterator[Any]:
         """Check finished receipts, and wait for others until at most this much is without one."""
         sent = self._sent

@@ -40,7 +40,6 @@ from stompcodec.errors import FrameError
 from stompcodec.spec import Limits
 
 __all__ = ["PEER", "Connection", "FrameParser", "StrictFrameParser", "WebSocketConnection", "install", "seams"]
-
 #: The parser of 3.8 is the first that reads content-length.
 PEER = Peer("stompman", (3, 8), (4,))
 version_of(PEER)
@@ -50,7 +49,6 @@ _connection: Any = importlib.import_module("stompman.connection")
 _ConnectionLostError: Any = importlib.import_module("stompman.errors").ConnectionLostError
 _log: logging.Logger = importlib.import_module("stompman.logger").LOGGER
 _TheirParser: Any = _serde.FrameParser
-
 _CLASSES: dict[str, Any] = {command.decode(): kind for command, kind in _serde.COMMANDS_TO_FRAMES.items()}
 _COMMANDS: dict[Any, bytes] = dict(_serde.FRAMES_TO_COMMANDS)
 _WITH_BODY: tuple[Any, ...] = _serde.FRAMES_WITH_BODY
@@ -59,7 +57,6 @@ _Connect: Any = _frames.ConnectFrame
 _Connected: Any = _frames.ConnectedFrame
 _Nack: Any = _frames.NackFrame
 _UNESCAPED: frozenset[Any] = frozenset((_Connect, _Connected))
-
 _Message: Any = _frames.MessageFrame
 _slots = [vars(_Message).get(name) for name in ("headers", "body")]
 if not all(isinstance(slot, MemberDescriptorType) for slot in _slots):
@@ -67,7 +64,6 @@ if not all(isinstance(slot, MemberDescriptorType) for slot in _slots):
 # Their constructor of a frozen message takes longer than reading it.
 _new_message = object.__new__
 _set_headers, _set_body = (slot.__set__ for slot in _slots if isinstance(slot, MemberDescriptorType))
-
 _ESCAPED = re.compile(rb"\\(.?)", re.DOTALL)
 _MEANT = {b"n": b"\n", b"c": b":", b"\\": b"\\"}
 _ESCAPES = str.maketrans({"\n": "\\n", ":": "\\c", "\\": "\\\\", "\r": ""})

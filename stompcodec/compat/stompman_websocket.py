@@ -19,7 +19,6 @@ try:
 except ImportError as error:
     raise PeerError("this needs stompman 3.10 or later, and websockets: pip install websockets") from error
 _ConnectionLostError: Any = importlib.import_module("stompman.errors").ConnectionLostError
-
 #: Replaces that of stompman.
 write_frame = stompman.noting(_connection.WebSocketConnection.write_frame)
 _LOST = (RuntimeError, OSError, _websockets.WebSocketException)

@@ -49,7 +49,6 @@ from stompcodec.compat.stomppy_codec import (
 )
 
 __all__ = ["PEER", "Connection10", "Connection11", "Connection12", "WSConnection", "install", "seams"]
-
 #: Bytes of waiting frames at which reading stops.
 _AHEAD = 1 << 20
 #: Memory of a waiting frame beside its body, in bytes.

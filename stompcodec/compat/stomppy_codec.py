@@ -24,14 +24,12 @@ version_of(PEER)
 stomp: Any = importlib.import_module("stomp")
 #: Their logging module, which had another name before 9.0.
 log: Any = getattr(stomp, "log", None) or stomp.logging
-
 _transport: Any = stomp.transport
 _Theirs: Any = stomp.utils.Frame
 _their_parse_frame: Any = stomp.utils.parse_frame
 _their_unescape: Any = stomp.utils._unescape_header
 _METHODS = {name: vars(_transport.BaseTransport)[name] for name in ("process_frame", "notify")}
 _new: Any = object.__new__
-
 _EOLS = re.compile(rb"[\r\n]*")
 _PREAMBLE_END = re.compile(rb"\n\n|\r\n\r\n")
 _LENGTH = re.compile(rb"^content-length[:]\s*([0-9]+)", re.MULTILINE)

@@ -156,7 +156,6 @@ def plain(offset: Mapping[str, _Value]) -> dict[str, _Value]:
 
 
 # ---- pickling for executors, where this package may be missing ----
-
 _settled = False
 
 

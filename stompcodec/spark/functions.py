@@ -127,7 +127,6 @@ class _Values:
         self._version = version
 
     def __call__(self, values: Any) -> Any:
-        """Return an array of structs."""
         options = replace(
             self._options, mode="PERMISSIVE"
         )  # this class drops malformed rows itself, so that rows stay aligned

@@ -108,7 +108,6 @@ def _addresses(url: str) -> tuple[Address, ...]:
 
 
 # ---- the source ----
-
 #: Added to the options of a connection and of "stompfile".
 LIVE_OPTIONS = (
     Option("destination", "names", ..., "destinations to read, such as /queue/a,/topic/b"),
@@ -258,7 +257,6 @@ def _check(options: LiveOptions) -> None:
 
 
 # ---- the sink ----
-
 #: Added to the options of a connection.
 SINK_OPTIONS = (
     Option("destination", "text", None, "destination of the rows if they have no column destination"),

@@ -296,7 +296,6 @@ class LiveStreamReader(SplitReader, DataSourceStreamReader, base.SupportsTrigger
 
 
 # ---- metrics in Spark's progress: backlog, spool, unacknowledged messages, age of the last frame ----
-
 #: Key of the metrics in a reported offset. No chain has this name.
 METRICS = "#metrics"
 _told: list[str] = []

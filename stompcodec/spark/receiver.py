@@ -29,7 +29,6 @@ from stompcodec.spark.reading.splits import open_index
 from stompcodec.spec import Limits
 
 log = logging.getLogger("stompcodec.spark")
-
 #: Seconds that a recorder may need to release the spool after its Spark is gone.
 _LOCK_WAIT = 10.0
 #: Seconds during which a refused CONNECT is retried: a recorder that has just ended may still be logged in. A refused
@@ -103,7 +102,6 @@ class Receiver:
             raise
 
     # ---- called by Spark's thread ----
-
     def ends(self) -> dict[str, int]:
         """Return the end of each chain of the spool; everything before it is on disk."""
         ends = {chain: self._capture.end(chain) for chain in sorted(self._chains)}
@@ -239,7 +237,6 @@ class Receiver:
         return ends
 
     # ---- the thread ----
-
     def _main(self) -> None:
         try:
             with contextlib.ExitStack() as stack:
@@ -325,7 +322,6 @@ class Receiver:
         )
 
     # ---- called by the recorder ----
-
     def _on_turn(self) -> None:
         """Update the state of the connection; called a few times per second."""
         now = time.monotonic()
@@ -477,10 +473,8 @@ def _size_of(folder: str) -> int:
 
 
 # ---- identity: an id in the spool's folder and in every offset, so that a checkpoint never reads another spool ----
-
 #: An offset as Spark keeps it: chain name -> position, and under `_KEY` the identity of the spool.
 Offset = dict[str, "int | str"]
-
 #: Key of the identity in an offset. Names of chains do not begin with "#".
 _KEY = "#spool"
 _FILE = "spool-id"

@@ -203,7 +203,6 @@ def stand_in(name: str, error: Exception) -> type[Any]:
 
 
 # ---- Java: the installed one, or the one that pip installed ----
-
 _OLDEST = 17
 #: The first Java that a PySpark before 4.2 cannot start with: its Hadoop asks for a security manager.
 _TOO_NEW, _TOO_NEW_BEFORE = 24, (4, 2)

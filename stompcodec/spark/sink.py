@@ -208,7 +208,6 @@ def _required(batch: Any, at: int, what: str, first: int) -> Any:
 
 
 # ---- writers ----
-
 #: Frames of a block when no receipts are asked for.
 _MOST = 1000
 
@@ -314,7 +313,6 @@ def _one_line(error: StompError, transaction: bool) -> str:
 
 
 # ---- header lines of many frames at once, escaped and checked as `serialize` does it ----
-
 _TEXT = "content-type:text/plain;charset=utf-8\n"
 #: The backslash comes first, for the other escapes add some.
 _ESCAPES = (("\\", "\\\\"), (":", "\\c"), ("\n", "\\n"), ("\r", "\\r"))
@@ -377,7 +375,6 @@ class Line:
         return pc.binary_join_element_wise(*self._parts, "")
 
     # ---- values ----
-
     def text(self, column: Any) -> Any:
         """Return the values of a column as they are written."""
         kind = column.type
@@ -417,7 +414,6 @@ class Line:
                 raise SinkError(f"row {self._first + row}: a header or text body {why}")
 
     def maps(self, column: Any, without: set[str] | frozenset[str]) -> Any:
-        """Return the header lines of maps of strings."""
         offsets, keys, values = column.offsets, column.keys, column.items
         start, stop = offsets[0].as_py(), offsets[-1].as_py()
         keys, values = keys.slice(start, stop - start), values.slice(start, stop - start)
@@ -436,7 +432,6 @@ class Line:
             raise SinkError(f"column headers: {str(error).partition(': a header or text body ')[2]}") from None
 
     # ---- headers for the body ----
-
     def content_type(self, may_have: bool) -> None:
         """Append the content-type of text, unless a map has its own."""
         if not may_have:

@@ -88,7 +88,6 @@ class StompBroker:
         return f"<StompBroker {'stopped' if self._server is None else self.url}>"
 
     # ---- start and stop ----
-
     def start(self) -> None:
         """Start listening. After `stop`, the ports are the same, and only the contents of `data` are kept.
 
@@ -137,7 +136,6 @@ class StompBroker:
         await asyncio.to_thread(self.stop)
 
     # ---- addresses ----
-
     @property
     def host(self) -> str:
         """The address on which it listens."""
@@ -161,7 +159,6 @@ class StompBroker:
         return f"ws://{self.host}:{self.config.ws_port}"
 
     # ---- frames ----
-
     @property
     def frames(self) -> list[RecordedFrame]:
         """The recorded frames of both directions, in order, without heart-beats."""
@@ -270,7 +267,6 @@ class StompBroker:
         await asyncio.to_thread(self.wait_subscribed, destination, count=count, timeout=timeout)
 
     # ---- faults and time ----
-
     def advance(self, seconds: float) -> None:
         """Advance the broker's clock, for expiry, delayed messages and heart-beats. That of clients does not change.
 
@@ -296,7 +292,6 @@ class StompBroker:
         return FaultProxy((self.host, self.port), seed=seed)
 
     # ---- reports ----
-
     def expectations(self) -> str:
         """Return the frames as text, one per line: time, connection, direction (> to the broker, < from it), frame."""
         return "\n".join(lines(self.frames))

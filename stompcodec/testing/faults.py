@@ -224,7 +224,6 @@ class FaultProxy:
             link.cut(self.rules.reset)
 
     # ---- start and stop ----
-
     async def start(self) -> None:
         """Start listening, in the running loop."""
         self._server = await asyncio.start_server(self._accept, self.host, self.port, backlog=1024)
@@ -259,7 +258,6 @@ class FaultProxy:
         self._thread = None
 
     # ---- one connection ----
-
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None

@@ -103,7 +103,6 @@ class FrameFaults:
         return fault
 
     # ---- faults ----
-
     def refuse(self, message: str = "refused", *, nth: int = 1, times: int | None = None, **headers: Any) -> Fault:
         """Answer CONNECT with ERROR; by default each one."""
         return self.error("CONNECT", message, nth=nth, times=times, **headers)

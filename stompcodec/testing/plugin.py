@@ -33,7 +33,6 @@ _BROKERS = pytest.StashKey["list[StompBroker]"]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the markers."""
     for marker in _MARKERS:
         config.addinivalue_line("markers", marker)
 

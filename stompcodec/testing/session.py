@@ -55,7 +55,6 @@ class Watch:
             raise errors[0]
 
     def number(self) -> int:
-        """Return the number of the next connection."""
         return next(self._numbers)
 
     def note(self, number: int, direction: str, frame: Frame) -> None:
@@ -91,7 +90,6 @@ class WatchedSession(Session):
         self.handlers = {command: partial(_watched, handler) for command, handler in self.handlers.items()}
 
     # ---- receiving ----
-
     def came(self, handler: Callable[[Session, Frame], None], frame: Frame) -> None:
         """Record a frame of the client, apply its faults and process it."""
         self._watch.note(self._number, "in", frame)
@@ -141,7 +139,6 @@ class WatchedSession(Session):
         self._watch.change()
 
     # ---- sending ----
-
     def take_output(self) -> list[bytes]:
         """Return the output after recording it and applying its faults."""
         data = b"".join(super().take_output())

@@ -47,9 +47,7 @@ if sys.platform != "win32":
     import resource
 
 __all__ = ["Listener", "Owner", "Wire", "listen"]
-
 log = logging.getLogger("stompcodec.transport")
-
 #: The least bound of unsent bytes in the kernel.
 _LEAST_UNSENT = 4096
 
@@ -262,7 +260,6 @@ class Wire(asyncio.BufferedProtocol):
             self._transport.abort()
 
     # ---- called by the loop ----
-
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self.peer = name_of(transport.get_extra_info("peername"))
@@ -319,7 +316,6 @@ class Wire(asyncio.BufferedProtocol):
             self._lose(exc)
 
     # ---- private ----
-
     def _lose(self, exc: BaseException | None = None) -> None:
         if isinstance(self._gone, BaseException):
             exc = self._gone
@@ -362,13 +358,6 @@ class Wire(asyncio.BufferedProtocol):
         if visitor is not None:
             visitor.gone()
 
-    def _look_visitor(self, layer: Layer) -> None:
-        """Pass a plain HTTP request on. It need not be in time any more: its visitor answers or closes."""
-        request = layer.request if isinstance(layer, Http) else None
-        if request is not None and self._visitor is not None and not self._closing:
-            self._plan.opening.discard(self)
-            self._visitor.asked(request)
-
     def _not_opened(self, error: BaseException | None) -> None:
         plan = self._plan
         if self in plan.opening:
@@ -392,7 +381,10 @@ class Wire(asyncio.BufferedProtocol):
             if layer.opened:
                 self._open()
             elif self._visitor is not None:
-                self._look_visitor(layer)
+                request = layer.request if isinstance(layer, Http) else None
+                if request is not None and self._visitor is not None and not self._closing:
+                    self._plan.opening.discard(self)  # it need not be in time: its visitor answers or closes
+                    self._visitor.asked(request)
         if self._plan.note is not None and self._owner is not None and layer.buffered != self._noted:
             self._tell(self._plan.note, self._owner, layer.buffered)
         if len(pieces) > 1 and self._plan.pace is not None:
@@ -572,7 +564,6 @@ def _host_of(address: object) -> str:
 
 
 # ---- accepting, also without file descriptors ----
-
 #: Connections accepted in one go, before the loop continues.
 _EACH = 64
 #: The least and the most reserved descriptors; in between, a sixteenth of all.
@@ -664,7 +655,6 @@ class Acceptor:
             accepted.close()
 
     # ---- without descriptors ----
-
     def _refuse(self, accepted: socket.socket, most: int) -> None:
         """Send the refusal, and close the client later: unread bytes would turn an immediate close into a reset."""
         self._say(accepted)

@@ -100,7 +100,6 @@ class Handshake:
                 self._headers[name] = value
 
     def headers(self) -> dict[str, str]:
-        """Return the headers of the next request."""
         return self._headers | ({"Cookie": "; ".join(self._cookies.values())} if self._cookies else {})
 
     def take_cookies(self, headers: list[tuple[str, str]]) -> None:

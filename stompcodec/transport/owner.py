@@ -26,8 +26,6 @@ LONGEST_WAIT = 86_400.0
 LINGER_ROUNDS = 30
 #: Bytes of replies, such as pongs, that a peer may cause while it does not read.
 MOST_REPLIES = 64 * 1024
-
-
 Octets = bytes | memoryview
 #: Called with each HTTP request: its target, its headers, and our address on the connection. A returned text refuses
 #: it.

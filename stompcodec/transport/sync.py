@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from ssl import SSLContext
 
 __all__ = ["AHEAD", "READ", "Borrower", "SyncWire", "Waker", "connect"]
-
 #: The event of a socket that has bytes, for `SyncWire.handle`.
 READ = selectors.EVENT_READ
 _WRITE = selectors.EVENT_WRITE
@@ -426,7 +425,6 @@ class SyncWire:
         self._release()
 
     # ---- private ----
-
     def _own_selector(self) -> selectors.BaseSelector:
         if self._selector is None:
             self._selector = selectors.DefaultSelector()

@@ -14,7 +14,6 @@ from collections.abc import Iterator
 from stompcodec.transport.owner import gather
 
 __all__ = ["TlsLayer", "client_context", "server_context"]
-
 _Path = str | os.PathLike[str]
 #: The largest TLS record in bytes; a read returns at most that.
 _RECORD = 16384

@@ -61,7 +61,6 @@ class Frames:
 
     @property
     def buffered(self) -> int:
-        """Bytes of the incomplete frame."""
         return len(self._octets)
 
     def discard(self) -> None:
@@ -217,7 +216,6 @@ class SockJsLayer:
         self.error = error if self.opened else ConnectionRefusedError(str(error))
 
     # ---- /info ----
-
     def _read_info(self) -> None:
         """Read the answer to /info, if all of it is here."""
         try:
@@ -266,7 +264,6 @@ class SockJsLayer:
         self._frames.discard()
 
     # ---- sending ----
-
     def send(self, chunks: list[bytes]) -> None:
         for chunk in chunks:
             try:
@@ -371,14 +368,12 @@ except ImportError as error:
     raise MissingExtraError("ws", "websockets") from error
 
 __all__ = ["SUBPROTOCOLS", "WebSocketLayer", "client_layer", "server_layer"]
-
 #: In order of preference.
 SUBPROTOCOLS = ("v12.stomp", "v11.stomp", "v10.stomp")
 #: The largest handshake in bytes.
 MAX_HANDSHAKE = 64 * 1024
 #: The default of the largest message in bytes.
 MAX_MESSAGE = 128 * 2**20
-
 _CONTROL = 8  # opcodes from here on are pings, pongs and closes
 _HEAD = 14  # the largest head of a WebSocket frame in bytes
 _FIN, _MASKED = 0x80, 0x80

@@ -41,7 +41,6 @@ from stompcodec.codec import Frame
 #: The texts that a form keeps, and the longest one in characters: 4 MiB. They are dropped after
 #: some seconds without such an answer.
 _MOST_KEPT, _LONGEST_KEPT, _KEPT_FOR = 4096, 1024, 10
-
 #: Writes any value as JSON, in ASCII.
 _json = json.JSONEncoder(separators=(",", ":")).encode
 #: Many numbers of an answer are alike: a rate of 0.0, the age of messages that were sent in one second, null.
@@ -89,7 +88,6 @@ class Form:
         return text
 
     def forget(self) -> None:
-        """Drop what is kept."""
         self._kept.clear()
 
 
@@ -138,7 +136,6 @@ class Writer:
 
 
 _LOG = logging.getLogger("stompcodec.broker.management")
-
 _Found = dict[str, Any]
 _Handler = Callable[[schema.Asker, dict[str, Any]], _Found | Generator[Line, None, _Found]]
 
@@ -247,7 +244,6 @@ def _said(what: Any) -> str:
 
 
 # ---- over STOMP ----
-
 #: The headers of an answer that are those of its request.
 _COPIED = ("correlation-id",)
 #: The header of messages that a bridge carries.

@@ -290,7 +290,6 @@ def _anew(message: Message, destination: str, without: Sequence[str]) -> Message
 
 #: Messages that one turn takes out, or looks at.
 _TAKEN_AT_ONCE, _LOOKS_AT_ONCE = 50, 500
-
 Answering = Generator[Line, None, dict[str, Any]]
 
 
@@ -321,7 +320,6 @@ class Orders:
         self._broker = broker
 
     # ---- messages ----
-
     def purge(self, asker: Asker, fields: dict[str, Any]) -> Answering:
         queue = queue_named(asker, fields["destination"])
         share = Share(self._broker, queue)
@@ -383,7 +381,6 @@ class Orders:
             yield share
 
     # ---- destinations ----
-
     def delete(self, asker: Asker, fields: dict[str, Any]) -> Answering:
         name, destinations = fields["destination"], asker.host.destinations
         topic, queue = asker.host.topics.get(name), asker.host.queues.get(name)
@@ -417,7 +414,6 @@ class Orders:
         return {"destination": queue.name, "changed": queue.pause(False)}
 
     # ---- the rest ----
-
     def close(self, asker: Asker, fields: dict[str, Any]) -> dict[str, Any]:
         session = self._broker.sessions.get(fields["session"])
         if session is None or session.ended or not session.version or session.virtual_host is not asker.host:

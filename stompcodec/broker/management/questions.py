@@ -104,7 +104,6 @@ class Ages:
         self._seqs, self._times = [seq], [now]
 
     def note(self, now: float, seq: int) -> None:
-        """Take a sample."""
         if seq == self._seqs[-1]:
             self._times[-1] = now
             return
@@ -123,7 +122,6 @@ class Ages:
 
 
 Row = tuple[Any, ...]
-
 #: The most credit that is shown.
 MOST_CREDIT = 1_000_000
 
@@ -213,7 +211,6 @@ def topic_numbers(topic: Topic, clock: Clock) -> Row:
 
 
 def destination_row(thing: Queue | Topic, owner: str | None, clock: Clock) -> Row:
-    """Return the row of a queue or topic."""
     if isinstance(thing, Queue):
         return (thing.name, "queue", owner) + queue_numbers(thing, clock)  # a * takes four times as long
     return (thing.name, "topic", owner, *topic_numbers(thing, clock))
@@ -362,7 +359,6 @@ _NAMED = 10
 
 
 def memory(broker: Broker, asker: Asker) -> Generator[Line, None, dict[str, Any]]:
-    """Return the answer to the question `memory`."""
     account, journal, quota = broker.account, broker.journal, broker.quota
     queues = destinations = retained = topics = held = connections = 0
     mine: list[tuple[int, Queue]] = []
@@ -398,7 +394,7 @@ def memory(broker: Broker, asker: Asker) -> Generator[Line, None, dict[str, Any]
         "destinations": destinations,
         "keys": broker.sent.cost,
     }
-    used = account.used
+    used, largest = account.used, heapq.nlargest(_NAMED, mine, key=itemgetter(0))
     return {
         "limit": account.limit,
         "used": used,
@@ -406,7 +402,7 @@ def memory(broker: Broker, asker: Asker) -> Generator[Line, None, dict[str, Any]
         "sessions_end_above": account.second,
         **parts,
         "other": used - sum(parts.values()),
-        "largest_queues": _largest_queues(mine),
+        "largest_queues": [{"destination": queue.name, "bytes": cost} for cost, queue in largest if cost],
         "largest_sessions": _largest_sessions(broker, asker.host),
     }
 
@@ -429,11 +425,6 @@ def _cost_of_durable(durable: Durable) -> int:
     return destination_cost(durable.name) + selector_cost(text)
 
 
-def _largest_queues(found: list[tuple[int, Queue]]) -> list[dict[str, Any]]:
-    largest = heapq.nlargest(_NAMED, found, key=itemgetter(0))
-    return [{"destination": queue.name, "bytes": cost} for cost, queue in largest if cost]
-
-
 def _largest_sessions(broker: Broker, host: VirtualHost) -> list[dict[str, Any]]:
     mine = [session for session in broker.sessions.values() if session.version and session.virtual_host is host]
     found = heapq.nlargest(_NAMED, mine, key=lambda session: session.memory.spare)
@@ -448,7 +439,6 @@ _SORTED_FOR = 2.0
 _SORTED_AT_ONCE = 5000
 #: Messages that are shown in one turn, and the bytes of all looked at.
 _SHOWN_AT_ONCE, _BYTES_AT_ONCE = 50, 262_144
-
 Answering = Generator[Line, None, dict[str, Any]]
 
 
@@ -473,7 +463,6 @@ class Questions:
         return Clock(self._broker.now, self._ages)
 
     # ---- the broker ----
-
     def broker(self, asker: Asker, fields: dict[str, Any]) -> Answering:
         broker, host, now = self._broker, asker.host, self._broker.now
         subscriptions = yield from in_turns(
@@ -528,7 +517,6 @@ class Questions:
         return (yield from memory(self._broker, asker))
 
     # ---- sessions and what they have ----
-
     def _sessions(self, asker: Asker, after: int = 0) -> Iterator[Session | None]:
         """Yield the connected sessions of the asker's virtual host, from a number on; None for each other one."""
         for session in list(self._broker.sessions.values()):
@@ -582,7 +570,6 @@ class Questions:
         return _page(rows, limit, lambda place: place)
 
     # ---- destinations ----
-
     def destinations(self, asker: Asker, fields: dict[str, Any]) -> Answering:
         names, host = (yield from self._names(asker)), asker.host
         match, kind, sort, limit = fields["match"], fields["kind"], fields["sort"], fields["limit"]
@@ -609,7 +596,7 @@ class Questions:
             at = 0 if fields["page"] is None else bisect_right(names, "\0".join(place_of(fields["page"], str, str)))
             found = map(row_of, islice(names, at, None))
             rows = yield from in_turns(found, self._broker.quota, ROWS_AT_ONCE, limit + 1)
-            return _page(rows, limit, _name_and_kind)
+            return _page(rows, limit, lambda entry: entry.rpartition("\0")[::2])
         skipped = 0 if fields["page"] is None else max(0, place_of(fields["page"], int)[0])
         keys = yield from map_in_turns(key_of, names, self._broker.quota, LOOKS_AT_ONCE)
         upto = skipped + limit
@@ -654,7 +641,6 @@ class Questions:
         return _page(rows, limit, lambda name: (name,))
 
     # ---- messages ----
-
     def messages(self, asker: Asker, fields: dict[str, Any]) -> Answering:
         queue, selector = queue_named(asker, fields["destination"]), selector_of(fields["selector"])
         (after,) = (-1,) if fields["page"] is None else place_of(fields["page"], int)
@@ -694,12 +680,6 @@ def _number(session: Session) -> int:
     return int(session.id.partition("-")[0])
 
 
-def _name_and_kind(entry: str) -> tuple[str, str]:
-    """Return the place of an entry of the sorted destinations."""
-    name, _, kind = entry.rpartition("\0")
-    return name, kind
-
-
 def _page(rows: list[tuple[Any, Row]], limit: int, place: Callable[[Any], Any]) -> dict[str, Any]:
     """Return a page of rows with their places, of which there may be one more than `limit`."""
     more = len(rows) > limit
@@ -707,8 +687,6 @@ def _page(rows: list[tuple[Any, Row]], limit: int, place: Callable[[Any], Any]) 
 
 
 # ---- what the fields of a request name ----
-
-
 class Walker:
     """The READY messages of a queue with seqs above `seq`, up to `last`. Call `close` at the end.
 

@@ -172,7 +172,6 @@ def is_number(value: Any) -> bool:
 ROWS_AT_ONCE = 500
 #: Names that are looked at in one turn.
 LOOKS_AT_ONCE = 1000
-
 _T = TypeVar("_T")
 _R = TypeVar("_R")
 

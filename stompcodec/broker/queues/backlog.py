@@ -123,7 +123,6 @@ class _Level:
         return sum(map(len, self._blocks)) + len(self.line)
 
     def _read(self, index: int) -> list[int]:
-        """Return the seqs of a block."""
         seqs = self._seqs[index]
         if not seqs:
             seqs = self._seqs[index] = [message.seq for message in self._blocks[index]]
@@ -140,7 +139,6 @@ class _Level:
             self._ends.append(block[-1].seq)
 
     # ---- in ----
-
     def insert(self, message: Message) -> bool:
         """Put a message in its place, which is not the end. Return False if it replaced one with the same seq."""
         seq, line = message.seq, self.line
@@ -182,7 +180,6 @@ class _Level:
         return True
 
     # ---- out ----
-
     def remove(self, seq: int) -> Message | None:
         """Remove and return the message with a seq; None if it is not there."""
         line = self.line
@@ -226,7 +223,6 @@ class _Level:
         return self.line.popleft() if self.line else None
 
     # ---- look ----
-
     def at(self, seq: int) -> Message | None:
         """Return the message with a seq; None if it is not there."""
         line = self.line
@@ -314,9 +310,7 @@ class Backlog:
         return (9 - message.priority if self.ranked else 0), message.seq
 
     # ---- in ----
-
     def append(self, message: Message) -> None:
-        """Put a message into its place."""
         rank = 9 - message.priority if self.ranked else 0
         level = self._levels.get(rank)
         if level is None:
@@ -344,9 +338,7 @@ class Backlog:
             self.append(message)
 
     # ---- out ----
-
     def popleft(self) -> Message:
-        """Remove and return the first message."""
         for level in self._levels.values():
             message = level.popleft()
             if message is not None:
@@ -370,7 +362,6 @@ class Backlog:
         return gone
 
     def take_seqs(self, seqs: set[int]) -> list[Message]:
-        """Remove and return the messages with these seqs."""
         gone = [message for level in self._levels.values() for seq in sorted(seqs) if (message := level.remove(seq))]
         self._count -= len(gone)
         return gone
@@ -378,7 +369,6 @@ class Backlog:
     take_last = take_seqs
 
     # ---- look ----
-
     def after(self, place: Place) -> Message | None:
         """Return the first message behind a place; None after the last."""
         for rank, level in self._levels.items():

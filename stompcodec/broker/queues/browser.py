@@ -52,7 +52,6 @@ class Browser(Queue):
         return self.source
 
     # ---- the consumer ----
-
     def add(self, consumer: Consumer) -> None:
         """Begin with the first message, or where the SUBSCRIBE says."""
         source, request = self.source, consumer.request
@@ -193,7 +192,6 @@ class Browser(Queue):
         consumer.outbox.schedule_flush()
 
     # ---- acknowledge ----
-
     def settle(self, deliveries: Sequence[Delivery], stored: bool = False) -> None:
         """Remove the acknowledged messages that are still READY."""
         for _tag, message in deliveries:

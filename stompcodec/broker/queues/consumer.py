@@ -211,8 +211,6 @@ class SubscribeRequest(NamedTuple):
 
 
 # ---- readers of values: each takes the name of the header and its text, and raises Refused ----
-
-
 def _text(_name: str, text: str) -> str:
     return text
 

@@ -262,7 +262,6 @@ class Dispatcher:
         self._failed: set[Place] = set()
 
     # ---- consumers ----
-
     def begin(self, consumers: Iterable[Consumer], ring: Iterable[Consumer]) -> None:
         """Take over the consumers of the queue.
 
@@ -362,7 +361,6 @@ class Dispatcher:
         self._at_end = 0
 
     # ---- deliver ----
-
     def give(self, message: Message) -> Consumer | None:
         """Deliver a new or requeued message, and return its consumer; None if no consumer can take it now. Raise
         Undelivered if it could not be written to a consumer, and no other can take it now.
@@ -720,7 +718,6 @@ class Returned:
 
 
 def _again(queue: Contents, messages: list[Message]) -> list[Message]:
-    """Count an attempt of each message."""
     back = [message.again() for message in messages]
     queue.tally.redelivered += len(back)
     if queue.journal is not None:

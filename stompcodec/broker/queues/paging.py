@@ -76,7 +76,6 @@ class Chunk:
 _LITTLE = 2**18
 #: Messages that are read at a time for one browser, and their bytes.
 _BROWSED, _BROWSED_OCTETS = 100, 65536
-
 #: Takes a page that was read: its rank, the seq behind which it was read, the page, and those messages that are paged.
 _Done = Callable[[int, int, Page, list[Message]], None]
 
@@ -244,7 +243,6 @@ class Paging:
         journal.paged[queue.key] = self
 
     # ---- in ----
-
     def covers(self, rank: int, seq: int) -> bool:
         """Return whether a message belongs behind paged ones."""
         span = self._spans.get(rank)
@@ -346,7 +344,6 @@ class Paging:
             self.count -= 1
 
     # ---- deferred messages ----
-
     def leave_deferred(self, seq: int) -> None:
         """Count a deferred message that is in the store only."""
         first, last = self.deferred_seqs
@@ -390,7 +387,6 @@ class Paging:
             yield journal
 
     # ---- out: a plain queue ----
-
     def allows(self, place: Place) -> bool:
         """Return whether a READY message in memory comes before all paged ones."""
         for rank, span in self._spans.items():
@@ -551,7 +547,6 @@ class Paging:
             self._queue.paging = None
 
     # ---- out: a queue whose consumers differ ----
-
     def next(self, place: Place, message: Message | None, upto: Place | None) -> Message | Wait | None:
         """Return the first message behind the place where a consumer looks on: a paged one if it comes before
         `message`, the next one in memory (None after the last), whose place is `upto`.
@@ -587,7 +582,6 @@ class Paging:
                 self._queue.expire(message)
 
     # ---- browse ----
-
     @property
     def last(self) -> int:
         """The highest seq that is paged, or was."""

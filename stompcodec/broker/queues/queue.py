@@ -168,7 +168,6 @@ class Queue:
         return self.paging is not None and self.paging.is_paged(self.messages.rank(message), message.seq)
 
     # ---- limits ----
-
     @property
     def full(self) -> bool:
         """The bound is passed, or memory is short and the queue is one of the largest."""
@@ -314,7 +313,6 @@ class Queue:
         return False
 
     # ---- in ----
-
     def put_new(self, message: Message) -> bool:
         """Do what `put` does with a persistent SEND without special headers. If it is paged, this takes fewer steps."""
         paging, journal = self.paging, self.journal
@@ -532,7 +530,6 @@ class Queue:
         self.messages.sort()
 
     # ---- out ----
-
     def deliver(self, message: Message) -> Consumer | None:
         """Deliver a message to the next consumer that can take it, and return that; None if none can. The hot road.
         Raise Undelivered if it could not be written to a consumer, and no other can take it now.
@@ -748,7 +745,6 @@ class Queue:
             self.journal.remove(self.key, message)
 
     # ---- failed deliveries: see `faults.py` ----
-
     def delivery_failed(self, consumer: Consumer, message: Message, error: Exception) -> Message | None:
         """Note that a message cannot be written to a consumer, whose session ends with this turn. Return the message
         that the queue keeps in its place; None if it became a dead letter.
@@ -831,7 +827,6 @@ class Queue:
             self.messages.simplify()
 
     # ---- settle, expire, end ----
-
     def settle(self, deliveries: Sequence[Delivery], stored: bool = False) -> None:
         """Remove acknowledged messages, which were UNACKED. `stored`: the store has removed them already."""
         octets = 0

@@ -121,7 +121,6 @@ class ReadyMessages:
         return iter(self.line)
 
     # ---- ranks: places of priorities in the order; without `ranked` all have the same ----
-
     def rank(self, message: Message) -> int:
         """Return the rank of a message: 0 for the highest priority."""
         return 9 - message.priority if self._ranked else 0
@@ -158,7 +157,6 @@ class ReadyMessages:
         return line[-1].seq if line else -1
 
     # ---- in ----
-
     def _own(self) -> Fifo | Backlog:
         if self.line is NO_LINE:
             self.line = Fifo()
@@ -197,7 +195,6 @@ class ReadyMessages:
         self._late = seq if self._late is None else min(seq, self._late)
 
     # ---- order ----
-
     def indexed(self) -> Backlog:
         """Return the messages as a `Backlog`, which finds messages in the middle quickly."""
         line = self.line
@@ -227,7 +224,6 @@ class ReadyMessages:
         return isinstance(line, Fifo) and len(line) > 1 and line[-1].seq < line[-2].seq
 
     # ---- out ----
-
     def take_seqs(self, seqs: set[int]) -> list[Message]:
         """Remove and return the messages that have these seqs."""
         line = self.line

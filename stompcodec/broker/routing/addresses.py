@@ -190,7 +190,6 @@ class Addresses:
         return self.wildcards.pattern(address.prefix, address.rest)
 
     def setting(self, name: str) -> Setting:
-        """Return the first setting that matches a name."""
         setting = self._known.get(name)
         if setting is None:
             words = self._matching.words("", name)

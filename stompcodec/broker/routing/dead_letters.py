@@ -52,7 +52,12 @@ class Retries:
     def hold(self, queue: Queue, messages: list[Message], seconds: float) -> None:
         """Requeue messages after a number of seconds."""
         if seconds > 0 and len(self) + len(messages) > self._most:
-            self._forget_ended()
+            # Forget those whose queue has ended.
+            before = len(self)
+            self._new = [entry for entry in self._new if entry[2] in entry[1].returned.held]
+            self._heap = [entry for entry in self._heap if entry[3] in entry[2].returned.held]
+            heapq.heapify(self._heap)
+            self._account.used -= DELAY * (before - len(self))
         if seconds <= 0 or queue.closed or len(self) + len(messages) > self._most:
             queue.requeue(messages)
             return
@@ -70,14 +75,6 @@ class Retries:
             due.setdefault(queue, []).append(seq)
         for queue, seqs in due.items():
             queue.returned.resume(queue, seqs)
-
-    def _forget_ended(self) -> None:
-        """Forget those whose queue has ended."""
-        before = len(self)
-        self._new = [entry for entry in self._new if entry[2] in entry[1].returned.held]
-        self._heap = [entry for entry in self._heap if entry[3] in entry[2].returned.held]
-        heapq.heapify(self._heap)
-        self._account.used -= DELAY * (before - len(self))
 
 
 #: The reasons for a NACK: it was the last attempt, or asked for no more. `queue.py` has others.

@@ -223,7 +223,6 @@ class Retained:
         _trim(queue, 1)
 
     def remove(self, name: str) -> None:
-        """Remove the retained message of a topic."""
         queue = self.queues.get(name)
         if queue is not None:
             _trim(queue, 0)
@@ -297,7 +296,6 @@ class RetainTarget:
 
 #: The least seconds until the next look: the wall clock is coarser than the timer, and may stand still.
 _LEAST = 0.001
-
 #: What a delayed message is for, when it is due.
 _Find = Callable[[], Queue | Topic | RetainTarget | None]
 #: When a message is due, a unique number, the message, a function that finds its queue or topic, and its bytes if it

@@ -78,7 +78,6 @@ class Durables:
         return {title(durable.owner, durable.name): durable for durable in self}
 
     def of_queue(self, queue: str) -> Durable | None:
-        """Return the one whose queue has this name."""
         for owner, name in ((None, queue), (owner_of(queue), queue.split("~", 2)[-1])):
             durable = self._named.get(name, {}).get(owner)
             if durable is not None and title(owner, name) == queue:

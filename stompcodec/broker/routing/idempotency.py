@@ -217,7 +217,9 @@ class SentKeys:
         entry = _Entry(self._number, mark, now, stored)
         self._add(entry)
         if stored:
-            self._remember(entry)
+            store = self._journal.store
+            if store is not None:
+                store.remember(SentKey(entry.number, *entry.mark, self._wall()))
         entry.batch = self._journal.batch if stored else batch
         if entry.batch is not None:
             self._changes(entry.batch).entered.append(entry)
@@ -277,7 +279,6 @@ class SentKeys:
             self._drop(next(iter(next(iter(largest)).entries.values())))
 
     def _drop(self, entry: _Entry) -> None:
-        """Forget a key, if it is known."""
         scope = self.scopes.get(entry.mark.scope)
         if scope is None or scope.get(entry.mark.key) is not entry:
             return
@@ -304,11 +305,6 @@ class SentKeys:
                 self._ranks[rank][holder] = None
 
     # ---- the store ----
-
-    def _remember(self, entry: _Entry) -> None:
-        store = self._journal.store
-        if store is not None:
-            store.remember(SentKey(entry.number, *entry.mark, self._wall()))
 
     def _forget(self, number: int) -> None:
         store = self._journal.store

@@ -306,7 +306,6 @@ class Destinations:
                     self.durables.make(name, address)
 
     # ---- find and make ----
-
     def address(self, destination: str, session: Peer) -> str:
         """Return the name that a destination of a session has for others.
 
@@ -456,7 +455,6 @@ class Destinations:
         )
 
     def topic_queue(self, address: Address) -> Queue:
-        """Make a queue for one subscription to a topic."""
         return Queue(address.name, "", self._backlog, self._account, None, self._wall, quota=self._journal.quota)
 
     def _retained_queue(self, name: str, part: Part) -> Queue:
@@ -502,7 +500,6 @@ class Destinations:
         return left
 
     def retained_for(self, address: Address, selector: Selector | None) -> list[Message]:
-        """Return the retained messages that a new subscription gets."""
         found, is_over = self.retained.matching(address, self.addresses.pattern(address)), self._wall.is_over
         return [
             message
@@ -511,7 +508,6 @@ class Destinations:
         ]
 
     # ---- remove ----
-
     def delete(self, name: str, done: Callable[[], object] = lambda: None) -> bool:
         """Delete a queue with its messages. Return True if that goes on in later turns; `done` is called at its end."""
         if name not in self.queues:
@@ -546,7 +542,9 @@ class Destinations:
             name
             for name, queue in self.queues.items()
             if not (queue.total or queue.paging or queue.members or queue.blocked or queue.suspensions)
-            and not self._keeps_queue(name)
+            and name not in self._preset
+            and name not in self.stored_queues
+            and self.addresses.setting(name).auto_delete_queues
         ]
         for name in idle:
             self._remove(name)
@@ -558,17 +556,13 @@ class Destinations:
 
     def _sweep_topics(self) -> None:
         before = list(self.topics.by_name) if self.owners else []
-        if self.topics.sweep(self._keeps_topic):
+        if self.topics.sweep(
+            lambda name: name in self._preset or not self.addresses.setting(name).auto_delete_addresses
+        ):
             for name in before:
                 if name not in self.topics.by_name and name not in self.queues:
                     self.owners.release(name)
             self._swept()
-
-    def _keeps_queue(self, name: str) -> bool:
-        return name in self._preset or name in self.stored_queues or not self.addresses.setting(name).auto_delete_queues
-
-    def _keeps_topic(self, name: str) -> bool:
-        return name in self._preset or not self.addresses.setting(name).auto_delete_addresses
 
     def expire(self, now: float) -> None:
         """Remove expired messages, of some queues in each turn."""
@@ -675,7 +669,6 @@ class VirtualHost:
         session.client_id = client_id
 
     # ---- subscriptions ----
-
     def subscribe(self, session: Peer, number: int, request: SubscribeRequest) -> Consumer:
         """Return a new consumer without messages: `start` it once the session knows it. Raise Refused if the session
         may not subscribe, or the destination cannot be made, or does not suit the request.

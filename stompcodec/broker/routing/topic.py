@@ -578,7 +578,6 @@ _MOST_GATHERED = 65536
 #: The most bytes that one flush delivers to all subscriptions together, if it has several messages: a session that
 #: sends to a thousand slow ones must not keep the loop.
 _MOST_SPREAD = 2**21
-
 #: How many messages were redelivered, have expired, were dropped, and became dead letters.
 Fates = tuple[int, int, int, int]
 NO_FATES: Fates = (0, 0, 0, 0)
@@ -740,7 +739,6 @@ class Topic:
         return [durable.queue for durable in self._durables]
 
     # ---- subscriptions ----
-
     def add(self, feed: Consumer | Durable) -> None:
         """Add a new subscription, which gets the messages from now on."""
         self.flush()

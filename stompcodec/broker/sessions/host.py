@@ -51,7 +51,6 @@ class Host(SenderContext, Protocol):
     stores_all: bool
 
     # ---- lists to which sessions add themselves ----
-
     dirty: list[Any]
     failing: list[tuple[Any, Deliverer]]
     senders: dict[Any, None]
@@ -59,7 +58,6 @@ class Host(SenderContext, Protocol):
     uploads: set[Any]
 
     # ---- what sessions call ----
-
     def virtual_host(self, vhost: str) -> VirtualHost: ...
     def place(self, message: Message) -> None: ...
     def connected(self, session: Any) -> None: ...

@@ -253,7 +253,6 @@ class Session(SessionState):
         return f"<Session {self.id} {self.peer} {self.version or 'not connected'}>"
 
     # ---- input ----
-
     def receive(self, data: Any, now: float) -> None:
         """Process received bytes, which are not kept. After an error the peer gets ERROR, and the session ends."""
         if self.ended:
@@ -476,7 +475,6 @@ class Session(SessionState):
         self._rests = False
 
     # ---- answers ----
-
     def reply(self, octets: bytes) -> None:
         """Send the answer to a frame."""
         self.outbox.chunks.append(octets)
@@ -590,15 +588,16 @@ class Session(SessionState):
 
     @property
     def connected(self) -> bool:
-        """CONNECTED was sent."""
         return self.connection.state is State.CONNECTED
 
     # ---- output, to the shell ----
-
     def take_output(self) -> list[bytes]:
         """Return the chunks to write, and renew the send budget."""
         if self.paused:
-            self._look_blockers()
+            for holder in list(self._blockers):  # ACKs of its deliveries would free memory
+                if getattr(holder, "is_too_large", False) and self.acknowledges(holder):
+                    holder.blocked.pop(self, None)
+                    self.unblock(holder)
         outbox = self.outbox
         if outbox.downloads:
             return self._take_downloads()
@@ -664,9 +663,7 @@ class Session(SessionState):
         self.memory.hold_unwritten(octets + self.outbox.waiting, self.ended)
 
     # ---- destinations ----
-
     def cache_target(self, destination: str, queue: Queue | Topic) -> None:
-        """Remember the queue or topic of a destination."""
         cost = 0 if destination in self.cached_targets else target_cost(destination)
         self.cached_targets[destination] = queue
         self.broker.senders[self] = None
@@ -695,7 +692,6 @@ class Session(SessionState):
         return False
 
     # ---- waiting ----
-
     def block(self, holder: Holder) -> bool:
         """Wait until a queue, or the store, has room again. Return False if it already waits there, or must not.
 
@@ -749,13 +745,6 @@ class Session(SessionState):
             return True
         short = getattr(holder, "is_too_large", False)
         return short and any(consumer.acks and consumer.unacked for consumer in consumers)
-
-    def _look_blockers(self) -> None:
-        """Stop waiting for memory if the session now has deliveries whose ACKs would free some."""
-        for holder in list(self._blockers):
-            if getattr(holder, "is_too_large", False) and self.acknowledges(holder):
-                holder.blocked.pop(self, None)
-                self.unblock(holder)
 
     def _look_paused(self) -> None:
         if self._rests:

@@ -140,7 +140,6 @@ APPLICATION = 0x53544D50
 DATABASE = "messages.sqlite"
 #: Tables that a store of any version has, with its messages.
 TABLES = ("message", "queue", "body", "state")
-
 #: The file that marks a folder. Its one line reads: "stompcodec", the kind of the folder, and the version of its
 #: layout.
 MARKER = "stompcodec-folder"
@@ -159,7 +158,6 @@ _LINE = re.compile(rb"stompcodec ([a-z]{1,20}) ([0-9]{1,9})\n")
 _MOST = 64
 #: A path, and the device and inode of the file there.
 Noted = tuple[bytes, int, int]
-
 _log = logging.getLogger("stompcodec.broker.storage")
 
 
@@ -585,7 +583,6 @@ class Damage:
             self.found(f"the queue {name} holds {-count} rows more than its total says")
 
     def found(self, what: str) -> None:
-        """Report any other damage."""
         self.findings += 1
         if self.findings <= _MOST_LINES:
             self._log.error("the store is damaged: %s", what)

@@ -301,7 +301,6 @@ class Journal:
         self._watchers[action] = None
 
     # ---- changes ----
-
     def append(self, queue: Undoable, message: Message) -> None:
         """Record a persistent message that was put into a queue."""
         batch, seq = self.batch, message.seq
@@ -504,7 +503,6 @@ class Journal:
         self._late[queue] = None
 
     # ---- the end of a turn ----
-
     def commit(self) -> bool:
         """Write the open batch, unless one is being written. Receipts, or ERRORs, are sent when it is done.
 

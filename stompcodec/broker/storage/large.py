@@ -329,8 +329,6 @@ def read_body(folder: Path, body: BodyFile) -> bytes | None:
 
 #: Prefix of the names of temporary folders.
 _PREFIX = "stompcodec-large-"
-
-
 #: Above this number of files waiting to be removed, no new ones are made, so that clients cannot outrun the disk.
 _MOST_DISCARDED = 10_000
 #: Seconds after which a lock that was created but never taken counts as abandoned.
@@ -394,7 +392,6 @@ class Spool:
 
     @property
     def octets(self) -> int:
-        """Bytes in all files."""
         while self._gone:
             octets = self._gone.popleft()
             self._octets -= octets
@@ -631,7 +628,6 @@ def spool_of(config: Config, access: Access, helper: HelperThread | None) -> Spo
 
 
 _LOG = logging.getLogger("stompcodec.broker")
-
 #: Bytes read from a file in one turn.
 _PULL = 256 * 1024
 #: Over WebSocket, a body of at most this many bytes is sent as one message, as text if possible. Larger ones are sent
@@ -781,7 +777,8 @@ class Download:
         """Return the next chunks, limited in size. The file is open only meanwhile. Raise OSError if it cannot be read,
         or is too short. If no file descriptor was available, it can be retried.
         """
-        with open(self._body.path, "rb", buffering=0, opener=_opener) as file:
+        opener = lambda path, flags: os.open(path, flags | NO_FOLLOW)  # noqa: E731
+        with open(self._body.path, "rb", buffering=0, opener=opener) as file:
             octets = self._read(file)
         chunks, self._before, self.moved = self._before, [], True
         self._left -= len(octets)
@@ -806,7 +803,3 @@ class Download:
         if len(octets) == 0 < self._left:
             raise OSError(f"{self._body.path} is too short")
         return octets
-
-
-def _opener(path: str, flags: int) -> int:
-    return os.open(path, flags | NO_FOLLOW)

@@ -71,7 +71,6 @@ class Tables:
                 self._copy.with_name(self._copy.name + end).unlink(missing_ok=True)
 
     def _open(self, path: Path) -> bool:
-        """Open a file, and return whether its tables are there."""
         if self._db is not None:
             self._db.close()
         if not (path.exists() and path.stat().st_size):
@@ -117,7 +116,6 @@ class Tables:
         return [part for (line,) in lines for part in line.decode("utf-8", "replace").splitlines() if part != "ok"]
 
     def number(self, select: str) -> int:
-        """Return the number that a statement finds."""
         assert self._db is not None
         (found,) = self._db.execute(select).fetchone()
         return int(found)
@@ -233,7 +231,6 @@ class Findings:
 
     @property
     def record(self) -> dict[str, Any]:
-        """The findings as a dictionary for JSON."""
         return {"whole": self.whole, **vars(self)}
 
 
@@ -380,7 +377,6 @@ class _Reading:
         self._tables.close()
 
     def _columns(self) -> None:
-        """Read the small tables."""
         for name, read in (
             ("state", self._state),
             ("queue", self._queue),
@@ -486,7 +482,6 @@ class _Reading:
         self.findings.lost.append({"id": ident, "destination": destination, "why": why})
 
     def compare_totals(self) -> None:
-        """Compare the rows of each queue with its total."""
         for number, total in self.totals.items():
             if total.rows is not None and total.rows != self._rows[number]:
                 less = total.rows - self._rows[number]

@@ -42,7 +42,6 @@ from stompcodec.errors import StoreError
 
 #: While pages take less than _FAST_PAGES seconds, the loop may read small ones. A single one counts for at most _LONG.
 _FAST_PAGES, _LONG = 0.002, 0.01
-
 Answer = Run | StoreError
 _Result = TypeVar("_Result")
 
@@ -94,7 +93,6 @@ class PageReads:
             self._start()
 
     def _start(self) -> None:
-        """Start the first one in the line."""
         first = self._line[0]
         if self._store.in_doubt:
             self._store.clear_doubts(self._cleared, first.call_soon)

@@ -64,7 +64,6 @@ _SUM = "SELECT count(*), count(size), sum(size) FROM (SELECT length(tail) AS siz
 _FITTING = f"""SELECT count(*) FROM (SELECT sum(size) OVER (ORDER BY key ROWS UNBOUNDED PRECEDING) - size AS before
     FROM (SELECT key, {_SIZE} AS size FROM message {{}})) WHERE before < :octets"""
 _SIZES = f"SELECT json_group_array(json_array(key, {_SIZE})) FROM message WHERE key IN ({{}})"
-
 _COUNT = "SELECT count(*) FROM message WHERE key > ? AND key <= ?"
 _ENDS = "SELECT (SELECT min(key) FROM message WHERE key >= ?1), (SELECT max(key) FROM message WHERE key <= ?2)"
 _NEXT = "SELECT min(key) FROM message WHERE key >= ?"
@@ -142,7 +141,6 @@ class Reader:
 
     @contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:
-        """Read what is committed at this moment."""
         try:
             if self._db is None:
                 self._path.stat()  # SQLite would make a new file

@@ -375,7 +375,6 @@ class Writer:
             raise fault(f"{self._path} cannot be read", error) from error
 
     def reader(self, name_of: NameOf) -> Reader:
-        """Return a reader of pages of this database."""
         return Reader(self._path, self._bodies.folder.path, name_of, self.leftovers, self._places)
 
     def holds(self, number: int) -> bool:

@@ -483,7 +483,6 @@ def _share(messages: list[Stored], most: int, octets: int) -> list[Stored]:
 
 
 def _timed_page(places: Mapping[Place, Stored], after: Place, most: int, octets: int) -> TimedPage:
-    """Return a page of messages, in the order of their places."""
     found = sorted(place for place in places if place > after)
     share = _share([places[place] for place in found], most, octets)
     return TimedPage(share, None if len(share) == len(found) else found[len(share) - 1])

@@ -358,7 +358,6 @@ _RUN = 16
 _DELETE = "DELETE FROM message WHERE key = ?"
 _DELETES: Groups = tuple((size, f"DELETE FROM message WHERE key IN (?{', ?' * (size - 1)})") for size in (GROUP, FEWER))
 _DELETE_RUN = "DELETE FROM message WHERE key BETWEEN ? AND ?"
-
 #: A row of the table `special`.
 Special = tuple[int, float | None, float | None, int, int, int]
 
@@ -723,13 +722,11 @@ SCHEMA: tuple[str, ...] = (
 )
 #: The last build that reads the data folders of builds before the first release, which have this table.
 _LAST_BUILD, _THEIRS = "c34395da", "migration"
-
 PAGE = 8192
 #: Seconds to wait for another program that writes to the file. The loop is blocked meanwhile.
 _BUSY = 0.25
 #: The versions of SQLite that mend the fault of `has_wal_fault`: the last one, and those of older lines.
 _MENDED = ((3, 44, 6), (3, 50, 7), (3, 51, 3))
-
 _DAMAGED = "copy the intact messages with stompcodec broker salvage, or restore the data folder from a backup"
 #: Remedies, by a part of SQLite's message.
 _REMEDIES = (

@@ -21,8 +21,7 @@ class MessageBrowser {
     this.input = el("input", { type: "search", placeholder: "Selector, as in SUBSCRIBE: region = 'north'", "aria-label": "Selector", autocomplete: "off", spellcheck: "false" });
     this.input.addEventListener("change", () => { this.selector = this.input.value.trim(); this.tokens = [null]; this.load(); });
     this.reload = el("button", { type: "button", text: "Refresh", title: "Look again (r)", onclick: () => this.load() });
-    this.trouble = troubleCard("");
-    this.trouble.hidden = true;
+    this.trouble = troubleCard();
     this.foot = el("div", { class: "foot" }, this.says, el("div", {}, this.back, this.next));
     this.pane = el("div", { class: "browse" }, this.list, this.detail);
     this.node = [el("div", { class: "bar" }, this.input, this.reload), this.trouble, this.pane];
@@ -49,8 +48,7 @@ class MessageBrowser {
 
   none(text) {
     this.pane.hidden = this.input.hidden = this.reload.hidden = true;
-    setText(this.trouble, text);
-    this.trouble.hidden = false;
+    tell(this.trouble, text);
     this.trouble.className = "card trouble note";
   }
 
@@ -83,8 +81,7 @@ class MessageBrowser {
       if (this.chosen && !answer.rows.some((row) => row.message_id === this.chosen)) { this.chosen = null; this.idle(); }
       this.view.buttons();
     } catch (error) {
-      setText(this.trouble, whyText(error));
-      this.trouble.hidden = false;
+      tell(this.trouble, whyText(error));
     }
   }
 

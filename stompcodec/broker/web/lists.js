@@ -93,8 +93,7 @@ class ListView {
     Object.assign(this, { spec, fields, tokens: [null], sort: spec.sort ? { key: spec.sort, up: false } : null, text: "", kind: "", all: [], asked: -1 });
     this.grid = new Grid({ label: spec.title, columns: spec.columns, key: spec.key, open: spec.open, empty: spec.empty, onSort: (key) => this.sortBy(key) });
     this.grid.sorted(this.sort);
-    this.trouble = troubleCard("");
-    this.trouble.hidden = true;
+    this.trouble = troubleCard();
     this.says = el("span");
     this.back = el("button", { type: "button", text: "Previous", "aria-label": "Previous page", onclick: () => this.turn(-1) });
     this.next = el("button", { type: "button", text: "Next", "aria-label": "Next page", onclick: () => this.turn(1) });
@@ -148,8 +147,7 @@ class ListView {
       this.trouble.hidden = true;
     } catch (error) {
       if (error instanceof Refusal && error.field === "page") this.tokens = [null];
-      setText(this.trouble, whyText(error));
-      this.trouble.hidden = false;
+      tell(this.trouble, whyText(error));
     }
     this.card.hidden = !this.trouble.hidden && !this.grid.rows.length;
   }

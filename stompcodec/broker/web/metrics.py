@@ -68,8 +68,6 @@ _HOLDERS = (
 
 _Numbers = Sequence[Any]
 _Key = tuple[str, str, str]
-
-
 #: A destination: its virtual host, its name, its kind, and itself.
 _Thing = tuple[VirtualHost, str, str, Queue | Topic]
 
@@ -103,7 +101,8 @@ class Metrics:
         self._other_text = _label_text(("", OTHER, OTHER))
         #: The first lines of each metric of destinations, the name that its other lines begin with, and its column.
         self._heads = [
-            (_written([family]), _sample_name(family), _AT[column]) for column, family in _families_of_destinations()
+            (_written([family]), f"{family.name}{'_total' * (family.type == 'counter')}", _AT[column])
+            for column, family in _families_of_destinations()
         ]
         for vhost in self._broker.config.virtual_hosts or ("/",):
             self._broker.virtual_host(vhost)
@@ -134,7 +133,6 @@ class Metrics:
         yield family
 
     # ---- destinations ----
-
     def _listen(self) -> None:
         """Have each virtual host tell when destinations end."""
         for host in self._broker.hosts.values():
@@ -279,7 +277,6 @@ def _totals(numbers: _Numbers) -> _Numbers:
 
 
 def _lives(host: VirtualHost, what: Queue | Topic) -> bool:
-    """Return whether a destination has not ended."""
     return not what.closed if isinstance(what, Queue) else host.topics.get(what.name) is what
 
 
@@ -295,7 +292,6 @@ class _Collected:
 
 
 def _written(families: Iterable[Metric]) -> bytes:
-    """Return metrics as text."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Collected(families))
     return generate_latest(registry)
@@ -374,7 +370,3 @@ def _families_of_destinations() -> Iterator[tuple[str, Metric]]:
     for name, column, rises, meaning in _OF_DESTINATIONS:
         kind = CounterMetricFamily if rises else GaugeMetricFamily
         yield column, kind(f"stompcodec_broker_destination_{name}", meaning, labels=_LABELS)
-
-
-def _sample_name(family: Metric) -> str:
-    return f"{family.name}_total" if family.type == "counter" else family.name

@@ -39,8 +39,7 @@ function confirmed({ title, says, fields = [], typed, act, danger = false, run, 
     } catch (error) {
       setText(yes, act);
       yes.disabled = false;
-      setText(trouble, whyText(error));
-      trouble.hidden = false;
+      tell(trouble, whyText(error));
     }
   });
   dialog.addEventListener("close", () => { dialog.remove(); if (before && before.isConnected) before.focus(); });

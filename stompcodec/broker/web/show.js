@@ -88,8 +88,12 @@ function whyText(error) {
   return (error.field ? error.ask + ", " + error.field + ": " + error.message : text) + (/[.!?]$/.test(text) ? "" : ".");
 }
 
-function troubleCard(text) {
-  return el("p", { class: "card trouble", role: "alert", text });
+const troubleCard = () => el("p", { class: "card trouble", role: "alert", hidden: true });
+
+/* Show a text, or hide its place if there is none. */
+function tell(place, text) {
+  setText(place, text);
+  place.hidden = !text;
 }
 
 /* ---- bodies ---- */

@@ -147,7 +147,7 @@ class Site:
         self._page_made: tuple[bytes, str] | None = None
         self._paths: dict[str, Callable[[PlainRequest, Visit], None]] = {}
         if config.web_health:
-            self._paths |= {"/healthz": self._health, "/readyz": self._ready}
+            self._paths |= {"/healthz": lambda _, visit: visit.respond(response(200, "ok\n")), "/readyz": self._ready}
         if config.web_metrics:
             from stompcodec.broker.web.metrics import Metrics
 
@@ -164,7 +164,6 @@ class Site:
         return visit
 
     def answer(self, request: PlainRequest, visit: Visit) -> None:
-        """Answer a request, now or later."""
         handler = self._paths.get(request.target.partition("?")[0])
         if handler is None:
             visit.respond(response(404, "Nothing is served here.\n"))
@@ -174,10 +173,6 @@ class Site:
             handler(request, visit)
 
     # ---- paths ----
-
-    def _health(self, request: PlainRequest, visit: Visit) -> None:
-        visit.respond(response(200, "ok\n"))
-
     def _ready(self, request: PlainRequest, visit: Visit) -> None:
         """Answer whether messages are taken: the broker is not stopping, and the store is well."""
         journal, account = self._broker.journal, self._broker.account
@@ -209,7 +204,6 @@ class Site:
         visit.respond(response(200, octets, kind))
 
     # ---- rights ----
-
     def _why_not(self, request: PlainRequest, visit: Visit, name: str) -> bytes | None:
         """Return the response to a request without the right to manage; None if it has that."""
         broker, config = self._broker, self._broker.config
@@ -243,11 +237,9 @@ class Visit:
 
     @property
     def peer(self) -> str:
-        """The address of the client."""
         return self._wire.peer
 
     def asked(self, request: PlainRequest) -> None:
-        """Answer a plain request."""
         _LOG.info("%s: %s %s", self.peer, request.method, ascii(request.target[:200]))
         self._site.answer(request, self)
 

@@ -19,10 +19,8 @@ class Overview {
       ["Accepted", (broker) => num(broker.messages)], ["Refused", (broker) => [num(broker.sessions_refused), broker.sessions_refused ? "warn" : ""]],
       ["Up for", (broker) => span(broker.uptime)],
     ]);
-    this.trouble = troubleCard("");
-    this.trouble.hidden = true;
-    this.alarm = troubleCard("");
-    this.alarm.hidden = true;
+    this.trouble = troubleCard();
+    this.alarm = troubleCard();
     this.top = new Grid({
       label: "Deepest queues", key: (row) => row.destination, open: (row) => go("destination", row.destination), empty: "No queue has messages.",
       columns: [words("destination", "Deepest queues", { name: true, sort: false }), number("ready", "Ready", { sort: false }), number("unacknowledged", "Unacked", { sort: false, rank: 2 }),
@@ -46,8 +44,7 @@ class Overview {
       app.client.ask("destinations", { kind: "queue", sort: "ready", limit: 6 }), app.client.ask("destinations", { sort: "received_rate", limit: 6 }),
     ]);
     const why = app.refused || [deep, busy].filter((each) => each.status === "rejected").map((each) => whyText(each.reason))[0] || "";
-    setText(this.trouble, why);
-    this.trouble.hidden = !why;
+    tell(this.trouble, why);
     for (const part of this.parts) part.hidden = !app.broker;
     if (deep.status === "fulfilled") this.depths(deep.value.rows);
     if (busy.status === "fulfilled") this.busy.show(busy.value.rows.filter((row) => row.received_rate || row.delivered_rate));
@@ -80,8 +77,7 @@ class Overview {
     const alarms = store ? [store.refusing && "The disk is nearly full: messages to be stored are refused.",
       store.failures && "The store has failed " + count(store.failures, "time") + ". See the broker's log.",
       store.behind && "The disk is slower than the senders, which wait."].filter(Boolean) : [];
-    setText(this.alarm, alarms.join(" "));
-    this.alarm.hidden = !alarms.length;
+    tell(this.alarm, alarms.join(" "));
   }
 }
 
@@ -106,8 +102,7 @@ class BrokerView {
     this.stack = el("div", { class: "stack", "aria-hidden": true }, HOLDERS.map((_, at) => el("i", { class: "c" + (at % 6 + 1) })));
     this.legend = el("div", { class: "keys" }, HOLDERS.map((_, at) => el("span", {}, el("i", { class: "c" + (at % 6 + 1) }), el("b"))));
     this.large = el("table", { class: "pairs" });
-    this.trouble = troubleCard("");
-    this.trouble.hidden = true;
+    this.trouble = troubleCard();
     this.parts = [this.about.node, el("h3", { text: "Store" }), this.store.node, el("h3", { text: "Memory account" }),
       el("section", { class: "card" }, this.used, this.stack, this.legend), el("section", { class: "card" }, el("h3", { text: "Largest holders" }), this.large)];
     this.node = [el("div", { class: "head" }, el("h2", { text: "Broker" }), el("div", { class: "push" }, this.level)), this.trouble, ...this.parts];
@@ -120,8 +115,7 @@ class BrokerView {
     } catch (error) {
       why = why || whyText(error);
     }
-    setText(this.trouble, why || "");
-    this.trouble.hidden = !why;
+    tell(this.trouble, why || "");
     for (const part of [...this.parts, this.level]) part.hidden = !app.broker;
     if (app.broker) this.about.show(app.broker);
     if (app.store) this.store.show(app.store);
@@ -140,13 +134,24 @@ class BrokerView {
   }
 }
 
+/* The row of a list that is wanted, on its first page or on all of them; null without one. */
+async function findRow(list, fields, isWanted, all) {
+  let page = null;
+  do {
+    const answer = await app.client.ask(list, { ...fields, limit: 1000, ...(page ? { page } : {}) });
+    const row = answer.rows.find(isWanted);
+    if (row) return row;
+    page = all ? answer.next : null;
+  } while (page);
+  return null;
+}
+
 /* One queue, topic or durable subscription. */
 class DestinationView {
   constructor(kind, name) {
     Object.assign(this, { kind, name, title: name, row: null, series: { in: new Series(), out: new Series(), ready: new Series(), unacked: new Series() } });
     this.badges = el("span");
-    this.trouble = troubleCard("");
-    this.trouble.hidden = true;
+    this.trouble = troubleCard();
     const act = (text, order, danger) => el("button", { type: "button", text, class: danger ? "danger" : "", onclick: () => this.row && order(this.row, name) });
     this.again = act("Send again…", orders.again);
     this.pause = act("Pause…", orders.pause);
@@ -177,12 +182,11 @@ class DestinationView {
   async refresh() {
     try {
       this.row = await this.find();
-      setText(this.trouble, this.row ? "" : "There is no destination with this name now. It comes back with its next message.");
+      tell(this.trouble, this.row ? "" : "There is no destination with this name now. It comes back with its next message.");
     } catch (error) {
       this.row = null;
-      setText(this.trouble, whyText(error));
+      tell(this.trouble, whyText(error));
     }
-    this.trouble.hidden = Boolean(this.row);
     for (const part of [this.tiles.node, this.plots, this.tabs.node]) part.hidden = !this.row;
     this.buttons();
     if (!this.row) return;
@@ -193,16 +197,9 @@ class DestinationView {
   }
 
   /* The broker's `match` knows only `*`, which a name may contain: then others match, too. */
-  async find() {
+  find() {
     const durable = this.kind === "durable", key = durable ? "name" : "destination";
-    let page = null;
-    do {
-      const answer = await app.client.ask(durable ? "durables" : "destinations", { match: this.name, limit: 1000, ...(page ? { page } : {}) });
-      const row = answer.rows.find((each) => each[key] === this.name);
-      if (row) return row;
-      page = this.name.includes("*") ? answer.next : null;
-    } while (page);
-    return null;
+    return findRow(durable ? "durables" : "destinations", { match: this.name }, (each) => each[key] === this.name, this.name.includes("*"));
   }
 
   buttons() {
@@ -252,8 +249,7 @@ function tabs(parts, chosen) {
 class SessionView {
   constructor(id) {
     Object.assign(this, { id, title: id, row: null });
-    this.trouble = troubleCard("");
-    this.trouble.hidden = true;
+    this.trouble = troubleCard();
     this.close = el("button", { type: "button", class: "danger", text: "Close the session…", onclick: () => this.row && orders.close(this.row) });
     this.close.hidden = true;
     this.tiles = tiles([
@@ -270,12 +266,11 @@ class SessionView {
   async refresh() {
     try {
       this.row = await this.find();
-      setText(this.trouble, this.row ? "" : "This session has ended.");
+      tell(this.trouble, this.row ? "" : "This session has ended.");
     } catch (error) {
       this.row = null;
-      setText(this.trouble, whyText(error));
+      tell(this.trouble, whyText(error));
     }
-    this.trouble.hidden = Boolean(this.row);
     this.close.hidden = !this.row || this.id === app.client.session;
     for (const part of this.rest) part.hidden = !this.row;
     if (!this.row) return;
@@ -283,14 +278,5 @@ class SessionView {
     await this.subs.refresh();
   }
 
-  async find() {
-    let page = null;
-    do {
-      const answer = await app.client.ask("sessions", { limit: 1000, ...(page ? { page } : {}) });
-      const row = answer.rows.find((each) => each.session === this.id);
-      if (row) return row;
-      page = answer.next;
-    } while (page);
-    return null;
-  }
+  find() { return findRow("sessions", {}, (each) => each.session === this.id, true); }
 }

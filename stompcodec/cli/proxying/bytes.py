@@ -145,7 +145,6 @@ class Observer:
         return [Raw(rest)] if rest else []
 
     def _cut(self, at: int) -> bytes:
-        """Return the bytes up to an offset, and forget them."""
         size = at - self._at
         octets = bytes(self._kept[:size])
         del self._kept[:size]
@@ -442,7 +441,6 @@ def changed(fault: Fault, frame: Frame, octets: bytes, version: str | None) -> b
 
 
 log = logging.getLogger("stompcodec.proxy")
-
 #: Kinds of WebSocket messages; ANY is text if it is UTF-8, else binary.
 ANY, TEXT, BINARY = 0, 1, 2
 
@@ -513,7 +511,6 @@ class Carrier:
         return self._framed or self._faults is not None
 
     def take(self, chunk: Chunk) -> list[Step]:
-        """Take a chunk of the sender, and return the steps to do."""
         self._kind = chunk.kind
         if self.whole:
             return self._steps(self._exchange.feed(self._direction, chunk.data))

@@ -92,12 +92,10 @@ class Messages:
 
     @property
     def subprotocol(self) -> str | None:
-        """The subprotocol that was agreed on."""
         return self._protocol.subprotocol
 
     @property
     def offered(self) -> list[str]:
-        """The subprotocols that the client offers."""
         assert self.request is not None
         lines = self.request.headers.get_all("Sec-WebSocket-Protocol")
         return [name.strip() for line in lines for name in line.split(",") if name.strip()]
@@ -170,7 +168,6 @@ class Messages:
             self.error = ConnectionAbortedError(f"a WebSocket handshake is longer than {_HANDSHAKE} bytes")
 
     def send(self, chunk: Chunk) -> None:
-        """Write a message, or a part of one."""
         protocol = self._protocol
         if not self.opened:
             return
@@ -190,7 +187,6 @@ class Messages:
         return (None, "") if close is None or close.code in (1005, 1006, 1015) else (close.code, close.reason)
 
     def close(self, code: int | None = 1000, reason: str = "") -> None:
-        """Close, with a code that the other end has given."""
         if self.opened:
             if self._in_parts:
                 code, reason = 1001, "the other side has closed"

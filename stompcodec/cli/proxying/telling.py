@@ -60,7 +60,6 @@ class Tally:
     recorded: int = 0
 
     def lines(self) -> list[str]:
-        """Return the counts as lines for people."""
         sides = [
             f"from {'clients' if side == 'client' else 'the broker'} {plural(self.frames[side], 'frame')}, "
             f"{plural(self.octets[side], 'byte')}"
@@ -83,7 +82,6 @@ class Tally:
         return lines
 
     def json(self) -> dict[str, Any]:
-        """Return the counts for programs."""
         return {
             "event": "summary",
             **{name: getattr(self, name) for name in ("connections", "refused", "frames")},
@@ -336,7 +334,6 @@ class Output:
             self._tally.not_shown += 1
 
     def add_counts(self) -> None:
-        """Show the counts, as JSON."""
         line = json.dumps(self._tally.json(), separators=(",", ":")).encode() + b"\n"
         self._lane.put(line, len(line))
 
@@ -480,7 +477,6 @@ class Watcher:
             self._ended.popleft()
 
     def tell(self, connection: int, direction: Direction, event: Event, faults: tuple[str, ...]) -> None:
-        """Tell what has passed, and which faults it met."""
         if isinstance(event, Raw):
             return
         tally = self.tally

@@ -275,7 +275,6 @@ class Link:
         await asyncio.gather(*(leg.close(_LINGER) for leg in self._legs.values()))
 
     # ---- one direction ----
-
     async def _pump(self, direction: Direction) -> None:
         source = self._legs[direction]
         target = self._legs["broker" if direction == "client" else "client"]
@@ -363,7 +362,6 @@ def _text(rules: ByteFaults) -> str:
 _SPARE, _EACH, _RECORDED = 64, 2, 6
 #: Connections without a limit of descriptors.
 _MOST = 10_000
-
 log = logging.getLogger("stompcodec.proxy")
 
 
@@ -451,7 +449,6 @@ class Proxy:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     # ---- one connection ----
-
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None

@@ -17,7 +17,6 @@ from stompcodec.errors import FrameError, MissingExtraError, StompError
 from stompcodec.shown import plural
 
 _WRITTEN = ("raw", "json", "capture", "parquet")
-
 #: Bytes that are joined before writing; rows of a batch of Parquet, and the bytes of their bodies.
 _JOINED = 2**20
 _ROWS, _ROWS_OCTETS = 8192, 8 * 2**20

@@ -166,7 +166,6 @@ class Entry(NamedTuple):
         return None
 
     def fault_text(self) -> tuple[str, str]:
-        """Return the error and its remedy."""
         assert self.fault is not None
         return ERROR_KINDS[self.fault.error.kind].what, inputs.remedy_of(self.fault.error)
 

@@ -28,20 +28,6 @@ _DIALECTS = {
 }
 
 
-def _facts(client: Client, connect_ms: float) -> dict[str, Any]:
-    """Return the broker's description of itself."""
-    frame = client.connected
-    assert frame is not None
-    return {
-        "server": frame.get("server"),
-        "version": client.version,
-        "session": frame.get("session"),
-        "heart_beat": frame.get("heart-beat", "0,0"),
-        "dialect": client.dialect,
-        "connect_ms": connect_ms,
-    }
-
-
 def _show_facts(facts: dict[str, Any], client: Client) -> None:
     from rich.text import Text
 
@@ -91,7 +77,17 @@ def command(address: str | None, count: int, as_json: bool, **broker: Any) -> No
         at_url(broker, address)
     started = time.monotonic()
     with reporting_errors(), connected(**broker) as client:
-        facts = _facts(client, (time.monotonic() - started) * 1000)
+        connect_ms = (time.monotonic() - started) * 1000
+        frame = client.connected
+        assert frame is not None
+        facts = {
+            "server": frame.get("server"),
+            "version": client.version,
+            "session": frame.get("session"),
+            "heart_beat": frame.get("heart-beat", "0,0"),
+            "dialect": client.dialect,
+            "connect_ms": connect_ms,
+        }
         if not as_json:
             _show_facts(facts, client)
             sys.stdout.flush()

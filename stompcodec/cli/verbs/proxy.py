@@ -119,7 +119,6 @@ class _Run:
             self.outputs.append(self.output.add)
 
     def stop(self) -> None:
-        """End the run, from any thread."""
         self._stopped = True
         if self._loop is not None and self._over is not None:
             with contextlib.suppress(RuntimeError):  # the loop has ended

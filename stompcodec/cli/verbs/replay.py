@@ -173,7 +173,6 @@ class Requests:
 def _due(
     messages: Iterator[Recorded], rules: tuple[tuple[str, str], ...], pace: Pace, tally: Tally, requests: Requests
 ) -> Iterator[Outgoing]:
-    """Yield the messages to send, each at its time."""
     for each in messages:
         destination = new_destination(each.frame.headers["destination"], rules)
         if requests.has(destination):

@@ -251,13 +251,13 @@ def _third(shown: Snapshot, trouble: str | None) -> Text:
 
 
 def table(shown: Snapshot, history: History, width: int, selected: int | None = None) -> list[Text]:
-    """Return the titles and rows of a table."""
     view = shown.wish.view
     columns = _fitting(view, width)
     names = width - sum(column.width + 1 for column in columns)
     marked = "▾" if shown.wish.sort == BY_NAME else ""
     titles = pad(" ".join(view.names) + marked, names)
-    titles += "".join(f" {_aligned(_title(column, shown.wish.sort), column)}" for column in columns)
+    for column in columns:
+        titles += f" {_aligned(column.title + '▾' * (column.field == shown.wish.sort), column)}"
     lines = [Text(titles, "reverse")]
     for number, row in enumerate(shown.rows):
         name = view.name_of(row)
@@ -279,10 +279,6 @@ def _fitting(view: View, width: int) -> list[Column]:
     while columns and width - sum(column.width + 1 for column in columns) < _NAMES:
         columns.pop()
     return columns
-
-
-def _title(column: Column, sort: str) -> str:
-    return column.title + ("▾" if column.field == sort else "")
 
 
 def _aligned(cell: str, column: Column) -> str:
@@ -386,7 +382,6 @@ class Watcher:
         self._thread = threading.Thread(target=self._run, name="stompcodec-top", daemon=True)
 
     def start(self) -> None:
-        """Begin to ask."""
         self._thread.start()
 
     def stop(self) -> None:

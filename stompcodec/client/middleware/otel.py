@@ -110,7 +110,6 @@ class OpenTelemetry(middleware.Middleware):
         return "<OpenTelemetry>"
 
     # ---- places ----
-
     def send(self, event: middleware.SendEvent) -> AbstractContextManager[object]:
         """Return a span of a producer, whose context goes into the headers unless they have one."""
         return self._create(event) if event.batch is not None else self._send(event)
@@ -197,7 +196,6 @@ class OpenTelemetry(middleware.Middleware):
         return self._step(attributes, span, given, durations, counts, continues=True, since=since)
 
     # ---- spans and metrics ----
-
     @contextmanager
     def _step(
         self,
@@ -233,18 +231,14 @@ class OpenTelemetry(middleware.Middleware):
             contexts.detach(token)
             end = time.time_ns()
             span.end(end)
-            labels = self._metric_attributes(attributes, error)
+            labels = _for_metrics(attributes, error)
+            destination = labels.pop("messaging.destination.name", None)
+            if destination is not None and self._destinations.label(destination) != middleware.Destinations.OTHER:
+                labels["messaging.destination.name"] = destination
             for histogram in durations:
                 histogram.record(max(end - start, 0) / 1e9, labels)
             for counter in counts:
                 counter.add(1, labels)
-
-    def _metric_attributes(self, attributes: dict[str, Any], error: BaseException | None) -> dict[str, Any]:
-        labels = _for_metrics(attributes, error)
-        destination = labels.pop("messaging.destination.name", None)
-        if destination is not None and self._destinations.label(destination) != middleware.Destinations.OTHER:
-            labels["messaging.destination.name"] = destination
-        return labels
 
     def _attributes(self, session: middleware.Session, name: str, kind: str, destination: str | None) -> dict[str, Any]:
         """Return the attributes that all spans have."""

@@ -255,7 +255,6 @@ def read_quarantine(spark: SparkSession, path: str) -> DataFrame:
 
 
 # ---- JSON bodies as records: a row per item of a list, or one for a single object ----
-
 FLAT = "map<string,string>"
 _TWO = "map<string,map<string,string>>"
 _MALFORMED = "malformed JSON, or neither an object nor a list of them"
@@ -346,7 +345,6 @@ def _listed(deep: bool) -> C:
 
 
 # ---- texts as typed columns, with the reason where that fails ----
-
 #: Timestamps that Python can hold, too: years 1 to 9999, in ms.
 _MS = (-62_135_596_800_000, 253_402_300_799_999)
 #: Most characters of a value in a reason.
@@ -438,7 +436,6 @@ def _left(prefix: str, fields: C, known: set[str]) -> C:
 
 
 # ---- presets ----
-
 #: Column types, besides Spark's arrays, structs, maps and decimals.
 SCALARS = ("string", "long", "int", "double", "boolean", "date", "timestamp", "ms", "seconds", "binary")
 #: Spark's names for them.
@@ -665,7 +662,6 @@ def _named(name: str, columns: list[Column], *more: str) -> tuple[Column, ...]:
 
 
 # ---- bodies that Spark's own functions cannot inflate: in its Python workers, within bounds ----
-
 #: Most rows and bytes of a batch.
 _ROWS, _OCTETS = 4096, 4 * 2**20
 _GZIP = b"\x1f\x8b"

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 
 # ---- archives: frames as Parquet by date and destination ----
-
 #: Columns of an archive whose frames have all their columns.
 ARCHIVE_SCHEMA = T.StructType(
     [*(field for field in FRAME_SCHEMA.fields if field.name != "text"), T.StructField("date", T.DateType())]
@@ -139,7 +138,6 @@ def read_archive(spark: SparkSession, path: str) -> DataFrame:
 
 
 # ---- replay: archived or captured frames to a broker, at their original pace or as fast as possible ----
-
 #: Headers that belong to the old delivery or its time.
 _PASSING = (
     "destination", "message-id", "subscription", "ack", "content-length", "redelivered", "receipt", "transaction",
@@ -268,7 +266,6 @@ def _in_time(
 
 
 # ---- metrics by destination and window of time: counts, bytes, lag, sizes and gaps ----
-
 _SEQUENCES = "array<struct<name: string, first: bigint, last: bigint>>"
 METRICS_SCHEMA = (
     "start timestamp, end timestamp, destination string, count bigint, bytes bigint, lag_p50 double, lag_p95 double,"
@@ -332,6 +329,7 @@ def _measured(frames: DataFrame, sequence: str | None) -> DataFrame:
     number = F.lit(None).cast("struct<name: string, n: bigint>")
     if sequence is not None:
         number = _number(F.col("headers")[sequence])
+    none = F.lit(False)
     return frames.select(
         moment(frames).alias("_at"),
         F.col("destination"),
@@ -339,8 +337,8 @@ def _measured(frames: DataFrame, sequence: str | None) -> DataFrame:
         _rounded(length).alias("_length"),
         _rounded(lag).alias("_lag"),
         number.alias("_number"),
-        _flag(frames, "redelivered").alias("_again"),
-        (F.col("error").isNotNull() if "error" in here else F.lit(False)).alias("_bad"),
+        F.coalesce(F.col("redelivered").cast("boolean") if "redelivered" in here else none, none).alias("_again"),
+        (F.col("error").isNotNull() if "error" in here else none).alias("_bad"),
     )
 
 
@@ -364,10 +362,6 @@ def _named(whole: DataFrame, numbered: bool) -> DataFrame:
         "errors",
         sequences.alias("sequences"),
     )
-
-
-def _flag(frames: DataFrame, name: str) -> C:
-    return F.coalesce(F.col(name).cast("boolean"), F.lit(False)) if name in frames.columns else F.lit(False)
 
 
 def _rounded(value: C) -> C:
@@ -482,7 +476,6 @@ def read_metrics(spark: SparkSession, path: str) -> DataFrame:
 
 
 # ---- dead letters: their original destination, the reason, and samples ----
-
 #: Headers of our broker, ActiveMQ, Artemis and RabbitMQ; the first one present counts.
 _ORIGINS = (
     "original-destination", "originalDestination", "amq6100_originalDestination", "_AMQ_ORIG_ADDRESS",

@@ -170,7 +170,6 @@ def moment(frames: DataFrame) -> Column:
 
 
 # ---- restarts ----
-
 _log = logging.getLogger("stompcodec.spark")
 #: Spark's messages when the process behind a socket is gone. Errors raised by Python have a traceback.
 _GONE = re.compile(

@@ -120,7 +120,9 @@ class _Frames:
             if columns.error:
                 size = self._malformed(columns.error, noticed, size)
             elif columns.consumed:
-                size = self._next_size(columns.consumed, columns.rows)
+                # Rather too few, for one row too many makes two batches.
+                wanted = self._options.batch_rows * columns.consumed * 31 // (max(columns.rows, 1) * 32)
+                size = max(_LEAST, min(wanted, self._options.batch_bytes))
             elif size >= self._most or (window.ended and size >= len(window)):
                 size = self._left_over()
             else:
@@ -149,11 +151,6 @@ class _Frames:
                         start, f"damaged-frames: {place} are not as they were written, or the index is damaged"
                     )
         return len(window) > 0
-
-    def _next_size(self, taken: int, rows: int) -> int:
-        """Return the bytes to read for the next batch: rather too few, for one row too many makes two batches."""
-        wanted = self._options.batch_rows * taken * 31 // (max(rows, 1) * 32)
-        return max(_LEAST, min(wanted, self._options.batch_bytes))
 
     def _malformed(self, kind: str, noticed: int, size: int) -> int:
         """Skip the malformed frame or garbage at the start of the window; return how many bytes to look at next."""
@@ -243,7 +240,6 @@ class _Batches:
         self._octets += len(octets or b"")
 
     # ---- garbage: one row for a run of it ----
-
     def passed(self, view: memoryview, count: int) -> None:
         """Note bytes that were read: EOLs may separate pieces of garbage, but any frame ends the run."""
         if self._garbage is not None and count:

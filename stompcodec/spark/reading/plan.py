@@ -22,7 +22,6 @@ from stompcodec.spark.reading.window import compression_of
 
 #: Chain name -> offset up to which it was read. Spark compares offsets as text, so the names are sorted.
 Offset = dict[str, int]
-
 _SUFFIXES = (".stomp", ".stompcap")
 _PACKED = (".gz", ".zst", ".zstd")
 _THREADS = 4
@@ -120,7 +119,6 @@ def _existing_units(found: _Found) -> list[Unit]:
 
 
 def _is_single(path: Path) -> bool:
-    """Return whether a file is a single-file capture."""
     if path.suffix == ".stompcap" or index_path(path).exists():
         return True
     with path.open("rb") as stream:
@@ -130,8 +128,6 @@ def _is_single(path: Path) -> bool:
 
 
 # ---- batches ----
-
-
 def batch_splits(paths: Iterable[str], options: FileOptions) -> list[Split]:
     """Return splits of about `splitBytes` for all that exists now in captures, files, folders of them, and globs.
 
@@ -167,8 +163,6 @@ def _is_chosen(split: Split, choice: Choice) -> bool:
 
 
 # ---- streams ----
-
-
 def chains_of(paths: Iterable[str], options: FileOptions) -> dict[str, Chain]:
     """Return the chains that exist at these paths, by their names in an offset, in order.
 
@@ -234,7 +228,6 @@ def splits_between(
 
 
 # ---- chains: a position is the offset of the first unread byte; a bare stream is a chain, too ----
-
 _log = logging.getLogger("stompcodec.spark")
 
 

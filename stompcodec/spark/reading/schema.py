@@ -165,7 +165,6 @@ def _can_become(usual: T.DataType, kind: T.DataType) -> bool:
 
 
 # ---- parsed frames as these columns: times, casts, text, inflated bodies, and the problems of each row ----
-
 _PARSED = {
     "command": pa.string(),
     "headers": pa.map_(pa.string(), pa.string()),
@@ -275,7 +274,6 @@ class Projector:
         return raw, times
 
     # ---- bodies ----
-
     def _inflated(self, raw: Any) -> Iterator[tuple[int, Any, Any, Any, dict[int, str]]]:
         """Yield parts of a batch that stay small enough after their bodies are inflated.
 
@@ -332,7 +330,6 @@ class Projector:
             return None, f"{error.kind}: {error.detail or ERROR_KINDS[error.kind].what}"
 
     # ---- columns ----
-
     def _project(
         self, raw: Any, times: Any, bodies: Any, contents: Any, notes: dict[int, str]
     ) -> tuple[list[Any], Errors]:
@@ -379,7 +376,6 @@ class Projector:
         return raw[f"#{source}"]  # command, headers, length, error
 
     # ---- rows that are wrong ----
-
     def _fail_on(self, wrong: Any) -> None:
         if self.options.mode == "FAILFAST" and wrong.null_count < len(wrong):
             first = pc.drop_null(wrong)[0].as_py()
@@ -465,7 +461,6 @@ def _text(body: bytes, content_type: str | None) -> str | None:
 
 
 # ---- texts of headers as other types: what does not fit gives null, and is told by its row ----
-
 #: Years 1 to 9999, in µs: Python and SQL cannot express others.
 EARLIEST, LATEST = -62_135_596_800_000_000, 253_402_300_799_999_999
 _DIGITS = r"^[+-]?[0-9]{1,18}$"

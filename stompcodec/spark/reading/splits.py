@@ -149,7 +149,6 @@ def _tail_of(stream: BinaryIO, start: int, stop: int) -> int:
 
 
 # ---- cutting ----
-
 _PIECE = 8 * 2**20
 _VERSIONS = ("1.0", "1.1", "1.2")
 #: Limits that accept every content-length, or none.
@@ -391,7 +390,6 @@ def _far_end(
 
 
 # ---- packing: starting a Python task takes Spark about 55 ms, reading a small file about 1 ms ----
-
 #: Most parts of a task: opening 4,096 tiny files takes some seconds.
 _MOST = 4096
 #: Assumed size of inflated frames, as a multiple of the compressed file.
@@ -447,7 +445,6 @@ def parts_of(partition: InputPartition) -> Sequence[InputPartition]:
 
 
 # ---- index rows of a capture as arrays: millions of them are read at once ----
-
 _LAYOUT = np.dtype([("end", "<u8"), ("time", "<i8"), ("sum", "<u4"), ("check", "<u4")])
 _SEAL = np.uint64(2**63)
 _LARGEST = 2**62

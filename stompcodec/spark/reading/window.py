@@ -177,7 +177,6 @@ class Window:
         return len(self) >= size
 
     def close(self) -> None:
-        """Release the buffer."""
         buffer, self._buffer, self._start, self._stop = self._buffer, bytearray(), 0, 0
         if not _spare and len(buffer) <= _LARGEST_SPARE:
             _spare.append(buffer)
@@ -211,7 +210,6 @@ def frame_end(view: memoryview, complete: bool, limits: Limits | None = None) ->
 
 
 def find_nul(view: memoryview) -> int:
-    """Return the index of the first NUL, or -1."""
     for at in range(0, len(view), 65536):
         place = bytes(view[at : at + 65536]).find(0)
         if place >= 0:
@@ -220,7 +218,6 @@ def find_nul(view: memoryview) -> int:
 
 
 # ---- garbage, and the next frame behind it or behind an oversized one ----
-
 _COMMANDS = tuple(sorted(name.encode() for name in dialect_of("1.2").commands))
 _BEGIN = re.compile(rb"[^\r\n]")
 _HEAD_END = re.compile(rb"\n\r?\n|\0")

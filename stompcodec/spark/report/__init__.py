@@ -53,7 +53,6 @@ if TYPE_CHECKING:
 
 
 __all__ = ["report"]
-
 #: Most characters of a text in report.json.
 _MOST = 500
 
@@ -158,7 +157,6 @@ def _written(folder: Path, found: dict[str, Any]) -> dict[str, Any]:
 
 
 # ---- the state of a spool ----
-
 _MOST_CHAINS = 100
 
 
@@ -188,7 +186,6 @@ def spool_state(path: str | os.PathLike[str], checkpoint: str | os.PathLike[str]
 def state_of(
     path: str | os.PathLike[str], chains: list[dict[str, Any]], problems: Iterable[str], is_taken: bool
 ) -> dict[str, Any]:
-    """Return the state of a spool with these chains."""
     known = [chain for chain in chains if chain["newest"] is not None]
     return {
         "path": os.fspath(path),

@@ -165,7 +165,6 @@ def _totals(rows: DataFrame) -> dict[str, Any]:
 
 
 def _destinations(rows: DataFrame) -> tuple[list[dict[str, Any]], int]:
-    """Return the largest destinations, and the number of all."""
     lag = (F.percentile_approx("lag", 0.95, 1000) / _SECOND).alias("lag_p95_seconds")
     grouped = rows.groupBy("destination").agg(*_sums(), lag).withColumn("many", _over_all(F.count(F.lit(1))))
     found = [row.asDict() for row in _best(grouped, "frames", "destination", MOST_DESTINATIONS)]

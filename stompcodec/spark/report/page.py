@@ -22,7 +22,6 @@ from stompcodec.shown import compact, count, duration, finite, octets, plural, s
 Found = Mapping[str, Any]
 
 # ---- texts and times ----
-
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
@@ -77,7 +76,6 @@ def moment(micros: object, spec: str = "%Y-%m-%d %H:%M:%S") -> str:
 
 
 # ---- the verdict ----
-
 #: Levels from good to bad, with the word that the page shows.
 LEVELS = {"healthy": "Healthy", "look": "Look here", "unhealthy": "Unhealthy"}
 
@@ -209,7 +207,6 @@ def level_of(threshold: Threshold, figures: Found) -> str:
 
 
 # ---- plots, as SVG: bars or lines over time, or bars by class ----
-
 MOST_POINTS, MOST_SERIES, MOST_MARKS = 400, 8, 200
 #: Widths of a plot on a desk, on half of one, and on a phone, in pixels.
 WIDE, HALF, NARROW = 1032, 488, 348
@@ -367,7 +364,6 @@ class _Drawing:
     silences: Sequence[tuple[Any, Any]]
 
     def svg(self, width: int, height: int, whole: bool) -> str:
-        """Return the plot, `whole` or for a phone."""
         known = [value for each in self.series for value in each.values if value is not None]
         if self.points and any(known):
             body, text = self._drawn(known, width, height, whole)
@@ -503,7 +499,6 @@ def _rect(x: float, y: float, width: float, height: float, style: str, tip: str)
 
 
 # ---- the page: each section is a sentence, a plot, a table, or "" if it has nothing to say ----
-
 _MICRO = 1e6
 _MARKS = {"healthy": "M11.5 20l5.5 5.5 10-11", "look": "M19 10v11M19 27v.6", "unhealthy": "M13 13l12 12M25 13l-12 12"}
 _PAGE = """<!DOCTYPE html>
