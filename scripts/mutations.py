@@ -72,9 +72,9 @@ _CYTHON_FUNCTION = re.compile(r"^( *)(?:cdef|cpdef|def) [^\n=]*?(\w+)\([\s\S]*?:
 _CYTHON_CLASS = re.compile(r"^cdef class (\w+)", re.MULTILINE)
 #: A file, a room or its first folder -> its tests, below tests/. Any other: the folder of that name.
 _TESTS = {
-    **{"core": "codec protocol client", "c": "codec protocol", "c/plain": "broker", "transport": "transport client"},
+    **{"core": "codec protocol client test_values.py test_arguments.py", "c": "codec protocol", "c/plain": "broker"},
+    **{"transport": "transport client", "testing": "testing transport client", "stompcodec/shown.py": "cli"},
     **{"capture": "capture broker cli", "stompcodec/disk.py": "capture broker cli", "bridge": "bridge cli"},
-    **{"testing": "testing transport client"},
 }
 #: Folders whose tests run on the Python backend, too.
 _PURE = ("codec", "protocol", "capture", "broker")
