@@ -142,6 +142,18 @@ def test_a_client_may_be_entered_after_it_was_awaited(peer):
     assert len(peer.got("CONNECT")) == 1
 
 
+def test_a_client_whose_opening_is_cancelled_is_closed(peer):
+    client = stomp.connect_async(peer.url)
+    peer.rules["CONNECT"] = lambda side, frame: None
+
+    async def main():
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(client.open(), 0.05)
+        assert (client.state, asyncio.all_tasks()) == ("closed", {asyncio.current_task()})
+
+    asyncio.run(main())
+
+
 #: What waits beside the others.
 OTHERS = {
     **{"open": lambda o: o.client.open(), "block": lambda o: o.client.__aenter__()},

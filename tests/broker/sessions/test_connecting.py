@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from profiles import examples
 
+from stompcodec import __version__
 from stompcodec.broker.auth import Rule, User, hash_passcode
 from stompcodec.broker.storage.store import MemoryStore
 from stompcodec.codec import Frame
@@ -143,6 +144,13 @@ def test_values_of_the_protocol_are_read_without_blanks_around(blank):
     login = "login:ada\npasscode:lovelace\nhost:/\n"
     beats = f"accept-version:{blank}1.1{blank}\nheart-beat:{blank}1000,2000{blank}\n"
     assert answer(login + beats) == ("CONNECTED", "1.1", None)
+
+
+@pytest.mark.parametrize(("dialect", "manner"), [("stompcodec", ""), ("artemis", " as artemis")])
+def test_the_server_of_connected_names_another_dialect(dialect, manner):
+    peer = Bench(dialect=dialect).peer(connect=False)
+    peer.raw(b"CONNECT\naccept-version:1.2\nhost:/\n\n\0")
+    assert peer.next("CONNECTED").get("server") == f"stompcodec/{__version__}{manner}"
 
 
 BOUNDS = {"ttl": 60_000, "ttl_min": 1000, "ttl_max": 30_000}

@@ -89,6 +89,13 @@ def test_refused_messages_are_exit_status_1(brokers):
     assert (result.exit_code, said, one.queued("/queue/mine")) == (1, [True, True, True, False], 1)
 
 
+def test_fewer_messages_than_asked_for_are_exit_status_1(brokers):
+    one, other = brokers
+    fill(one.url, "/queue/a", 1)
+    result = carry(one, other, "-n", "3", "--wait", "0.5")
+    assert (result.exit_code, "1 of 3 messages came in 0.5 s" in result.stderr) == (1, True)
+
+
 @pytest.mark.parametrize(
     ("logins", "environment"),
     [
