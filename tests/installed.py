@@ -3,14 +3,35 @@
 import importlib.metadata
 import importlib.util
 import json
+import os
+import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+from patience import patience
 
-__all__ = ["TREE", "is_editable", "is_source_tree", "load"]
+import stompcodec
+
+__all__ = ["ROOT", "TREE", "environment", "is_editable", "is_source_tree", "load", "program"]
 TREE = Path(__file__).resolve().parents[1]
+#: Where the stompcodec under test was imported from.
+ROOT = str(Path(stompcodec.__file__).parents[1])
+
+
+def environment(*paths, **more):
+    """Return the variables of processes that use the stompcodec under test; `paths` are searched after it."""
+    places = [ROOT, *map(str, paths), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(places), **more}
+
+
+def program(*arguments, **options):
+    """Return what Python prints with these arguments; it has to end well."""
+    options = {"env": environment(), "timeout": patience(300), **options}
+    done = subprocess.run([sys.executable, *map(str, arguments)], capture_output=True, **options)
+    assert done.returncode == 0, (done.stdout + done.stderr).decode(errors="replace")
+    return done.stdout.decode()
 
 
 def is_editable() -> bool:

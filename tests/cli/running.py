@@ -10,8 +10,9 @@ import time
 from pathlib import Path
 from typing import Any
 
+import installed
 from click.testing import CliRunner, Result
-from crash.process import ROOT, BrokerProcess
+from crash.process import BrokerProcess
 from patience import patience
 
 from stompcodec.cli.app import app
@@ -53,8 +54,8 @@ def environment(**more: str) -> dict[str, str]:
     unset = ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES")
     plain = {name: value for name, value in os.environ.items() if not name.startswith("STOMPCODEC_")}
     plain |= {name: os.environ[name] for name in ("STOMPCODEC_PURE",) if name in os.environ}
-    paths = os.pathsep.join([ROOT, *filter(None, [os.environ.get("PYTHONPATH")])])
-    return {**{name: value for name, value in plain.items() if name not in unset}, "PYTHONPATH": paths, **more}
+    plain |= {"PYTHONPATH": installed.environment()["PYTHONPATH"], **more}
+    return {name: value for name, value in plain.items() if name in more or name not in unset}
 
 
 def started(*arguments: str | Path, env: dict[str, str] | None = None, **options: Any) -> subprocess.Popen[bytes]:

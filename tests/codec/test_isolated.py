@@ -3,31 +3,25 @@
 import importlib.util
 import os
 import pickle
-import subprocess
 import sys
 import warnings
 from pathlib import Path
 
 import pytest
-from patience import patience
+from installed import environment, program
 
 import stompcodec
 import stompcodec.codec
 
 SCRIPTS = Path(__file__).parent.parent / "isolated"
-#: Where the stompcodec under test was imported from.
-ROOT = str(Path(stompcodec.__file__).parents[1])
 
 
 def run(*args, pure=None, **named):
-    environment = {name: value for name, value in os.environ.items() if name != "STOMPCODEC_PURE"}
-    environment["PYTHONPATH"] = os.pathsep.join([ROOT, *filter(None, [environment.get("PYTHONPATH")])])
-    environment |= {} if pure is None else {"STOMPCODEC_PURE": pure}
+    chosen = environment()
+    chosen.pop("STOMPCODEC_PURE", None)
+    chosen |= {} if pure is None else {"STOMPCODEC_PURE": pure}
     # -c puts the folder it runs in before PYTHONPATH: one without a stompcodec that was built for another interpreter.
-    named = {"cwd": SCRIPTS, "env": environment, "timeout": patience(300), **named}
-    done = subprocess.run([sys.executable, *map(str, args)], capture_output=True, check=False, **named)
-    assert done.returncode == 0, (done.stdout + done.stderr).decode(errors="replace")
-    return done.stdout.decode()
+    return program(*args, **{"cwd": SCRIPTS, "env": chosen, **named})
 
 
 @pytest.fixture

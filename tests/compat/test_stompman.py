@@ -5,11 +5,8 @@ import enum
 import functools
 import itertools
 import logging
-import os
 import re
 import ssl
-import subprocess
-import sys
 import typing
 from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
@@ -20,6 +17,7 @@ from client.broker import BrokerThread
 from client.peer import Peer
 from hypothesis import example, given
 from hypothesis import strategies as st
+from installed import environment, program
 from patience import patience
 
 stompman = pytest.importorskip("stompman", reason="not installed: pip install stompman", exc_type=ImportError)
@@ -305,13 +303,9 @@ def test_which(): assert FrameParser.__module__ + "." + FrameParser.__name__ == 
 def test_the_plug_in_comes_before_a_suite(tmp_path, mode, name):
     (tmp_path / "test_suite.py").write_text(PATCHED.format(f"stompcodec.compat.stompman.{name}"))
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
-    paths = os.pathsep.join([str(Path(ours.__file__).parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])])
-    environment = {**os.environ, "PYTHONPATH": paths, "STOMPCODEC_COMPAT": mode}
-    command = [sys.executable, "-m", "pytest", "-p", "stompcodec.compat.suite", "-p", "no:cacheprovider"]
-    how = {"capture_output": True, "text": True, "timeout": patience(60)}
-    done = subprocess.run(command, cwd=tmp_path, env=environment, check=False, **how)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "stompcodec.compat: stompman" in done.stdout
+    command = ["-m", "pytest", "-p", "stompcodec.compat.suite", "-p", "no:cacheprovider"]
+    said = program(*command, cwd=tmp_path, env=environment(STOMPCODEC_COMPAT=mode))
+    assert "stompcodec.compat: stompman" in said
 
 
 # ---- any octets in any pieces ----

@@ -1,18 +1,15 @@
 """A broker as a process of its own, to be started, killed and looked at."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
 
+from installed import environment
 from patience import patience
 
-import stompcodec
-
-ROOT = str(Path(stompcodec.__file__).parents[1])  # Where the stompcodec under test was imported from.
 #: Runs `stompcodec` with fields of the configuration that have no key.
 _WITH_FIELDS = """
 import json, sys
@@ -22,11 +19,6 @@ fields, made = json.loads(sys.argv.pop(1)), broker._config
 broker._config = lambda *given, **flags: made(*given, **flags).replace(**fields)
 app.app()
 """
-
-
-def environment() -> dict[str, str]:
-    """That of processes which run the stompcodec under test."""
-    return {**os.environ, "PYTHONPATH": os.pathsep.join([ROOT, *filter(None, [os.environ.get("PYTHONPATH")])])}
 
 
 class Verb:
@@ -69,7 +61,7 @@ class BrokerProcess:
         options = ["--config", str(config)] if config else []
         options += ["--memory"] if memory else ["--data", str(folder / "data")]
         options += ["--port", "0", "--ws-port", "0", "--ready-file", str(self.ready), "--log-level", "info", *flags]
-        self._paths = [] if python else [ROOT, *filter(None, [os.environ.get("PYTHONPATH")])]
+        self._environment = environment(PYTHONUNBUFFERED="1", **({"PYTHONPATH": ""} if python else {}))
         program = ["-c", _WITH_FIELDS, json.dumps(fields)] if fields else ["-m", "stompcodec.cli"]
         self._command = [str(python or sys.executable), *program, "broker", *options]
         self._process, self.address = None, {}
@@ -84,10 +76,9 @@ class BrokerProcess:
     def start(self) -> None:
         assert self._process is None
         self.ready.unlink(missing_ok=True)
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(self._paths), "PYTHONUNBUFFERED": "1"}
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                self._command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=environment, cwd=self.folder
+                self._command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=self._environment, cwd=self.folder
             )
         give_up = time.monotonic() + patience(60)
         while not self.ready.exists():

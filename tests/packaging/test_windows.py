@@ -1,29 +1,18 @@
 """Windows, as far as it can be simulated here: modules, functions and signals that Python does not have there."""
 
-import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from patience import patience
-
-import stompcodec
+from installed import program
 
 SCRIPT = Path(__file__).parents[1] / "isolated" / "windows.py"
-#: Where the stompcodec under test was imported from.
-ROOT = str(Path(stompcodec.__file__).parents[1])
 
 pytestmark = [pytest.mark.long, pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc for open files")]
 
 
 def run(what: str, folder: Path, given: str = "") -> str:
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([ROOT, *filter(None, [os.environ.get("PYTHONPATH")])])}
-    command = [sys.executable, "-X", "warn_default_encoding", SCRIPT, what, folder]
-    named = {"cwd": folder, "env": environment, "timeout": patience(120)}
-    done = subprocess.run(command, input=given, capture_output=True, text=True, **named)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    return program("-X", "warn_default_encoding", SCRIPT, what, folder, cwd=folder, input=given.encode())
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,8 @@ from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
 import pyarrow.parquet as parquet
-from crash.process import ROOT, BrokerProcess
+from crash.process import BrokerProcess
+from installed import environment
 from patience import patience
 
 import stompcodec.client as stomp
@@ -112,8 +113,7 @@ class Program:
 
     def __init__(self, command, log, **options):
         self._command, self._log, self._options = [sys.executable, *command], log, options
-        paths = [ROOT, str(Path(__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
-        self._environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+        self._environment = environment(Path(__file__).parents[1])
 
     def __enter__(self):
         self.start()

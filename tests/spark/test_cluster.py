@@ -15,6 +15,7 @@ from contextlib import ExitStack, contextmanager
 from importlib.metadata import distribution
 from pathlib import Path
 
+import installed
 import pytest
 from patience import patience
 
@@ -22,7 +23,6 @@ pyspark = pytest.importorskip("pyspark")
 from spark.live_rounds import live_broker, publish
 from spark.making import make_capture, message
 
-import stompcodec
 from stompcodec.spark import java_home, spark_env
 
 pytestmark = pytest.mark.slow
@@ -60,9 +60,8 @@ def run(command, env, cwd=None):
 @pytest.fixture
 def environment():
     """Variables by which Spark finds a Java, this Python, and what is tested."""
-    places = [str(Path(stompcodec.__file__).parent.parent), os.environ.get("PYTHONPATH")]
     pythons = dict.fromkeys(("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"), sys.executable)
-    return {**os.environ, **pythons, "PYTHONPATH": os.pathsep.join(filter(None, places)), "SPARK_LOCAL_IP": "127.0.0.1"}
+    return installed.environment(**pythons, SPARK_LOCAL_IP="127.0.0.1")
 
 
 def test_spark_submit_finds_the_source_by_itself(tmp_path, environment):

@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+from installed import program
 from spark.making import ids, make_capture, message, schema_of
 
 from stompcodec.errors import ConfigError, MissingExtraError
@@ -42,9 +43,9 @@ def test_a_look_for_sources_survives_any_pyspark(tmp_path, kind):
     code += "sys.modules['pyspark'] = None\n" if files is None else f"sys.path.insert(0, {str(tmp_path)!r})\n"
     for module in ("pyspark_stomp", "pyspark_stompfile"):
         code += f"import {module}\nsource = getattr({module}, 'DefaultSource', None)\nprint(source and source.name())\n"
-    result = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=False)
-    assert result.returncode == 0, result.stderr
-    assert result.stdout.split() == (["stomp", "stompfile"] if kind == "half installed" else ["None", "None"])
+    assert program("-W", "error", "-c", code).split() == (
+        ["stomp", "stompfile"] if kind == "half installed" else ["None", "None"]
+    )
 
 
 def test_what_cannot_be_used_says_why(monkeypatch):

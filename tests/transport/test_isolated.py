@@ -1,28 +1,17 @@
 """What has to be looked at from outside: each test runs a program in a process of its own."""
 
-import os
-import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from patience import patience
-
-import stompcodec
+from installed import environment, program
 
 HERE = Path(__file__).parent
-ROOT = str(Path(stompcodec.__file__).parents[1])
 
 
 def run(*arguments):
-    path = os.pathsep.join([ROOT, str(HERE.parent), os.environ.get("PYTHONPATH", "")])
-    command, environment = [sys.executable, *map(str, arguments)], {**os.environ, "PYTHONPATH": path}
-    done = subprocess.run(
-        command, env=environment, capture_output=True, timeout=patience(120), check=False, cwd=HERE, text=True
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    return program(*arguments, env=environment(HERE.parent), cwd=HERE)
 
 
 @pytest.mark.parametrize(

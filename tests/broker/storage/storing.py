@@ -12,7 +12,6 @@ from broker.harness import AtOnce, Bench, FaultyStore
 from broker.moves import pattern, settle
 from patience import patience
 
-import stompcodec
 from stompcodec.broker.message import Message
 from stompcodec.broker.storage.sqlite import SqliteStore
 from stompcodec.broker.storage.sqlite_writer import Writer
@@ -26,8 +25,6 @@ BIG = 70_000
 KEY = 1 << 45
 MIB = 2**20
 SUBSCRIPTION = Subscribed("/\0\0dme.a", "/topic/", "a", selector="x = 1")
-#: Of a process that uses this package.
-ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(stompcodec.__file__).parents[1])}
 
 
 class SmallStore(FaultyStore):

@@ -9,7 +9,8 @@ import sys
 from contextlib import closing
 
 import pytest
-from broker.storage.storing import BIG, ENVIRONMENT, SUBSCRIPTION, change, content, fill, flip, message, put
+from broker.storage.storing import BIG, SUBSCRIPTION, change, content, fill, flip, message, put
+from installed import environment
 from patience import patience
 
 from stompcodec.broker.storage.salvage import check, salvage
@@ -216,7 +217,7 @@ def test_killed_at_any_commit(tmp_path, data, new):
     expected, _ = content(data)
     for left in range(20):
         command = [sys.executable, "-c", KILLED, str(data), str(new), str(left)]
-        status = subprocess.run(command, env=ENVIRONMENT, timeout=patience(60)).returncode
+        status = subprocess.run(command, env=environment(), timeout=patience(60)).returncode
         if status == 0:
             break
         assert status == 9

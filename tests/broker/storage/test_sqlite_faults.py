@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 from broker.moves import client, messages, pattern, settle, stored_bench
 from broker.storage import storing
-from broker.storage.storing import BIG, ENVIRONMENT, Unsure, commit_later, flip, message, put
+from broker.storage.storing import BIG, Unsure, commit_later, flip, message, put
+from installed import environment
 
 from stompcodec.broker.storage import sqlite_writer
 from stompcodec.broker.storage.folder import examine_wal, is_body
@@ -44,7 +45,7 @@ class Killed:
         """Have a process fill the store until it is killed. Return how many commits it made."""
         chance, child = random.Random(seed), Path(__file__).with_name("store_child.py")
         command = [sys.executable, str(child), str(self.folder), str(seed), str(self.next), how]
-        with subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.PIPE) as process:
+        with subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE) as process:
             try:
                 assert process.stdout.readline() == b"open\n"
                 timer = threading.Timer(chance.uniform(0.0, 0.25), process.kill)

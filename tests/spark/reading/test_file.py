@@ -3,13 +3,13 @@
 import importlib.util
 import json
 import os
-import subprocess
 import sys
 import threading
 from datetime import datetime
 from pkgutil import iter_modules
 
 import pytest
+from installed import program
 from patience import patience
 
 pytest.importorskip("pyspark")
@@ -44,8 +44,7 @@ def test_the_modules_that_spark_looks_for():
         "print([name for name in ('numpy', 'pyarrow', 'asyncio') if name in set(sys.modules) - before])\n"
         "import stompcodec.spark.reading.decode, stompcodec.spark.reading.plan, stompcodec.spark.reading"
     )
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert result.stdout.split() == ["stompfile", "[]"]  # nothing heavy is imported, and pandas never
+    assert program("-c", code).split() == ["stompfile", "[]"]  # nothing heavy is imported, and pandas never
 
 
 class _Missing:
