@@ -227,12 +227,17 @@ class Columns:
         raise TypeError("Columns cannot be subclassed")
 
     def __arrow_c_schema__(self) -> Any:
+        """Return the schema as a PyCapsule."""
         columns = [_KINDS[name][0]() for name in self._columns]
         columns += [_make_schema(b"u", name, _NULLABLE) for name in self._names]
         return _capsule(_make_schema(b"+s", "", 0, columns), _SCHEMA_NAME, _drop_schema)
 
     def __arrow_c_array__(self, requested_schema: Any = None) -> tuple[Any, Any]:
-        """Return schema and columns as two PyCapsules. Raise ValueError if the columns were exported before."""
+        """Return schema and columns as two PyCapsules.
+
+        Raises:
+            ValueError: the columns were exported before.
+        """
         with _exporting:
             rows, self._rows = self._rows, None
         if rows is None:
