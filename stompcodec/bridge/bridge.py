@@ -433,6 +433,7 @@ class Bridge:
                 client.version or "1.2",
                 self.request.mapping.target_of,
                 self.way.persistent,
+                self.way.text,
             )
             before = self.tally.carried
             try:

@@ -17,6 +17,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from stompcodec.bridge.headers import Hop
@@ -101,22 +102,20 @@ class Session(Protocol):
     ended: bool
 
 
+@dataclass(eq=False, slots=True)
 class Entry:
-    """A message on its way to the destination `target`. `session` is the connection to the source over which it came: a
-    new delivery, over a later one, replaces both. `key` is the idempotency key, if another delivery would have the same
-    one; else `once`, that of this delivery, is used.
-    """
+    """A message on its way."""
 
-    __slots__ = ("attempts", "key", "message", "once", "sent", "session", "target")
-
-    def __init__(self, message: AsyncMessage, session: Session, target: str, key: str | None, once: str) -> None:
-        self.message = message
-        self.session = session
-        self.target = target
-        self.key = key
-        self.once = once
-        self.attempts = 0
-        self.sent = False  # at least once
+    message: AsyncMessage
+    session: Session
+    """The connection to the source over which it came. A new delivery, over a later one, replaces both."""
+    target: str
+    key: str | None
+    """The idempotency key, if another delivery would have the same one."""
+    once: str
+    """The idempotency key of this delivery, used if `key` is None."""
+    attempts: int = 0
+    sent: bool = False  # at least once
 
     @property
     def is_stale(self) -> bool:

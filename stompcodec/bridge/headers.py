@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import ipaddress
 import platform
 import re
@@ -12,7 +11,7 @@ from hashlib import blake2b
 from typing import NamedTuple
 
 from stompcodec.client.dialects import BROKERS
-from stompcodec.client.headers import TEMPORARY, fault_in, of
+from stompcodec.client.headers import TEMPORARY, AsIs, fault_in, of
 from stompcodec.codec import Frame, Headers
 from stompcodec.uri import Address
 
@@ -170,15 +169,11 @@ class Taker(NamedTuple):
     """It keeps more than the first of several headers of one name."""
     arguments: bool = False
     """It reads `ARGUMENTS`."""
-    duplicate: str = "idempotency-key"
-    """The header for the key."""
     line: int = 60_000
     """Bytes of the longest header."""
     most: int = 900
     """The most headers."""
     most_priority: int = 9
-    jms: bool = False
-    """A SEND without content-length becomes a text message."""
 
 
 #: By the name of the dialect; `stompcodec` is our own broker in every dialect.
@@ -187,8 +182,8 @@ TAKERS: dict[str, Taker] = {
     for taker in (
         Taker("stompcodec", expiration=True, repeated=True, arguments=True),
         Taker("rabbitmq", expires=False, expiration=True, arguments=True, most_priority=255),
-        Taker("activemq", line=10_000, jms=True),
-        Taker("artemis", arguments=True, duplicate="_AMQ_DUPL_ID", jms=True),
+        Taker("activemq", line=10_000),
+        Taker("artemis", arguments=True),
         Taker("unknown", expiration=True, arguments=True),
     )
 }
@@ -212,8 +207,9 @@ class Hop(NamedTuple):
     """Returns where the messages of a destination go, for reply-to."""
     persistent: bool = False
     """Mark every message as persistent."""
+    text: bool | None = None  # as `Way.text`
 
-    def headers(self, pairs: Iterable[tuple[str, str]], key: str | None, now: float) -> list[tuple[str, str]]:
+    def headers(self, pairs: Iterable[tuple[str, str]], key: str | None, now: float) -> AsIs:
         """Return the headers of the SEND, without destination, from those of the MESSAGE and the idempotency key."""
         taker = TAKERS[self.taker]
         given = list(pairs)
@@ -233,21 +229,13 @@ class Hop(NamedTuple):
         kept = self._written(taker, kept)
         kept.append((PATH, extended(path, self.source)))
         if key is not None:
-            kept.append((taker.duplicate, key))
-        return kept
+            kept.append((BROKERS[self.taker].duplicate, key))
+        return AsIs(kept)
 
     def body(self, frame: Frame) -> bytes | str:
-        """Return the body: as text if the target has text messages, and this is one.
-
-        >>> Hop("a", "activemq", "artemis", "1.2").body(Frame("MESSAGE", {}, b"hello"))
-        'hello'
-        """
-        if TAKERS[self.taker].jms:
-            plain = TAKERS[self.giver].jms and frame.get("content-length") is None
-            if plain or (frame.get("content-type") or "").startswith("text/"):
-                with contextlib.suppress(UnicodeDecodeError):
-                    return frame.body.decode()
-        return frame.body
+        """Return the body: as text if this is a text message, or its content-type says so."""
+        is_typed = self.text is None and (frame.get("content-type") or "").startswith("text/")
+        return BROKERS[self.giver].body_of(frame, is_typed or self.text)
 
     def _one(self, taker: Taker, name: str, value: str, names: set[str], now: float) -> list[tuple[str, str]]:
         """Return the headers of the SEND for one header of the MESSAGE."""

@@ -29,6 +29,8 @@ class Way(NamedTuple):
     """The number of refused messages in a row after which the bridge ends."""
     persistent: bool = False
     """Mark all messages as persistent."""
+    text: bool | None = None
+    """Whether UTF-8 is sent as text, and False all as bytes; None: text stays text."""
     key: str | None = None
     """The header that identifies a message over redeliveries; None for the message-id, if that stays the same."""
     most: int | None = None

@@ -19,7 +19,7 @@ from stompcodec.bridge.headers import REFUSED, SEQ, broker_name, check_name
 from stompcodec.bridge.mapping import Mapping, Rule, is_topic
 from stompcodec.client import AsyncClient, Backoff, connect_async
 from stompcodec.client.backoff import SPAN, Refusals
-from stompcodec.client.dialects import is_login_refused
+from stompcodec.client.dialects import BROKERS, is_login_refused
 from stompcodec.client.options import Options
 from stompcodec.errors import LocalProtocolError, RejectedError, StompError
 from stompcodec.spec import Limits
@@ -194,8 +194,6 @@ class Giver(NamedTuple):
     """The way its queues are browsed: "follow" shows later messages, too, "snapshot" only the present ones."""
     transacted_acks: bool = True
     """ACKs can wait for a COMMIT."""
-    client_id: bool = False
-    """A durable subscription belongs to a client id."""
     exclusive: str = ""
     """The header of SUBSCRIBE by which one consumer gets all messages of a queue while it is subscribed."""
 
@@ -208,16 +206,8 @@ GIVERS: dict[str, Giver] = {
     for giver in (
         Giver("stompcodec", "our broker", lists=True, browse="follow", exclusive=_EXCLUSIVE),
         Giver("rabbitmq", "RabbitMQ", any_topic="#"),
-        Giver(
-            "activemq",
-            "ActiveMQ",
-            any_queue=">",
-            any_topic=">",
-            browse="snapshot",
-            client_id=True,
-            exclusive=_EXCLUSIVE,
-        ),
-        Giver("artemis", "Artemis", any_topic="#", transacted_acks=False, client_id=True),
+        Giver("activemq", "ActiveMQ", any_queue=">", any_topic=">", browse="snapshot", exclusive=_EXCLUSIVE),
+        Giver("artemis", "Artemis", any_topic="#", transacted_acks=False),
         Giver("unknown", "this broker", transacted_acks=False),
     )
 }
@@ -280,7 +270,7 @@ class Request(NamedTuple):
 async def lanes_of(client: AsyncClient, request: Request) -> list[Lane]:
     """Return the subscriptions for a map. UnsuitableError: the broker cannot do it, or no destination matches."""
     giver = GIVERS[dialect_of(client)]
-    if request.durable is not None and giver.client_id and client.options.client_id is None:
+    if request.durable is not None and BROKERS[giver.name].client_id and client.options.client_id is None:
         raise UnsuitableError(f"{giver.title} needs a client id for durable subscriptions: give one with --client-id")
     lanes: dict[str, Lane] = {}
     for rule in request.mapping.rules:

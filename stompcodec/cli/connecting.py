@@ -283,9 +283,7 @@ expect_option = click.option(
 
 
 class PassedOver(logging.Handler):
-    """The messages that clients of this process passed over: each is reported, once if it stays. If the verb `removes`
-    them, what it sees before is not worth a line.
-    """
+    """The messages that clients passed over: each is reported once; with `removes`, only those that stay."""
 
     def __init__(self, removes: bool) -> None:
         super().__init__()
@@ -315,6 +313,14 @@ class PassedOver(logging.Handler):
         """Report those that were not removed, though they should be."""
         for text in self._staying.values() if self.removes else ():
             complain(text)
+
+
+def _say(record: logging.LogRecord) -> bool:
+    complain(record.getMessage())
+    return True
+
+
+logging.getLogger("stompcodec.client.emptied").addFilter(_say)
 
 
 def _key(error: Any) -> object:
@@ -813,14 +819,22 @@ def read_body(body: str) -> bytes:
         raise click.ClickException(f"{body[1:]}: cannot be read: {error.strerror}") from None
 
 
-def as_text(body: bytes, headers: Iterable[tuple[str, str]]) -> bytes | str:
-    """Return a body to send: as text if it is UTF-8 without NUL, and no header says something else.
+#: The option `text` of verbs that send messages, or send them on; None without it.
+text_option = click.option(
+    "--text/--bytes", default=None, help="Send UTF-8 as JMS text, or all as bytes.  [default: text stays text]"
+)
+
+
+def as_text(body: bytes, headers: Iterable[tuple[str, str]], text: bool | None = None) -> bytes | str:
+    """Return a body to send: as text if it is UTF-8 without NUL, and neither `text` nor a header says something else.
 
     >>> as_text(b"hello", []), as_text(b"\\xff", []), as_text(b"hello", [("content-type", "image/png")])
     ('hello', b'\\xff', b'hello')
     """
     named = dict(headers)
-    if b"\0" in body or "content-encoding" in named or not is_text_type(named.get("content-type", "text/plain")):
+    if text is None:
+        text = "content-encoding" not in named and is_text_type(named.get("content-type", "text/plain"))
+    if not text or b"\0" in body:
         return body
     try:
         return body.decode()

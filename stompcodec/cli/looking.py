@@ -51,8 +51,6 @@ class Kind(NamedTuple):
     selects: bool
     atomic: bool
     """SENDs and ACKs of a transaction take effect together. Otherwise the ACKs follow the confirmed SENDs."""
-    jms: bool
-    """A SEND without content-length becomes a text message."""
     dead_letters: str = ""
     """The queue of dead letters by default; a star stands for any rest, where the broker lists its queues."""
     row: BrokerDialect = BROKERS["unknown"]
@@ -106,7 +104,7 @@ def kind_of(client: Client) -> Kind:
     atomic = name in _ATOMIC and not (ours and client.dialect == "artemis")  # whose ACKs ignore their transaction
     letters = {"stompcodec": "/queue/DLQ.*", "activemq": "/queue/ActiveMQ.DLQ"}.get(name, "")
     giver = GIVERS[name]
-    return Kind(name, giver.title, bool(giver.browse), name in _SELECTING, atomic, TAKERS[name].jms, letters, row)
+    return Kind(name, giver.title, bool(giver.browse), name in _SELECTING, atomic, letters, row)
 
 
 #: Headers that the broker sets anew, or that belong to one delivery.
@@ -148,16 +146,6 @@ def kept(
         elif _ORIGINAL + name not in names:
             headers.append((_ORIGINAL + name, value))
     return AsIs([*headers, ("destination-type", ANYCAST)]) if typed else headers
-
-
-def body_of(message: Message, kind: Kind) -> bytes | str:
-    """Return the body: as text if the broker has text messages, and this is one."""
-    if kind.jms and message.get("content-length") is None:
-        try:
-            return message.body.decode()
-        except UnicodeDecodeError:
-            pass
-    return message.body
 
 
 class Origin(NamedTuple):

@@ -6,12 +6,14 @@ own broker in another dialect has the row of that dialect, with the fields of `_
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from stompcodec.client.headers import ACTIVEMQ, ANYCAST, ARTEMIS, TEMPORARY, Rule, fault_in, type_of
+from stompcodec.codec import Frame, Headers
 from stompcodec.errors import LocalProtocolError, RejectedError
 
 #: The message-id of Artemis: the number of the consumer, new in each delivery, and that of the message.
@@ -39,7 +41,7 @@ def lasting_identity(dialect: BrokerDialect, headers: Mapping[str, str]) -> str 
 
 
 Pairs = tuple[tuple[str, str], ...]
-log = logging.getLogger("stompcodec.client")
+log, _emptied = logging.getLogger("stompcodec.client"), logging.getLogger("stompcodec.client.emptied")
 
 #: The characters of the longest destination of our broker.
 _LONGEST = 4096
@@ -80,7 +82,13 @@ class BrokerDialect(NamedTuple):
     attempts: tuple[str, ...] = ()
     """Headers of MESSAGE that count earlier deliveries; the first one that is present counts."""
     jms: bool = False
-    """A SEND without content-length becomes a text message, with it a bytes message."""
+    """A SEND without content-length becomes a text message, with it a bytes message, and MESSAGE says so."""
+    counts_text: bool = False
+    """MESSAGE of a text message may have a content-length as well: behind all other headers."""
+    emptied: str = ""
+    """What to do about the JMS messages whose body it leaves out: all but text and bytes. "" if it does not."""
+    ending: Pairs = ()
+    """Headers at which it may close the connection without ERROR, and when it does."""
     implicit_replies: bool = False
     """A temporary queue in reply-to is subscribed to automatically, under its own name."""
     replies: str = "/temp-queue/replies.{}"
@@ -157,12 +165,32 @@ class BrokerDialect(NamedTuple):
     """The bytes, and perhaps the headers, of the largest frame; at a larger one it closes without ERROR."""
 
     def excess(self, pairs: Collection[tuple[str, str]], octets: int) -> str:
-        """Return why a frame with these headers, and content-length, is too large; "" if it is not known to be."""
+        """Return why it may close at a frame with these headers, and content-length; "" if that is not known."""
+        for name, when in self.ending:
+            if name in dict(pairs):
+                return f"at the header {name} {when}"
         octets += sum(len(name) + len(value) + 2 for name, value in pairs)
         for unit, most, count in zip(("bytes", "headers"), self.largest, (octets, len(pairs) + 1), strict=False):
             if count > most:
                 return f"at more than {most} {unit}, and this frame has about {count}"
         return ""
+
+    def is_text(self, headers: Headers) -> bool:
+        """Return whether a MESSAGE is a text message, as far as its content-length tells."""
+        names = [name for name, _ in headers.pairs()]
+        return "content-length" not in (names[:-1] if self.counts_text else names)
+
+    def is_emptied(self, frame: Frame) -> bool:
+        """Return whether the broker may have left out the body of a MESSAGE; it may also be an empty text."""
+        told = {"content-length", "content-type", "browser"}  # the last of a browser is empty
+        return bool(self.emptied) and not frame.body and told.isdisjoint(frame.headers)
+
+    def body_of(self, frame: Any, text: bool | None = None) -> bytes | str:
+        """Return the body of a MESSAGE to send on: as text if it is that, or `text` says so, and it is UTF-8."""
+        if self.is_text(frame.headers) if text is None else text:
+            with contextlib.suppress(UnicodeDecodeError):
+                return str(frame.body, "utf-8")
+        return bytes(frame.body)
 
     def refusals(self, what: str) -> str:
         """Return why it may have refused a SEND with a receipt by closing; "" if that is not known."""
@@ -415,6 +443,7 @@ _UNKNOWN = BrokerDialect(
     marks=":: ? ,",
     powers="|".join((_MANAGES, _EXCHANGES, _ARTEMIS_POWERS, _ACTIVEMQ_POWERS)),
     forged=True,  # Artemis does not say what it is in 1.0
+    counts_text=True,
 )
 #: The fields of our own broker in every dialect.
 _OWN: dict[str, Any] = {
@@ -439,7 +468,7 @@ _OWN: dict[str, Any] = {
     "unescapes": False,
     "knows_keys": True,
     "pieces": "fragments",
-    **{"offset": "", "closes": (), "largest": ()},
+    **{"offset": "", "closes": (), "largest": (), "counts_text": False, "emptied": "", "ending": ()},
 }
 #: The dialects of our own broker in which a name with and without its prefix is one queue.
 _OWN_ALIASES = ("rabbitmq", "activemq")
@@ -490,6 +519,8 @@ BROKERS: dict[str, BrokerDialect] = {
             requeue=None,
             unsubscribed="returns",
             jms=True,
+            counts_text=True,
+            emptied="have its sender use a Text or Bytes message",
             login_refused=(_ACTIVEMQ,),
             duplicate="_AMQ_DUPL_ID",
             lasting="number",
@@ -523,6 +554,9 @@ BROKERS: dict[str, BrokerDialect] = {
             unsubscribed="behind",
             nack_transacted=False,
             jms=True,
+            emptied="have its sender use a Text or Bytes message, or subscribe with transformation:jms-json, for which"
+            " ActiveMQ needs XStream: without it, it closes the connection",
+            ending=(("transformation", "if the broker has no XStream"),),
             login_refused=(_ACTIVEMQ,),
             lasting="id",
             marks="? ,",
@@ -555,7 +589,7 @@ _SINCE: dict[str, tuple[tuple[tuple[int, int], dict[str, Any]], ...]] = {
         ),
     ),
 }
-#: The dialects whose forged headers this process has warned of.
+#: The dialects whose forged headers this process has warned of, and the remedies for empty bodies.
 _warned: set[str] = set()
 _VERSION = re.compile(r"/v?([0-9]{1,6})\.([0-9]{1,6})")
 
@@ -595,6 +629,17 @@ def caution_session(dialect: BrokerDialect, version: str | None) -> None:
             "STOMP 1.0 has no escapes, and %s writes line feeds of header values as they are: a sender can forge"
             " headers of the messages that come here; use STOMP 1.1 or 1.2",
             "the broker, which does not say what it is, perhaps" if dialect.name == "unknown" else dialect.name,
+        )
+
+
+def caution_empty(dialect: BrokerDialect, frame: Frame) -> None:
+    """Warn once of a message whose body the broker may have left out."""
+    if dialect.emptied not in _warned and dialect.is_emptied(frame):
+        _warned.add(dialect.emptied)
+        _emptied.warning(
+            "message %s of %s has no body: %s leaves out that of a JMS Map, Object or Stream message. If it is not an"
+            " empty text, %s",
+            *(frame.get("message-id"), frame.get("destination"), dialect.name, dialect.emptied),
         )
 
 

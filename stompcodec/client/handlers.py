@@ -14,7 +14,6 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, NamedTuple, TypedDict
 
-from stompcodec.client.bodies import BodyReader
 from stompcodec.client.dialects import BrokerDialect, lasting_identity
 from stompcodec.client.headers import ANYCAST, HeaderSource, of, type_of
 from stompcodec.client.messages import BaseMessage, OnUnreadable
@@ -311,8 +310,6 @@ ORIGIN, ORIGIN_ID, REASON = "original-destination", "original-message-id", "dead
 _DROPPED = of("place", "delivery", "type") | {"timestamp", "persistent", ORIGIN, ORIGIN_ID, REASON}
 #: Headers that would take effect a second time, or make another queue: they stay readable as `original-…`.
 _ONCE = of("key", "schedule", "argument") | {"expires", "expiration", "deliver-at", "_AMQ_SCHED_DELIVERY"}
-#: The dialects in which content-length may be the last header of a text message; unknown brokers may be Artemis.
-_LAST = ("artemis", "unknown")
 #: The most characters of a reason.
 _LONGEST_REASON = 200
 
@@ -379,18 +376,12 @@ def copy_of(
 
 
 def text_of(message: BaseMessage, dialect: BrokerDialect) -> bool | str:
-    """Return whether the copy is text, for the outbox: as the message, which is text if it has no content-length.
-
-    A text message of Artemis has one behind all other headers.
-    """
-    names = [name for name, _ in message.headers.pairs()]
-    if "content-length" in (names[:-1] if dialect.name in _LAST else names):
+    """Return whether the copy is text, for the outbox: as the message."""
+    if not dialect.is_text(message.headers):
         return False
-    body = message.received
-    pieces = [message.frame.body] if body is None else BodyReader(body)
     try:
         decoder = codecs.getincrementaldecoder("utf-8")()
-        plain = all("\0" not in decoder.decode(piece) for piece in pieces)
+        plain = all("\0" not in decoder.decode(piece) for piece in message.reader())
         decoder.decode(b"", final=True)
     except UnicodeDecodeError:
         return False

@@ -71,7 +71,7 @@ def is_received(names: Iterable[str]) -> bool:
 
 
 class AsIs(list[tuple[str, str]]):
-    """The headers of a copy, which gets none by the client: text without content-type stays so."""
+    """The headers of a copy, which gets none by the client: text stays text, also without content-type."""
 
 
 ANYCAST, MULTICAST = "ANYCAST", "MULTICAST"

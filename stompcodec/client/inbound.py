@@ -16,7 +16,7 @@ from weakref import WeakSet
 
 from stompcodec.client.backoff import is_refusal
 from stompcodec.client.bodies import ReceivedBody
-from stompcodec.client.dialects import BROKERS, MOST, caution_durable
+from stompcodec.client.dialects import BROKERS, MOST, caution_durable, caution_empty
 from stompcodec.client.link import DELETE, ClientLink, log
 from stompcodec.client.messages import BaseMessage, Noted, Place, Subscription, kept
 from stompcodec.client.outbox import Call, Group
@@ -331,10 +331,8 @@ class Inbound:
 
     def _take(self, frames: Any) -> Any:
         """Handle frames. Return those behind a frame that cannot be read, if the connection goes on; else None."""
-        link = self.link
+        link, message_class, frame = self.link, self.message_class, self.before
         subscriptions, touched, trace, epoch = self.subscriptions, self.touched, link.trace, link.epoch
-        message_class = self.message_class
-        frame = self.before
         try:
             for frame in frames:
                 if trace is not None:
@@ -362,6 +360,8 @@ class Inbound:
                 except TypeError:  # it is streamed; a test would cost time with each message
                     self._await_body(message)
                     continue
+                if not size:
+                    caution_empty(link.dialect, frame)
                 if subscription is self.reply_subscription:
                     self._reply(frame.get("correlation-id"), message)
                     continue

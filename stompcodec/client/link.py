@@ -140,7 +140,7 @@ class ClientLink:
         self._usual = [] if options.persistent is None else [("persistent", str(options.persistent).lower())]
         self.broken: Exception | None = None
         self.is_writable = True
-        self._large: tuple[str, str, Call | None, float] = ("", "", None, 0.0)  # the last too large frame; why; when
+        self._fatal: tuple[str, str, Call | None, float] = ("", "", None, 0.0)  # the last that may end it; why; when
         self.upload: Upload | None = None  # its body is being sent; it stays the first of the outbox until the end
         self._wire = _Wire(False, False)
         self._connected_by: float | None = None
@@ -375,7 +375,7 @@ class ClientLink:
 
     def _closed_for(self) -> tuple[str, str]:
         """Return what the server may have refused by closing without ERROR, and why, as the end of a sentence."""
-        what, reason, call, at = self._large
+        what, reason, call, at = self._fatal
         if not reason or (self.now - at > _RECENT if call is None else call.done):
             what = next((call.what for call in self.calls.sent.values() if call.command == "SEND"), "")
             reason = self.dialect.refusals(what)
@@ -437,7 +437,7 @@ class ClientLink:
         self.server, self.version, self._connected_by = frame, self.connection.version, None
         self.choose(frame.get("server"))
         self._heads.clear()
-        self._large = ("", "", None, 0.0)
+        self._fatal = ("", "", None, 0.0)
         log.info("connected: STOMP %s, broker dialect %s", self.version, self.dialect.name)
         caution_session(self.dialect, self.version)
         self.happened("accepted")
@@ -604,9 +604,10 @@ class ClientLink:
         else:
             connection.send(frame)
         self.outbox.passed(frame)
-        if self.dialect.largest:
+        if self.dialect.largest or self.dialect.ending:
             # A block is small, but for one large frame.
-            self._note_large([] if isinstance(frame, Block) else frame.headers.pairs(), len(frame.body), call)
+            pairs = [] if isinstance(frame, Block) else frame.headers.pairs()
+            self._note_fatal(frame.command, pairs, len(frame.body), call)
         if call is not None:
             self.calls.sent[call.id] = call
             call.sent = True
@@ -616,11 +617,11 @@ class ClientLink:
         if self.trace is not None:
             self.trace += [("out", each) for each in (frame.frames() if isinstance(frame, Block) else [frame])]
 
-    def _note_large(self, pairs: list[tuple[str, str]], octets: int, call: Call | None) -> None:
-        """Note a frame that is too large for the broker."""
+    def _note_fatal(self, command: str, pairs: list[tuple[str, str]], octets: int, call: Call | None) -> None:
+        """Note a frame at which the broker may close without ERROR."""
         if reason := self.dialect.excess(pairs, octets):
             destination = next((value for name, value in pairs if name == "destination"), "")
-            self._large = (f"SEND to {destination}" if call is None else call.what, reason, call, self.now)
+            self._fatal = (f"{command} to {destination}" if call is None else call.what, reason, call, self.now)
 
     def _flush(self) -> None:
         """Move frames from the outbox to the connection, in order."""
@@ -671,7 +672,7 @@ class ClientLink:
             self.fail(upload, error)
             return False
         self.upload, upload.state, call = upload, "open", upload.call
-        self._note_large(upload.pairs, upload.size, call)
+        self._note_fatal("SEND", upload.pairs, upload.size, call)
         self._pass_on(head)
         if call is not None:
             self.calls.sent[call.id] = call
@@ -810,7 +811,8 @@ class ClientLink:
             self.finish(call, ConnectionLostError(f"{call.what}: {how}, an earlier block failed", sent=call.sent))
 
     def _expire(self, call: Call) -> None:
-        message = f"{call.what}: no answer in {call.timeout} s"
+        ended = str(self.error or "")
+        message = f"{call.what}: no answer in {call.timeout} s" + (f": {ended}" if call.what in ended else "")
         if call.id not in self.calls.sent:
             self.outbox.remove(call)
         self.finish(call, ReceiptTimeoutError(message, sent=call.sent))

@@ -351,6 +351,7 @@ class WireOwner:
             or frame.get("subscription") != subscription.id
             or frame.get("message-id") is None
             or frame.get("destination") is None
+            or (not frame.body and core.link.dialect.emptied)  # the I/O thread says so
             for frame in frames
         ):
             return []

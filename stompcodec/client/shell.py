@@ -24,7 +24,7 @@ from stompcodec.client.link import Health
 from stompcodec.client.messages import BaseMessage, BaseTransaction
 from stompcodec.client.middleware import AsyncMiddleware, Layers, layers_of
 from stompcodec.client.options import Options
-from stompcodec.client.outbox import Block, Call, Group, OutboxFullError, Upload, seconds_of
+from stompcodec.client.outbox import KEPT, Block, Call, Group, OutboxFullError, Upload, seconds_of
 from stompcodec.codec import Frame, serialize, serialize_many
 from stompcodec.content import encode_content
 from stompcodec.errors import LocalProtocolError, ReceiptTimeoutError, RejectedError, StompError
@@ -85,8 +85,9 @@ def outgoing(
             pairs += pairs_of(kind, headers)
     if persistent is not None or usual is not None:
         say_persistent(pairs, persistent, usual)
-    text, octets = (True, body.encode()) if isinstance(body, str) else (False, body)
-    if text and "content-type" not in dict(pairs) and not isinstance(headers, AsIs):
+    text: bool | str = isinstance(body, str) and (KEPT if isinstance(headers, AsIs) else True)
+    octets = body.encode() if isinstance(body, str) else body
+    if text is True and "content-type" not in dict(pairs):
         pairs.append(("content-type", "text/plain;charset=utf-8"))
     if content_encoding is not None:
         if not isinstance(content_encoding, str):
@@ -98,7 +99,7 @@ def outgoing(
             raise ValueError(f"content_encoding is {content_encoding!r}, and headers= says {named!r:.60}: give one")
         octets = encode_content(content_encoding, octets)
         text = False
-    return Outgoing(pairs, octets, text and b"\0" not in octets)
+    return Outgoing(pairs, octets, b"\0" not in octets and text)
 
 
 def say_persistent(pairs: list[tuple[str, str]], persistent: bool | None, usual: bool | None = None) -> None:

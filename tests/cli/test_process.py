@@ -398,7 +398,7 @@ def test_sub_acknowledges_only_what_was_written(at, fresh, small, number, monkey
     assert [*written, *rest] == bodies
 
 
-@pytest.mark.parametrize(("verb", "status"), [("top --json --limit 100", 0), ("browse {} --json", 130)])
+@pytest.mark.parametrize(("verb", "status"), [("top --json", 0), ("browse {} --json", 130)])
 def test_a_signal_ends_a_verb_that_waits_for_its_reader(verb, status, at, fresh, small, monkeypatch):
     monkeypatch.setenv("PYTHONUNBUFFERED", "")  # so that it writes more than a page at a time
     filled(at, fresh)

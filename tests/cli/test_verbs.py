@@ -299,11 +299,10 @@ WRONG = {
         ("archive none.stompcap -o a", "no such file or folder"),
         ("archive stomp://127.0.0.1:1 -o a", "--destination"),
         ("archive stomp://127.0.0.1:1 -o a -d /queue/a", "--spool"),
-        ("archive . -o a --follow --available-now", "not both"),
         ("archive . -o a --expect-every 5m", "--expect-every is for a broker"),
         ("explode . -o a", "--preset or --schema"),
         ("explode . -o a -p networkrail-td -s n", "--preset or --schema"),
-        *(("metrics . --follow", "needs -o DIR"), ("metrics . --window 10bananas", "10bananas")),
+        *(("metrics . --stream follow", "needs -o DIR"), ("metrics . --window 10bananas", "10bananas")),
         *(("replay . somewhere", "a broker's URL"), ("replay . stomp://127.0.0.1:1 --speed 0", "or max")),
     ],
 }

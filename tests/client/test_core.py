@@ -624,6 +624,23 @@ def test_a_session_of_1_0_warns_once_where_senders_can_forge_headers(caplog, ser
     assert caplog.text.count("1.1 or 1.2") == warns
 
 
+@pytest.mark.parametrize(
+    ("server", "headers", "says"),
+    [
+        ("ActiveMQ/6.1", {}, "XStream"),
+        ("ActiveMQ-Artemis/2.40", {}, "If it is not an empty text, have its sender use a Text or Bytes message"),
+        *(("ActiveMQ/6.1", {"content-type": "text/plain"}, None), ("ActiveMQ/6.1", {"browser": "end"}, None)),
+        *(("RabbitMQ/4.3.6", {}, None), ("stompcodec/1 as activemq", {}, None)),
+    ],
+)
+def test_a_message_without_its_body_is_named_once(caplog, server, headers, says):
+    for _ in range(2):
+        here = Scripted(server=server).connect()
+        here.deliver(here.subscribed(), "m-7", b"", **headers)
+    assert caplog.text.count("message m-7 of /queue/s1 has no body") == (says is not None)
+    assert says is None or says in caplog.text
+
+
 @pytest.mark.parametrize(("server", "says"), [("ActiveMQ/6.1", "activemq drops what waits"), ("stompcodec/1", None)])
 def test_a_durable_name_with_a_selector_says_that_it_must_be_deleted_first(caplog, server, says):
     """Where a changed selector is neither refused nor unknown."""

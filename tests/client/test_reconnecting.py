@@ -306,6 +306,7 @@ def test_only_culprits_end_and_all_of_them_do(data):
 
 FULL, LEFT = "if a queue with overflow=reject-publish is full", "if a subscriber of the topic leaves"
 BIG = Frame("SEND", {"destination": "/queue/a"}, bytes(2**22))
+MAP = Frame("SEND", {"destination": "/queue/a", "transformation": "jms-map-json"})
 MANY = Frame("SEND", [("destination", "/queue/a"), *((f"h{number}", "") for number in range(99))])
 
 
@@ -321,6 +322,7 @@ MANY = Frame("SEND", [("destination", "/queue/a"), *((f"h{number}", "") for numb
         ("RabbitMQ/4.3.6", Block(serialize(MANY, "1.2"), 1, "1.2"), f"{FULL}, or {LEFT}"),
         ("RabbitMQ/4.3.6", Upload, "at more than 4194304 bytes, and this frame has about 4194336"),
         *(("ActiveMQ/6.3.1", BIG, ""), ("stompcodec/0.1.0 as rabbitmq", BIG, "")),
+        ("ActiveMQ/6.3.1", MAP, "at the header transformation if the broker has no XStream"),
     ],
 )
 def test_what_the_server_may_have_refused_by_closing_is_named(server, frame, why):
@@ -338,7 +340,9 @@ def test_what_the_server_may_have_refused_by_closing_is_named(server, frame, why
     client.frames()
     client.lose()
     for error in map(str, (call.error, client.core.link.error)):
-        said = f"closed by the server, perhaps for {call.what}: rabbitmq closes without ERROR {why}"
+        said = (
+            f"closed by the server, perhaps for {call.what}: {client.core.link.dialect.name} closes without ERROR {why}"
+        )
         assert said in error if why else "perhaps" not in error
 
 
@@ -375,6 +379,19 @@ def test_what_ends_two_connections_is_told_why():
     client.lose()
     refuse(client, lambda frame: frame.command == "SEND", Scripted.lose)
     assert "while SEND to /queue/a was under way: rabbitmq closes without ERROR at more than" in str(call.error)
+
+
+def test_a_subscription_that_ends_each_connection_is_told_why():
+    client = Scripted(server="ActiveMQ/6.3.1").connect()
+    subscription = client.subscribe(headers={"transformation": "jms-json"})
+    for _ in range(6):
+        client.frames()
+        client.lose()
+        client.connect(confirm=False)
+        client.wait(1)
+    client.wait(30)
+    assert "no answer in 30.0 s: the connection was lost: closed by the server" in str(subscription.error)
+    assert "activemq closes without ERROR at the header transformation" in str(subscription.error)
 
 
 STREAM, OFFSET = {"x-queue-type": "stream"}, "x-stream-offset"

@@ -4,6 +4,7 @@ Each runs against the broker that the row describes.
 """
 
 import contextlib
+import logging.handlers
 import threading
 import uuid
 from collections.abc import Callable
@@ -408,7 +409,7 @@ def attempts(place: Place, client: Any, name: str) -> None:
     message.ack(receipt=True)
 
 
-@field("jms")
+@field("jms", "counts_text")
 def jms(place: Place, client: Any, name: str) -> None:
     """Text and bytes stay two kinds of messages where content-length tells them apart, as with JMS."""
     client.send(name, "text", receipt=True)
@@ -418,6 +419,29 @@ def jms(place: Place, client: Any, name: str) -> None:
     same([message.body for message in found], [b"text", b"octets"], "bodies")
     expected = ["4" if not place.tells_text or place.always_counts else None, "6"]
     same([message.get("content-length") for message in found], expected, "content-length of MESSAGE")
+    copies = [place.row(client).body_of(message.frame) for message in found]
+    same(copies, ["text" if place.tells_text else b"text", b"octets"], "what is sent on")
+
+
+@field("emptied", "ending")
+def emptied(place: Place, client: Any, name: str) -> None:
+    """What the broker cannot write of JMS messages is named: a body that it leaves out, a header at which it closes."""
+    row, said = place.row(client), logging.handlers.BufferingHandler(100)
+    for header, when in row.ending:
+        try:
+            put(client, fresh(), b"{}", **{header: "jms-map-json"})
+        except stomp.ConnectionLostError as error:
+            same(f"closes without ERROR at the header {header} {when}" in str(error), True, f"the reason in {error}")
+        else:
+            raise Failed(f"the broker took {header}")
+    dialects._warned.discard(row.emptied)
+    dialects.log.addHandler(said)
+    subscription = client.subscribe(name)
+    put(client, name, b"")
+    same(got(subscription).body, b"", "an empty message")
+    dialects.log.removeHandler(said)
+    warned = any("has no body" in record.getMessage() for record in said.buffer)
+    same(warned, bool(row.emptied), "the warning")
 
 
 @field("schemes", "powers")

@@ -221,14 +221,3 @@ def test_transactions_at_both_ends(ours: StompBroker, peer: Any) -> None:
     )
     assert tally.carried == 100
     assert numbers(take_all(ours.url, "/queue/back")) == list(range(100))
-
-
-@on_activemq
-def test_text_of_activemq_stays_text(ours: StompBroker, peer: Any) -> None:
-    with stomp.connect(peer.url) as client:
-        client.send("/queue/text", "words", receipt=True)
-    carry(peer.url, ours.url, "/queue/text", way={"idle": patience(2)})
-    carry(end(ours.url, name="x"), end(peer.url, name="y"), "/queue/text")
-    (message,) = held(peer.url, "/queue/text", patience(2))
-    assert message.get("content-length") is None
-    assert message.body == b"words"

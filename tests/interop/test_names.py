@@ -13,7 +13,6 @@ from interop.taking import taken, verb
 from patience import patience
 
 import stompcodec.client as stomp
-from stompcodec.client.headers import AsIs
 
 BOTH = pytest.mark.peer("artemis", "artemis-plain")
 #: Seconds in which a message comes on a quiet machine, and in which one that does not come would have come.
@@ -249,22 +248,6 @@ def test_the_tools_move_record_and_send_back(peer: Any, tmp_path: Any) -> None:
         back = taken(client.subscribe(other))
         assert (back.body, back.get("n")) == (b"bad", "7")
         assert not [name for name in back.headers if "_AMQ_ORIG" in name or name == "content-type"]
-
-
-@pytest.mark.peer("activemq6")
-def test_a_dead_letter_goes_back_without_its_cause(peer: Any) -> None:
-    name, letters = fresh(), "/queue/ActiveMQ.DLQ"
-    with stomp.connect(peer.url) as client:
-        client.send(name, "text", AsIs([("n", "7")]), receipt=True, persistent=True)
-        with client.subscribe(name, ack="client-individual") as subscription:
-            message = taken(subscription)
-            message.nack(receipt=True)
-    verb(peer.url, "dlq", "retry", letters, "--only", name, "--yes", "--idle", "1")
-    with stomp.connect(peer.url) as client:
-        back = taken(client.subscribe(name))
-    assert (back.text(), back.get("n")) == ("text", "7")
-    stale = {"dlqDeliveryFailureCause", "original-destination", "content-type", "content-length"}
-    assert not stale.intersection(back.headers)
 
 
 @pytest.mark.peer("artemis", "artemis-plain", "activemq6")

@@ -25,6 +25,7 @@ from stompcodec.cli.connecting import (
     passcode_of,
     referred,
     reporting_errors,
+    text_option,
     tls_options,
 )
 from stompcodec.cli.inputs import Duration, complain
@@ -217,7 +218,7 @@ def _way(given: dict[str, Any]) -> Way:
         raise click.BadParameter(f"{printable(key)}: write header:NAME", param_hint="'--key'")
     if given["mirror"] and given["batch"] and given["durable"] is None:
         raise click.UsageError("--mirror acknowledges nothing: --batch can be used with it for --durable only")
-    names = ("prefetch", "batch", "dead_letter", "persistent", "most", "idle", "expect")
+    names = ("prefetch", "batch", "dead_letter", "persistent", "text", "most", "idle", "expect")
     return Way(key=None if key is None else key[len("header:") :], **{name: given.pop(name) for name in names})
 
 
@@ -341,6 +342,7 @@ def _run(bridge: Bridge, progress: Progress, seconds: float | None) -> None:
     help="Send and acknowledge up to N messages in a transaction.",
 )
 @click.option("-p", "--persistent", is_flag=True, help="Mark every message as persistent.")
+@text_option
 @click.option(
     "--key",
     metavar="header:NAME",

@@ -52,7 +52,6 @@ def _lint_stream(stream: Stream, conversation: Conversation, report: Report, lim
 
 @click.command("lint")
 @inputs.stream_options
-@click.option("--json", "form", flag_value="json", help="Short for --format json.")
 @click.option(
     "--format", "form", type=click.Choice(list(REPORTS)), default="text", show_default=True, help="The output."
 )

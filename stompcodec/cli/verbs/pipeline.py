@@ -198,7 +198,7 @@ class Input:
         self.broker = is_broker(source)
         context = referred(source) if self.broker else None
         self.source = url_of(context.url if context else source) if self.broker else source
-        self.streaming = bool(self.broker or options["follow"] or options["available_now"] or options["checkpoint"])
+        self.streaming = bool(self.broker or options["stream"] or options["checkpoint"])
         self._options = options if context is None else at_context(context, options)
         if not self.broker:
             _check_file(source)
@@ -206,8 +206,6 @@ class Input:
             raise click.UsageError("a broker needs --destination and --spool, a folder for its messages")
         if options.get("expect") and not self.broker:
             raise click.UsageError("--expect-every is for a broker")
-        if options["follow"] and options["available_now"]:
-            raise click.UsageError("--follow or --available-now, not both")
         self.url = self.source if self.broker else broker
         if self.url is not None:
             self._ask()
@@ -234,7 +232,7 @@ class Input:
     @property
     def how(self) -> dict[str, Any]:
         """Options of a stream, for jobs."""
-        return {name: self._options[name] for name in ("checkpoint", "available_now")}
+        return {"checkpoint": self._options["checkpoint"], "available_now": self._options["stream"] == "now"}
 
     def frames(self, spark: SparkSession, *columns: str) -> DataFrame:
         """Return the frames with the columns that are needed; none for all."""
@@ -298,8 +296,8 @@ _destination = click.option(
 #: The options of the input and of streams.
 input_options = option_group(
     _destination,
-    click.option("--follow", is_flag=True, help="Keep processing as INPUT grows, until Ctrl-C."),
-    click.option("--available-now", is_flag=True, help="Process what is new since the last run, then exit."),
+    click.option("--stream", type=click.Choice(["follow", "now"]),
+                 help="Process INPUT as it grows, until Ctrl-C; or what is new since the last run, then exit."),
     click.option("--checkpoint", type=click.Path(), metavar="DIR",
                  help="Where a stream keeps its progress. Default: in the output."),
     click.option("--spool", type=click.Path(), metavar="DIR", help="For a broker: the folder for its messages."),
@@ -611,7 +609,7 @@ def replay(
     """
     if is_broker(source) or not is_broker(url):
         raise click.UsageError("replay needs a capture or an archive, then a broker's URL")
-    options = {**dict.fromkeys(("follow", "available_now", "checkpoint", "spool")), **options}
+    options = {**dict.fromkeys(("stream", "checkpoint", "spool")), **options}
     context = referred(url)
     if context is not None:
         url, options = context.url, at_context(context, options)

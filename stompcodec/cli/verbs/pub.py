@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import repeat
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -19,11 +19,14 @@ from stompcodec.cli.connecting import (
     header_option,
     read_body,
     reporting_errors,
+    text_option,
     warn_of_missing_slash,
 )
 from stompcodec.cli.files import frame_of
 from stompcodec.cli.inputs import Number, complain
 from stompcodec.cli.screen import StatusLine
+from stompcodec.client.dialects import BROKERS, Pairs
+from stompcodec.client.headers import of
 from stompcodec.errors import RejectedError, StompError
 
 if TYPE_CHECKING:
@@ -31,21 +34,13 @@ if TYPE_CHECKING:
     from stompcodec.client import Client
 
 #: Headers of a MESSAGE that the broker sets, not the sender.
-OF_DELIVERY = frozenset(
-    {"destination", "message-id", "subscription", "ack", "content-length", "redelivered", "receipt", "transaction"}
-)
+OF_DELIVERY = of("place", "delivery")
 #: Seconds between two updates of the progress line.
 _REDRAW = 0.1
 #: The longest pause between two messages in seconds; `sleep` overflows after 292 years.
 _LONGEST = 1e9
-
-
-class Outgoing(NamedTuple):
-    """A message to send, as `Client.send` takes it."""
-
-    destination: str
-    body: bytes | str
-    headers: list[tuple[str, str]]
+#: A message to send, as `Client.send` takes it.
+Outgoing = tuple[str, bytes | str, list[tuple[str, str]]]
 
 
 class Tally:
@@ -72,28 +67,26 @@ class Tally:
         self._line.update(self.text)
 
 
-def _lines(destination: str, source: str, headers: tuple[tuple[str, str], ...]) -> Iterator[Outgoing]:
-    """Yield a message for each line."""
-    with _opened(source) as stream:
-        for line in stream:
-            yield Outgoing(destination, as_text(line.rstrip(b"\r\n"), headers), list(headers))
-
-
-def _frames(destination: str, source: str, headers: tuple[tuple[str, str], ...]) -> Iterator[Outgoing]:
-    """Yield a message for each line of JSON; headers of the command line take precedence."""
+def _of_lines(destination: str, source: str, headers: Pairs, text: bool | None, is_json: bool) -> Iterator[Outgoing]:
+    """Yield a message for each line, perhaps of JSON, whose headers those of the command line replace."""
     named = {name for name, _ in headers}
     with _opened(source) as stream:
         for number, line in enumerate(stream, 1):
-            if not line.strip():
-                continue
-            try:
-                frame = frame_of(line)
-            except ValueError as error:
-                raise click.ClickException(f"line {number}: {error}") from None
-            kept = [pair for pair in frame.headers.pairs() if pair[0] not in OF_DELIVERY and pair[0] not in named]
-            pairs = [*kept, *headers]
-            is_counted = frame.get("content-length") is not None  # else JMS brokers take it for text
-            yield Outgoing(destination, frame.body if is_counted else as_text(frame.body, pairs), pairs)
+            if not is_json:
+                yield destination, as_text(line.rstrip(b"\r\n"), headers, text), list(headers)
+            elif line.strip():
+                try:
+                    frame = frame_of(line)
+                except ValueError as error:
+                    raise click.ClickException(f"line {number}: {error}") from None
+                kept = [pair for pair in frame.headers.pairs() if pair[0] not in OF_DELIVERY and pair[0] not in named]
+                pairs, stays = [*kept, *headers], None if text is None and was_text(frame) else bool(text)
+                yield destination, as_text(frame.body, pairs, stays), pairs
+
+
+def was_text(frame: Frame) -> bool:
+    """Return whether a recorded frame was a text message for JMS, as far as its content-length tells."""
+    return BROKERS["unknown" if frame.command == "MESSAGE" else "activemq"].is_text(frame.headers)
 
 
 @contextmanager
@@ -199,19 +192,18 @@ def send_all(
 
 
 def _messages(
-    destination: str, body: str, headers: tuple[tuple[str, str], ...], form: str | None, count: int
+    destination: str, body: str, headers: Pairs, text: bool | None, form: str | None, count: int
 ) -> Iterator[Outgoing]:
-    if form == "lines":
-        return _lines(destination, body, headers)
-    if form == "json":
-        return _frames(destination, body, headers)
-    return repeat(Outgoing(destination, as_text(read_body(body), headers), list(headers)), count)
+    if form is not None:
+        return _of_lines(destination, body, headers, text, form == "json")
+    return repeat((destination, as_text(read_body(body), headers, text), list(headers)), count)
 
 
 @click.command("pub")
 @click.argument("destination", metavar="DEST")
 @body_argument
 @header_option("SEND")
+@text_option
 @click.option("-l", "--lines", "form", flag_value="lines", help="A message for each line.")
 @click.option("--json", "form", flag_value="json", help="A message for each line of JSON, as sub --json writes them.")
 @click.option(
@@ -228,7 +220,8 @@ def _messages(
 def command(
     destination: str,
     body: str,
-    headers: tuple[tuple[str, str], ...],
+    headers: Pairs,
+    text: bool | None,
     form: str | None,
     persistent: bool | None,
     tx: bool,
@@ -240,7 +233,7 @@ def command(
     """Send messages to DEST, and exit when the broker has them.
 
     The body is an argument, a file, or standard input, which is also read if BODY is missing and it is not a terminal.
-    UTF-8 is sent as text (text/plain, a TextMessage for JMS), unless -H names another content-type.
+    UTF-8 is sent as text (text/plain, a TextMessage for JMS), unless --bytes or -H content-type says something else.
 
     \b
       stompcodec pub /queue/a hello -p
@@ -251,7 +244,7 @@ def command(
         raise click.UsageError("--count repeats one BODY: it cannot be used with --lines or --json")
     if persistent is not None:
         headers = (*headers, ("persistent", str(persistent).lower()))
-    messages = _paced(_messages(destination, body, headers, form, count or 1), rate)
+    messages = _paced(_messages(destination, body, headers, text, form, count or 1), rate)
     single = form is None and (count or 1) == 1
     tally = Tally(quiet)
     send = _send_together if tx else _send_one if single else send_quickly

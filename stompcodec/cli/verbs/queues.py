@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, suppress
+from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
@@ -23,6 +24,7 @@ from stompcodec.cli.connecting import (
     opening,
     passing_over,
     reporting_errors,
+    text_option,
     warn_of_missing_slash,
 )
 from stompcodec.cli.inputs import Duration, complain, option_group
@@ -31,7 +33,6 @@ from stompcodec.cli.looking import (
     Kind,
     Looking,
     Origin,
-    body_of,
     facts,
     is_claimed,
     is_queue,
@@ -67,38 +68,31 @@ _UNBOUNDED = 2**40
 _LOOK = 0.1
 
 
+@dataclass
 class Taking:
-    """The way to take the messages of a queue.
+    """The way to take the messages of a queue."""
 
-    Args:
-        looking: the queue; `stopped` is asked before each batch, and True ends the taking.
-        most: how many messages at most; None for all.
-        exact: have our broker deliver no more than that, so that no other message counts as redelivered.
-        idle: seconds without a message after which the queue counts as empty.
-        batch: the most messages of a batch.
-        stay: how many messages are known to stay in the queue, and their bytes, so that they do not fill the window.
-    """
+    looking: Looking
+    """The queue; `stopped` is asked before each batch, and True ends the taking."""
+    most: int | None
+    exact: bool
+    """Have our broker deliver no more than `most`, so that no other message counts as redelivered."""
+    idle: float
+    """Seconds without a message after which the queue counts as empty."""
+    batch: int = BATCH
+    stay: tuple[int, int] = (0, 0)
+    """How many messages are known to stay in the queue, and their bytes, so that they do not fill the window."""
+    text: bool | None = None
+    """Whether all are moved as text; None: text stays that."""
+    held: int = 0
+    """Messages that are neither acknowledged nor to be: they return to the queue at the end."""
+    returns: bool = False
+    """The messages are dead letters that go back."""
+    withheld: bool = False
+    """The broker shows messages, and did not deliver them: others have them, or an exclusive consumer is there."""
 
-    def __init__(
-        self,
-        looking: Looking,
-        *,
-        most: int | None,
-        exact: bool,
-        idle: float,
-        batch: int = BATCH,
-        stay: tuple[int, int] = (0, 0),
-    ) -> None:
-        self.looking = looking
-        self.most = most
-        self._stay, self._stay_bytes = min(stay[0], _MOST_HELD), min(stay[1], _MOST_HELD_BYTES)
-        self._exact, self._idle, self._batch = exact, idle, batch
-        #: Messages that are neither acknowledged nor to be: they return to the queue at the end.
-        self.held = 0
-        #: The messages are dead letters that go back.
-        self.returns = False
-        #: The broker shows messages, and did not deliver them: others have them, or an exclusive consumer is there.
-        self.withheld = False
+    def __post_init__(self) -> None:
+        self._stay, self._stay_bytes = map(min, self.stay, (_MOST_HELD, _MOST_HELD_BYTES))
 
     @property
     def is_full(self) -> bool:
@@ -111,7 +105,7 @@ class Taking:
 
         client, kind, queue, selector, *_ = self.looking
         headers = {}
-        if kind.is_ours and self._exact and self.most is not None:
+        if kind.is_ours and self.exact and self.most is not None:
             headers = {"credit": f"{self.most},{_UNBOUNDED},false"}
         elif kind.is_ours:
             headers = {"consumer-window-size": str(_AHEAD_BYTES + self._stay_bytes)}
@@ -130,7 +124,7 @@ class Taking:
         """Yield batches until the queue is empty, `most` were taken, or all that were delivered are held."""
         left, last, stopped = self.most, time.monotonic(), self.looking.stopped
         while not stopped() and left != 0 and not self.is_full:
-            taken = subscription.take(self._batch if left is None else min(self._batch, left), _LOOK)
+            taken = subscription.take(self.batch if left is None else min(self.batch, left), _LOOK)
             if taken:
                 for batch in _split(taken):
                     if stopped():
@@ -148,7 +142,7 @@ class Taking:
                 return True
         except Interrupted:
             return True
-        over = time.monotonic() - last > self._idle
+        over = time.monotonic() - last > self.idle
         self.withheld = over and self.looking.kind.shows
         return over
 
@@ -192,6 +186,8 @@ class Tally:
         self.octets = 0
         #: Messages that were left, by the reason.
         self.stays: Counter[str] = Counter()
+        #: The most messages of a batch: fewer, if the broker refuses transactions of that size.
+        self.batch = BATCH
         #: Why queues refuse messages.
         self.refused: dict[str, str] = {}
 
@@ -215,16 +211,18 @@ def carry(taking: Taking, target_of: Target, tally: Tally, moved: Callable[[], N
 
     Raises:
         RefusedQueue: the broker refuses messages for a queue, which `tally.refused` has from now on, and others may be
-            moved over a new connection.
+            moved over a new connection; or it refuses transactions as large as those were.
         StompError: a batch was not moved, or its outcome is unknown. Where SENDs and ACKs are committed together, each
             of its messages is in one of both queues.
     """
-    client, kind, subscription = taking.looking.client, taking.looking.kind, taking.subscribe()
+    kind, subscription = taking.looking.kind, taking.subscribe()
     tally.stays.clear()
     for batch in taking.batches(subscription):
         going: dict[str, list[Message]] = {}
         for message in batch:
             queue, why = target_of(message)
+            if queue is not None and taking.text is None and kind.row.is_emptied(message.frame):
+                queue, why = None, _EMPTIED
             if queue is not None and queue not in tally.refused:
                 going.setdefault(queue, []).append(message)
                 continue
@@ -234,12 +232,15 @@ def carry(taking: Taking, target_of: Target, tally: Tally, moved: Callable[[], N
             tally.stays.update([] if why is None else [why])
         for queue, messages in going.items():
             try:
-                done = _move(client, kind, queue, messages, taking.returns)
+                done = _move(taking, queue, messages)
             except (ConnectionLostError, RejectedError) as error:
-                why = None if one_target else _refusal(error, kind)
-                if why is None:
+                why = _refusal(error, kind)
+                if why is not None and "transaction" in why.lower() and tally.batch > 1:
+                    tally.batch = max(1, tally.batch // 10)
+                elif why is None or one_target or "transaction" in why.lower():
                     raise
-                tally.refused[queue] = why
+                else:
+                    tally.refused[queue] = why
                 raise RefusedQueue from error
             tally.add(done)
             taking.held += len(messages) - len(done)
@@ -256,24 +257,22 @@ def _refusal(error: BaseException, kind: Kind) -> str | None:
     found: BaseException | None = error
     while kind.atomic and found is not None and not isinstance(found, RejectedError):
         found = found.__cause__
-    if not isinstance(found, RejectedError) or "transaction" in str(found).lower():  # which is too large
-        return None
-    return printable(str(found).removeprefix("the server sent an ERROR: "))
+    words = str(found).removeprefix("the server sent an ERROR: ")
+    return printable(words) if isinstance(found, RejectedError) else None
 
 
-def _move(client: Client, kind: Kind, queue: str, messages: list[Message], returns: bool) -> list[Message]:
-    """Send messages and acknowledge them: together, or else each once the broker has confirmed its copy. Return those
-    that could be sent.
-    """
+def _move(taking: Taking, queue: str, messages: list[Message]) -> list[Message]:
+    """Send and acknowledge messages: together, or each once its copy is confirmed. Return those that could be sent."""
     done: list[Message] = []
+    client, kind = taking.looking.client, taking.looking.kind
     asked = [client.options.artemis_types, *(each.options.get("artemis_types") != "false" for each in client.addresses)]
     typed = kind.row.types and all(asked)
 
     def sent(send: Callable[..., object]) -> None:
         for message in messages:
             try:
-                headers = kept(message.headers.pairs(), kind.name, returns=returns, typed=typed)
-                send(queue, body_of(message, kind), headers)
+                headers = kept(message.headers.pairs(), kind.name, returns=taking.returns, typed=typed)
+                send(queue, kind.row.body_of(message.frame, taking.text), headers)
             except FrameError:  # such a header cannot be written in this version of STOMP
                 continue
             done.append(message)
@@ -312,6 +311,7 @@ MOST_LISTED, _MOST_COUNTED = 20, 1000
 _UNKNOWN = "their headers do not name a queue that they came from (name one with --to)"
 _CLAIMED = "any sender could have written where they came from (name their queue with --only, or one with --to)"
 _MARK = " (as a header says, which any sender could have written)"
+_EMPTIED = "they have no body, as JMS Map, Object and Stream messages arrive (--text moves them as empty texts)"
 #: Where letters beyond the counted queues came from.
 _OTHERS = Origin(None)
 
@@ -419,15 +419,6 @@ selector_option = click.option(
 )
 limit_option = click.option("-n", "--limit", type=click.IntRange(1), metavar="N", help="At most N messages.")
 
-batch_option = click.option(
-    "--batch",
-    type=click.IntRange(1, BATCH),
-    default=BATCH,
-    show_default=True,
-    metavar="N",
-    help="Move at most N messages at a time: fewer, if the broker refuses transactions of that size.",
-)
-
 
 def _of_tool(given: dict[str, Any]) -> dict[str, Any]:
     """Take the fields of a `Tool` out of the options; the rest are those of the broker."""
@@ -458,7 +449,7 @@ class Tool(NamedTuple):
     as_json: bool
     selector: str | None = None
     limit: int | None = None
-    batch: int = BATCH
+    text: bool | None = None
     target: str | None = None
     """The queue that all of them go to."""
     lenient: bool = False
@@ -494,11 +485,11 @@ class Tool(NamedTuple):
             def taking() -> Taking:
                 """Return the way to take what is left, over a new connection if the former one has ended."""
                 at = looking
-                if tally.refused:
+                if tally.refused or tally.batch < BATCH:
                     at = looking._replace(client=stack.enter_context(connect()))
                 left = None if most is None else max(0, most - tally.messages)
                 stay = (0, 0) if returning is None else returning.staying(tally.refused)
-                return Taking(at, most=left, exact=self.limit is not None, idle=self.idle, batch=self.batch, stay=stay)
+                return Taking(at, left, self.limit is not None, self.idle, tally.batch, stay, self.text)
 
             with stop_on_signals(stopped.set):
                 last = self._do(work, taking, tally, most)
@@ -554,7 +545,7 @@ class Tool(NamedTuple):
         try:
             while True:
                 taking = next_taking()
-                with suppress(RefusedQueue):  # the others are moved over a new connection
+                with suppress(RefusedQueue):  # the others are moved over a new connection, or fewer at a time
                     if taking.most != 0:
                         work(taking, tally, progress.moved)
                         if taking.looking.passed is not None:
@@ -566,8 +557,6 @@ class Tool(NamedTuple):
             but = f", but the last batch may be {self.done}, too" if unknown else ""
             done = f"{plural(tally.messages, 'message')} {self.done}"
             complain(f"{done} before this error; the others are in {self.queue}{but}")
-            if "transaction" in str(error).lower():
-                complain("if the broker refuses transactions of this size, give a smaller --batch")
             raise
         finally:
             progress.clear()
@@ -653,7 +642,7 @@ def browse(queue: str, selector: str | None, **given: Any) -> None:
 @click.argument("target", metavar="TO")
 @selector_option
 @limit_option
-@batch_option
+@text_option
 @tool_options
 def move(source: str, target: str, **given: Any) -> None:
     """Move the messages that are in the queue FROM to the queue TO.
@@ -795,7 +784,7 @@ def show_letters(queue: str, selector: str | None, **given: Any) -> None:
 )
 @selector_option
 @limit_option
-@batch_option
+@text_option
 @tool_options
 def retry_letters(queue: str, target: str | None, only: str | None, **given: Any) -> None:
     """Send the dead letters that are in QUEUE back to the queues that they came from.

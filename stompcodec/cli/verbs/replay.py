@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from stompcodec.cli.connecting import at_url, broker_options
+from stompcodec.cli.connecting import as_text, at_url, broker_options, text_option
 from stompcodec.cli.files import FORMATS, Recorded, Source
 from stompcodec.cli.inputs import Complaints
 from stompcodec.cli.looking import kind_of, management_of
-from stompcodec.cli.verbs.pub import OF_DELIVERY, Outgoing, Tally, send_all, send_quickly
+from stompcodec.cli.verbs.pub import OF_DELIVERY, Outgoing, Tally, send_all, send_quickly, was_text
+from stompcodec.client.dialects import Pairs
+from stompcodec.client.headers import AsIs
 
 if TYPE_CHECKING:
     from stompcodec.client import Client
@@ -93,7 +95,7 @@ class Period:
         return (since is None or recorded >= since) and (until is None or recorded < until)
 
 
-def new_destination(destination: str, rules: tuple[tuple[str, str], ...]) -> str:
+def new_destination(destination: str, rules: Pairs) -> str:
     """Return a message's new destination by the first matching rule. A star at the end matches the rest.
 
     >>> new_destination("/topic/a/b", (("/topic/*", "/queue/copy.*"),))
@@ -110,7 +112,7 @@ def new_destination(destination: str, rules: tuple[tuple[str, str], ...]) -> str
     return destination
 
 
-def _rules(_context: click.Context, _option: click.Parameter, values: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+def _rules(_context: click.Context, _option: click.Parameter, values: tuple[str, ...]) -> Pairs:
     """Parse OLD=NEW, or NEW for all messages: a callback of click."""
     rules = []
     for value in values:
@@ -171,7 +173,7 @@ class Requests:
 
 
 def _due(
-    messages: Iterator[Recorded], rules: tuple[tuple[str, str], ...], pace: Pace, tally: Tally, requests: Requests
+    messages: Iterator[Recorded], rules: Pairs, pace: Pace, tally: Tally, requests: Requests, text: bool | None
 ) -> Iterator[Outgoing]:
     for each in messages:
         destination = new_destination(each.frame.headers["destination"], rules)
@@ -181,8 +183,8 @@ def _due(
             tally.moved()
             time.sleep(min(seconds, _NAP))
         frame = each.frame
-        headers = [pair for pair in frame.headers.pairs() if pair[0] not in _PASSING]
-        yield Outgoing(destination, frame.body, headers)
+        headers = AsIs(pair for pair in frame.headers.pairs() if pair[0] not in _PASSING)
+        yield destination, as_text(frame.body, (), was_text(frame) if text is None else text), headers
 
 
 @click.command("replay")
@@ -209,6 +211,7 @@ def _due(
     "--format", "form", type=click.Choice(FORMATS), help="Format of CAPTURE. Default: by its name and content."
 )
 @click.option("--management", is_flag=True, help="Send requests to manage the broker, too. They act with your rights.")
+@text_option
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing on success.")
 @broker_options
 def command(
@@ -217,10 +220,11 @@ def command(
     speed: float | None,
     since: str | None,
     until: str | None,
-    rules: tuple[tuple[str, str], ...],
+    rules: Pairs,
     only: str | None,
     form: str | None,
     management: bool,
+    text: bool | None,
     quiet: bool,
     **broker: Any,
 ) -> None:
@@ -243,7 +247,7 @@ def command(
         complaints(f"{source.name}: cannot be read: {os.strerror(errno.ENOENT)}")
         raise SystemExit(1)
     requests = Requests(management)
-    messages = _due(_messages(source, period, only), rules, Pace(speed), tally, requests)
+    messages = _due(_messages(source, period, only), rules, Pace(speed), tally, requests, text)
     send_all(messages, send_quickly, tally, broker, begin=requests.begin)
     requests.report(complaints)
     if period.unknown:

@@ -21,6 +21,7 @@ from stompcodec.cli.connecting import (
     header_option,
     read_body,
     reporting_errors,
+    text_option,
     warn_of_missing_slash,
 )
 from stompcodec.cli.inputs import Duration, complain
@@ -42,6 +43,7 @@ _BROKER = 10.0
 @click.argument("destination", metavar="DEST")
 @body_argument
 @header_option("request")
+@text_option
 @click.option(
     "-w",
     "--timeout",
@@ -56,6 +58,7 @@ def command(
     destination: str,
     body: str,
     headers: tuple[tuple[str, str], ...],
+    text: bool | None,
     seconds: float | None,
     as_json: bool,
     **broker: Any,
@@ -68,7 +71,7 @@ def command(
       stompcodec req /queue/time 'what time is it?'
       stompcodec req /queue/prices @query.json --timeout 2 --json
     """
-    content = as_text(read_body(body), headers)
+    content = as_text(read_body(body), headers, text)
     wait = _ANSWER if seconds is None else seconds
     with reporting_errors(), connected(**broker, timeout=_BROKER if seconds is None else seconds) as client:
         warn_of_missing_slash(client, destination)
@@ -93,14 +96,12 @@ def command(
 _PREFETCH_COMMAND, _PREFETCH = 1, 100
 #: The most requests that are remembered because their answers were refused.
 _REMEMBERED = 1000
-#: Makes the body of an answer, or raises CommandError.
-Maker = Callable[["Message", int], "bytes | str"]
 
 
 class Answers:
     """A handler of requests that sends the answers. `failed` counts those that were made, and could not be sent."""
 
-    def __init__(self, make: Maker, headers: tuple[tuple[str, str], ...]) -> None:
+    def __init__(self, make: Callable[[Message, int], bytes | str], headers: tuple[tuple[str, str], ...]) -> None:
         self._make = make
         self._headers = dict(headers)
         self._refused: dict[str, None] = {}
@@ -134,17 +135,15 @@ class Answers:
         complain(f"request {printable(message.id)}: {printable(why)}")
 
 
-def _maker(
-    body: str | None, template: Template | None, shell_command: str | None, headers: tuple[tuple[str, str], ...]
-) -> Maker:
-    """Return what makes the answers."""
+def _maker(body: str | None, template: Template | None, shell_command: str | None) -> Callable[[Message, int], bytes]:
+    """Return what makes the bodies of the answers, or raises CommandError."""
     if sum(each is not None for each in (body, template, shell_command)) != 1:
         raise click.UsageError("give the answer once: as BODY, --format or --exec")
     if shell_command is not None:
         return lambda message, number: run_command(shell_command, message, number, subprocess.PIPE)
     if template is not None:
         return template.render
-    content = as_text(read_body(body or ""), headers)
+    content = read_body(body or "")
     return lambda _message, _number: content
 
 
@@ -169,6 +168,7 @@ def _maker(
 )
 @attempts_option
 @header_option("SEND")
+@text_option
 @click.option("-n", "--count", "most", type=click.IntRange(1), metavar="N", help="End after N requests.")
 @click.option("-w", "--wait", "seconds", type=Duration(0), metavar="TIME", help="End after this time.")
 @expect_option
@@ -181,6 +181,7 @@ def reply(
     attempts: int,
     dead_letter: str | None,
     headers: tuple[tuple[str, str], ...],
+    text: bool | None,
     most: int | None,
     seconds: float | None,
     expect: float | None,
@@ -198,7 +199,8 @@ def reply(
     """
     from stompcodec.client import Backoff
 
-    answers = Answers(_maker(body, template, shell_command, headers), headers)
+    make = _maker(body, template, shell_command)
+    answers = Answers(lambda message, number: as_text(make(message, number), headers, text), headers)
     usual = _PREFETCH if shell_command is None else _PREFETCH_COMMAND
     receiver, watch, stopped = Receiver(answers, most, attempts, expect), Watch(), Stopped()
     with stop_on_signals(stopped.set), reporting_errors():

@@ -557,7 +557,6 @@ class Screen:
         live.start()
 
 
-_ROWS = 100
 _LEAST_INTERVAL = 0.1
 
 
@@ -585,13 +584,6 @@ def _checked_sort(view: str, sort: str | None) -> str:
     metavar="TIME",
     help="How often to ask.",
 )
-@click.option(
-    "-n",
-    "--limit",
-    type=click.IntRange(1, MOST_ROWS),
-    metavar="N",
-    help=f"Most rows, without a screen.  [default: {_ROWS}]",
-)
 @click.option("--once", is_flag=True, help="Ask twice, an interval apart for the rates, show it and end.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object each interval.")
 @click.option(
@@ -603,7 +595,6 @@ def command(
     sort: str | None,
     match: str | None,
     interval: float,
-    limit: int | None,
     once: bool,
     as_json: bool,
     prefix: str,
@@ -619,7 +610,7 @@ def command(
       stompcodec top --sort received_rate --match /queue/orders.*
       stompcodec top --once --json | jq '.rows[] | select(.ready > 1000)'
     """
-    choice = Choice(VIEWS[view], _checked_sort(view, sort), match, limit or _ROWS)
+    choice = Choice(VIEWS[view], _checked_sort(view, sort), match, MOST_ROWS)
     try:
         with reporting_errors():
             _run(choice, interval, once, as_json, prefix, broker)

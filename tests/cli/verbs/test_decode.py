@@ -307,7 +307,7 @@ def test_lint_names_the_segment_and_the_offset_in_it(capture):
     with CaptureWriter(capture, segment_octets=1) as writer:
         writer.append(CAPTURED[0] + bad, TIME)
     last = files_of(capture)[-1]
-    at, result = last.read_bytes().index(bad), run_verb("lint", "--json", capture)
+    at, result = last.read_bytes().index(bad), run_verb("lint", "--format", "json", capture)
     assert (result.exit_code, result.stderr) == (1, "")
     (error,) = (each for each in objects(result) if each["severity"] == "error")
     assert (error["rule"], error["file"], error["offset"]) == ("S12-SND-01", str(last), at)

@@ -53,7 +53,7 @@ def given(monkeypatch):
     os.environ.pop("STOMPCODEC_PASSCODE")
     monkeypatch.setattr(connecting, "_has_terminal", lambda: True)
     monkeypatch.setattr("click.termui.hidden_prompt_func", lambda _text: "prompted")
-    options = ("follow", "available_now", "checkpoint", "destinations", "spool", "login", "passcode_file")
+    options = ("stream", "checkpoint", "destinations", "spool", "login", "passcode_file")
     return {**dict.fromkeys(options), "destinations": ("/queue/a",), "spool": "s", "login": "ann"}
 
 

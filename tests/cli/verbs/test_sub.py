@@ -301,18 +301,6 @@ def test_bodies_from_arguments_files_and_standard_input(at, fresh, tmp_path):
     assert found[-1][1].items() >= {"colour": "red", "odd": " a:b ", "persistent": "true"}.items()
 
 
-@pytest.mark.parametrize(
-    ("body", "more", "kind"),
-    [
-        *(("é".encode(), "", "text/plain;charset=utf-8"), ("é".encode(), "-l", "text/plain;charset=utf-8")),
-        *((b"\xff", "", None), (b"a\0", "", None), (b"a", "-H content-encoding:gzip", None)),
-    ],
-)
-def test_utf_8_is_sent_as_text(at, fresh, body, more, kind):
-    at.good("pub", fresh, "-", *more.split(), input=body)
-    assert at.taken(fresh, 1)[0][1].get("content-type") == kind
-
-
 @pytest.mark.parametrize("more", [[], ["--tx"]])
 def test_a_message_for_each_line(at, fresh, more):
     result = at("pub", fresh, "-l", *more, input=b"one\r\n\nthree\nlast")
