@@ -433,8 +433,7 @@ _SCHEME = re.compile(r"\s*[\w+.-]*://")
 _MANAGES, _EXCHANGES = "/management/", "/exchange/"
 _ARTEMIS_POWERS = r".*activemq\.(?:management|notifications)|.*\$\.artemis\.internal"
 _ACTIVEMQ_POWERS = r"(?:.*[/ ])?ActiveMQ\.|.*[*>]"
-#: Unknown brokers get a name that none reads as bytes. Artemis, which does so with activemq.prefetchSize, is unknown in
-#: STOMP 1.0, or if it is set up so.
+#: It may be Artemis, as that is set up or in STOMP 1.0: it reads activemq.prefetchSize as bytes, and has text messages.
 _UNKNOWN = BrokerDialect(
     "unknown",
     prefetch=("prefetch-count",),
@@ -443,6 +442,7 @@ _UNKNOWN = BrokerDialect(
     marks=":: ? ,",
     powers="|".join((_MANAGES, _EXCHANGES, _ARTEMIS_POWERS, _ACTIVEMQ_POWERS)),
     forged=True,  # Artemis does not say what it is in 1.0
+    jms=True,
     counts_text=True,
 )
 #: The fields of our own broker in every dialect.

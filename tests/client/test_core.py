@@ -441,7 +441,7 @@ WORDS = {
     "RabbitMQ/3.10.8": (_COUNT, None, {"requeue": "true"}, _DISCARD, ["NACK"], True),
     "ActiveMQ/6.1": (_ACTIVEMQ, "client_id", None, {}, _REFUSED, False),
     "ActiveMQ-Artemis/2.40": (_ARTEMIS, "client_id", None, {}, [], False),
-    "?": ({}, "durable", {}, {}, ["NACK"], True),
+    "?": ({}, "durable", {}, {}, ["NACK"], False),
 }
 
 
