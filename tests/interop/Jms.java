@@ -1,20 +1,20 @@
 import jakarta.jms.*;
 import java.util.ArrayList;
-import org.apache.activemq.ActiveMQConnectionFactory;
 
-/** Takes URL, QUEUE, and kinds of messages to send; or "read", and the number of messages to print: type and body. */
+/** Takes a class of connection factories, URL, QUEUE, and kinds of messages; or "read" and a number of them to print. */
 class Jms {
     public static void main(String[] arguments) throws Exception {
-        Connection connection = new ActiveMQConnectionFactory(arguments[0]).createConnection("guest", "guest");
+        Object factory = Class.forName(arguments[0]).getConstructor(String.class).newInstance(arguments[1]);
+        Connection connection = ((ConnectionFactory) factory).createConnection("guest", "guest");
         connection.start();
         Session session = connection.createSession(false, Session.AUTO_ACKNOWLEDGE);
-        Queue queue = session.createQueue(arguments[1]);
-        if (arguments[2].equals("read")) {
+        Queue queue = session.createQueue(arguments[2]);
+        if (arguments[3].equals("read")) {
             MessageConsumer consumer = session.createConsumer(queue);
-            for (int left = Integer.parseInt(arguments[3]); left > 0; left--) { show(consumer.receive(20_000)); }
+            for (int left = Integer.parseInt(arguments[4]); left > 0; left--) { show(consumer.receive(20_000)); }
         } else {
             MessageProducer producer = session.createProducer(queue);
-            for (int at = 2; at < arguments.length; at++) { producer.send(made(session, arguments[at])); }
+            for (int at = 3; at < arguments.length; at++) { producer.send(made(session, arguments[at])); }
         }
         connection.close();
     }

@@ -1,6 +1,9 @@
 """What the tests on real servers share: messages that come, queues that are emptied, and verbs of the command line."""
 
+import contextlib
+import os
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,21 +30,29 @@ def held(url: str, queue: str, quiet: float) -> list[stomp.Message]:
     return found
 
 
+@contextlib.contextmanager
+def java(peer: Any, folder: Path, program: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """Run a JMS program on a server, until the block ends."""
+    text = Path(__file__).with_name(program).read_text("utf-8")
+    (folder / program).write_text(text if peer.row.name == "activemq6" else text.replace("jakarta", "javax"), "utf-8")
+    core = peer.ports.get("core")
+    factory = f"org.apache.activemq{'.artemis.jms.client' * (core is not None)}.ActiveMQConnectionFactory"
+    url = f"tcp://127.0.0.1:{core or peer.ports['openwire']}"
+    command = ["java", "-Dfile.encoding=UTF-8", "-cp", peer.classpath, str(folder / program), factory, url, *arguments]
+    pipes: Any = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "encoding": "utf-8"}
+    with subprocess.Popen(command, env={**os.environ, "LC_ALL": "C.UTF-8"}, **pipes) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
 def jms(peer: Any, folder: Path, *arguments: str) -> list[str]:
     """Run Jms.java, which says what its arguments are; its output."""
-    text, port = Path(__file__).with_name("Jms.java").read_text("utf-8"), peer.ports.get("openwire")
-    if peer.row.name != "activemq6":
-        text = text.replace("jakarta.jms", "javax.jms")
-    if port is None:
-        text = text.replace("org.apache.activemq.Active", "org.apache.activemq.artemis.jms.client.Active")
-    (folder / "Jms.java").write_text(text, "utf-8")
-    url = f"tcp://127.0.0.1:{port or peer.ports['core']}"
-    command = ["java", "-Dfile.encoding=UTF-8", "-cp", peer.classpath, str(folder / "Jms.java"), url, *arguments]
-    done = subprocess.run(
-        command, capture_output=True, encoding="utf-8", timeout=patience(120), env={"LC_ALL": "C.UTF-8"}
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout.splitlines()
+    with java(peer, folder, "Jms.java", *arguments) as program:
+        said = program.communicate(timeout=patience(120))[0]
+        assert program.returncode == 0
+    return said.splitlines()
 
 
 def verb(url: str, *arguments: str, status: int | None = 0) -> Any:

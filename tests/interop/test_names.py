@@ -1,15 +1,12 @@
 """Names of queues and topics on Artemis, with prefixes on the acceptor and without; requests; headers sent on."""
 
-import contextlib
 import json
-import subprocess
 import uuid
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from interop.taking import taken, verb
+from interop.taking import java, taken, verb
 from patience import patience
 
 import stompcodec.client as stomp
@@ -142,37 +139,19 @@ def test_requests_are_answered_by_typed_and_untyped_services(peer: Any) -> None:
             assert got(answers, 1) == ["!"]
 
 
-PROGRAM = Path(__file__).with_name("Requests.java").read_text("utf-8")
-
-
-@contextlib.contextmanager
-def java(peer: Any, folder: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
-    """Run Requests.java on a server, until the block ends."""
-    text = PROGRAM if peer.row.name == "activemq6" else PROGRAM.replace("jakarta", "javax")
-    (folder / "Requests.java").write_text(text, "utf-8")
-    core = peer.ports.get("core")
-    factory = f"org.apache.activemq{'.artemis.jms.client' * (core is not None)}.ActiveMQConnectionFactory"
-    url = f"tcp://127.0.0.1:{core or peer.ports['openwire']}"
-    command = ["java", "-cp", peer.classpath, str(folder / "Requests.java"), factory, url, *arguments]
-    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True) as program:
-        try:
-            yield program
-        finally:
-            program.kill()
-
-
 @pytest.mark.peer("activemq5", "activemq6", "artemis", "artemis-plain")
 def test_jms_programs_and_ours_answer_each_other(peer: Any, tmp_path: Path) -> None:
     kinds, name = ["queue", "topic", "temp-queue", "temp-topic"], fresh()
     theirs = name if peer.row.name == "artemis-plain" else name[7:]
     page = (Path(__file__).parents[2] / "docs" / f"{peer.row.dialect}.md").read_text("utf-8")
     shown = page.partition("```java\n")[2].partition("```")[0].splitlines()
-    assert {*shown} <= {line.strip() for line in PROGRAM.splitlines()}
-    with java(peer, tmp_path, theirs, *kinds) as program:
+    program = Path(__file__).with_name("Requests.java")
+    assert {*shown} <= {line.strip() for line in program.read_text("utf-8").splitlines()}
+    with java(peer, tmp_path, program.name, theirs, *kinds) as asking:
         verb(peer.url, "reply", name, "pong", "-n", "4", "-w", str(patience(60)))
-        out = program.communicate(timeout=patience(60))[0]
-        assert (out.splitlines(), program.returncode) == (["pong"] * 4, 0)
-    with java(peer, tmp_path, theirs), stomp.connect(peer.url) as client:
+        out = asking.communicate(timeout=patience(60))[0]
+        assert (out.splitlines(), asking.returncode) == (["pong"] * 4, 0)
+    with java(peer, tmp_path, program.name, theirs), stomp.connect(peer.url) as client:
         for number in range(2):
             assert client.request(name, str(number), patience(_SOON)).text() == f"{number} pong"
 
