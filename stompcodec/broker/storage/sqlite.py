@@ -19,7 +19,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any, NamedTuple, TypeVar
 
-from stompcodec.broker.storage.folder import Damage, HelperThread
+from stompcodec.broker.storage.folder import HelperThread
 from stompcodec.broker.storage.sqlite_reader import Reader, Run
 from stompcodec.broker.storage.sqlite_writer import Writer
 from stompcodec.broker.storage.store import (
@@ -224,20 +224,14 @@ class SqliteStore:
         self._space = space
         #: The commit count at the last call of `tidy`, and whether there is nothing left to tidy since.
         self._tidied_at, self._tidied = -1, False
+        #: True if the last broker did not close the store: it crashed or was killed.
+        self.unclean = self._writer.unclean
+        #: The damage found since the store was opened.
+        self.damage = self._writer.damage
 
     @property
     def pending(self) -> int:
         return len(self._open)
-
-    @property
-    def unclean(self) -> bool:
-        """True if the last broker did not close the store: it crashed or was killed."""
-        return self._writer.unclean
-
-    @property
-    def damage(self) -> Damage:
-        """The damage found since the store was opened."""
-        return self._writer.damage
 
     @property
     def incomplete(self) -> bool:
