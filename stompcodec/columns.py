@@ -219,8 +219,7 @@ class Columns:
         self._columns: list[str] = list(COLUMNS)
         self._names: list[str] = []
         self._rows: list[tuple[Any, ...]] | None = []
-        self.rows = 0
-        self.consumed = 0
+        self.rows = self.consumed = 0
         self.error: str | None = None
 
     def __init_subclass__(cls) -> None:

@@ -218,8 +218,7 @@ class IndexEncoder:
 
     def __init__(self, base: int) -> None:
         self._base = base
-        self._sum = 0
-        self.end = 0
+        self._sum = self.end = 0
         self.time = UNKNOWN
 
     def _closed(self, part: bytes) -> bytes:

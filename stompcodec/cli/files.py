@@ -317,9 +317,7 @@ class Supply:
         self._by_segment = by_segment
         self._error: StompError | None = None
         self._fetch()
-        self.base = 0
-        self.end = 0
-        self.time = 0
+        self.base = self.end = self.time = 0
 
     def _fetch(self) -> None:
         """Read the next piece. An error waits until the pieces before it were used."""

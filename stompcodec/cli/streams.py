@@ -58,10 +58,8 @@ class Outlet:
         self._most = most
         self._told = told
         self._items: deque[tuple[bytes, int, bool]] = deque()  # bytes, their lines, whether they tell of dropped ones
-        self._size = 0
-        self._untold = 0
-        self._cut = False
-        self._over = False
+        self._size = self._untold = 0
+        self._cut = self._over = False
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         self.dropped = 0

@@ -126,8 +126,7 @@ class ConnectLayer:
         self._proxy = proxy
         self._head = b""
         self._output: list[bytes] = []
-        self.opened = False
-        self.ended = False
+        self.opened = self.ended = False
         self.error: BaseException | None = None
 
     @property

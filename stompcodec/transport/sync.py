@@ -176,17 +176,13 @@ class SyncWire:
         self._sent: list[int] = []  # the bytes of a `send_now` whose chunks still have them
         self._full = False  # the owner was told to stop writing
         self._replies = 0  # bytes of replies since then
-        self._paused = False
-        self._opened = False
-        self._closing = False
-        self._peer_done = False
+        self._paused = self._opened = self._closing = self._peer_done = False
         self._broken = False  # a write failed: bytes received before are still read, and nothing is written
         self._unread = 0  # the most bytes that the kernel can have received before
         self._dead = False  # the socket is closed; the next poll calls `lost`
         self._error: BaseException | None = None
         self._linger = LINGER
-        self._rounds = 0
-        self._waiting = 0
+        self._rounds = self._waiting = 0
         self._deadline: float | None = None
         self._selector: selectors.BaseSelector | None = None  # made by the first `poll`, or given to `join`
         self._is_shared = False  # the selector has other wires, too

@@ -107,9 +107,7 @@ class TlsLayer:
         self._tls = context.wrap_bio(
             self._in, self._out, server_side=server_hostname is None, server_hostname=server_hostname
         )
-        self.opened = False
-        self.ended = False
-        self.waiting = False
+        self.opened = self.ended = self.waiting = False
         self._rest = b""  # bytes for the next share
         self._ready: list[bytes] = []  # output taken from its buffer
         self.error: BaseException | None = None

@@ -158,8 +158,7 @@ class SockJsLayer:
         self._decoder = codecs.getincrementaldecoder("utf-8")()
         self._piece = 0
         self._output: list[bytes] = []
-        self.opened = False
-        self.ended = False
+        self.opened = self.ended = False
         self.error: BaseException | None = None
 
     @property
@@ -517,8 +516,7 @@ class WebSocketLayer:
         self._masked = isinstance(protocol, ServerProtocol)  # frames of clients have masks
         self._checks_text = isinstance(protocol, ServerProtocol)
         self._decoder: codecs.IncrementalDecoder | None = None  # of an incomplete text message
-        self.opened = False
-        self.ended = False
+        self.opened = self.ended = False
         self.error: BaseException | None = None
 
     @property

@@ -73,8 +73,7 @@ class _CaptureSink:
     def __init__(self, file: str) -> None:
         self._writer = CaptureWriter(file.rstrip("/"), single=True)
         self._held: list[bytes] = []
-        self._octets = 0
-        self._time = 0
+        self._octets = self._time = 0
 
     def write(self, each: Recorded) -> None:
         data = each.octets or octets_of(each.frame)

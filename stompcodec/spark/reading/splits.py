@@ -265,8 +265,7 @@ class _Rows:
 
     def __init__(self, first: int) -> None:
         self.first = first
-        self.count = 0
-        self.end = 0
+        self.count = self.end = 0
         self.since: int | None = None
         self.until: int | None = None
 
