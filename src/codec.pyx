@@ -28,6 +28,7 @@ from .spec import UNESCAPED as _UNESCAPED
 from .spec import checked_columns as _checked_columns
 from .spec import checked_commands as _checked_commands
 from .spec import checked_every as _checked_every
+from .spec import checked_flag as _checked_flag
 from .spec import checked_leniency as _checked_leniency
 from .spec import checked_limits as _checked_limits
 from .spec import checked_names as _checked_names
@@ -250,7 +251,9 @@ cdef int _writer(stomp_writer *room, version, content_length, lenient, _Names ex
             room.length_mode = _MODES[content_length]
         except (KeyError, TypeError):
             raise ValueError(f"content_length is {content_length!r}: use 'auto', 'always' or 'never'") from None
-    room.lenient = 1 if lenient else 0
+    room.lenient = lenient is not False
+    if lenient is not False and lenient is not True:
+        _checked_flag("lenient", lenient)
     if extra is not None:
         room.rules.extra = extra.names
         room.rules.extra_count = extra.count
@@ -620,7 +623,7 @@ def parse_columns(data, version="1.2", names=None, *, limits=None, lenient=False
     rules.extra_count = extra.count
     read.names = _names_of(_checked_names(names))
     wanted.columns = _columns_bits(columns)
-    wanted.repeats = 1 if repeats else 0
+    wanted.repeats = _checked_flag("repeats", repeats)
     wanted.names = read.names.names
     wanted.names_count = read.names.count
     wanted.where = conditions.conditions

@@ -246,10 +246,8 @@ static void frame_dealloc(StompFrame *frame)
 
 PyObject *stomp_frame_get(StompFrame *frame, PyObject *const *args, Py_ssize_t nargs)
 {
-    if (nargs < 1 || nargs > 2) {
-        PyErr_Format(PyExc_TypeError, "get() takes 1 or 2 arguments, not %zd", nargs);
-        return NULL;
-    }
+    if (nargs < 1 || nargs > 2)
+        return PyErr_Format(PyExc_TypeError, "get() takes 1 or 2 arguments, not %zd", nargs);
     PyObject *value = stomp_find(frame, args[0]);
     if (value || PyErr_Occurred())
         return value;
@@ -464,11 +462,9 @@ static PyObject *exact_text(PyObject *text, const char *what, PyObject *name)
         return Py_NewRef(text);
     if (PyUnicode_Check(text))
         return PyUnicode_FromObject(text);
-    if (name)
-        PyErr_Format(PyExc_TypeError, "%s of header %R must be str, not %.100s", what, name, Py_TYPE(text)->tp_name);
-    else
-        PyErr_Format(PyExc_TypeError, "%s must be str, not %.100s", what, Py_TYPE(text)->tp_name);
-    return NULL;
+    const char *kind = Py_TYPE(text)->tp_name;
+    return name ? PyErr_Format(PyExc_TypeError, "%s of header %R must be str, not %.100s", what, name, kind)
+                : PyErr_Format(PyExc_TypeError, "%s must be str, not %.100s", what, kind);
 }
 
 static PyObject *exact_body(PyObject *body)
@@ -477,14 +473,10 @@ static PyObject *exact_body(PyObject *body)
         return PyBytes_FromStringAndSize(NULL, 0);
     if (PyBytes_CheckExact(body))
         return Py_NewRef(body);
-    if (PyUnicode_Check(body)) {
-        PyErr_SetString(PyExc_TypeError, "body must be bytes-like, not str: encode it, as in text.encode()");
-        return NULL;
-    }
-    if (!PyObject_CheckBuffer(body)) {
-        PyErr_Format(PyExc_TypeError, "body must be bytes-like, not %.100s", Py_TYPE(body)->tp_name);
-        return NULL;
-    }
+    if (PyUnicode_Check(body))
+        return PyErr_Format(PyExc_TypeError, "body must be bytes-like, not str: encode it, as in text.encode()");
+    if (!PyObject_CheckBuffer(body))
+        return PyErr_Format(PyExc_TypeError, "body must be bytes-like, not %.100s", Py_TYPE(body)->tp_name);
     return PyBytes_FromObject(body);
 }
 

@@ -134,11 +134,10 @@ PyObject *stomp_entry_text(StompFrame *frame, uint32_t i, struct frame_entry *e,
 /* Put the first value of each name into dict. Returns 0 or -1. */
 int stomp_fill_dict(PyObject *dict, StompFrame *frame);
 
-/* Return the value of the first header of that name; NULL without an error if it is missing. */
+/* Return the value of the first header of that name; NULL, without an error if it is missing. */
 PyObject *stomp_find(StompFrame *frame, PyObject *name);
 
-/* Is there an entry with one of these names? Returns 1, 0, or -1 with an error set. Objects that are not str match
-   nothing. */
+/* Is there an entry with one of these names? Returns 1, 0, or -1 with an error set. */
 int stomp_has_any(StompFrame *frame, PyObject *const *names, Py_ssize_t count);
 
 /* Return a list of all names, values or pairs (which = 0, 1, 2), in order. */
@@ -167,13 +166,16 @@ struct wanted {
     size_t len;
 };
 
+/* Returns 0, or -1 with an error set. */
 static inline int want(struct wanted *w, PyObject *name)
 {
     w->text = name;
     w->octets = NULL;
     w->len = 0;
-    if (!PyUnicode_Check(name))
+    if (!PyUnicode_Check(name)) {
+        PyErr_Format(PyExc_TypeError, "name must be str, not %.100s", Py_TYPE(name)->tp_name);
         return -1;
+    }
     if (PyUnicode_IS_COMPACT_ASCII(name)) {
         w->octets = PyUnicode_1BYTE_DATA(name);
         w->len = (size_t)PyUnicode_GET_LENGTH(name);

@@ -262,7 +262,8 @@ int stomp_has_any(StompFrame *frame, PyObject *const *names, Py_ssize_t count)
         size_t from = frame->first;
         int many = 0;
         for (; count > 0 && many < (int)(sizeof wanted / sizeof *wanted); names++, count--)
-            many += want(&wanted[many], *names) == 0;
+            if (want(&wanted[many++], *names) < 0)
+                return -1;
         for (uint32_t i = 0; i < frame->count; i++) {
             if (frame->kind != FRAME_TEXT)
                 from = stomp_frame_entry(frame, i, from, &e);
@@ -388,6 +389,8 @@ static PyObject *headers_pairs(PyObject *headers, PyObject *Py_UNUSED(ignored))
 
 static PyObject *headers_getall(PyObject *headers, PyObject *name)
 {
+    if (!PyUnicode_Check(name))
+        return PyErr_Format(PyExc_TypeError, "name must be str, not %.100s", Py_TYPE(name)->tp_name);
     PyObject *pairs = stomp_headers_pairs(headers), *list = pairs ? PyList_New(0) : NULL;
     for (Py_ssize_t i = 0; list && i < PyList_GET_SIZE(pairs); i++) {
         PyObject *pair = PyList_GET_ITEM(pairs, i);

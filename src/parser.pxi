@@ -617,7 +617,7 @@ cdef class Parser(_Bodies):
             if type(stream_over) is not int or stream_over < 0:
                 raise ValueError(f"stream_over is {stream_over!r}: it must be None or an int of 0 or more")
             self.stream_over = min(stream_over, UINT64_MAX)
-        self._set_version(version, bool(heartbeats))
+        self._set_version(version, _checked_flag("heartbeats", heartbeats))
         self.rules = self.next_rules
         self.turn = 0
 

@@ -42,6 +42,7 @@ import re
 import string
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from operator import index
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from stompcodec._scan_py import (
@@ -67,6 +68,7 @@ from stompcodec.spec import (
     Limits,
     Where,
     checked_commands,
+    checked_flag,
     checked_leniency,
     checked_limits,
     checked_names,
@@ -158,7 +160,7 @@ class Parser:
         self._limits = limits = checked_limits(limits)
         self._lenient = checked_leniency(lenient)
         self._mended = -1  # the stream offset behind the last frame with a wrong content-length
-        self._heartbeats = bool(heartbeats)
+        self._heartbeats = checked_flag("heartbeats", heartbeats)
         self._commands = checked_commands(commands)
         if stream_over is not None and (type(stream_over) is not int or stream_over < 0):
             raise ValueError(f"stream_over is {stream_over!r}: it must be None or an int of 0 or more")
@@ -330,6 +332,7 @@ class Parser:
             RuntimeError: `get_buffer` was not called, or `feed` was called since.
             ValueError: the buffer is smaller than `n` bytes.
         """
+        n = index(n)
         if not self._room_given or self._room is None:
             raise RuntimeError("buffer_updated() without get_buffer(), or after feed()")
         if not 0 <= n <= _ROOM:
@@ -717,11 +720,11 @@ def serialize(
     >>> serialize(Frame("SEND", {"destination": "/queue/a"}, b"hello"))
     b'SEND\\ndestination:/queue/a\\ncontent-length:5\\n\\nhello\\x00'
     """
-    if content_length == "auto" and commands == ():
+    if content_length == "auto" and commands == () and type(lenient) is bool:
         octets = _quickly(frame, version)
         if octets is not None:
             return octets
-    head = _head(frame, dialect_of(version), content_length, checked_commands(commands), _ERRORS[bool(lenient)])
+    head = _head(frame, *_checked(version, content_length, lenient, commands))
     return b"".join((head, frame.body, b"\0"))
 
 
@@ -779,7 +782,7 @@ def serialize_parts(
     >>> serialize_parts(Frame("BEGIN", {"transaction": "t"}))
     [b'BEGIN\\ntransaction:t\\n\\n\\x00']
     """
-    head = _head(frame, dialect_of(version), content_length, checked_commands(commands), _ERRORS[bool(lenient)])
+    head = _head(frame, *_checked(version, content_length, lenient, commands))
     body = frame.body
     return [b"".join((head, body, b"\0"))] if len(body) < _OWN_PART else [head, body, b"\0"]
 
@@ -799,10 +802,10 @@ def serialize_many(
     >>> serialize_many([Frame("BEGIN", {"transaction": "t"}), Frame("COMMIT", {"transaction": "t"})])
     b'BEGIN\\ntransaction:t\\n\\n\\x00COMMIT\\ntransaction:t\\n\\n\\x00'
     """
-    dialect, extra, errors = dialect_of(version), checked_commands(commands), _ERRORS[bool(lenient)]
+    rules = _checked(version, content_length, lenient, commands)
     parts: list[bytes] = []
     for frame in frames:
-        parts += [_head(frame, dialect, content_length, extra, errors), frame.body, b"\0"]
+        parts += [_head(frame, *rules), frame.body, b"\0"]
     return b"".join(parts)
 
 
@@ -852,10 +855,15 @@ def _line_or_nothing(pair: tuple[str, str], dialect: Dialect) -> bytes:
         return b""
 
 
-def _head(frame: Frame, dialect: Dialect, mode: str, extra: frozenset[str], errors: str) -> bytes:
-    """Return the bytes before the body."""
+def _checked(version: str | None, mode: str, lenient: object, commands: Iterable[str]) -> tuple[Any, ...]:
+    """Return the checked arguments of a call, for `_head`."""
     if mode not in _CONTENT_LENGTH_MODES:
         raise ValueError(f"content_length is {mode!r}: use 'auto', 'always' or 'never'")
+    return dialect_of(version), mode, checked_commands(commands), _ERRORS[checked_flag("lenient", lenient)]
+
+
+def _head(frame: Frame, dialect: Dialect, mode: str, extra: frozenset[str], errors: str) -> bytes:
+    """Return the bytes before the body."""
     if type(frame) is not Frame:
         raise TypeError(f"{type(frame).__name__} cannot be serialized: it must be a Frame of this backend")
     if frame._body is None:

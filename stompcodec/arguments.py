@@ -42,6 +42,8 @@ def _fits(value: Any, hint: Any) -> bool:
         return True
     if getattr(kind, "_is_protocol", False) and kind.__module__.startswith("stompcodec."):
         return all(hasattr(value, name) for name in vars(kind) if name[0] != "_")
+    if kind.__module__.startswith("pyspark."):  # those of Spark Connect only have the names
+        return kind.__name__ in [each.__name__ for each in value.__class__.__mro__]
     if isinstance(value, str | bytes) and kind in (Iterable, Sequence):
         return False
     if kind is type and parts:
@@ -96,22 +98,20 @@ class _Hints(dict[str, Any]):
 
     def check(self, name: str, value: object) -> None:
         """Raise TypeError if an argument is not what its annotation says."""
-        hint = self[name]
+        check_values(self[name], **{name: value})
+
+
+def check_values(hint: Any, /, **given: object) -> None:
+    """Raise TypeError for a value that is not what an annotation says: where `checked` would cost too much."""
+    for name, value in given.items():
         if _fits(value, hint):
-            return
+            continue
         shown = f"is {type(value).__name__ if name in _SECRET else repr(value):.60}"
         if isinstance(value, Mapping):
             wrong = next((each for each in value.items() if not _fits(dict([each]), hint)), None)
             shown = shown if wrong is None else f"holds {wrong[0]!r:.60} with a value of {type(wrong[1]).__name__}"
         is_word = type(value) is str and "Literal[" in repr(hint)
         raise (ValueError if is_word else TypeError)(f"{name} {shown}: it must be {_said(hint)}")
-
-
-def check_flags(**flags: bool | None) -> None:
-    """Raise TypeError for a value that is neither a boolean nor None. It costs less than `checked`."""
-    for name, value in flags.items():
-        if value is not None and type(value) is not bool:
-            raise TypeError(f"{name} is {value!r:.60}: it must be True, False or None")
 
 
 def checked(function: _Call) -> _Call:

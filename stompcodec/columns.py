@@ -16,7 +16,7 @@ from typing import Any
 
 from stompcodec.errors import FrameError
 from stompcodec.frame import Frame
-from stompcodec.spec import COLUMNS, Condition, Where, checked_columns, checked_names, checked_where
+from stompcodec.spec import COLUMNS, Condition, Where, checked_columns, checked_flag, checked_names, checked_where
 
 _MOST = 2**31 - 1  # bytes of data in a call: offsets have 32 bits
 _NULLABLE = 2
@@ -258,7 +258,7 @@ class _Rows:
     def __init__(self, columns: Columns, where: Sequence[Condition], repeats: bool) -> None:
         self.columns = columns
         self.where = [(condition.name.decode(), condition) for condition in where]
-        self.repeats = repeats
+        self.repeats = checked_flag("repeats", repeats)
         self.rows: list[tuple[Any, ...]] = []
 
     def add(self, frame: Frame, at: int, end: int) -> None:

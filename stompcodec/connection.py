@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
-from stompcodec.arguments import checked
+from stompcodec.arguments import check_values, checked
 from stompcodec.codec import Frame, Parser, serialize, serialize_parts
 from stompcodec.errors import (
     NEAR,
@@ -567,11 +567,14 @@ class Connection:
             ...
         stompcodec.errors.RemoteProtocolError: BEGIN cannot come before CONNECT
         """
+        try:
+            if now > self._heard and len(data):
+                self._heard = now
+        except TypeError:  # if that is because of the data, `feed` says so
+            check_values(float, now=now)
         self._now = now
         if self._stopped:
             return _NOTHING
-        if now > self._heard and len(data):
-            self._heard = now
         if self.version is None:
             self._fed += memoryview(data).nbytes
         frames = self._parser.feed(data)
@@ -793,9 +796,12 @@ class Connection:
             octets: their number. They were whole frames that change no state, and nothing was `buffered`.
             now: the time in seconds.
         """
-        self._now = now
-        self._heard = max(now, self._heard)
-        self._base += octets
+        try:
+            heard, base = max(now, self._heard), self._base + octets
+        except TypeError:
+            check_values(float, now=now, octets=octets)
+            raise
+        self._now, self._heard, self._base = now, heard, base
 
     # ---- sending ----
     def send(self, frame: Frame) -> None:
@@ -813,7 +819,10 @@ class Connection:
             ...
         stompcodec.errors.LocalProtocolError: SEND cannot come before CONNECT
         """
-        command = frame.command
+        try:
+            command = frame.command
+        except AttributeError:
+            raise TypeError(f"frame is {type(frame).__name__}: it must be a Frame") from None
         one, some = steady(self._own, self.state, self.version, self._commands)
         name = one.get(command)
         if name is not None and frame.get(name) is not None:
@@ -869,6 +878,7 @@ class Connection:
         """
         self._sent = self._now = now
 
+    @checked
     def accept(
         self,
         headers: Mapping[str, str] | Iterable[tuple[str, str]] = (),
@@ -901,6 +911,7 @@ class Connection:
         self._heard = self._now = self._now if now is None else now
         return frame
 
+    @checked
     def close(self, now: float) -> None:
         """Note that the peer's stream has ended, or that the transport is closed.
 
@@ -918,6 +929,8 @@ class Connection:
             raise RemoteProtocolError("the stream ended inside a frame", cause=error) from error
 
     # ---- time ----
+
+    @checked
     def tick(self, now: float, beat: Callable[[], bytes] | None = None) -> bool:
         """Append an EOL to `output` if nothing was sent for half of our interval (S12-HB-10), and check the peer.
 
@@ -940,6 +953,7 @@ class Connection:
                 self._sent = now  # asks again after the next half of the interval
         return dead is None or now < dead
 
+    @checked
     def excuse(self, seconds: float, now: float | None = None) -> None:
         """Do not count some seconds of silence against the peer, because we did not read.
 

@@ -181,6 +181,8 @@ class Headers(dict[str, str]):
 
     def getall(self, name: str, /) -> list[str]:
         """Return the values of all entries of a name, in order."""
+        if not isinstance(name, str):
+            raise TypeError(f"name must be str, not {type(name).__name__}")
         return [value for key, value in self.pairs() if key == name]
 
     def pairs(self) -> list[tuple[str, str]]:
@@ -295,6 +297,8 @@ class Frame:
     def get(self, name: str, default: None, /) -> str | None: ...  # noqa: F811
     def get(self, name: str, default: str | None = None, /) -> str | None:  # noqa: F811
         """Return the first value of a header, or `default`."""
+        if not isinstance(name, str):
+            raise TypeError(f"name must be str, not {type(name).__name__}")
         return self.headers.get(name, default)
 
     def has_any(self, *names: str) -> bool:
@@ -303,8 +307,7 @@ class Frame:
         >>> Frame("SEND", {"destination": "/queue/a"}).has_any("receipt", "destination")
         True
         """
-        headers = self.headers
-        return any(name in headers for name in names)
+        return any(self.get(name) is not None for name in names)
 
     def text(self) -> str:
         """Return the body as text, by its content-type and content-encoding.

@@ -130,15 +130,23 @@ def dialect_of(version: str | None, lenient: object = False) -> Dialect:
     """Return the rules of a version: "1.0", "1.1", "1.2", "legacy", or None before negotiation; others raise
     ValueError. `lenient` is one of `LENIENCIES`.
     """
+    key = version, checked_leniency(lenient)
     try:
-        return DIALECTS[version, checked_leniency(lenient)]
+        return DIALECTS[key]
     except (KeyError, TypeError):
         raise ValueError(f"version is {version!r}: use '1.0', '1.1', '1.2', 'legacy' or None") from None
 
 
 def checked_leniency(lenient: object) -> object:
-    """Return the one of `LENIENCIES` that is meant: other values count as true or false."""
-    return "server" if lenient == "server" else bool(lenient)
+    """Return one of `LENIENCIES`. Raise TypeError for another value."""
+    return lenient if lenient == "server" else checked_flag("lenient", lenient, 'True, False or "server"')
+
+
+def checked_flag(name: str, value: object, kinds: str = "True or False") -> bool:
+    """Return a boolean argument. Raise TypeError with its name if it is not one."""
+    if type(value) is not bool:
+        raise TypeError(f"{name} is {value!r:.60}: it must be {kinds}")
+    return value
 
 
 class Limits(NamedTuple):

@@ -4,42 +4,61 @@ import asyncio
 import importlib
 import inspect
 import re
+import ssl
+from collections import abc
 from contextlib import AsyncExitStack
+from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
+import stompcodec
 import stompcodec.client as stomp
-from stompcodec import Frame, Limits, Parser
+from stompcodec import Connection, Frame, Limits, Parser
 from stompcodec.bridge import Bridge, End, Mapping, Request, Rule, Way
 from stompcodec.broker import Config
 from stompcodec.capture import Capture, CaptureWriter
+from stompcodec.client.middleware import FIXED, EditableHeaders
 from stompcodec.client.recorder import Dedupe, Recorder
 from stompcodec.errors import ConfigError
 from stompcodec.testing import FaultProxy, FrameFaults, Record, ShiftedClock, StompBroker
+from stompcodec.transport import aio, sync, tls, websocket
+from stompcodec.uri import parse_uri
 
-DOORS = ["", ".bridge", ".broker", ".capture", ".client", ".compat", ".spark", ".testing"]
+PACKAGE = Path(stompcodec.__file__).parent
+#: Modules with `__all__` that are behind another one, and the command line.
+BEHIND = {"_codec_py", "codec", "cli", "spark.base", "client.aio.waiting", "client.sync.waiting"}
+#: Modules with public names and without `__all__`.
+MORE = {"client.middleware.otel": ["OpenTelemetry"], "client.middleware.prometheus": ["Prometheus"]}
 #: Classes that programs do not make; types and bases; and those whose methods are for the shell of a core.
 MADE = {
     *("Address", "AsyncBodyReader", "AsyncMessage", "AsyncReceipt", "AsyncSubscription", "AsyncTransaction", "Health"),
-    *("Message", "Piece", "Receipt", "Row", "Segment", "Subscription", "Transaction"),
+    *("ConnectEvent", "EditableHeaders", "Listener", "Message", "Piece", "ProcessEvent", "Receipt", "ReceiveEvent"),
+    *("Row", "Segment", "SendEvent", "SendManyEvent", "SettleEvent", "Subscription", "SyncWire", "Transaction"),
+    *("WebSocketConnection", "WebSocketLayer", "Wire", "stompman Connection"),
 }
 LEFT_OUT = {
-    *("AsyncConnectOptions", "AsyncMiddleware", "BodyReader", "ConnectOptions", "Cursor", "Fault", "Headers"),
-    *("Installed", "Middleware", "RecordedFrame", "Role", "Tally"),
+    *("AsyncConnectOptions", "AsyncMiddleware", "BodyReader", "Borrower", "ConnectOptions", "Cursor", "Fault"),
+    *("Installed", "Layer", "Middleware", "Owner", "Place", "RecordedFrame", "Role", "Tally"),
 }
-CORES = {"Broker", "Connection"}
-#: Methods that only other parts of the package call.
+CORES = {"Broker"}
+#: Methods that only other parts of the package, or asyncio, call.
 INTERNAL = {
-    *("answer", "begin", "check", "confirm_by", "count_calls", "covered", "cut", "delays", "due", "end", "forget"),
-    *("get_buffer", "give_back", "hold", "is_last_of", "own", "problem", "reader", "reopen", "settle"),
-    *("subscribe_headers", "unsubscribe_headers", "buffer_updated"),
+    *("Capture.problem", "End.reopen", "FrameFaults.due", "Message.answer", "Message.confirm_by"),
+    *("Message.count_calls", "Subscription.begin", "Subscription.check", "Subscription.covered"),
+    *("Subscription.is_last_of", "Subscription.reopen", "Subscription.settle", "Subscription.subscribe_headers"),
+    *("Subscription.unsubscribe_headers", "SyncWire.settle", "Transaction.cut", "Transaction.end", "Transaction.hold"),
+    "Transaction.settle",
 }
 #: What is not checked.
 FREE = {
-    "look-ups, as in a dict": {"Frame.get.", "Message.get.", "Message.value."},
-    "called for each frame": {"octets_of.", "Record.add.", "Rule.target_of.", "Mapping."},
-    "any value counts as true or false": {".lenient", ".heartbeats", ".repeats", ".whole_frames", ".version_header"},
-    "the type is known to type checkers only": {"register.spark", "source_metrics.progress"},
+    "the value is returned as it is": {".get.default", ".value.default"},
+    "any value is right": {".hook", ".label"},
+    "called by the client, for each event of a wire": {"SyncWire.handle.", "SyncWire.lend.", "SyncWire.send_now."},
+    "called by a transport, for each read and write": {"Layer.receive.", "Layer.send."},
+    "stored, for each write: a check would be seen in the count of instructions": {".take_output.", ".written."},
+    "called by asyncio": {"Wire.buffer_updated.", "Wire.connection_", ".get_buffer."},
+    "called by the client": {".event", ".subscribed."},
 }
 #: Other words than the name of an argument.
 WORDS = {
@@ -56,6 +75,34 @@ GOOD = {
     **{"at": 1.0, "config": Config(), "function": str, "library": "stompman", "path": "no/such", "upstream": ("a", 1)},
     **{"options": stomp.Options(), "most": 1, "chain": "frames", "size": 1, "offset": 1, "text": "/queue/a"},
     **{"texts": ["/queue/a"], "segment": None, "name_of": "a", "progress": None, "keep": 1, "version": 1},
+    **{"address": parse_uri("stomp://127.0.0.1:1")[0], "archive": "a", "certfile": "no/such", "chunks": []},
+    **{
+        "context": ssl.create_default_context(),
+        "destinations": 1,
+        "found": 0,
+        "host": "127.0.0.1",
+        "n": 0,
+        "octets": 1,
+    },
+    **{
+        "out": "b",
+        "pieces": "whole",
+        "port": 0,
+        "quirks": True,
+        "rows": None,
+        "speed": 1.0,
+        "start": str,
+        "value": "a",
+    },
+    **{
+        "columns": (),
+        "hook": None,
+        "label": None,
+        "random": float,
+        "library": "stompman",
+        "seconds": 1.0,
+        "selector": None,
+    },
 }
 
 
@@ -65,7 +112,6 @@ class Odd:
 
 #: More wrong values.
 ROWS = [
-    ("connect", "url", 1),
     ("Options", "ssl", True),
     ("Options", "ssl", "ca.pem"),
     ("StompBroker", "users", {"ann": "pw"}),
@@ -77,10 +123,9 @@ for _of in ("Client", "AsyncClient"):
         *((f"{_of}.{name}", "destination", "") for name in ("send", "request", "subscribe", "receive")),
         (f"{_of}.send_for_receipt", "destination", ""),
         *((f"{_of}.subscribe", name, "") for name in ("id", "durable", "dead_letter")),
-        *((f"{_of}.subscribe", name, 1) for name in ("id", "destination", "selector", "handler", "confirm")),
         *((f"{_of}.request", "headers", {name: "a"}) for name in ("reply-to", "correlation-id")),
         *((f"{_of}.send", "headers", wrong) for wrong in ({"receipt": "mine"}, {"persistent": True})),
-        *((f"{_of}.send", name, 1) for name in ("receipt", "resend", "persistent")),
+        *((f"{_of}.send", name, 1) for name in ("receipt", "resend", "persistent")),  # no number is a flag
         (f"{_of}.on_message", "destination", None),
     ]
 #: Calls that show what is wrong about a value of a class that has no checks.
@@ -92,6 +137,10 @@ USED = {
 }
 
 
+#: Public calls that no module lists.
+MORE_CALLS = {"Dedupe": Dedupe, "Recorder": Recorder, "Recorder.subscribe": Recorder.subscribe}
+
+
 def arguments(call):
     """Return the names of the arguments of a call, each with whether it must be given."""
     kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
@@ -99,35 +148,71 @@ def arguments(call):
     return {each.name: each.default is each.empty for each in parameters if each.name != "self"}
 
 
-def calls():
-    """Return the public calls by their names."""
-    found = {"Dedupe": Dedupe, "Recorder": Recorder, "Recorder.subscribe": Recorder.subscribe}
-    for door in DOORS:
+def public():
+    """Yield the public names of all modules: the module, the name, and what it names."""
+    for path in sorted(PACKAGE.rglob("*.py")):
+        door = ".".join(path.relative_to(PACKAGE).with_suffix("").parts).removesuffix("__init__").rstrip(".")
+        if door in BEHIND or not (door in MORE or re.search(r"^__all__ = ", path.read_text("utf-8"), re.MULTILINE)):
+            continue
         try:
-            module = importlib.import_module(f"stompcodec{door}")
-            public = {name: getattr(module, name) for name in module.__all__}
+            module = importlib.import_module(f"stompcodec.{door}".rstrip("."))
+            yield from [(door, name, getattr(module, name)) for name in MORE.get(door) or module.__all__]
         except ImportError:  # an extra that is not installed
             continue
-        for name, each in public.items():
-            if name in LEFT_OUT or not callable(each) or (isinstance(each, type) and issubclass(each, BaseException)):
-                continue
-            if name not in MADE:
-                found[name] = each
-            methods = dir(each) if inspect.isclass(each) and name not in CORES else ()
-            for method in {*methods} - INTERNAL - {*dir(tuple)}:
-                if method[0] != "_" and inspect.isroutine(getattr(each, method)):
-                    found[f"{name}.{method}"] = getattr(each, method)
+
+
+def calls():
+    """Return the public calls by their names, each with its module."""
+    found = {name: ("", each) for name, each in MORE_CALLS.items()}
+    for door, name, each in public():
+        if name in LEFT_OUT or not callable(each) or (isinstance(each, type) and issubclass(each, BaseException)):
+            continue
+        label = name if found.get(name, (door, each))[1] is each else f"{door.rpartition('.')[2]} {name}"
+        if label not in MADE:
+            found[label] = door, each
+        is_class = inspect.isclass(each) and name not in CORES and not door.startswith("compat.")  # their methods
+        inherited = {*dir(tuple)} | ({*dir(dict)} if is_class and issubclass(each, abc.Mapping) else set())
+        for method in sorted({*dir(each)} - inherited) if is_class else ():
+            is_internal = method[0] == "_" or f"{name.removeprefix('Async')}.{method}" in INTERNAL
+            if not is_internal and inspect.isroutine(getattr(each, method)):
+                found[f"{label}.{method}"] = door, getattr(each, method)
     return found
 
 
 def cases():
     """Yield the cases: the name of a call, an argument, and a wrong value."""
     free = [each for names in FREE.values() for each in names]
-    for name, call in calls().items():
+    for name, (_, call) in calls().items():
         for argument in arguments(call):
-            if not any(each in f"{name}.{argument}" for each in free):
+            if not any(each in f"{name}.{argument}." for each in free):
                 yield name, argument, Odd()
     yield from ROWS
+
+
+class Shut:
+    """An owner that keeps its wire."""
+
+    wire = None
+
+    def opened(self, wire):
+        Shut.wire = wire
+
+    def received(self, data):
+        pass
+
+    writable = lost = received
+
+
+async def wires(stack):
+    """Return a wire of each kind, and their listener."""
+    listener = await aio.listen("127.0.0.1", 0, Shut)
+    stack.callback(listener.close)
+    wire = sync.connect(parse_uri(f"stomp://127.0.0.1:{listener.port}")[0], Shut())
+    stack.callback(wire.abort)
+    while not isinstance(Shut.wire, aio.Wire):
+        await asyncio.sleep(0.01)
+    waker, layer = stack.enter_context(sync.Waker()), tls.TlsLayer(GOOD["context"], server_hostname="a")
+    return [listener, wire, Shut.wire, waker, layer, websocket.client_layer("a", 80)]
 
 
 async def objects(url, folder, stack):
@@ -144,14 +229,43 @@ async def objects(url, folder, stack):
     capture = stack.enter_context(CaptureWriter(folder / "capture"))
     made = [capture, Capture(folder / "capture"), Recorder(client, capture), FaultProxy(("127.0.0.1", 1)), Record(1)]
     made += [FrameFaults(), GOOD["mapping"], Rule("/queue/a", "/queue/b"), ShiftedClock(), StompBroker(), Parser("1.2")]
-    made += [GOOD["frame"], End("stomp://a"), found["AsyncMessage"].open(), Config()]
+    made += [
+        GOOD["frame"],
+        End("stomp://a"),
+        found["AsyncMessage"].open(),
+        Config(),
+        Connection("client"),
+        stomp.Backoff(),
+    ]
+    made += [GOOD["frame"].headers, EditableHeaders("SEND", [], FIXED["SEND"]), *await wires(stack)]
     return found | {type(each).__name__: each for each in made}
+
+
+def right_for(name, door, found):
+    """Return right values of arguments for a call."""
+    owner = name.partition(".")[0]
+    right = {**GOOD, "capture": found["CaptureWriter"], "fault": found["FrameFaults"].lose("SEND")}
+    right |= {"owner": Shut(), "make_owner": Shut}
+    if door.startswith("spark"):
+        from pyspark.sql import DataFrame, SparkSession
+
+        right |= {"frame": "frame", "spark": Mock(spec=SparkSession), "client": found["Client"], "options": {}}
+        right |= dict.fromkeys(("frames", "rows", "exploded"), Mock(spec=DataFrame))
+    if owner == "Bridge":
+        right |= {"source": End("stomp://a"), "target": End("stomp://b")}
+    if owner.endswith("Transaction"):
+        right["message"] = found[owner.replace("Transaction", "Message")]
+    return right
 
 
 async def fault_of(call, good, name, wrong):
     """Return what is wrong about the error for an argument; None if it names it."""
+    given, parameters = {**good, name: wrong}, inspect.signature(call).parameters.values()
     try:
-        result = call(**{**good, name: wrong})
+        alone = [
+            given.pop(each.name) for each in parameters if each.kind is each.POSITIONAL_ONLY and each.name in given
+        ]
+        result = call(*alone, **given)
         if inspect.isawaitable(result):
             await asyncio.wait_for(result, 1)
     except (TypeError, ValueError, ConfigError) as error:
@@ -167,15 +281,9 @@ async def faults_of(url, folder):
         found, called, faults = await objects(url, folder, stack), calls(), {}
         for name, argument, wrong in cases():
             owner, _, method = name.partition(".")
-            call = getattr(found[owner], method) if method else USED.get(name, called[name])
-            right = {**GOOD, "capture": found["CaptureWriter"], "fault": found["FrameFaults"].lose("SEND")}
-            if owner.endswith("_stomp"):  # a column
-                right["frame"] = "frame"
-            if owner == "Bridge":
-                right |= {"source": End("stomp://a"), "target": End("stomp://b")}
-            if owner.endswith("Transaction"):
-                right["message"] = found[owner.replace("Transaction", "Message")]
-            must = arguments(call if method else called[name]).items()
+            door, known = called.get(name, ("", None))
+            call = getattr(found[owner], method) if method else USED.get(name, known)
+            right, must = right_for(name, door, found), arguments(call if method else known).items()
             good = {each: right[each] for each, is_needed in must if each != argument and (is_needed or each == "body")}
             fault = await fault_of(call, good, argument, wrong)
             if fault is not None:

@@ -96,11 +96,7 @@ def _resolved(host: str) -> set[str]:
 
 
 def extended(path: str | None, source: str) -> str:
-    """Return the path of a message that is carried from a source.
-
-    >>> extended(None, "a:61613"), extended("a:61613", "b:61613")
-    ('a:61613', 'a:61613,b:61613')
-    """
+    """Return the path of a message that is carried from a source."""
     return f"{path},{source}" if path else source
 
 
@@ -285,11 +281,7 @@ class Hop(NamedTuple):
 
 
 def taken_value(taker: Taker, name: str, value: str) -> str | None:
-    """Return the value of a header as a broker takes it; None for one that makes it refuse the message.
-
-    >>> [taken_value(TAKERS["stompcodec"], "priority", value) for value in ("7", "200", "high")]
-    ['7', '9', None]
-    """
+    """Return the value of a header as a broker takes it; None for one that makes it refuse the message."""
     if name == "persistent":
         return "true" if value.strip(" ").lower() in _YES else "false"
     if name == "priority":

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from stompcodec.arguments import check_fields, checks
+from stompcodec.arguments import check_fields, check_values, checks
 from stompcodec.client.headers import TEMPORARY
 
 #: Where refused messages go, at the source.
@@ -98,6 +98,8 @@ class Rule(NamedTuple):
 
     def target_of(self, destination: str) -> str | None:
         """Return where a message of this destination goes; None if the rule does not match it."""
+        if type(destination) is not str:
+            check_values(str, destination=destination)
         if not self.is_pattern:
             return self.target if destination == self.source else None
         if not destination.startswith(self.source[:-1]):
@@ -118,7 +120,7 @@ def check_destination(name: str) -> None:
         raise ValueError(f"{name!r}: a temporary destination belongs to one session, and cannot be carried")
 
 
-@checks("matching", "rule_of", "target_of")
+@checks("rule_of", "target_of")
 class Mapping:
     """The rules of a bridge. For a destination the first one that matches counts.
 
@@ -159,6 +161,8 @@ class Mapping:
 
     def rule_of(self, destination: str) -> Rule | None:
         """Return the rule for a destination; None if none matches."""
+        if type(destination) is not str:
+            check_values(str, destination=destination)
         for rule in self.rules:
             if rule.source == destination:
                 return rule
@@ -180,9 +184,5 @@ class Mapping:
 
 
 def is_topic(destination: str) -> bool:
-    """Return whether a name is that of a topic, whose messages are copied to each subscriber.
-
-    >>> is_topic("/topic/a"), is_topic("/queue/a")
-    (True, False)
-    """
+    """Return whether a name is that of a topic, whose messages are copied to each subscriber."""
     return destination.startswith(TOPICS)

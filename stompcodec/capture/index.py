@@ -70,11 +70,7 @@ def _noted(file: int) -> str:
 
 
 def fail(path: Path, what: str, error: OSError) -> StoreError:
-    """Return the StoreError for an error of the operating system.
-
-    >>> fail(Path("a.stompcap"), "written", OSError(28, "No space left on device"))
-    StoreError('a.stompcap: cannot be written: No space left on device')
-    """
+    """Return the StoreError for an error of the operating system."""
     result = StoreError(f"{path}: cannot be {what}: {error.strerror or error}")
     result.__cause__ = error
     return result
@@ -144,11 +140,7 @@ def cut(file: int, size: int) -> None:
 
 
 def segment_name(chain: str, base: int) -> str:
-    """Return the file name of a segment. Raises ValueError for the name of a chain that is not allowed.
-
-    >>> segment_name("frames", 1000)
-    'frames-00000000000000001000.stomp'
-    """
+    """Return the file name of a segment. Raises ValueError for the name of a chain that is not allowed."""
     if base > FARTHEST:
         raise StoreError(f"chain {chain} is full: write another capture")
     name = f"{chain}-{base:020}.stomp"
@@ -158,11 +150,7 @@ def segment_name(chain: str, base: int) -> str:
 
 
 def is_segment(name: str) -> bool:
-    """Return whether a file name is that of a segment.
-
-    >>> is_segment("frames-00000000000000001000.stomp"), is_segment("photo-1.stomp")
-    (True, False)
-    """
+    """Return whether a file name is that of a segment."""
     return _NAME.fullmatch(name) is not None
 
 
@@ -322,11 +310,7 @@ def trailer(start: int) -> bytes:
 
 
 def read_trailer(part: bytes, size: int) -> int | None:
-    """Return the offset of the index in a single file of `size` bytes; None if `part` is not its trailer.
-
-    >>> read_trailer(trailer(100), 100 + 3 * ROW), read_trailer(trailer(100), 90), read_trailer(b"", 0)
-    (100, None, None)
-    """
+    """Return the offset of the index in a single file of `size` bytes; None if `part` is not its trailer."""
     if len(part) != ROW or _SUM.unpack_from(part, 20)[0] != zlib.crc32(part[:20]):
         return None
     magic, start, zero = _HEADER.unpack_from(part)
@@ -421,9 +405,5 @@ def read_rows(read: Callable[[int], bytes], decoder: IndexDecoder, most: int) ->
 
 
 def index_path(segment: Path) -> Path:
-    """Return the path of the index of a segment, or of an unsealed single file.
-
-    >>> index_path(Path("a.stompcap")).name, index_path(Path("frames-0.stomp")).name
-    ('a.stompcap.idx', 'frames-0.idx')
-    """
+    """Return the path of the index of a segment, or of an unsealed single file."""
     return segment.with_suffix(".idx") if segment.suffix == ".stomp" else segment.with_name(segment.name + ".idx")

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from stompcodec.arguments import checks
+from stompcodec.arguments import check_values, checks
 from stompcodec.capture.index import (
     PIECE,
     ROW,
@@ -300,6 +300,8 @@ def octets_of(frame: Frame, version: str | None = "1.2") -> bytes:
     >>> octets_of(Frame("MESSAGE", {"destination": "/queue/a"}, b"hello"))
     b'MESSAGE\\ndestination:/queue/a\\n\\nhello\\x00'
     """
+    if type(frame) is not Frame:
+        check_values(Frame, frame=frame)
     commands = () if frame.command in _USUAL else (frame.command,)
     if "content-length" not in frame.headers and b"\0" not in frame.body:
         return serialize(frame, version, content_length="never", lenient=True, commands=commands)

@@ -103,11 +103,7 @@ def path_of() -> Path:
 
 
 def checked_name(name: str) -> str:
-    """Return the name of a context.
-
-    >>> checked_name("prod-1")
-    'prod-1'
-    """
+    """Return the name of a context."""
     if not _NAME.fullmatch(name):
         raise click.BadParameter(
             f"{printable(name[:80])!r} cannot be the name of a context: begin with a letter; letters, digits, . - _ may"
@@ -671,6 +667,21 @@ def tls_options(ca: str | None, insecure: bool, option: str = "--ca") -> dict[st
         raise click.BadParameter(f"{printable(ca or '')}: {error.strerror}", param_hint=f"'{option}'") from None
 
 
+@functools.cache
+def _metrics(place: str) -> list[Any]:
+    """Serve the metrics of this process's clients to Prometheus at [HOST:]PORT; return the middleware."""
+    from stompcodec.client.middleware.prometheus import Prometheus  # it names the extra
+
+    from prometheus_client import start_http_server  # isort: skip
+
+    host, _, port = place.rpartition(":")
+    try:
+        start_http_server(int(port), host or "127.0.0.1")
+    except (OSError, OverflowError, ValueError) as error:
+        raise click.UsageError(f"STOMPCODEC_METRICS: {printable(place)} cannot be used: {error}") from None
+    return [Prometheus()]
+
+
 def opening(
     url: str | None,
     login: str | None,
@@ -697,6 +708,8 @@ def opening(
         **tls_options(given["ca"], given["insecure"]),
         **options,
     }
+    if place := os.environ.get("STOMPCODEC_METRICS"):
+        options["middleware"] = _metrics(place)
     if given["version"] is not None:
         options["versions"] = [given["version"]]
     times = {"connect_timeout": timeout, "receipt_timeout": timeout}
@@ -758,11 +771,7 @@ def reporting_errors(explain: Callable[[Exception], str] | None = None) -> Itera
 
 
 def explanation(error: Exception) -> str:
-    """Return the text of an error, with a remedy.
-
-    >>> explanation(ConnectionLostError("cannot connect to stomp://localhost:61613: Connection refused"))
-    'cannot connect to stomp://localhost:61613: Connection refused (is the broker running there? see --url)'
-    """
+    """Return the text of an error, with a remedy."""
     text = printable(_ERRNO.sub("", str(error)))
     folded = text.lower()
     remedy = ""
@@ -803,11 +812,7 @@ body_argument = click.argument("body", metavar="[BODY|@FILE|-]", required=False,
 
 
 def read_body(body: str) -> bytes:
-    """Return the bytes of an argument TEXT, @FILE or - (standard input).
-
-    >>> read_body("hello")
-    b'hello'
-    """
+    """Return the bytes of an argument TEXT, @FILE or - (standard input)."""
     if body == "-":
         return sys.stdin.buffer.read()
     if not body.startswith("@"):

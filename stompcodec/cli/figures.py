@@ -64,11 +64,7 @@ def sparkline(values: Iterable[float], width: int) -> str:
 
 
 def bar(used: Any, limit: Any, width: int) -> str:
-    """Return a bar that is filled as far as the limit is used.
-
-    >>> bar(50, 100, 4), bar(500, 100, 4), bar(None, 100, 4)
-    ('██░░', '████', '░░░░')
-    """
+    """Return a bar that is filled as far as the limit is used."""
     number, most = finite(used) or 0.0, finite(limit) or 0.0
     full = round(min(1.0, max(0.0, number / most)) * width) if most > 0 else 0
     return "█" * full + "░" * (width - full)
@@ -247,11 +243,7 @@ class Snapshot(NamedTuple):
 
 
 def pattern_of(match: str | None) -> str | None:
-    """Return the pattern for what was typed: without a star it is to be anywhere in a name.
-
-    >>> pattern_of("orders"), pattern_of("/queue/*"), pattern_of("")
-    ('*orders*', '/queue/*', None)
-    """
+    """Return the pattern for what was typed: without a star it is to be anywhere in a name."""
     if not match:
         return None
     return match if "*" in match else f"*{match}*"

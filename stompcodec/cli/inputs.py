@@ -68,11 +68,7 @@ class Broken(NamedTuple):
 
 
 def version_after(handshake: Frame) -> str | None:
-    """Return the version of the frames after CONNECTED; None after CONNECT and STOMP, or for an unknown version.
-
-    >>> version_after(Frame("CONNECTED", {"version": "1.1"})), version_after(Frame("CONNECTED"))
-    ('1.1', '1.0')
-    """
+    """Return the version of the frames after CONNECTED; None after CONNECT and STOMP, or for an unknown version."""
     version = handshake.get("version", "1.0") if handshake.command == "CONNECTED" else None
     return version if version in VERSIONS else None
 
@@ -332,11 +328,7 @@ def option_group(*decorators: Callable[[Any], Any]) -> Callable[[F], F]:
 
 
 class Number(click.FloatRange):
-    """A number in a range, up to `most` and not nan, so that no wait or division overflows.
-
-    >>> Number(0).convert("1.5", None, None)
-    1.5
-    """
+    """A number in a range, up to `most` and not nan, so that no wait or division overflows."""
 
     def __init__(self, least: float, *, min_open: bool = False, most: float = 1e9) -> None:
         super().__init__(least, min_open=min_open)
@@ -350,11 +342,7 @@ class Number(click.FloatRange):
 
 
 class Duration(click.ParamType):  # type: ignore[type-arg]  # some versions of click have no type argument
-    """A time in seconds, such as 30s, 5m or 0.5.
-
-    >>> Duration(0).convert("5m", None, None)
-    300.0
-    """
+    """A time in seconds, such as 30s, 5m or 0.5."""
 
     name = "time"
 
@@ -373,11 +361,7 @@ class Duration(click.ParamType):  # type: ignore[type-arg]  # some versions of c
 
 
 class Interval(Duration):
-    """A time, as Spark reads it.
-
-    >>> Interval().convert("5m", None, None)
-    '300000 milliseconds'
-    """
+    """A time, as Spark reads it."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         return f"{round(super().convert(value, param, ctx) * 1000)} milliseconds"

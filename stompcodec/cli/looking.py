@@ -131,9 +131,6 @@ def kept(
 
     With `returns` a dead letter goes back, and loses the headers that say why it is one. With `typed` the broker has to
     be told that the destination is a queue, also if its name does not say so.
-
-    >>> kept([("destination", "/queue/a"), ("message-id", "7"), ("n", "1"), ("idempotency-key", "k")])
-    [('n', '1'), ('original-idempotency-key', 'k')]
     """
     if returns:
         pairs = [pair for pair in pairs if pair[0] not in _CAUSE]
@@ -182,9 +179,6 @@ def origin_of(message: Message, letters: str, kind: Kind) -> Origin:
 def is_queue(destination: str) -> bool:
     """Return whether a destination keeps what is sent to it, unlike a topic, the temporary queue of a client, or a
     request to our broker, which answers it.
-
-    >>> [is_queue(name) for name in ("/queue/a", "orders", "/topic/a", "/temp-queue/a", "topic://a")]
-    [True, True, False, False, False]
     """
     other = ("/topic/", "/temp-", "/remote-temp-", "/reply-queue/", "/exchange/", "/dsub/", "/management/")
     return not destination.startswith(other) and "://" not in destination

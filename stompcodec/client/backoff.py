@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from stompcodec.arguments import check_fields
+from stompcodec.arguments import check_fields, checked
 from stompcodec.client.messages import Subscription
 from stompcodec.client.outbox import Call
 from stompcodec.errors import RejectedError, SilentFeedError
@@ -82,6 +82,7 @@ class Backoff:
         if self.attempts is not None and self.attempts < 1:
             raise ValueError(f"attempts is {self.attempts}: it must be 1 or more, or None for no limit")
 
+    @checked
     def delays(self, random: Callable[[], float], clock: Callable[[], float] = time.monotonic) -> Iterator[float]:
         """Yield the seconds to wait before each round.
 

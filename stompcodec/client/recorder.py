@@ -65,9 +65,6 @@ class Dedupe:
     def of(cls, text: str, window: int = WINDOW) -> Dedupe | None:
         """Return the Dedupe for an option's value, messageId (or message-id), header:NAME, or none; else raise
         ValueError.
-
-        >>> Dedupe.of("header:uuid").header, Dedupe.of("none")
-        ('uuid', None)
         """
         if text == "none":
             return None
@@ -249,11 +246,7 @@ _RETRY = 1.0
 
 
 def holder_of(what: str, now: float) -> str:
-    """Return a description of this process and its task, for errors about its lock; `now` in seconds since 1970.
-
-    >>> holder_of("a test", 1_700_000_000)  # doctest: +ELLIPSIS
-    'pid ... on ...: a test, since 2023-11-14T22:13:20+00:00'
-    """
+    """Return a description of this process and its task, for errors about its lock; `now` in seconds since 1970."""
     since = datetime.fromtimestamp(now, timezone.utc).isoformat(timespec="seconds")
     return f"pid {os.getpid()} on {platform.node()}: {what}, since {since}"
 
@@ -360,7 +353,8 @@ class Recorder:
         self._of: dict[Client, list[Subscription]] = {client: [] for client in self._clients}
         self._most, self._hold, self._clock = most, hold, clock
         self._on_turn, self._on_trouble = on_turn, on_trouble
-        self._expected = Expected(expect)
+        self.expected = Expected(expect)
+        """What is expected of the feed: `silence` is the seconds without a message."""
         self._arrived: queue.Queue[_Batch | Exception | None] = queue.Queue(maxsize=16)
         self._over: _Batch | None = None  # beyond `most`; needed only if earlier ones are duplicates
         self._subscriptions: dict[Subscription, str] = {}
@@ -428,7 +422,7 @@ class Recorder:
                 self._capture.check()
                 self._on_turn()
                 full = self._hold()
-                self._expected.check(self.messages + self.duplicates, time.monotonic(), busy=full or self.held > 0)
+                self.expected.check(self.messages + self.duplicates, time.monotonic(), busy=full or self.held > 0)
                 if full:
                     self._stop.wait(_LOOK)
                     continue

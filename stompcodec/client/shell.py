@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from stompcodec.arguments import check_flags, checks
+from stompcodec.arguments import check_values, checks
 from stompcodec.client.bodies import Source
 from stompcodec.client.core import ClientCore
 from stompcodec.client.engine import Engine
@@ -104,7 +104,8 @@ def outgoing(
 
 def say_persistent(pairs: list[tuple[str, str]], persistent: bool | None, usual: bool | None = None) -> None:
     """Add the header `persistent` of a SEND: what the call says, else what is `usual`, unless `headers=` has it."""
-    check_flags(persistent=persistent)
+    if type(persistent) not in (bool, type(None)):
+        check_values(bool | None, persistent=persistent)
     wanted = usual if persistent is None else persistent
     if wanted is None:
         return
@@ -198,7 +199,8 @@ class BaseLink:
     ) -> Sending:
         """Return a message for `push`, without middleware: bytes without headers take a shorter way."""
         if type(receipt) is not bool or not (resend is None or type(resend) is bool):
-            check_flags(receipt=receipt, resend=resend)
+            check_values(bool, receipt=receipt)
+            check_values(bool | None, resend=resend)
         is_bare = type(body) is bytes and headers is None and content_encoding is None and persistent is None
         if is_bare and receipt and not (self.options.resend if resend is None else resend):
             call = self.call(f"SEND to {destination}", "SEND", timeout)
@@ -312,6 +314,8 @@ class BaseLink:
         if handler is not None:
             subscription.is_handled = subscription.explicit
             self.core.link.expect_handlers()
+        for each in self.options.middleware:
+            each.subscribed(subscription)
         return subscription
 
     def _replies(self, name: str) -> Any:

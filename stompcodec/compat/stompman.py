@@ -33,6 +33,7 @@ from functools import partial, partialmethod
 from types import MemberDescriptorType
 from typing import Any, ClassVar
 
+from stompcodec.arguments import checked
 from stompcodec.codec import HEARTBEAT, Frame, Parser, parse, serialize, serialize_many
 from stompcodec.compat.seams import Installed, Peer, PeerError, Seam, version_of, warn_of_nack
 from stompcodec.compat.seams import install as _install
@@ -449,6 +450,7 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
+@checked
 def seams(quirks: bool) -> list[Seam]:
     """Return the names that `install` replaces."""
     found = [

@@ -31,6 +31,7 @@ from time import monotonic
 from typing import Any, Literal
 from weakref import WeakSet
 
+from stompcodec import arguments
 from stompcodec.compat.seams import Installed, Seam
 from stompcodec.compat.seams import install as _install
 from stompcodec.compat.stomppy_codec import (
@@ -420,6 +421,7 @@ _BASE: Any = stomp.transport.BaseTransport
 _READS = "_BaseTransport__read_frames" if hasattr(_BASE, "_BaseTransport__read_frames") else "_BaseTransport__read"
 
 
+@arguments.checked
 def _methods(quirks: bool, heart_beats: HeartBeats = None, taken: WeakSet[Beats] | None = None) -> dict[str, Any]:
     """Return the methods to replace in a transport, by name. `taken` collects the heart-beats that are ours."""
     convert = convert_frame if quirks else strict_convert_frame

@@ -78,11 +78,7 @@ else:
 
 
 class SinkError(StompError):
-    """Error for rows that cannot be sent or were not all accepted: one line that names the row.
-
-    >>> issubclass(SinkError, StompError)
-    True
-    """
+    """Error for rows that cannot be sent or were not all accepted: one line that names the row."""
 
 
 class Batches:

@@ -33,12 +33,7 @@ _SAFE = "Spark's plan would show it: use passcodeEnv (a variable's name) or pass
 
 @dataclass(frozen=True)
 class LinkOptions:
-    """Options of a connection.
-
-    >>> link, rest = parse_link({"url": "stomp://ann@h"}, ())
-    >>> link.addresses, link.heartbeat, rest
-    ((<Address stomp://ann@h:61613>,), 10.0, {})
-    """
+    """Options of a connection."""
 
     addresses: tuple[Address, ...]
     login: str | None
@@ -150,11 +145,7 @@ _DRAINING = ("idletimeout", "draintimeout", "maxframes")
 
 @dataclass(frozen=True)
 class LiveOptions:
-    """Options for reading a broker through a spool. They hold no secret.
-
-    >>> parse_live({"url": "stomp://h", "destination": "/queue/a", "spoolDir": "s", "retain": "2"}).retain
-    7200.0
-    """
+    """Options for reading a broker through a spool. They hold no secret."""
 
     link: LinkOptions
     file: FileOptions
@@ -275,11 +266,7 @@ _TAKEN = ("destination", "content-length", "transaction", "receipt")
 
 @dataclass(frozen=True)
 class SinkOptions:
-    """Options for sending rows. They hold no secret.
-
-    >>> parse_sink({"url": "stomp://h", "transaction": "false"}).receipt_every
-    1000
-    """
+    """Options for sending rows. They hold no secret."""
 
     link: LinkOptions
     destination: str | None

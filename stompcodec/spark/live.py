@@ -26,6 +26,7 @@ from pyspark.sql.datasource import (
     InputPartition,
 )
 
+from stompcodec.arguments import check_values
 from stompcodec.errors import StoreError
 from stompcodec.spark import base
 from stompcodec.spark.reading import SplitReader
@@ -305,7 +306,7 @@ def source_metrics(progress: Any) -> list[dict[str, Any]]:
     """Return the metrics of each live source "stomp" in a progress of Spark, in the order of the sources.
 
     Each is a dictionary: `description`; `backlogBytes`, received but not in a batch yet; `spoolBytes`;
-    `unacknowledged`, messages delivered but not acknowledged; `lastFrameAgeSeconds`, None without a frame; `connected`;
+    `unacknowledged`, messages delivered but not acknowledged; `silenceSeconds`, None without a frame; `connected`;
     and `stalled`, the reason why nothing is written, None while all is well.
 
     Args:
@@ -321,9 +322,9 @@ def source_metrics(progress: Any) -> list[dict[str, Any]]:
     """
     if progress is None:
         return []
-    if not isinstance(progress, (str, Mapping)):
-        progress = progress.json
-    found = json.loads(progress) if isinstance(progress, str) else progress
+    found = progress if isinstance(progress, Mapping) else getattr(progress, "json", progress)
+    check_values(str | Mapping, progress=found)
+    found = json.loads(found) if isinstance(found, str) else found
     metrics = []
     for source in found.get("sources") or []:
         latest = source.get("latestOffset")

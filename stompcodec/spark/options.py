@@ -22,19 +22,11 @@ _USUAL = dialect_of("1.2").commands
 
 
 class OptionError(StompError, ValueError):
-    """Error for an unknown option or an invalid value: one line that names the option.
-
-    >>> issubclass(OptionError, ValueError)
-    True
-    """
+    """Error for an unknown option or an invalid value: one line that names the option."""
 
 
 class Option(NamedTuple):
-    """One option of a source or sink.
-
-    >>> Option("mode", ("PERMISSIVE", "FAILFAST"), "PERMISSIVE", "what happens to what is malformed").field
-    'mode'
-    """
+    """One option of a source or sink."""
 
     name: str
     """Name as users write it; Spark ignores its case."""
@@ -198,11 +190,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class FileOptions:
-    """Options for reading captures and streams of frames.
-
-    >>> FileOptions(batch_rows=100).mode
-    'PERMISSIVE'
-    """
+    """Options for reading captures and streams of frames."""
 
     mode: str = "PERMISSIVE"
     commands: tuple[str, ...] = ("MESSAGE", "SEND")
@@ -241,22 +229,14 @@ def file_options(values: dict[str, Any]) -> FileOptions:
 
 
 def parse_file(options: Mapping[str, Any]) -> FileOptions:
-    """Return the options of "stompfile". Raises as `parse`.
-
-    >>> parse_file({"path": "a.stompcap", "mode": "failfast", "splitBytes": "1m"}).split_bytes
-    1048576
-    """
+    """Return the options of "stompfile". Raises as `parse`."""
     values = parse((*FILE_OPTIONS, *CHOICE_OPTIONS), options, also=(*ELSEWHERE, "paths"))
     choice = Choice(values.pop("destination") or (), values.pop("since"), values.pop("until"))
     return FileOptions(**values, choice=choice)
 
 
 def paths_of(options: Mapping[str, Any]) -> list[str]:
-    """Return the local paths that a user gave to `load`; raise OptionError for none, or another file system.
-
-    >>> paths_of({"path": "file:///data/feed.stompcap"})
-    ['/data/feed.stompcap']
-    """
+    """Return the local paths that a user gave to `load`; raise OptionError for none, or another file system."""
     paths = json.loads(options["paths"]) if options.get("paths") else []
     if options.get("path"):
         paths.append(options["path"])

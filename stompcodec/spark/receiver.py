@@ -195,7 +195,7 @@ class Receiver:
             "backlogBytes": sum(max(0, end - begin.get(chain, 0)) for chain, end in self.ends().items()),
             "spoolBytes": self._size + (0 if recorder is None else recorder.octets - self._counted),
             "unacknowledged": 0 if recorder is None else recorder.unacknowledged,
-            "lastFrameAgeSeconds": None if last is None else round(max(0.0, time.time() - last), 3),
+            "silenceSeconds": None if last is None else round(max(0.0, time.time() - last), 3),
             "connected": self._lost_at is None,
             "stalled": self.stalled,
         }
@@ -519,22 +519,14 @@ def identify(folder: str, *, anew: bool = False) -> str:
 
 
 def stamped(positions: Mapping[str, int], identity: str) -> Offset:
-    """Return an offset: the identity of a spool, and positions in its chains.
-
-    >>> stamped({"frames": 7}, "ab")
-    {'#spool': 'ab', 'frames': 7}
-    """
+    """Return an offset: the identity of a spool, and positions in its chains."""
     offset: Offset = {_KEY: identity}
     offset.update(sorted(positions.items()))
     return offset
 
 
 def positions_of(offset: Mapping[str, int | str]) -> tuple[str | None, dict[str, int]]:
-    """Return the identity in an offset, None if an earlier version wrote it, and the position in each chain.
-
-    >>> positions_of({"#spool": "ab", "frames": 7}), positions_of({"frames": 7})
-    (('ab', {'frames': 7}), (None, {'frames': 7}))
-    """
+    """Return the identity in an offset, None if an earlier version wrote it, and the position in each chain."""
     identity = offset.get(_KEY)
     positions = {chain: int(position) for chain, position in offset.items() if not chain.startswith("#")}
     return (None if identity is None else str(identity)), positions

@@ -26,6 +26,7 @@ from stompcodec.errors import ConfigError, MissingExtraError, StompError
 from stompcodec.values import size
 
 if TYPE_CHECKING:
+    import pyspark.sql
     from pyspark.sql import SparkSession
 
 
@@ -157,7 +158,8 @@ def _on_this_machine(cores: int | None) -> dict[str, object]:
     }
 
 
-def register(spark: SparkSession) -> None:
+@checked
+def register(spark: pyspark.sql.SparkSession) -> None:
     """Register the sources "stomp" and "stompfile" with a session.
 
     That is only needed if Spark's search for data sources is switched off; otherwise it finds them by itself.

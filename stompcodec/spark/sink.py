@@ -330,11 +330,7 @@ class Target(NamedTuple):
 
 
 def escaped(text: str, version: str) -> str:
-    """Return text escaped as part of a header line.
-
-    >>> escaped("a:b", "1.2")
-    'a\\\\cb'
-    """
+    """Return text escaped as part of a header line."""
     for octet, escape in _escapes(version):
         text = text.replace(octet, escape)
     return text

@@ -90,7 +90,7 @@ def matches(frame: Frame, headers: Mapping[str, Any]) -> bool:
     return True
 
 
-@checks("add")
+@checks()
 class Record:
     """The recorded frames. Any thread may call its methods.
 

@@ -22,6 +22,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
 
+from stompcodec.arguments import checked, checks
 from stompcodec.transport.layers import server_layer
 from stompcodec.transport.owner import (
     HIGH,
@@ -41,7 +42,7 @@ from stompcodec.transport.owner import (
 )
 
 if TYPE_CHECKING:
-    from ssl import SSLContext
+    import ssl
 
 if sys.platform != "win32":
     import resource
@@ -91,6 +92,7 @@ class _Plan:
         return Wire(self)
 
 
+@checks("buffer_updated", "connection_lost", "connection_made", "get_buffer", "write")
 class Wire(asyncio.BufferedProtocol):
     """One connection. `listen` makes it, and passes it to `Owner.opened`.
 
@@ -464,6 +466,7 @@ class Wire(asyncio.BufferedProtocol):
         self._transport.abort()
 
 
+@checks()
 class Listener:
     """A listening server, made by `listen`. `Wire` has an example."""
 
@@ -494,12 +497,13 @@ class Listener:
             await asyncio.sleep(0)
 
 
+@checked
 async def listen(
     host: str | None,
     port: int,
     make_owner: Callable[[], Owner],
     *,
-    ssl: SSLContext | None = None,
+    ssl: ssl.SSLContext | None = None,
     websocket: bool = False,
     path: str | None = None,
     max_message: int = 128 * 2**20,

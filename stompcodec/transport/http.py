@@ -19,11 +19,7 @@ _EXPIRED = re.compile(r";\s*max-age\s*=\s*(0|-)", re.IGNORECASE)
 
 
 class Answer(NamedTuple):
-    """The head of an answer.
-
-    >>> take_answer(b"HTTP/1.0 404 Not Found\\r\\nX: y\\r\\n\\r\\nmore")
-    (Answer(status=404, text='404 Not Found', headers=[('X', 'y')], closes=True), b'more')
-    """
+    """The head of an answer."""
 
     status: int
     text: str

@@ -33,11 +33,7 @@ Admit = Callable[[str, Sequence[tuple[str, str]], str], str | None]
 
 
 class PlainRequest(NamedTuple):
-    """The head of an HTTP request that does not ask for WebSocket.
-
-    >>> PlainRequest("GET", "/", [("Host", "localhost")]).method
-    'GET'
-    """
+    """The head of an HTTP request that does not ask for WebSocket."""
 
     method: str
     target: str
@@ -55,11 +51,7 @@ class Visitor(Protocol):
 
 
 class Part(bytes):
-    """A chunk that is not the end of its frame, and over WebSocket not the end of its message.
-
-    >>> Part(b"SEND")
-    b'SEND'
-    """
+    """A chunk that is not the end of its frame, and over WebSocket not the end of its message."""
 
     __slots__ = ()
 
@@ -70,9 +62,6 @@ class CloseCodeError(ConnectionAbortedError):
     Args:
         code: the close code, as in RFC 6455, section 7.4.1.
         reason: the peer's words.
-
-    >>> CloseCodeError(1008, "token expired")
-    CloseCodeError('the server closed the WebSocket: 1008: token expired')
     """
 
     def __init__(self, code: int, reason: str, what: str = "WebSocket") -> None:
@@ -286,11 +275,14 @@ def gather(chunks: list[bytes]) -> list[bytes]:
     >>> gather([b"SEND\\n", b"\\n", b"hello", b"\\0"])
     [b'SEND\\n\\nhello\\x00']
     """
-    if len(chunks) <= 1:
-        return chunks
-    if max(map(len, chunks)) < BIG:
-        return [b"".join(chunks)]
-    return list(_apart(chunks))
+    try:
+        if len(chunks) <= 1:
+            return chunks
+        if max(map(len, chunks)) < BIG:
+            return [b"".join(chunks)]
+        return list(_apart(chunks))
+    except TypeError:
+        raise TypeError(f"chunks is {type(chunks).__name__}: it must be a list of bytes") from None
 
 
 def _apart(chunks: list[bytes]) -> Iterator[bytes]:

@@ -15,6 +15,7 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Protocol
 
+from stompcodec.arguments import checked, checks
 from stompcodec.transport.http import Handshake
 from stompcodec.transport.layers import Proxy, client_layer
 from stompcodec.transport.owner import (
@@ -37,7 +38,7 @@ from stompcodec.transport.owner import (
 )
 
 if TYPE_CHECKING:
-    from ssl import SSLContext
+    import ssl
 
 __all__ = ["AHEAD", "READ", "Borrower", "SyncWire", "Waker", "connect"]
 #: The event of a socket that has bytes, for `SyncWire.handle`.
@@ -51,6 +52,7 @@ def _bounded(timeout: float | None) -> float | None:
     return timeout if timeout is None else min(timeout, LONGEST_WAIT)
 
 
+@checks()
 class Waker:
     """An event that any thread can set to end the wait of another. One serves all connections of a client.
 
@@ -125,6 +127,7 @@ class Borrower(Protocol):
         """Watch it no more; KeyError if it was not watched."""
 
 
+@checks("handle", "lend", "send_now", "settle", "write")
 class SyncWire:
     """One connection, made by `connect`. One thread calls all its methods.
 
@@ -616,11 +619,12 @@ class SyncWire:
             self._socket.shutdown(socket.SHUT_WR)
 
 
+@checked
 def connect(
     address: Place,
     owner: Owner,
     *,
-    ssl: SSLContext | None = None,
+    ssl: ssl.SSLContext | None = None,
     timeout: float = TIMEOUT,
     high: int = HIGH,
     waker: Waker | None = None,

@@ -11,6 +11,7 @@ import os
 import ssl
 from collections.abc import Iterator
 
+from stompcodec.arguments import checked, checks
 from stompcodec.transport.owner import gather
 
 __all__ = ["TlsLayer", "client_context", "server_context"]
@@ -24,6 +25,7 @@ SHARE = 512
 _SLICE = 16384
 
 
+@checked
 def client_context(
     cafile: _Path | None = None, certfile: _Path | None = None, keyfile: _Path | None = None, verify: bool = True
 ) -> ssl.SSLContext:
@@ -53,6 +55,7 @@ def client_context(
     return context
 
 
+@checked
 def server_context(certfile: _Path, keyfile: _Path | None = None, cafile: _Path | None = None) -> ssl.SSLContext:
     """Return a TLS context for servers.
 
@@ -93,6 +96,7 @@ def _told(*files: _Path | None) -> Iterator[None]:
         ) from error
 
 
+@checks("receive", "send")
 class TlsLayer:
     """The TLS layer of one connection. Its methods are those of `stompcodec.transport.Layer`, which has an example.
 

@@ -24,6 +24,7 @@ from collections.abc import Sequence
 from typing import Any
 from urllib.parse import quote
 
+from stompcodec.arguments import checked, checks
 from stompcodec.codec import read_websocket, write_websocket
 from stompcodec.errors import MissingExtraError
 from stompcodec.frame import is_utf8
@@ -404,6 +405,7 @@ class _Log(logging.LoggerAdapter):  # type: ignore[type-arg]
 _log = _Log(logging.getLogger("stompcodec.transport.websocket"), {})
 
 
+@checked
 def server_layer(
     max_message: int = MAX_MESSAGE,
     path: str | None = None,
@@ -432,6 +434,7 @@ def server_layer(
     return WebSocketLayer(protocol, max_message, path, admit, address, plain_http)
 
 
+@checked
 def client_layer(
     host: str,
     port: int,
@@ -467,6 +470,7 @@ def _select(protocol: Any, offered: Sequence[str]) -> Any:
     return next((name for name in SUBPROTOCOLS if name in offered), None)
 
 
+@checks("__init__", "receive", "send")
 class WebSocketLayer:
     """The WebSocket layer of one connection. Its methods are those of `stompcodec.transport.Layer`.
 

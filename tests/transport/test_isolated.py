@@ -37,10 +37,10 @@ sys.modules["websockets"] = None
 from stompcodec import errors
 from stompcodec.transport import aio, sync
 try:
-    asyncio.run(aio.listen("127.0.0.1", 0, None, websocket=True))
+    asyncio.run(aio.listen("127.0.0.1", 0, object, websocket=True))
 except errors.MissingExtraError as error:
     print(error)
-asyncio.run(aio.listen("127.0.0.1", 0, None))
+asyncio.run(aio.listen("127.0.0.1", 0, object))
 """
     assert run("-c", code) == "this needs the package websockets: pip install 'stompcodec[ws]'\n"
 

@@ -66,6 +66,7 @@ class Progress:
         pace = pace_of(recorder.messages, recorder.octets, self._start)
         again = f", {recorder.redelivered:,} of them redelivered" if recorder.redelivered else ""
         again += f", {recorder.duplicates:,} more were recorded already" if recorder.duplicates else ""
+        again += f", silence {recorder.expected.silence:.0f} s" if recorder.expected.silence >= 1 else ""
         return f"{plural(recorder.messages, 'message')} recorded, {pace}{again}"
 
     def turn(self) -> None:

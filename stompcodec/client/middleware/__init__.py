@@ -18,9 +18,10 @@ from contextlib import (
     nullcontext,
 )
 from typing import Any, Generic, Literal, Protocol, TypeVar, cast
+from weakref import ref
 
 from stompcodec.client.headers import OWNED, REQUEST, TEMPORARY, WRITTEN
-from stompcodec.client.messages import BaseMessage
+from stompcodec.client.messages import BaseMessage, Subscription
 from stompcodec.codec import Frame, Parser, serialize
 from stompcodec.errors import LocalProtocolError
 from stompcodec.spec import Limits
@@ -129,7 +130,10 @@ message has it: leave it out
 
     def _check(self, name: str, value: str) -> None:
         if not isinstance(name, str) or not isinstance(value, str):
-            raise TypeError(f"the header {name!r:.60} of {self._command} is {type(value).__name__}: use str for both")
+            raise TypeError(
+                f"a header of {self._command} has a name of {type(name).__name__} and a value of "
+                f"{type(value).__name__}: use str for both"
+            )
         why = self._fixed.get(name)
         if why is not None:
             raise LocalProtocolError(f"middleware must not change the header {name} of {self._command}: {why}")
@@ -155,6 +159,40 @@ class Destinations:
             return self.OTHER
         known.add(destination)
         return destination
+
+
+class Silence:
+    """The seconds since the last message of each destination with a subscription, for metrics.
+
+    Messages count when they come to the program. Before the first one it counts from when the subscription was made.
+
+    Args:
+        destinations: those with a label; the others have no silence.
+    """
+
+    def __init__(self, destinations: Destinations) -> None:
+        self._destinations = destinations
+        self._since: dict[str, float] = {}
+        self._subscriptions: dict[str, list[ref[Subscription]]] = {}
+
+    def begin(self, subscription: Subscription) -> None:
+        """Note a new subscription."""
+        label = self._destinations.label(subscription.destination)
+        if label != Destinations.OTHER:
+            self._since[label] = time.monotonic()
+            known = self._subscriptions.get(label, ())
+            self._subscriptions[label] = [*(each for each in known if each() is not None), ref(subscription)]
+
+    def note(self, destination: str) -> None:
+        """Note a message."""
+        if destination in self._since:
+            self._since[destination] = time.monotonic()
+
+    def seconds(self) -> dict[str, float]:
+        """Return the seconds by destination, without those whose subscriptions have ended."""
+        now, found = time.monotonic(), list(self._subscriptions.items())
+        live = [label for label, refs in found if any(not getattr(each(), "deaf", True) for each in refs)]
+        return {label: now - self._since[label] for label in live}
 
 
 #: The bare names of the temporary destinations of JMS, to which replies go on Artemis.
@@ -501,6 +539,9 @@ _NOTHING = nullcontext()
 
 class _Places(Generic[Context]):
     """The methods of both bases."""
+
+    def subscribed(self, subscription: Subscription) -> None:
+        """Note a new subscription, before its SUBSCRIBE is sent."""
 
     def connect(self, event: ConnectEvent) -> Context:
         """Return a context around an attempt to connect; of `Middleware` it runs in a thread of its own."""

@@ -12,8 +12,9 @@ from functools import partial
 from typing import Any
 
 from stompcodec import __version__
+from stompcodec.arguments import checked
 from stompcodec.client import middleware
-from stompcodec.client.messages import BaseMessage
+from stompcodec.client.messages import BaseMessage, Subscription
 from stompcodec.codec import Headers
 from stompcodec.errors import MissingExtraError
 
@@ -80,6 +81,7 @@ class OpenTelemetry(middleware.Middleware):
     <OpenTelemetry>
     """
 
+    @checked
     def __init__(
         self,
         tracer_provider: trace.TracerProvider | None = None,
@@ -94,6 +96,9 @@ class OpenTelemetry(middleware.Middleware):
         self._continues = continue_trace
         self._has_size = body_size
         self._destinations = middleware.Destinations(destinations)
+        self._silence = middleware.Silence(self._destinations)
+        what = "Seconds since the last message of a subscription came to the application."
+        meter.create_observable_gauge("stompcodec.client.silence", [self._silences], "s", what)
         what = "Number of messages producer attempted to send to the broker."
         self._sent = meter.create_counter("messaging.client.sent.messages", "{message}", what)
         self._consumed = meter.create_counter(
@@ -109,7 +114,16 @@ class OpenTelemetry(middleware.Middleware):
     def __repr__(self) -> str:
         return "<OpenTelemetry>"
 
+    def _silences(self, _options: object) -> list[metrics.Observation]:
+        found, name = self._silence.seconds().items(), "messaging.destination.name"
+        return [metrics.Observation(seconds, {"messaging.system": SYSTEM, name: label}) for label, seconds in found]
+
     # ---- places ----
+
+    def subscribed(self, subscription: Subscription) -> None:
+        """Begin to tell its silence."""
+        self._silence.begin(subscription)
+
     def send(self, event: middleware.SendEvent) -> AbstractContextManager[object]:
         """Return a span of a producer, whose context goes into the headers unless they have one."""
         return self._create(event) if event.batch is not None else self._send(event)
@@ -163,6 +177,7 @@ class OpenTelemetry(middleware.Middleware):
     @contextmanager
     def receive(self, event: middleware.ReceiveEvent) -> Iterator[None]:
         """Return a span from when the program began to wait; a handler has none, because it does not ask."""
+        self._silence.note(event.destination)
         if event.by == "handler":
             yield
             return

@@ -6,11 +6,14 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from stompcodec.arguments import checked
 from stompcodec.client import middleware
+from stompcodec.client.messages import Subscription
 from stompcodec.errors import MissingExtraError
 
 try:
-    from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
+    from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram, Metric
+    from prometheus_client.core import GaugeMetricFamily
 except ImportError as error:
     raise MissingExtraError("metrics", "prometheus-client") from error
 
@@ -37,8 +40,11 @@ class Prometheus(middleware.Middleware):
     1.0
     """
 
+    @checked
     def __init__(self, registry: CollectorRegistry = REGISTRY, *, destinations: int = 100) -> None:
         self._destinations = middleware.Destinations(destinations)
+        self._silence = middleware.Silence(self._destinations)
+        registry.register(self)
         by, outcome = ("destination",), ("destination", "outcome")
 
         def counter(name: str, what: str, labels: tuple[str, ...]) -> Counter:
@@ -62,6 +68,18 @@ class Prometheus(middleware.Middleware):
 
     def __repr__(self) -> str:
         return "<Prometheus>"
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the silences, for the registry."""
+        what = "Seconds since the last message of a subscription came to the program."
+        found = GaugeMetricFamily("stompcodec_client_silence_seconds", what, labels=["destination"])
+        for destination, seconds in self._silence.seconds().items():
+            found.add_metric([destination], seconds)
+        yield found
+
+    def subscribed(self, subscription: Subscription) -> None:
+        """Begin to tell its silence."""
+        self._silence.begin(subscription)
 
     @contextmanager
     def connect(self, event: middleware.ConnectEvent) -> Iterator[None]:
@@ -91,6 +109,7 @@ class Prometheus(middleware.Middleware):
         """Count a message, and the bytes that came from the broker."""
         label = self._destinations.label(event.destination)
         self._received_bytes.labels(label).inc(event.size)
+        self._silence.note(label)
         with _counted(self._received, label):
             yield
 

@@ -20,16 +20,16 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark import StorageLevel
 from pyspark.sql import Column as C
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from stompcodec.arguments import check_fields, checked
 from stompcodec.errors import ConfigError
 from stompcodec.spark.jobs.output import Running, append_batch, run_id, start, write_new
 from stompcodec.spark.reading.schema import FRAME_SCHEMA
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
 
@@ -59,10 +59,11 @@ def preset_of(preset: Preset | str | os.PathLike[str] | None = None, schema: Any
     return preset if isinstance(preset, Preset) else load(preset)
 
 
+@checked
 def explode(
     frames: DataFrame,
     preset: Preset | str | os.PathLike[str] | None = None,
-    schema: Any = None,
+    schema: T.StructType | str | os.PathLike[str] | None = None,
     *,
     gzip: bool = False,
     max_body: int = MAX_BODY,
@@ -173,6 +174,7 @@ def _rest(preset: Preset, sections: dict[str, str]) -> C:
     return rest(maps)
 
 
+@checked
 def write_exploded(
     exploded: DataFrame,
     path: str,
@@ -246,6 +248,7 @@ def _written(exploded: DataFrame, rows: Write, quarantine: Write) -> dict[str, i
     return {**counts, "good": counts["frames"] - counts["quarantined"]}
 
 
+@checked
 def read_quarantine(spark: SparkSession, path: str) -> DataFrame:
     """Return the quarantine under `path`, the folder given to `write_exploded`.
 
@@ -482,6 +485,9 @@ class Preset:
     rest: str | None = None
     """Column for the other fields: a map of texts."""
 
+    def __post_init__(self) -> None:
+        check_fields(self)
+
     @property
     def sections(self) -> tuple[str, ...]:
         """Objects in a record whose fields are columns."""
@@ -522,9 +528,6 @@ def of_schema(schema: Any) -> Preset:
 
     It is Spark's StructType, its JSON, or DDL such as "id long, at timestamp"; text, or the path of a file with it or
     with a preset. Fields that are not nullable are required.
-
-    >>> of_schema('{"type": "struct", "fields": [{"name": "n", "type": "integer", "nullable": false}]}').columns
-    (Column(path='n', name='n', type='int', required=True),)
     """
     if hasattr(schema, "jsonValue"):
         return _of_struct("schema", schema.jsonValue())
@@ -672,12 +675,7 @@ class BodyError(ValueError):
 
 
 def inflated(body: bytes, most: int) -> bytes:
-    """Return the body, inflated to at most `most` bytes if it is gzip; raise BodyError if that fails.
-
-    >>> import gzip
-    >>> inflated(gzip.compress(b"abc"), 3), inflated(b"abc", 3)
-    (b'abc', b'abc')
-    """
+    """Return the body, inflated to at most `most` bytes if it is gzip; raise BodyError if that fails."""
     if not body.startswith(_GZIP):
         if len(body) > most:
             raise BodyError(f"the body is larger than {most} bytes")

@@ -7,21 +7,20 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import Column as C
-from pyspark.sql import DataFrame, Observation, Row
+from pyspark.sql import DataFrame, Observation, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.window import Window
 
+from stompcodec.arguments import checked
+from stompcodec.client import Client
 from stompcodec.client.dialects import ARTEMIS_ID
 from stompcodec.errors import ConfigError
 from stompcodec.spark.jobs.output import Running, append_batch, check_sink, moment, run_id, save_mode, start, write_new
 from stompcodec.spark.reading.schema import FRAME_SCHEMA
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
-
-    from stompcodec.client import Client
 
 
 # ---- archives: frames as Parquet by date and destination ----
@@ -34,6 +33,7 @@ _LONGEST = 72
 _DAY = 86_400
 
 
+@checked
 def archive(
     frames: DataFrame,
     path: str,
@@ -91,6 +91,7 @@ def archived(frames: DataFrame, partition_by: Sequence[str] = ("date", "destinat
     return rows.withColumn("destination", F.when(F.octet_length(name) > _LONGEST, short).otherwise(name))
 
 
+@checked
 def unique(frames: DataFrame, within: str = "10 minutes") -> DataFrame:
     """Return the frames without repeated ones: same destination, `identity` and body.
 
@@ -129,6 +130,7 @@ def identity(frames: DataFrame) -> C:
     return F.when(id.rlike(f"^(?:{ARTEMIS_ID})\\z"), F.when(sent > 0, number)).otherwise(id)
 
 
+@checked
 def read_archive(spark: SparkSession, path: str) -> DataFrame:
     """Return the frames of an archive, with `date`. Plain `spark.read.parquet` would guess types from folder names.
 
@@ -181,6 +183,7 @@ def outgoing(
     return frames.filter(good).select(where.alias("destination"), F.col("body"), headers.alias("headers"), *more)
 
 
+@checked
 def replay(frames: DataFrame, options: Mapping[str, Any], **how: Any) -> int:
     """Send frames as fast as possible, all tasks in parallel, with the sink "stomp". Order is kept within a task only.
 
@@ -200,6 +203,7 @@ def replay(frames: DataFrame, options: Mapping[str, Any], **how: Any) -> int:
     return int(seen.get["messages"])
 
 
+@checked
 def paced(
     frames: DataFrame,
     client: Client,
@@ -281,6 +285,7 @@ _DIGITS = 15
 _MOST_SEQUENCES = 1000
 
 
+@checked
 def metrics(
     frames: DataFrame, *, window: str = "1 minute", watermark: str = "10 minutes", sequence: str | None = None
 ) -> DataFrame:
@@ -400,6 +405,7 @@ def _ends(numbers: C) -> C:
     )
 
 
+@checked
 def sequence_gaps(rows: DataFrame) -> DataFrame:
     """Return the gaps in sequences between windows, as a list.
 
@@ -426,6 +432,7 @@ def sequence_gaps(rows: DataFrame) -> DataFrame:
     )
 
 
+@checked
 def write_metrics(
     rows: DataFrame,
     path: str,
@@ -464,6 +471,7 @@ def write_metrics(
     return start(rows.sparkSession, writer, how)
 
 
+@checked
 def read_metrics(spark: SparkSession, path: str) -> DataFrame:
     """Return the rows of `metrics` under `path`: the latest of each window and destination.
 
@@ -489,6 +497,7 @@ _SHOWN = 500
 _GROUPED = 200
 
 
+@checked
 def deadletters(frames: DataFrame, *, shown: int = _SHOWN) -> DataFrame:
     """Return dead letters by destination, original destination, reason and exception, the most frequent first.
 

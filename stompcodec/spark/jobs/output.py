@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import functions as F
 
+from stompcodec.arguments import checked
 from stompcodec.errors import ConfigError, StompError
 
 if TYPE_CHECKING:
@@ -144,11 +145,7 @@ def _above(number: int | None) -> str:
 
 
 def save_mode(mode: str) -> str:
-    """Return a `DataFrameWriter` mode under a name that Spark Connect knows, too.
-
-    >>> save_mode("errorifexists"), save_mode("append")
-    ('error', 'append')
-    """
+    """Return a `DataFrameWriter` mode under a name that Spark Connect knows, too."""
     return "error" if mode == "errorifexists" else mode
 
 
@@ -213,6 +210,7 @@ def has_died(error: BaseException) -> bool:
     return _RAISED not in text and bool(_GONE.search(text))
 
 
+@checked
 def supervise(start: Callable[[], _Running], *, restarts: int = 10, within: float = 3600.0, pause: float = 1.0) -> None:
     """Run a query until it is stopped or fails, and restart it whenever its Spark process was killed.
 

@@ -61,19 +61,11 @@ _CASTS = (
 
 
 class SchemaError(StompError, ValueError):
-    """Error for a schema that asks for something that frames do not have: one line that names the column.
-
-    >>> issubclass(SchemaError, ValueError)
-    True
-    """
+    """Error for a schema that asks for something that frames do not have: one line that names the column."""
 
 
 def frame_schema(headers: bool = True) -> T.StructType:
-    """Return the columns of a table without a user's schema.
-
-    >>> "text" in frame_schema().fieldNames(), "headers" in frame_schema(headers=False).fieldNames()
-    (False, False)
-    """
+    """Return the columns of a table without a user's schema."""
     left_out = {"text"} if headers else {"text", "headers"}
     return T.StructType([field for field in FRAME_SCHEMA.fields if field.name not in left_out])
 
@@ -180,19 +172,11 @@ _CODINGS = frozenset(("identity", "gzip", "x-gzip", "deflate", "base64"))
 
 
 class MalformedError(StompError, ValueError):
-    """Error for a malformed frame with mode FAILFAST.
-
-    >>> issubclass(MalformedError, ValueError)
-    True
-    """
+    """Error for a malformed frame with mode FAILFAST."""
 
 
 def error_text(kind: str, offset: int) -> str:
-    """Return the text of the column `error` for a malformed frame.
-
-    >>> error_text("missing-null", 7)
-    'missing-null: no NUL follows a body of content-length bytes, at offset 7'
-    """
+    """Return the text of the column `error` for a malformed frame."""
     return f"{kind}: {ERROR_KINDS[kind].what}, at offset {offset}"
 
 
@@ -524,11 +508,7 @@ def _written(values: Any) -> Any:
 
 
 def milliseconds(values: Any) -> Any:
-    """Return times written as digits, in ms since 1970; null for everything else.
-
-    >>> milliseconds(pa.array(["1700000000000", "soon", "99999999999999999"])).cast(pa.int64()).to_pylist()
-    [1700000000000000, None, None]
-    """
+    """Return times written as digits, in ms since 1970; null for everything else."""
     try:
         numbers = values.cast(pa.int64())
     except pa.ArrowException:
@@ -540,12 +520,7 @@ def milliseconds(values: Any) -> Any:
 
 
 def utf8(bodies: Any) -> tuple[Any, list[int]]:
-    """Return bytes as text, and the rows that are not UTF-8.
-
-    >>> texts, bad = utf8(pa.array([b"a", b"\\xff"]))
-    >>> texts.to_pylist(), bad
-    (['a', None], [1])
-    """
+    """Return bytes as text, and the rows that are not UTF-8."""
     try:
         return bodies.cast(pa.string()), []
     except pa.ArrowException:

@@ -33,11 +33,7 @@ NO_INDEX = "damaged-index: it is missing, so the times of these frames are unkno
 
 
 class Mark(NamedTuple):
-    """What a file held when one of its splits was planned. Files that grow keep it.
-
-    >>> Mark(b"MESSAGE", None, 0x2144DF1C, 4096).stop
-    4096
-    """
+    """What a file held when one of its splits was planned. Files that grow keep it."""
 
     head: bytes
     """The first bytes of the split."""

@@ -24,11 +24,7 @@ _MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
 
 
 class UnreadableError(StompError):
-    """A damaged file that cannot be read any further.
-
-    >>> issubclass(UnreadableError, StompError)
-    True
-    """
+    """A damaged file that cannot be read any further."""
 
 
 def compression_of(path: str | os.PathLike[str]) -> str | None:

@@ -42,6 +42,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from stompcodec.arguments import checked
 from stompcodec.capture import Capture, Segment
 from stompcodec.capture.index import ROW, index_path
 from stompcodec.errors import StoreError
@@ -49,7 +50,7 @@ from stompcodec.shown import finite
 from stompcodec.spark.report.page import page_of, thresholds_of, verdict_of
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    import pyspark.sql
 
 
 __all__ = ["report"]
@@ -57,8 +58,9 @@ __all__ = ["report"]
 _MOST = 500
 
 
+@checked
 def report(
-    spark: SparkSession,
+    spark: pyspark.sql.SparkSession,
     archive: str | os.PathLike[str],
     out: str | os.PathLike[str],
     *,

@@ -52,20 +52,12 @@ def _shown(character: str) -> str:
 
 
 def escape(value: object, most: int = 120) -> str:
-    """Return `visible` text, escaped for HTML and XML text and attributes.
-
-    >>> escape('<b onclick="x">&')
-    '&lt;b onclick=&quot;x&quot;&gt;&amp;'
-    """
+    """Return `visible` text, escaped for HTML and XML text and attributes."""
     return html.escape(visible(value, most), quote=True)
 
 
 def moment(micros: object, spec: str = "%Y-%m-%d %H:%M:%S") -> str:
-    """Return a time in µs since 1970 as UTC; "–" if it is None or outside the calendar.
-
-    >>> moment(1_700_000_000_000_000), moment(None), moment(10**30)
-    ('2023-11-14 22:13:20', '–', '–')
-    """
+    """Return a time in µs since 1970 as UTC; "–" if it is None or outside the calendar."""
     number = finite(micros)
     try:
         at = None if number is None else _EPOCH + timedelta(microseconds=number)

@@ -69,6 +69,7 @@ def test_a_signal_seals_the_capture_and_a_terminal_shows_progress(at, fresh, pat
     with Terminal("record", fresh, "-o", path, "-u", at.url) as terminal:
         terminal.until("recording /queue/", "Ctrl-C ends")
         terminal.until("50 messages recorded")
+        terminal.until("silence 2 s")
         terminal.process.send_signal(signal.SIGINT)
         terminal.end(0)
     assert next(path.glob("*.idx")).read_bytes()[-24:][7] & 0x80  # a seal

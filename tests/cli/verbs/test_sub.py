@@ -7,11 +7,13 @@ import socket
 import subprocess
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import SimpleNamespace
+from urllib.request import urlopen
 
 import pytest
-from cli.running import Terminal, objects, run, terminal
+from cli.running import Terminal, objects, run, started, terminal
+from client.feeding import wait_for
 from client.peer import Peer, closed_port
 from patience import patience
 
@@ -118,6 +120,29 @@ def test_a_feed_that_is_silent_for_too_long_is_status_4(at, fresh, tmp_path, mon
     said = "stompcodec: no message came for 400ms: is the destination right, and does its sender run?\n"
     assert (result.exit_code, said in result.stderr) == (4, True)
     assert at.good("sub", fresh, "-w", "0.2") == b""  # what came before was acknowledged
+
+
+@pytest.mark.parametrize("arguments", ["sub {}", "reply {} pong", "record {} -o {}/a.stompcap"])
+def test_the_silence_of_a_feed_is_served_to_prometheus(at, fresh, tmp_path, arguments):
+    pytest.importorskip("prometheus_client")
+    with closed_port() as port:
+        place = f"127.0.0.1:{port}"
+    sign = f'stompcodec_client_silence_seconds{{destination="{fresh}"}} '
+    with started(
+        *arguments.format(fresh, tmp_path).split(), env=at.environment(STOMPCODEC_METRICS=place), **PIPES
+    ) as process:
+
+        def scraped():
+            with suppress(OSError), urlopen(f"http://{place}/metrics", timeout=patience(10)) as answer:
+                return sign in answer.read().decode()
+
+        try:
+            wait_for(scraped)
+            for wrong in (place, "here", "1:99999"):  # there is one; no port
+                result = run("sub", fresh, "-u", at.url, STOMPCODEC_METRICS=wrong)
+                assert (result.exit_code, f"STOMPCODEC_METRICS: {wrong} cannot be used" in result.stderr) == (2, True)
+        finally:
+            process.terminate()
 
 
 def test_a_command_that_takes_long_is_no_silence(at, fresh):

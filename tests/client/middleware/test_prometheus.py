@@ -1,7 +1,9 @@
 """Metrics of a client for Prometheus: each name, what it counts, and that labels are bounded."""
 
 import re
+import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from client.feeding import wait_for
@@ -14,6 +16,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 import stompcodec.client as stomp
+from stompcodec.client import middleware
 from stompcodec.client.middleware import Destinations
 from stompcodec.client.middleware.prometheus import Prometheus
 
@@ -89,6 +92,29 @@ def test_labels_are_bounded(broker, registry):
     assert Destinations(0).label("/queue/a") == "_other"
     with pytest.raises(ValueError, match="destinations is -1"):
         Prometheus(registry, destinations=-1)
+
+
+def test_the_silence_of_a_subscription_is_told_before_its_first_message(shell, broker, queue, registry, monkeypatch):
+    telemetry, clock = pytest.importorskip("client.middleware.test_otel").Telemetry(), [100.0]
+    monkeypatch.setattr(middleware, "time", SimpleNamespace(monotonic=lambda: clock[0], time_ns=time.time_ns))
+    client = shell.connect(broker.url, middleware=[Prometheus(registry), telemetry.layer])
+
+    def silences():
+        metric = telemetry.metrics().get("stompcodec.client.silence")
+        points = () if metric is None else metric.data.data_points
+        told = {each.attributes["messaging.destination.name"]: each.value for each in points}
+        return registry.get_sample_value("stompcodec_client_silence_seconds", {"destination": queue}), told.get(queue)
+
+    assert silences() == (None, None)
+    subscription = client.subscribe(queue)
+    clock[0] = 103.0
+    assert silences() == (3.0, 3.0)
+    client.send(queue, b"1")
+    subscription.get(patience(10))
+    clock[0] = 105.0
+    assert silences() == (2.0, 2.0)
+    subscription.unsubscribe()
+    assert silences() == (None, None)
 
 
 def test_prometheus_reads_it(broker, registry):

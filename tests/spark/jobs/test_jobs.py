@@ -678,7 +678,7 @@ def test_the_supervisor_of_the_page_survives_kills_of_the_source(spark, tmp_path
     assert (metrics["backlogBytes"], metrics["unacknowledged"], metrics["stalled"]) == (0, 0, None)
     assert metrics["connected"] is True
     assert metrics["spoolBytes"] > 0
-    assert 0 <= metrics["lastFrameAgeSeconds"] < patience(120)
+    assert 0 <= metrics["silenceSeconds"] < patience(120)
 
 
 EVENT = b'[{"CA_MSG": {"time": "1647015981000", "area_id": "X1", "msg_type": "CA"}}]'
