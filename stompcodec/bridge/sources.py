@@ -346,7 +346,9 @@ def is_advisory(destination: str) -> bool:
 
 async def is_empty(client: AsyncClient, lane: Lane) -> bool:
     """Return whether a broker whose queues can be browsed shows no message of one, or raise StompError."""
-    shown = client.subscribe(lane.destination, selector=lane.selector, headers={"browser": "true"})
+    shown = client.subscribe(
+        lane.destination, selector=lane.selector, headers={"browser": "true", "browser-end": "true"}
+    )
     async with shown as subscription:
         first = await subscription.get(_PATIENCE)
     return first is not None and first.get("browser") == "end"

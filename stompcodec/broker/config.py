@@ -32,6 +32,10 @@ DIALECTS: Mapping[str, Mapping[str, Any]] = {
     "stompcodec": {},
     "rabbitmq": {
         "redelivery_delay": Pauses(),
+        "max_attempts": 2**40,
+        "letters": "none",
+        "limits": DEFAULT_LIMITS._replace(max_headers=99, max_body=4 * _MIB),
+        "priority": False,
         "durable": "persistent",
         "wildcards": "rabbitmq",
         "exchanges": EXCHANGES,
@@ -47,6 +51,12 @@ DIALECTS: Mapping[str, Mapping[str, Any]] = {
     },
     "activemq": {
         "redelivery_delay": Pauses(),
+        "max_attempts": 1,
+        "dead_letter": "/queue/ActiveMQ.DLQ",
+        "dead_letter_expired": True,
+        "letters": "persistent",
+        "jms": True,
+        "priority": False,
         "durable": "persistent",
         "wildcards": "activemq",
         "composite": True,
@@ -60,6 +70,14 @@ DIALECTS: Mapping[str, Mapping[str, Any]] = {
     },
     "artemis": {
         "redelivery_delay": Pauses(),
+        "max_attempts": 10,
+        "counts_losses": True,
+        "dead_letter": "DLQ",
+        "nack": "drop",
+        "queue_prefixes": (),
+        "topic_prefixes": (),
+        "one_address": True,
+        "same_client": "allow",
         "durable": "persistent",
         "wildcards": "artemis",
         "routing": "MULTICAST",
@@ -227,13 +245,14 @@ class Config:
         "wait, and the sessions that hold most are ended.",
     )
     limits: Limits = field(
-        default=DEFAULT_LIMITS,
+        default=cast("Limits", _Unset.UNSET),
         metadata={
+            "usual": DEFAULT_LIMITS,
             "keys": (
                 _limit("max_header_line", _SIZE, "Longest header line, in bytes."),
                 _limit("max_headers", values.whole(1, 100_000), "Most headers of a frame."),
                 _limit("max_body", values.octets(0), "Largest body, in bytes."),
-            )
+            ),
         },
     )
     heart_beat: tuple[int, int] = _key_by_dialect(
@@ -304,7 +323,7 @@ class Config:
         "prefetch_octets",
         example="100",
     )
-    max_attempts: int = _key(
+    max_attempts: int = _key_by_dialect(
         6, "queues.max_attempts", _COUNT, "Deliveries of a message before it becomes a dead letter."
     )
     redelivery_delay: Pauses = _key_by_dialect(  # noqa: RUF009 (it cannot be changed)
@@ -314,13 +333,13 @@ class Config:
         "Pause before a message is delivered again after a NACK: the first, the factor of the next ones, the longest. "
         "0s is none.",
     )
-    dead_letter: str = _key(
+    dead_letter: str = _key_by_dialect(
         "/queue/DLQ.{name}",
         "queues.dead_letter",
         values.dead_letter,
         "Where dead letters go; {name} is the queue's name.",
     )
-    dead_letter_expired: bool = _key(
+    dead_letter_expired: bool = _key_by_dialect(
         False, "queues.dead_letter_expired", values.flag, "Whether expired messages go there, too."
     )
     max_queue_messages: int | None = _key(
@@ -393,7 +412,7 @@ class Config:
         _SIZE,
         "Bytes in all these files together. Above that, large messages are refused.",
     )
-    jms: bool = _key(
+    jms: bool = _key_by_dialect(
         False,
         "messages.jms",
         values.flag,
@@ -533,6 +552,13 @@ class Config:
     queue_arguments: str = _by_dialect("first")
     reply_to_subscribes: bool = _by_dialect(False)
     refuse_message_id: bool = _by_dialect(False)
+    nack: str = _by_dialect("requeue")
+    letters: str = _by_dialect("all")
+    counts_losses: bool = _by_dialect(False)
+    one_address: bool = _by_dialect(False)
+    priority: bool = _by_dialect(True)
+    queue_prefixes: tuple[str, ...] = _by_dialect(("/queue/",))
+    topic_prefixes: tuple[str, ...] = _by_dialect(("/topic/",))
 
     # Without a key; 0 and None are a share of the key of the whole.
     mode: int | None = None
@@ -547,15 +573,12 @@ class Config:
     max_transactions: int = 100
     write_high: int = 256 * 1024
     commands: tuple[str, ...] = ("PING", "RECEIVE")
-    queue_prefixes: tuple[str, ...] = ("/queue/",)
     temp_queue_prefix: str = "/temp-queue/"
-    priority: bool = True
+    temp_topic_prefix: str = "/temp-topic/"
     max_delayed: int = 100_000
     window_octets: int | None = None
     session_destinations: int = 0
     user_destinations: int = 0
-    topic_prefixes: tuple[str, ...] = ("/topic/",)
-    temp_topic_prefix: str = "/temp-topic/"
     topic_backlog: int = 100_000
     max_retained_octets: int = 64 * _MIB
     max_uploads: int = 500

@@ -251,7 +251,7 @@ class Broker(BrokerState):
         message = restored(stored)
         if stored.body is not None:
             message.body = self.spool.keep(stored.body)
-        return reload_schedule(message)
+        return reload_schedule(message, self.config.dialect)
 
     def _reserve(self, store: Store) -> None:
         """Have the store record seqs ahead of use. They must rise across restarts, because readers remember them."""

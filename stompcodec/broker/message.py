@@ -39,7 +39,7 @@ from pathlib import Path
 from typing import Protocol
 
 from stompcodec.broker.loop_quota import Wall
-from stompcodec.broker.values import NONE, Values
+from stompcodec.broker.values import NONE, OWN, Values, is_read
 from stompcodec.codec import Frame, parse, serialize, serialize_tail
 from stompcodec.spec import Limits
 
@@ -349,12 +349,14 @@ def with_fault(message: Message, pair: Pair) -> Message:
     return copy
 
 
-def schedule(message: Message, frame: Frame, values: Values, wall: Wall) -> Message:
+def schedule(message: Message, frame: Frame, values: Values, wall: Wall, dialect: str) -> Message:
     """Give a new message the group and the delay of its SEND, and return it. `values` are those of the delays and of
     JMSXGroupSeq.
     """
     get = frame.get
     group = get(GROUPS[0]) or get(GROUPS[1]) or None
+    if group is not None and dialect != OWN:
+        group = next((text for name in GROUPS if is_read(name, dialect) and (text := get(name))), None)
     wait = min(next((values[name] for name in DELAYS if name in values), 0), _LONGEST) if values else 0
     if group is None and not wait:
         return message
@@ -367,14 +369,14 @@ def schedule(message: Message, frame: Frame, values: Values, wall: Wall) -> Mess
     return message
 
 
-def reload_schedule(message: Message) -> Message:
+def reload_schedule(message: Message, dialect: str = OWN) -> Message:
     """Give a message from the store the group and the delay that it had, and return it."""
     tail = message.tail
     head = tail[: tail.index(b"\n\n") + 1]
     if _GROUP not in head and _JMS_GROUP not in head and _DUE not in head:  # most, and this is quick
         return message
     due = due_of(tail)
-    group = next((text for name in GROUPS if (text := header_value(head, name))), None)
+    group = next((text for name in GROUPS if is_read(name, dialect) and (text := header_value(head, name))), None)
     if group is None and due is None:
         return message
     message.group, message.due = group, due

@@ -183,6 +183,16 @@ _ALIASES = {
 }
 
 
+#: Names that are always NULL in other dialects: their brokers keep these headers elsewhere.
+_HIDDEN = {
+    "activemq": ("type", "correlation-id", "reply-to"),
+    "artemis": (
+        *("type", "correlation-id", "reply-to", "JMSMessageID", "JMSPriority", "JMSTimestamp", "JMSDeliveryMode"),
+        *("JMSExpiration", "JMSRedelivered", "JMSXDeliveryCount", "JMSDestination"),
+    ),
+}
+
+
 def property_reader(name: str) -> tuple[Reader, bytes | None]:
     """Return a reader of an identifier, and the key of the header if it always reads the same one."""
     ask = _PROPERTIES.get(name)
@@ -352,15 +362,30 @@ class Node(NamedTuple):
 _TURNED = {"=": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<=", "<>": "<>"}
 
 
+def _as_text(read: Reader) -> Reader:
+    """Return a reader for which a header is a text, whatever it looks like."""
+
+    def read_text(head: bytes, message: Message, known: Known) -> Value:
+        value = read(head, message, known)
+        return value.text if isinstance(value, Typed) else value
+
+    return read_text
+
+
 class Rules:
     """One method for each rule of the grammar, from its parts to a Node. lark calls them from the inside out."""
 
-    def __init__(self, convert: bool) -> None:
-        self._convert = convert
+    def __init__(self, convert: bool, dialect: str) -> None:
+        self._convert, self._texts, self._hidden = convert, dialect == "artemis", _HIDDEN.get(dialect, ())
 
     def name(self, parts: list[Token]) -> Node:
         token = parts[0]
-        read, key = property_reader(_unquoted(token) if token.type == "QUOTED" else str(token))
+        name = _unquoted(token) if token.type == "QUOTED" else str(token)
+        if name in self._hidden:
+            return Node("any", lambda _head, _message, _known: None, _at(token))
+        read, key = property_reader(name)
+        if self._texts and not self._convert:
+            return Node("any", _as_text(read), _at(token))
         return Node("any", read, _at(token), key=key)
 
     def number(self, parts: list[Token]) -> Node:
@@ -703,8 +728,8 @@ SLASH: "/"
 """
 
 
-@lru_cache(maxsize=4)
-def _parser(hyphens: bool, convert: bool) -> Callable[[str], object]:
+@lru_cache(maxsize=8)
+def _parser(hyphens: bool, convert: bool, dialect: str) -> Callable[[str], object]:
     """Return a parser of selectors, which returns a Node. Raise MissingExtraError if lark is not installed."""
     try:
         from lark import Lark, Token
@@ -722,17 +747,17 @@ def _parser(hyphens: bool, convert: bool) -> Callable[[str], object]:
         lexer="basic",
         lexer_callbacks={"NAME": word},
         maybe_placeholders=True,
-        transformer=Rules(convert),
+        transformer=Rules(convert, dialect),
     ).parse
 
 
-def condition_of(text: str, hyphens: bool = False, convert: bool = False) -> Condition:
+def condition_of(text: str, hyphens: bool = False, convert: bool = False, dialect: str = "") -> Condition:
     """Return the condition that a selector compiles to. Names may contain `hyphens`. With `convert`, texts that look
-    like numbers or booleans also compare as such.
+    like numbers or booleans also compare as such; in the dialect artemis, headers do so with it only.
 
     Raise SelectorFault if it is not a selector, MissingExtraError if lark is not installed.
     """
-    parse = _parser(hyphens, convert)
+    parse = _parser(hyphens, convert, dialect)
     from lark import UnexpectedCharacters, UnexpectedToken
 
     try:
@@ -871,9 +896,9 @@ def _without_prefixes(text: str) -> tuple[str, bool, bool]:
 
 
 @lru_cache(maxsize=_REMEMBERED)
-def compile_selector(text: str) -> Selector:
-    """Compile the value of a header `selector`, or return it from the cache. Rules: ART-SEL-01, S10-SUB-06,
-    WISH-JSN-07.
+def compile_selector(text: str, dialect: str = "") -> Selector:
+    """Compile the value of a header `selector` as the broker of a dialect reads it, or return it from the cache. Rules:
+    ART-SEL-01, S10-SUB-06, WISH-JSN-07.
 
     Raise SelectorError if it is not valid, longer than `MOST_OCTETS` bytes in UTF-8, or nested too deeply;
     MissingExtraError if lark is not installed, which comes with the extra `broker`.
@@ -889,6 +914,6 @@ def compile_selector(text: str) -> Selector:
     if len(text.encode("utf-8", "surrogatepass")) > MOST_OCTETS:
         raise SelectorError(text[: 2 * _SHOWN], 0, f"it is longer than {MOST_OCTETS} bytes")
     try:
-        return Selector(text, condition_of(*_without_prefixes(text)) if text.strip() else _all)
+        return Selector(text, condition_of(*_without_prefixes(text), dialect) if text.strip() else _all)
     except SelectorFault as error:
         raise SelectorError(text, error.at, error.why) from None

@@ -42,12 +42,7 @@ _MOST_FACTORS = 100
 
 
 class Pauses(NamedTuple):
-    """The pauses between the attempts of a message.
-
-    >>> pauses = Pauses(1.0, 2.0, 30.0)
-    >>> [pauses.after(failures) for failures in (1, 2, 3, 9)], str(pauses)
-    ([1.0, 2.0, 4.0, 30.0], '1s x2 up to 30s')
-    """
+    """The pauses between the attempts of a message."""
 
     first: float = 0.0
     """Seconds after the first failed attempt."""
@@ -69,11 +64,7 @@ class Pauses(NamedTuple):
 
 
 class Setting(NamedTuple):
-    """Settings for the names that match a pattern: one table [[addresses.settings]].
-
-    >>> Setting("queue.#").default_address_routing_type
-    'ANYCAST'
-    """
+    """Settings for the names that match a pattern: one table [[addresses.settings]]."""
 
     match: str = "#"
     """"#" matches any number of words, "*" one."""
@@ -108,11 +99,7 @@ class Preset(NamedTuple):
 
 
 class Address(NamedTuple):
-    """A destination as the broker understands it.
-
-    >>> Address(Kind.TOPIC, "/topic/", "a").name
-    '/topic/a'
-    """
+    """A destination as the broker understands it."""
 
     kind: Kind
     prefix: str
@@ -327,11 +314,7 @@ LONGEST_PAUSE = 365 * 86400.0
 
 
 def pauses(value: Any) -> Pauses:
-    """Read the pauses between attempts.
-
-    >>> pauses("100ms x2 up to 1m"), pauses("5s")
-    (Pauses(first=0.1, factor=2.0, most=60.0), Pauses(first=5.0, factor=1.0, most=5.0))
-    """
+    """Read the pauses between attempts."""
     found = _PAUSES.fullmatch(value) if isinstance(value, str) else None
     if found is not None:
         start = duration(found[1])
@@ -385,11 +368,7 @@ class Several(dict[str, Any]):
 
 
 def listening(value: Any) -> Several:
-    """Read a port, or a list of ports: the first, and the further ones.
-
-    >>> listening(61613), listening([61613, 61616])
-    ({'port': 61613, 'ports': ()}, {'port': 61613, 'ports': (61616,)})
-    """
+    """Read a port, or a list of ports: the first, and the further ones."""
     try:
         first, *further = map(port, value) if isinstance(value, list) else [port(value)]
         if not further or None not in (first, *further):
@@ -402,11 +381,7 @@ def listening(value: Any) -> Several:
 
 
 def legacy(value: Any) -> Several:
-    """Read where the older worker dialect is accepted: on the other ports, or on one of its own.
-
-    >>> legacy(True), legacy(61612)
-    ({'legacy_port': None, 'detect_legacy': True}, {'legacy_port': 61612, 'detect_legacy': False})
-    """
+    """Read where the older worker dialect is accepted: on the other ports, or on one of its own."""
     if value is True:
         return Several(legacy_port=None, detect_legacy=True)
     try:
@@ -416,11 +391,7 @@ def legacy(value: Any) -> Several:
 
 
 def prefetch(value: Any) -> Several:
-    """Read how much may be unacknowledged: a number of messages, or a text with a number of bytes.
-
-    >>> prefetch(7)["prefetch"], prefetch("10KiB")["window"]
-    (7, 10240)
-    """
+    """Read how much may be unacknowledged: a number of messages, or a text with a number of bytes."""
     try:
         if isinstance(value, str):
             return Several(window=octets(0)(value), prefetch_octets=True)
@@ -453,11 +424,7 @@ _TTL: dict[str, tuple[str, Callable[[Any], Any]]] = {
 
 
 def ttl(value: Any) -> Several:
-    """Read the time that a silent client has: one time, or a table.
-
-    >>> ttl("60s"), ttl({"least": "1s", "factor": 3})
-    ({'ttl': 60000}, {'ttl_min': 1000, 'ttl_modifier': 3.0})
-    """
+    """Read the time that a silent client has: one time, or a table."""
     return _named(_TTL, value) if isinstance(value, dict) else Several(ttl=millis(value))
 
 
@@ -473,11 +440,7 @@ def table(example: str, read: Callable[[Any], Any], *fields: str) -> Callable[[A
 
 
 def wildcards(value: Any) -> Several:
-    """Read the syntax of wildcards, or a table with the separator of words beside it.
-
-    >>> wildcards("artemis"), wildcards({"delimiter": "/"})
-    ({'wildcards': 'artemis'}, {'delimiter': '/'})
-    """
+    """Read the syntax of wildcards, or a table with the separator of words beside it."""
     known = {"syntax": ("wildcards", one_of("none", *SYNTAXES)), "delimiter": ("delimiter", line)}
     return _named(known, value) if isinstance(value, dict) else Several(wildcards=known["syntax"][1](value))
 
@@ -492,11 +455,7 @@ _RULE: dict[str, Callable[[Any], Any]] = {
 
 
 def rules(value: Any) -> tuple[Rule, ...]:
-    """Read the table of rules: [[rules]], in order of evaluation.
-
-    >>> rules([{"who": "@staff", "action": "send"}])
-    (Rule(who='@staff', action='send', destination='*', vhost='*', allow=True),)
-    """
+    """Read the table of rules: [[rules]], in order of evaluation."""
     return tuple(Rule(**entry) for entry in _tables(_RULE, value))
 
 
@@ -551,14 +510,7 @@ class Pattern(NamedTuple):
 
 
 class Wildcards:
-    """A reader of names in a syntax, None if names have no wildcards. `separator` replaces the syntax's; "" keeps it.
-
-    >>> slashes = Wildcards(SYNTAXES["artemis"], "/")
-    >>> slashes.pattern("", "queue/#").matches(slashes.words("", "queue/a/b"))
-    True
-    >>> slashes.pattern("", "queue/a") is None
-    True
-    """
+    """A reader of names in a syntax; None has no wildcards. `separator` replaces the syntax's, unless it is empty."""
 
     def __init__(self, syntax: Syntax | None, separator: str = "") -> None:
         self._syntax = syntax
@@ -621,11 +573,6 @@ class Patterns(Generic[_Item]):
     """Patterns and the items registered under them, found by names that match.
 
     They form a tree by words, so adding or removing a pattern costs only its own words.
-
-    >>> patterns, wildcards = Patterns(), Wildcards(SYNTAXES["activemq"])
-    >>> patterns.add(wildcards.pattern("/topic/", "a.>"), "somebody")
-    >>> patterns.find(wildcards.words("/topic/", "a.b")), patterns.find(wildcards.words("/topic/", "b"))
-    (['somebody'], [])
     """
 
     def __init__(self) -> None:

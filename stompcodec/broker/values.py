@@ -77,6 +77,8 @@ class Known(NamedTuple):
     """A command in which the header may have another value, which is read elsewhere; and that value."""
     form: str = ""
     """The form of several values."""
+    only: Mapping[str, tuple[int, int, str]] = MappingProxyType({})
+    """Dialects in which a value below the first number, or above the second, is refused, and why."""
 
     @property
     def kind(self) -> str:
@@ -89,7 +91,11 @@ class Known(NamedTuple):
 KNOWN: Mapping[str, Known] = MappingProxyType(
     {
         "persistent": Known((*_SEND, *_SUBSCRIBE), refused_by=("rabbitmq",)),
-        "priority": Known(_SEND, 0, 9, ("rabbitmq", "activemq", "artemis"), clips=True),
+        "priority": Known(
+            *(_SEND, 0, 9, ("rabbitmq", "activemq", "artemis")),
+            clips=True,
+            only={"artemis": (0, 9, "Artemis confirms the message, and never delivers it.")},
+        ),
         "expires": Known(_SEND, 0, _LONG, ("activemq", "artemis"), clips=True),
         "expiration": Known(_SEND, 0, _LONG, ("rabbitmq",)),
         "delay": Known(_SEND, 0, _LONG),
@@ -107,7 +113,14 @@ KNOWN: Mapping[str, Known] = MappingProxyType(
         "activemq.priority": Known(_SUBSCRIBE, -_INT - 1, _INT),
         "x-priority": Known(_SUBSCRIBE, -_INT - 1, _INT, ("rabbitmq",)),
         "prefetch-count": Known(_SUBSCRIBE, 0, UNLIMITED, ("rabbitmq",)),
-        "activemq.prefetchSize": Known(_SUBSCRIBE, -1, _POSITION, ("artemis",)),
+        "no-local": Known(_SUBSCRIBE, only={"artemis": (0, 0, "This broker has no such thing.")}),
+        "activemq.noLocal": Known(
+            _SUBSCRIBE, only=dict.fromkeys(("activemq", "artemis"), (0, 0, "This broker has no such thing."))
+        ),
+        "activemq.prefetchSize": Known(
+            *(_SUBSCRIBE, -1, _POSITION, ("artemis",)),
+            only={"activemq": (1, _POSITION, "ActiveMQ delivers no message then.")},
+        ),
         "consumer-window-size": Known(_SUBSCRIBE, -1, _POSITION, ("artemis",)),
         "credit": Known((*_SUBSCRIBE, *_ACK), form="COUNT[,BYTES[,true or false]]"),
         "redelivery-delay": Known((*_SUBSCRIBE, "NACK"), 0, _PAUSE),
@@ -119,6 +132,23 @@ KNOWN: Mapping[str, Known] = MappingProxyType(
         "x-max-length-bytes": Known((), 0, _ARGUMENT),
     }
 )
+#: Headers that not all brokers read, with the dialects, beside our own, whose brokers do. The others ignore them.
+READ_BY: Mapping[str, tuple[str, ...]] = {
+    **dict.fromkeys(("delay", "x-delay", "message_group", "consumer-priority"), ()),
+    **dict.fromkeys(("AMQ_SCHEDULED_DELAY", "_AMQ_DUPL_ID", "consumer-window-size"), ("artemis",)),
+    **dict.fromkeys(("durable-subscriber-name", "durable-subscription-name"), ("artemis",)),
+    **dict.fromkeys(("activemq.exclusive", "activemq.priority", "browser"), ("activemq",)),
+    **dict.fromkeys(("activemq.prefetchSize", "activemq.subscriptionName", "expires"), ("activemq", "artemis")),
+    **dict.fromkeys(("JMSXGroupID", "selector"), ("activemq", "artemis")),
+    **dict.fromkeys(("durable", "exclusive", "expiration", "prefetch-count", "requeue", "x-priority"), ("rabbitmq",)),
+}
+
+
+def is_read(name: str, dialect: str) -> bool:
+    """Return whether the broker of a dialect reads a header."""
+    return dialect == OWN or dialect in READ_BY.get(name, (dialect,))
+
+
 #: The names of the headers that are read in each command.
 NAMES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
@@ -130,6 +160,8 @@ NAMES: Mapping[str, tuple[str, ...]] = MappingProxyType(
 Values: TypeAlias = Mapping[str, Any]
 #: The values of a frame that has none of these headers.
 NONE: Values = MappingProxyType({})
+#: Headers of our own browsers, which work in every dialect.
+_OF_BROWSERS = ("browser-end", "include-seq", "from-seq")
 _TRUTHS = {"true": True, "false": False}
 #: The dialects in which booleans have any case, and other spellings of one dialect.
 _ANY_CASE = (OWN, "artemis")
@@ -159,19 +191,21 @@ def read_values(session: Reader, frame: Frame) -> Values:
     if not frame.has_any(*names):
         return NONE
     found: dict[str, Any] = {}
+    dialect = session.broker.config.dialect
     for name in names:
         text = session.header(frame, name)
         if text is None or KNOWN[name].word == (frame.command, text):
             continue
-        value = read_value(name, text, session.broker.config.dialect)
-        if value is not None:
+        is_heeded = is_read(name, dialect) or (name == "browser" and frame.has_any(*_OF_BROWSERS))
+        value = read_value(name, text, dialect) if is_heeded or dialect in KNOWN[name].refused_by else None
+        if value is not None and is_heeded:
             found[name] = value
         elif not session.had_odd:
             session.had_odd = True
             session.broker.log.warning(
-                "%s: the header %s of a %s is ignored, as %s does: its value is not %s. Others of this session are not "
-                "reported",
-                *(session, name, frame.command, session.broker.config.dialect, KNOWN[name].kind),
+                "%s: the header %s of a %s is ignored, as %s does%s. Others of this session are not reported",
+                *(session, name, frame.command, dialect),
+                f": its value is not {KNOWN[name].kind}" if is_heeded else "",
             )
     return found
 
@@ -186,6 +220,10 @@ def read_value(name: str, text: str, dialect: str = OWN) -> Any:
         value = _credit_of(text)
     else:
         value = _truth_of(text, name, dialect) if known.least is None else _number_of(text, known, dialect)
+    least, most, why = known.only.get(dialect, (0, 0, ""))
+    number = int(text) if why and known.least is not None and value is not None else value
+    if why and value is not None and not least <= number <= most:
+        raise Refused(f"bad {name}", f"{name} is {text}: {why}")
     if value is None and (dialect == OWN or dialect in known.refused_by or not known.commands):
         shown = ascii(text) if len(text) <= _SHOWN else f"{text[:_SHOWN]!a}..."
         raise Refused(f"bad {name}", f"{name} is {shown}: write {known.kind}.")

@@ -102,7 +102,9 @@ def kind_of(client: Client) -> Kind:
     ours = server.startswith("stompcodec/")
     name = "stompcodec" if ours else client.dialect if client.dialect in GIVERS else "unknown"
     atomic = name in _ATOMIC and not (ours and client.dialect == "artemis")  # whose ACKs ignore their transaction
-    letters = {"stompcodec": "/queue/DLQ.*", "activemq": "/queue/ActiveMQ.DLQ"}.get(name, "")
+    letters = {"stompcodec": "/queue/DLQ.*", "activemq": "/queue/ActiveMQ.DLQ"}.get(
+        "activemq" if client.dialect == "activemq" else name, ""
+    )
     giver = GIVERS[name]
     return Kind(name, giver.title, bool(giver.browse), name in _SELECTING, atomic, letters, row)
 
@@ -213,7 +215,7 @@ class Looking(NamedTuple):
 
         Raises Interrupted if `stopped` said so; otherwise as `Client.subscribe`.
         """
-        options: Any = {"selector": self.selector, "headers": {"browser": "true"}}
+        options: Any = {"selector": self.selector, "headers": {"browser": "true", "browser-end": "true"}}
         options["on_unreadable"] = "raise" if self.passed is None else "ignore"
         with self.client.subscribe(self.queue, **options) as subscription:
             waited = 0.0

@@ -448,23 +448,14 @@ _UNKNOWN = BrokerDialect(
 #: The fields of our own broker in every dialect.
 _OWN: dict[str, Any] = {
     "login_refused": (_OURS,),
-    "requeue": (),
-    "discard": (("requeue", "false"),),
     "nack_transacted": True,
     "attempts": ("redelivery-count",),
     "names_causes": True,
-    "unsubscribed": "returns",
     "lasting": "id",
     "marks": "",
-    "nacked": "counted",
-    "gives_up": "nack",
-    "letters": "/queue/DLQ.{}",
-    "queue_type": (),
     "replies": "/temp-queue/replies.{}",
     **{"rights": "", "schemes": {}, "powers": _MANAGES},
-    "values": {},
     **{"forged": False, "changed": "", "poisoned": "", "only_true": ()},
-    "least": None,
     "unescapes": False,
     "knows_keys": True,
     "pieces": "fragments",
@@ -482,6 +473,12 @@ BROKERS: dict[str, BrokerDialect] = {
             prefetch=("prefetch-count",),
             durable=(("durable", "true"), ("auto-delete", "false")),
             aliases=(),
+            requeue=(),
+            discard=(("requeue", "false"),),
+            nacked="counted",
+            gives_up="nack",
+            letters="/queue/DLQ.{}",
+            unsubscribed="returns",
             **_OWN,
         ),
         BrokerDialect(
@@ -606,7 +603,9 @@ def row_of(name: str, server: str | None) -> BrokerDialect:
     else:
         row = BROKERS.get(manner.strip(), found) if own else found
     if own:
-        return row._replace(**_OWN, aliases=row.aliases if row.name in _OWN_ALIASES else ())
+        unsubscribed = row.unsubscribed if row.name == "rabbitmq" else "returns"
+        aliases = row.aliases if row.name in _OWN_ALIASES else ()
+        return row._replace(**_OWN, unsubscribed=unsubscribed, aliases=aliases)
     version = _VERSION.search(folded)
     if found is row and version is not None:
         numbers = int(version[1]), int(version[2])

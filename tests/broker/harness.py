@@ -27,6 +27,8 @@ class Bench:
         self.now, self.date = 0.0, 1_000_000.0
         #: By how much the wall clock was set.
         self.ahead = 0.0
+        if "artemis" in (config.get("dialect"), config.get("wildcards")) and not config.get("anycast_prefix"):
+            config |= {"queue_prefixes": ("/queue/",), "topic_prefixes": ("/topic/",)}  # by which tests name things
         #: A NACK has no pause, and only messages with persistent:true are stored, unless a test wants it otherwise.
         self.config = Config(**{"redelivery_delay": Pauses(), "durable": "persistent", **config})
         self.store = MemoryStore() if store is None else store

@@ -361,7 +361,7 @@ def test_it_takes_no_more_than_write_high_and_all_when_it_reads(kind, size, coun
 @pytest.mark.parametrize(
     ("subscription", "bound"),
     [
-        *(({"destination": "/queue/a"}, True), ({"destination": "/topic/t", "durable_subscriber_name": "n"}, True)),
+        *(({"destination": "/queue/a"}, True), ({"destination": "/topic/t", "activemq.subscriptionName": "n"}, True)),
         ({"destination": "/queue/a,/topic/t"}, True),
         ({"destination": "/topic/t"}, False),  # nothing is lost there that a slower one would have kept
         ({"destination": "/queue/a", "ack": "client"}, False),
@@ -373,7 +373,7 @@ def test_what_is_bound(subscription, bound):
     bench, told = Bench(dialect="activemq"), []
     bench.broker.bound_output = told.append
     peer = bench.client(client_id="c")
-    for number in range(1 if "durable_subscriber_name" in subscription else 2):
+    for number in range(1 if "activemq.subscriptionName" in subscription else 2):
         peer.send("SUBSCRIBE", id=str(number), **subscription)
     assert told == [peer.session] * bound
     assert (peer.session.outbox.most < sys.maxsize) is bound

@@ -435,9 +435,9 @@ _DISCARD, _REFUSED = {"requeue": "false"}, "activemq does not support NACK in a 
 WORDS = {
     "stompcodec/1": (_COUNT, None, {}, _DISCARD, ["NACK"], True),
     "stompcodec/1 as stompcodec": (_COUNT, None, {}, _DISCARD, ["NACK"], True),
-    "stompcodec/1 as rabbitmq": (_COUNT, None, {}, _DISCARD, ["NACK"], True),
-    "stompcodec/1 as activemq": (_ACTIVEMQ, "client_id", {}, _DISCARD, ["NACK"], False),
-    "stompcodec/1 as artemis": (_ARTEMIS, "client_id", {}, _DISCARD, [], False),
+    "stompcodec/1 as rabbitmq": (_COUNT, None, {"requeue": "true"}, _DISCARD, ["NACK"], True),
+    "stompcodec/1 as activemq": (_ACTIVEMQ, "client_id", None, {}, ["NACK"], False),
+    "stompcodec/1 as artemis": (_ARTEMIS, "client_id", None, {}, [], False),
     "RabbitMQ/3.10.8": (_COUNT, None, {"requeue": "true"}, _DISCARD, ["NACK"], True),
     "ActiveMQ/6.1": (_ACTIVEMQ, "client_id", None, {}, _REFUSED, False),
     "ActiveMQ-Artemis/2.40": (_ARTEMIS, "client_id", None, {}, [], False),
@@ -535,9 +535,9 @@ def test_the_server_header_chooses_the_row(server, name):
     assert row_of("auto", server).name == name
 
 
-def test_the_option_wins_and_our_own_broker_keeps_its_nack():
+def test_the_option_wins_at_our_own_broker():
     row = Scripted(server="stompcodec/1", dialect="activemq", client_id="me").connect().core.link.dialect
-    assert (row.durable, row.discard) == (BROKERS["activemq"].durable, (("requeue", "false"),))
+    assert (row.durable, row.discard, row.knows_keys) == (BROKERS["activemq"].durable, (), True)
 
 
 _EXCLUSIVE = {"exclusive": "true"}

@@ -300,7 +300,7 @@ def message_of(source="/queue/a", persistent=True, body=b"x", more=(), **options
 
 #: Broker -> how it gives up a persistent message of a queue, another one, and one of a topic; "" if there is no way.
 TABLE = {
-    **{"ours": ("NACK", "NACK", "NACK"), "ours as artemis": ("NACK", "NACK", "NACK")},
+    **{"ours": ("NACK", "NACK", "NACK"), "ours as artemis": ("DLQ", "DLQ", "DLQ")},
     **{"activemq": ("NACK", "/queue/ActiveMQ.DLQ", "/queue/ActiveMQ.DLQ"), "artemis": ("DLQ", "DLQ", "DLQ")},
     "rabbitmq": ("/queue/DLQ.a", "/queue/DLQ.a", "/queue/DLQ.a"),
     **dict.fromkeys(("vertx", "gostomp", "hidden"), ("", "", "")),

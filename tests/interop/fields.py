@@ -38,7 +38,7 @@ class Place(NamedTuple):
 
     @property
     def counts(self) -> bool:
-        return self.nacks and (self.own or self.name == "rabbitmq")
+        return self.requeues and (self.own or self.name == "rabbitmq")
 
     @property
     def takes_nack_in_transactions(self) -> bool:
@@ -60,7 +60,7 @@ class Place(NamedTuple):
 
     @property
     def requeues(self) -> bool:
-        return self.nacks and (self.own or self.name not in ("activemq", "artemis"))
+        return self.nacks and self.name not in ("activemq", "artemis")
 
     def row(self, client: Any) -> BrokerDialect:
         row: BrokerDialect = client._link.core.link.dialect

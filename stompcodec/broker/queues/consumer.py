@@ -30,6 +30,7 @@ from stompcodec.broker.values import (
     Reader,
     Refused,
     Values,
+    is_read,
     read_value,
     read_values,
 )
@@ -219,9 +220,9 @@ def _is_named(_name: str, text: str) -> bool:
     return text == "named"
 
 
-def _selector(_name: str, text: str) -> Selector:
+def _selector(text: str, dialect: str) -> Selector:
     try:
-        return compile_selector(text)
+        return compile_selector(text, dialect)
     except SelectorError as error:
         raise Refused("bad selector", str(error)) from error
     except MissingExtraError as error:
@@ -238,7 +239,7 @@ def _header_name(name: str, text: str) -> str:
 #: read them.
 _FIELDS: dict[str, tuple[Callable[[str, str], Any] | None, tuple[str, ...]]] = {
     "credit": (None, ("credit",)),
-    "selector": (_selector, ("selector",)),
+    "selector": (_text, ("selector",)),
     "exclusive": (None, ("exclusive", "activemq.exclusive")),
     "priority": (None, ("consumer-priority", "activemq.priority", "x-priority")),
     "browser": (None, ("browser",)),
@@ -266,9 +267,13 @@ def read_request(session: Reader, frame: Frame) -> SubscribeRequest:
     for field, (read, names) in _FIELDS.items():
         for name in names:
             value = values.get(name) if read is None else header(name)
-            if value is not None:
+            if value is not None and (read is None or is_read(name, config.dialect)):
                 fields[field] = value if read is None else read(name, value)
                 break
+    if "selector" in fields:
+        fields["selector"] = _selector(fields["selector"], config.dialect)
+    if not is_read("durable", config.dialect):
+        fields.pop("durable_flag", None)
     credit = fields.get("credit")
     if credit is not None and credit.auto and not credit.messages:
         fields["credit"] = credit._replace(messages=UNLIMITED)

@@ -7,7 +7,7 @@ address setting. Names with `management_prefix` are not destinations.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 
 from stompcodec.broker.config import Config
 from stompcodec.broker.settings import EXCHANGES, ROUTING, SYNTAXES, Address, Kind, Pattern, Setting, Wildcards
@@ -19,10 +19,6 @@ class Naming:
 
     A name without any prefix is that of a queue, too. In the name of the dead letter queue, "{name}" stands for the
     name of the queue without its prefix.
-
-    >>> naming = Naming()
-    >>> naming.kind("/topic/a"), naming.kind("a"), naming.dead_letter("/queue/a"), naming.dead_letter("a")
-    (<Kind.TOPIC: 'topic'>, <Kind.QUEUE: 'queue'>, '/queue/DLQ.a', '/queue/DLQ.a')
     """
 
     def __init__(
@@ -46,11 +42,7 @@ class Naming:
         self._dead_letter = dead_letter
 
     def split(self, destination: str) -> tuple[Kind, str, str]:
-        """Return the kind, the prefix and the rest of a name.
-
-        >>> Naming().split("/temp-queue/a")
-        (<Kind.TEMP_QUEUE: 'temp-queue'>, '/temp-queue/', 'a')
-        """
+        """Return the kind, the prefix and the rest of a name."""
         for prefix, kind in self._prefixes:
             if destination.startswith(prefix):
                 return kind, prefix, destination[len(prefix) :]
@@ -60,39 +52,23 @@ class Naming:
         return self.split(destination)[0]
 
     def is_temporary(self, destination: str) -> bool:
-        """Return whether a destination belongs to a session.
-
-        >>> Naming().is_temporary("/temp-topic/a")
-        True
-        """
+        """Return whether a destination belongs to a session."""
         return self.kind(destination) in (Kind.TEMP_QUEUE, Kind.TEMP_TOPIC)
 
     def owned(self, destination: str, session_id: str) -> str:
-        """Return the name that a temporary destination of a session has for others, with the session's id in it.
-
-        >>> Naming().owned("/temp-queue/a", "s-1")
-        '/temp-queue/s-1-a'
-        """
+        """Return the name that a temporary destination of a session has for others, with the session's id in it."""
         _kind, prefix, name = self.split(destination)
         return f"{prefix}{session_id}-{named(name)}"
 
     def of_letters(self, destination: str) -> str | None:
-        """Return the queue, without its prefix, whose dead letter queue this is; None for other names.
-
-        >>> Naming().of_letters("/queue/DLQ.a"), Naming().of_letters("/queue/a")
-        ('a', None)
-        """
+        """Return the queue, without its prefix, whose dead letter queue this is; None for other names."""
         before, named, after = self._dead_letter.partition("{name}")
         if not named or not destination.startswith(before) or not destination.endswith(after):
             return None
         return destination[len(before) : len(destination) - len(after)]
 
     def dead_letter(self, destination: str) -> str:
-        """Return the dead letter queue of a destination. That of a dead letter queue is itself.
-
-        >>> Naming().dead_letter("/queue/DLQ.a")
-        '/queue/DLQ.a'
-        """
+        """Return the dead letter queue of a destination. That of a dead letter queue is itself."""
         if self.of_letters(destination) is not None and not self._dead_letter.startswith("{name}"):
             return destination
         return self._dead_letter.replace("{name}", self.split(destination)[2])
@@ -104,16 +80,13 @@ _MOST_KNOWN = 1000
 
 
 class Addresses:
-    """The addressing rules of a configuration.
+    """The addressing rules of a configuration."""
 
-    >>> from stompcodec.broker.config import Config
-    >>> addresses = Addresses(Config(anycast_prefix="queue/"), Naming())
-    >>> addresses.find("queue/a", None, False).name, addresses.find("b", "MULTICAST", True).kind
-    ('a', <Kind.TOPIC: 'topic'>)
-    """
-
-    def __init__(self, config: Config, naming: Naming) -> None:
+    def __init__(self, config: Config, naming: Naming, queues: Container[str] = ()) -> None:
         self._config = config
+        #: The names of the queues and topics that there are.
+        self._queues = queues
+        self.topics: Container[str] = ()
         self._naming = naming
         self._reserved = config.management_prefix
         self._exchanges: Mapping[str, str] = {**EXCHANGES, **config.exchanges} if config.exchanges else {}
@@ -146,22 +119,37 @@ class Addresses:
             return special
         for prefix, kind in self._prefixes:
             if destination.startswith(prefix):
-                return Address(kind, "", named(destination[len(prefix) :]))
+                rest = named(destination[len(prefix) :])
+                if self._config.one_address and routing is not None and ROUTING.get(routing) is not kind:
+                    raise Refused("two routing types", f"{routing} contradicts the prefix: Artemis delivers nothing.")
+                return self._checked(Address(kind, "", rest))
         kind, prefix, rest = self._naming.split(destination)
+        if self._config.dialect == "rabbitmq" and "/" in rest and kind in (Kind.QUEUE, Kind.TOPIC):
+            raise Refused("invalid destination", "RabbitMQ has no slashes in names: write %2F.")
         if prefix:
             return Address(kind, prefix, named(rest))
         if routing is None or not self._config.routing_headers:
             setting = self.setting(destination)
             routing = setting.default_queue_routing_type if subscribing else setting.default_address_routing_type
+            if self._config.one_address and rest in self._queues:
+                routing = "ANYCAST"
         elif routing not in ROUTING:
             raise Refused("unknown routing type", "destination-type and subscription-type are ANYCAST or MULTICAST.")
-        return Address(ROUTING[routing], "", rest)
+        return self._checked(Address(ROUTING[routing], "", rest))
+
+    def _checked(self, address: Address) -> Address:
+        """Raise Refused for a topic whose name is that of a queue, where both are one address."""
+        name = address.rest
+        if self._config.one_address and address.kind is Kind.TOPIC and name in self._queues and name not in self.topics:
+            raise Refused("the address is a queue", "As MULTICAST, Artemis takes the frame, and delivers nothing.")
+        return address
 
     def is_certain(self, destination: str) -> bool:
         """Return whether a destination has the same address whatever the headers of a SEND are."""
         if not self._config.routing_headers or self._naming.split(destination)[1]:
             return True
-        return destination.startswith(tuple(prefix for prefix, _kind in self._prefixes))
+        prefixes = tuple(prefix for prefix, _kind in self._prefixes)
+        return not self._config.one_address and destination.startswith(prefixes)
 
     def _special(self, destination: str) -> Address | None:
         """Return the address of a form of RabbitMQ, if the configuration has it."""

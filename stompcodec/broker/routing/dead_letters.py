@@ -148,6 +148,14 @@ class DeadLetters:
         for seconds, some in lengths.items():
             self._hold(queue, some, seconds)
 
+    def spent(self, queue: Source, messages: list[Message]) -> list[Message]:
+        """Make dead letters of messages whose last attempt this was, and return the others."""
+        last = [message for message in messages if message.attempts + 1 >= self._config.max_attempts]
+        buried = [message for message in last if self.bury(queue, message, MAX_ATTEMPTS)]
+        for message in buried:
+            queue.settle([(0, message)])
+        return [message for message in messages if message not in buried]
+
     def give_back(self, queue: Source, messages: list[Message], culprit: Message | None) -> None:
         """Requeue messages that are spared: an attempt, perhaps the last one, of the message at fault only."""
         at_fault = [message for message in messages if message is culprit]
@@ -173,11 +181,13 @@ class DeadLetters:
         """Put a dead letter made of a message into the dead letter queue.
 
         Return False if the queue is full, or the message is a dead letter already. Then a message that was refused by
-        NACK stays in its queue, and an expired one is dropped.
+        NACK stays in its queue, and an expired one is dropped. Where the dialect keeps no letter of it, it is dropped.
         """
-        name = self._naming.dead_letter(queue.name)
+        name, letters = self._naming.dead_letter(queue.name), self._config.letters
         if queue.arguments is not None and queue.arguments.dead_letter_queue is not None:
             name = self._config.queue_prefixes[0] + queue.arguments.dead_letter_queue
+        elif letters == "none" or (letters == "persistent" and message.frame.get("persistent") != "true"):
+            return True
         if name == queue.name:
             return False
         try:

@@ -56,7 +56,7 @@ class Durables:
         self._selectors = Texts()
         #: Keys of ended queues whose messages are still being removed from the store.
         self._purging: set[str] = set()
-        self._drops = config.durable_overflow == "drop"
+        self._drops, self._dialect = config.durable_overflow == "drop", config.dialect
         self._journal = journal
         self._topics = topics
         self._queue_of = queue_of
@@ -201,7 +201,7 @@ class Durables:
         address = Address(Kind.TOPIC, record.prefix, record.name, record.literal)
         selector = None
         if record.selector is not None:
-            selector = compile_selector(record.selector)
+            selector = compile_selector(record.selector, self._dialect)
         queue = self._queue(name, key, True, record.owner)
         queue.maker = self._shares.of_user(record.owner)
         how = {"shared": record.shared, "auto_delete": record.auto_delete}

@@ -32,7 +32,7 @@ from stompcodec.broker.message import LargeBody
 from stompcodec.broker.routing.registry import VirtualHost
 from stompcodec.broker.storage.journal import Batch, Journal
 from stompcodec.broker.storage.store import SentKey
-from stompcodec.broker.values import Refused
+from stompcodec.broker.values import Refused, is_read
 from stompcodec.codec import Frame
 
 #: The header of SEND that holds the key, and the name that Artemis has for it. The first one counts if both are there.
@@ -115,13 +115,6 @@ class _Changes:
 class SentKeys:
     """The keys of messages that have taken effect. `share_commit` holds the receipt of a frame of a session back until
     a batch is written.
-
-    >>> from stompcodec.broker.config import Config
-    >>> from stompcodec.broker.core import Broker
-    >>> sent = Broker(Config()).sent
-    >>> mark = Mark(b"scope", b"key", 0)
-    >>> sent.find(mark) is None, sent.enter(mark, 1.0, stored=False), len(sent)
-    (True, None, 1)
     """
 
     def __init__(
@@ -334,7 +327,8 @@ class SentKeys:
 
 def key_of(session: Sender, frame: Frame) -> str | None:
     """Return the key of a SEND; None if it has none, or an empty one. Raise Refused if it is too long."""
-    key = session.header(frame, HEADER) or session.header(frame, ARTEMIS)
+    key, other = session.header(frame, HEADER), session.header(frame, ARTEMIS)
+    key = key or (other if is_read(ARTEMIS, session.broker.config.dialect) else None)
     if not key:
         return None
     if len(key) > MOST_OCTETS or len(key.encode("utf-8", "surrogatepass")) > MOST_OCTETS:

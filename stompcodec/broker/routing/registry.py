@@ -39,12 +39,7 @@ from stompcodec.broker.values import Refused
 
 
 class Owners:
-    """Destinations that belong to one session each, by the name that they have for others.
-
-    >>> owners = Owners()
-    >>> "/temp-queue/s-1-a" in owners, len(owners)
-    (False, 0)
-    """
+    """Destinations that belong to one session each, by the name that they have for others."""
 
     __slots__ = ("_by_name", "_by_session")
 
@@ -262,8 +257,8 @@ class Destinations:
             *(config.queue_prefixes, config.topic_prefixes, config.temp_queue_prefix, config.temp_topic_prefix),
             config.dead_letter,
         )
-        self.addresses = Addresses(config, self.naming)
         self.queues: dict[str, Queue] = {}
+        self.addresses = Addresses(config, self.naming, self.queues)
         #: Called with each queue or topic that ends, before it is closed.
         self.at_end: list[Callable[[Queue | Topic], object]] = []
         #: The sessions that own temporary destinations and exclusive queues.
@@ -282,6 +277,7 @@ class Destinations:
         self._window = Window.of(config) if journal.keeps else None
         self.shares = Shares(config, account)
         self.topics = Topics(self.addresses, opened, self.check_room, self.shares, journal.quota, account, self.at_end)
+        self.addresses.topics = self.topics.by_name
         part = Part(account, min(config.max_retained_octets, account.first // 2))
         words = self.addresses.wildcards.words
         self.retained = Retained(self._retained_queue, words, config.max_destinations, part)
@@ -335,7 +331,10 @@ class Destinations:
                 return self.retained.target(retain, address, topic)
             return topic
         name = self.address(name, session)
-        return self.queues.get(name) or self.topics.by_name.get(name)
+        found = self.queues.get(name) or self.topics.by_name.get(name)
+        if found is None and self._config.dialect == "activemq":
+            raise Refused("no such destination", "The connection that this temporary one was of has ended.")
+        return found
 
     @staticmethod
     def is_lasting(address: Address) -> bool:
@@ -354,10 +353,10 @@ class Destinations:
         With exchanges, as in RabbitMQ, `a`, `/queue/a` and `/amq/queue/a` are one queue; so is one that a SUBSCRIBE to
         a topic has named `a` by x-queue-name. With virtual topics, as in ActiveMQ, `a` and `/queue/a` are one queue.
         """
-        prefix, rest = self._config.queue_prefixes[0], address.rest
-        one = self._config.exchanges or self._config.virtual_topics
+        rest, one = address.rest, self._config.exchanges or self._config.virtual_topics
         if address.kind is not Kind.QUEUE or not one:
             return address
+        prefix = self._config.queue_prefixes[0]
         if address.prefix not in ("", prefix) or (not address.prefix and (rest.startswith("/") or not rest)):
             return address
         durable = self.durables.find(rest, session.owner) if self._config.exchanges else None
@@ -373,8 +372,10 @@ class Destinations:
         may keep; None without such a queue. Raise Refused if it is in use, or has too many messages to be moved at
         once.
         """
+        if not self._config.exchanges:
+            return None
         queue = self.queues.get(self._config.queue_prefixes[0] + name) or self.queues.get(name)
-        if queue is None or not self._config.exchanges:
+        if queue is None:
             return None
         held = len(queue.messages) != queue.total or any(message.body is not None for message in queue.messages)
         used = bool(queue.members or queue.blocked or queue.suspensions or self._journal.busy)
@@ -785,10 +786,12 @@ class VirtualHost:
         orphans: Iterable[tuple[Source, Message]],
         is_spared: bool = False,
         culprit: Message | None = None,
+        kept: list[tuple[Source, Message]] | None = None,
     ) -> None:
         """End subscriptions of one session. Their unacknowledged messages, and those of subscriptions that ended before
         (`orphans`), are requeued, all of a queue together, in order. If they are spared, because of an UNSUBSCRIBE, a
-        DISCONNECT or a refused frame, that is an attempt of the message at fault only, if there is one.
+        DISCONNECT or a refused frame, that is an attempt of the message at fault only, if there is one. With a list of
+        those `kept` they go there instead.
         """
         back: dict[Source, list[Message]] = {}
         for consumer in consumers:
@@ -802,7 +805,11 @@ class VirtualHost:
         for queue, message in orphans:
             back.setdefault(queue, []).append(message)
         for queue, messages in back.items():
-            if is_spared:
+            if kept is not None:
+                kept += [(queue, message) for message in messages]
+            elif self._config.counts_losses:
+                queue.requeue(self.dead_letters.spent(queue, messages))
+            elif is_spared:
                 self.dead_letters.give_back(queue, messages, culprit)
             else:
                 queue.requeue(messages)

@@ -164,9 +164,6 @@ def _answer(config: Config, version: str, heart_beat: str | None) -> tuple[int, 
 
     Mirrored intervals are at least those of `sessions.heart_beat`, except that 0 on either side stays 0. Raise Refused
     if an interval is longer than brokers of this dialect accept.
-
-    >>> _answer(Config(heart_beat_answer="seconds", heart_beat=(1000, 1000)), "1.2", "200,2500")
-    (2000, 1000)
     """
     mirror = _ANSWERS[config.heart_beat_answer]
     if mirror is None or version not in ("1.1", "1.2"):
@@ -267,7 +264,7 @@ def _send_any(session: Session, frame: Frame, body: LargeBody | None = None) -> 
         elif broker.config.jms and is_text(frame):
             message.tail = text_tail(message.tail)
             message.size = len(message.tail)
-        message = schedule(message, frame, values, broker.wall)
+        message = schedule(message, frame, values, broker.wall, broker.config.dialect)
         if message.due is not None:
             broker.delayed.check_room(1)
         if transaction is not None:

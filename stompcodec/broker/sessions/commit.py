@@ -51,6 +51,7 @@ def _acknowledge(accepted: bool, session: Session, frame: Frame) -> None:
     """Handle ACK or NACK in all their forms."""
     get = frame.get
     values = read_values(session, frame)
+    accepted = accepted or session.broker.config.nack == "drop"
     requeue, credit = values.get("requeue", True), values.get("credit")
     if credit is not None and _grant(session, frame, credit):
         return

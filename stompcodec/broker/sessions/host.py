@@ -181,11 +181,7 @@ def terms(config: Config, version: str, heart_beat: str | None) -> Terms | None:
 
 
 def remedy(terms: Terms | None, version: str) -> str:
-    """Return the remedy for a client that was silent for too long, by its terms (None for those of STOMP) and version.
-
-    >>> remedy(Terms((0, 0), 60_000), "1.2")[:69]
-    'Nothing was received for 60 s, and this client offers no heart-beats:'
-    """
+    """Return the remedy for a client that was silent too long, by its terms (None for those of STOMP) and version."""
     if terms is None:
         return "Nothing was received for twice the agreed interval."
     silence = f"Nothing was received for {terms.silence / 1000:g} s"

@@ -44,9 +44,6 @@ def targets_of(session: Session, frame: Frame) -> list[Target]:
 def parts_of(destination: str, composite: bool) -> list[str]:
     """Return the parts of a destination in SEND or SUBSCRIBE, which commas separate if it is `composite`. Raise Refused
     if there are too many.
-
-    >>> parts_of("/queue/a,/topic/b", True), parts_of("a,b", False)
-    (['/queue/a', '/topic/b'], ['a,b'])
     """
     if not composite or "," not in destination:
         return [destination]

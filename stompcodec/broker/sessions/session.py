@@ -15,7 +15,7 @@ from stompcodec.broker.connections import Deliverer, Holder, Maker
 from stompcodec.broker.loop_quota import Line, Paused, Work
 from stompcodec.broker.memory import below_cost, frame_cost, target_cost
 from stompcodec.broker.message import LargeBody, Message
-from stompcodec.broker.queues.consumer import Consumer
+from stompcodec.broker.queues.consumer import Consumer, Source
 from stompcodec.broker.queues.outbox import Outbox
 from stompcodec.broker.queues.queue import Queue
 from stompcodec.broker.routing.registry import VirtualHost
@@ -35,7 +35,7 @@ from stompcodec.states import State
 #: Every header name with a capital letter that the broker looks up in client frames.
 NAMES = (
     *("JMSXGroupID", "JMSXGroupSeq", "AMQ_SCHEDULED_DELAY", "_AMQ_DUPL_ID"),
-    *("activemq.prefetchSize", "activemq.subscriptionName", "activemq.redeliveryDelay"),
+    *("activemq.prefetchSize", "activemq.subscriptionName", "activemq.redeliveryDelay", "activemq.noLocal"),
 )
 _BY_FOLDED = {name.lower(): name for name in NAMES}
 _FOLDED = tuple(_BY_FOLDED)
@@ -45,9 +45,6 @@ def restored(frame: Frame) -> Frame:
     """Return a legacy frame in which the headers in `NAMES` have their original spelling.
 
     A frame whose body is still to come is returned unchanged, because the parser fills in that very object.
-
-    >>> restored(Frame("SEND", {"destination": "/queue/a", "jmsxgroupid": "g"}))
-    <Frame SEND destination='/queue/a' JMSXGroupID='g'>
     """
     if not frame.has_any(*_FOLDED) or frame.body is None:
         return frame
@@ -136,7 +133,7 @@ class Session(SessionState):
     __slots__ = (
         *("_blockers", "_early", "_frame", "_is_open", "_paused_at", "_rests", "_targets_cost", "client_id"),
         *("connection", "consumers", "declared", "discard", "exact", "failing", "foreign", "had_odd", "handlers"),
-        *("hopeless", "id", "leaving", "listener", "maker", "more", "next_number", "owner", "paused", "peer"),
+        *("hopeless", "id", "kept", "leaving", "listener", "maker", "more", "next_number", "owner", "paused", "peer"),
         *("refusal", "road", "secure", "selectors", "shared_batch", "since", "steps", "ttl", "upload", "user"),
         *("version", "virtual_host", "waits_on", "windows"),
     )
@@ -178,6 +175,8 @@ class Session(SessionState):
         self.by_number: dict[str, Consumer] = {}
         self.next_number = 1
         self.selectors = Texts()
+        #: Unacknowledged messages of subscriptions that have ended, where they come again with the session's end only.
+        self.kept: list[tuple[Source, Message]] | None = None
         self.windows = Windows(config.max_unacked, self.consumers)
         self.transactions = {}
         #: The queue or topic of each destination it has sent to.
@@ -447,7 +446,8 @@ class Session(SessionState):
         if self.road is not None:
             self.road.close()
             self.road = None
-        orphans = [pair for transaction in self.transactions.values() for pair in transaction.abort()]
+        orphans, self.kept = self.kept or [], None
+        orphans += [pair for transaction in self.transactions.values() for pair in transaction.abort()]
         self.transactions = {}
         discard, self.discard = self.discard, None
         if discard is not None:

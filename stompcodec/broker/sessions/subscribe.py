@@ -294,7 +294,9 @@ def unsubscribe(session: Session, frame: Frame) -> None:
     persistent = any(message.persistent for consumer in consumers for message in consumer.unacked.values())
     if persistent or (durables and session.broker.stores_some):
         hold_receipts(session, frame)
-    session.virtual_host.stop(consumers, (), True)
+    if session.broker.config.dialect == "rabbitmq":
+        session.kept = session.kept or []
+    session.virtual_host.stop(consumers, (), True, kept=session.kept)
     for durable in durables:
         session.virtual_host.end(durable)
     confirm(session, frame)

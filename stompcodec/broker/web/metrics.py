@@ -298,11 +298,7 @@ def _written(families: Iterable[Metric]) -> bytes:
 
 
 def _label_text(key: _Key) -> str:
-    """Return the labels of a destination as they are written.
-
-    >>> _label_text(("/", '/queue/"a"', "queue"))
-    '{destination="/queue/\\\\"a\\\\"",kind="queue",virtual_host="/"}'
-    """
+    """Return the labels of a destination as they are written."""
     family = GaugeMetricFamily("x", "x", labels=_LABELS)
     family.add_metric([_plain(label) for label in key], 0)
     text = _written([family]).decode()

@@ -49,11 +49,7 @@ def page(config: Config) -> tuple[bytes, str]:
 
 
 def page_text(config: Config) -> str:
-    """Return the page for a broker: HTML with its style and its script, and the settings that it has to know.
-
-    >>> page_text(Config())[:15]
-    '<!DOCTYPE html>'
-    """
+    """Return the page for a broker: HTML with its style and its script, and the settings that it has to know."""
     settings = {
         "prefix": config.management_prefix,
         "temp": config.temp_queue_prefix,
@@ -76,11 +72,7 @@ def _asset(name: str) -> str:
 
 
 def policy_of(text: str) -> str:
-    """Return the policy of a page: its own scripts and styles, and connections to where it came from.
-
-    >>> policy_of("<script>1</script>").split("; ")[1:3]
-    ["script-src 'sha256-a4ayc/80/OGda4BO/1o/V0etpOqiLx1JwB5S3beHW0s='", "style-src 'none'"]
-    """
+    """Return the policy of a page: its own scripts and styles, and connections to where it came from."""
     digests: dict[str, list[str]] = {"script": [], "style": []}
     for name, content in _INLINE.findall(text):
         digest = base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
@@ -116,11 +108,7 @@ def response(
     kind: str = "text/plain; charset=utf-8",
     headers: Sequence[tuple[str, str]] = (),
 ) -> bytes:
-    r"""Return an HTTP response.
-
-    >>> response(200, "ok\n").splitlines()[0], response(200, "ok\n")[-7:]
-    (b'HTTP/1.1 200 OK', b'\r\n\r\nok\n')
-    """
+    r"""Return an HTTP response."""
     octets = body.encode() if isinstance(body, str) else body
     pairs = [("Content-Type", kind), ("Content-Length", str(len(octets))), *_ALWAYS, *headers]
     lines = [f"HTTP/1.1 {status} {HTTPStatus(status).phrase}", *(f"{name}: {value}" for name, value in pairs)]
@@ -262,11 +250,7 @@ class Visit:
 
 
 def _credentials(request: PlainRequest) -> tuple[str | None, str | None]:
-    """Return login and passcode of a request: as in Basic, or the same text as a Bearer token. None without them.
-
-    >>> _credentials(PlainRequest("GET", "/", [("Authorization", "Basic YWRhOng=")]))
-    ('ada', 'x')
-    """
+    """Return login and passcode of a request: as in Basic, or the same text as a Bearer token. None without them."""
     found = [value for name, value in request.headers if name.lower() == "authorization"]
     if len(found) != 1 or len(found[0]) > _MOST_LOGIN:
         return None, None

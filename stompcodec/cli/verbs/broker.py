@@ -203,13 +203,13 @@ def _announce(server: Server) -> None:
 @click.option(
     "--config", "file", type=click.Path(), metavar="FILE", help="A TOML file; options take precedence over it."
 )
+@click.option("--dialect", metavar="NAME", help="Behave like rabbitmq, activemq or artemis.  [default: stompcodec]")
 @click.option("--host", metavar="HOST", help="The address to listen on.  [default: 127.0.0.1]")
 @click.option("--port", type=_PORT, metavar="N", help="The port of STOMP; 0 picks a free one.  [default: 61613]")
 @click.option("--ws-port", type=_PORT, metavar="N", help="The port of STOMP over WebSocket, served on any path.")
 @click.option("--tls-port", type=_PORT, metavar="N", help=f"The port of STOMP over TLS; {_TLS_PORT} with --tls-cert.")
 @click.option("--tls-cert", type=click.Path(), metavar="FILE", help="The certificate chain, PEM.")
 @click.option("--tls-key", type=click.Path(), metavar="FILE", help="Its private key, PEM, if not in the same file.")
-@click.option("--tls-ca", type=click.Path(), metavar="FILE", help="Require client certificates of these authorities.")
 @click.option("--data", type=click.Path(), metavar="DIR", help=f"Folder of messages.  [default: ./{_DATA}]")
 @click.option("--force-fs", is_flag=True, help="Accept a data folder on a file system of the network.")
 @click.option("--memory", is_flag=True, help="Keep everything in memory: nothing survives a restart.")

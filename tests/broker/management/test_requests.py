@@ -207,7 +207,7 @@ READERS = (
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-@pytest.mark.parametrize("how", [{}, {"browser": "true"}, {"selector": "1 = 1"}, {"durable_subscription_name": "x"}])
+@pytest.mark.parametrize("how", [{}, {"browser": "true"}, {"selector": "1 = 1"}, {"activemq.subscriptionName": "x"}])
 def test_nobody_reads_requests_and_answers_of_others(dialect, how):
     bench, readers = Managed(dialect=dialect, **BY_RULE), {}
     for number, destination in enumerate(READERS):

@@ -101,6 +101,11 @@ def test_a_composite_send_is_one_or_none_and_bounded():
         ("activemq", {"destination": "/queue/a.>"}, "queues have no wildcards"),
         ("artemis", {"destination": "/queue/a.*"}, "queues have no wildcards"),
         ("rabbitmq", {"destination": "/queue/a.*"}, None),  # there it is a name
+        ("rabbitmq", {"destination": "/queue/a/b"}, "invalid destination"),
+        ("activemq", {"destination": "/queue/a", "activemq.prefetchSize": "0"}, "bad activemq.prefetchSize"),
+        ("activemq", {"destination": "/queue/a", "activemq.noLocal": "true"}, "bad activemq.noLocal"),
+        ("activemq", {"destination": "/queue/a", "activemq.noLocal": "false"}, None),
+        ("artemis", {"destination": "/topic/a", "no-local": "true"}, "bad no-local"),
         ("activemq", {"destination": "/queue/a.>b"}, None),
         ("activemq", {"destination": "/queue/Consumer.A.VirtualTopic.>"}, None),
         ("stompcodec", {"destination": "/queue/a.>", "durable-subscriber-name": "n"}, None),

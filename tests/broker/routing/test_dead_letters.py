@@ -137,10 +137,10 @@ def test_a_letter_of_a_full_queue_does_not_stop_the_others(refuses):
 
 def test_a_letter_of_a_topic_does_not_go_to_a_queue_that_has_its_name_later():
     """In Artemis, `a` may be a topic, and a queue later."""
-    bench = Managed(dialect="artemis")
+    bench = Managed(dialect="artemis", nack="requeue", dead_letter="/queue/DLQ.{name}", max_attempts=1)
     peer = taker(bench, "a", ack="client-individual", **{"subscription-type": "MULTICAST"})
     peer.put("a", "x", **{"destination-type": "MULTICAST"})
-    peer.nack(peer.next("MESSAGE"), requeue="false")
+    peer.nack(peer.next("MESSAGE"))
     peer.send("UNSUBSCRIBE", id="1")
     peer.put("a", "y", **{"destination-type": "ANYCAST"})
     (letters,) = (queue for queue in lying(bench) if "DLQ" in queue)

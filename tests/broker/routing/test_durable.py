@@ -249,7 +249,8 @@ class Place:
     def __init__(self, way, users=USERS):
         dialect, self.version, self.headers, self.name = way
         self.prefix = "/amq/queue/" if dialect == "rabbitmq" else None
-        self.bench = Bench(**DIALECTS[dialect], max_attempts=1, **({"users": users} if users else {}))
+        letters = {"max_attempts": 1, "nack": "requeue", "letters": "all", "dead_letter": "/queue/DLQ.{name}"}
+        self.bench = Bench(**{**DIALECTS[dialect], **letters}, **({"users": users} if users else {}))
         self.subscribed("ada", ack="client").lose()
         self.put(b"secret")
         (self.title,) = self.kept

@@ -26,7 +26,8 @@ PATTERNS = ("*", "/queue/*", "/queue/DLQ.*", "/queue/Consumer.*", "/topic/*", "/
 
 def bench_of(rules, dialect="activemq", **config):
     """A broker with all of the destinations, where root may do everything."""
-    named = {**DIALECTS[dialect], "virtual_topics": True, "composite": False, **config}
+    letters = {"dead_letter": "/queue/DLQ.{name}"}
+    named = {**DIALECTS[dialect], **letters, "virtual_topics": True, "composite": False, **config}
     bench = Bench(users=USERS, rules=(Rule("root", "*", "*"), *rules), **named)
     root = login(bench, "root")
     for number, name in enumerate(NAMES if dialect == "activemq" else ()):

@@ -49,6 +49,7 @@ def check(dialect, command, name, value):
     is_other = values.KNOWN[name].word == (command, value)
     try:
         said = True if is_other else values.read_value(name, value, dialect)
+        said = said if is_other or values.is_read(name, dialect) else None
     except Refused:
         assert [frame.command for frame in frames] == ["ERROR"], frames
         assert (frames[0].headers["message"], frames[0].headers["receipt-id"]) == (f"bad {name}", "r")

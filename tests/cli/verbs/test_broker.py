@@ -139,6 +139,8 @@ def test_flags_win_over_the_config(tmp_path):
     assert merged(None, **flags).data == "stompcodec-data"
     made = merged(None, **flags, data="here", force_fs=True)
     assert (made.data, made.force_fs) == ("here", True)
+    made = merged(True, True, text, **flags, dialect="activemq")  # what the file says wins over the dialect's defaults
+    assert (made.dialect, made.prefetch, made.dead_letter) == ("activemq", 7, "/queue/ActiveMQ.DLQ")
     tls = merged(None, True, **flags, tls_cert="both.pem")
     assert (tls.tls_port, tls.tls_cert, tls.tls_key) == (61614, "both.pem", "both.pem")
     assert merged(True, text='[store]\ndurable = "none"\n', **flags).data is None
@@ -152,6 +154,7 @@ def test_flags_win_over_the_config(tmp_path):
     ("arguments", "status", "said"),
     [
         *(("--config b.toml", 1, "b.toml"), ("--config b.toml", 1, "prefetsch"), ("--login ada", 2, "--passcode")),
+        ("--dialect apollo", 1, "'apollo' is not a dialect: use stompcodec, rabbitmq, activemq, artemis"),
         ("--memory --data x", 2, "--data"),
         ("--memory check x", 2, "check does not take the options of the broker"),
     ],

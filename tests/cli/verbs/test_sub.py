@@ -431,7 +431,7 @@ def test_a_name_that_lacks_its_slash_is_one_line(name, dialect, likely, tmp_path
         for verb in verbs:
             result = run(*verb.split(), "-u", broker.url)
             assert [each for each in result.stderr.splitlines() if "warning" in each] == ([line] if likely else [])
-        assert run("pub", name, "x", "-q", "-u", broker.url).stderr == ""
+        assert "warning" not in run("pub", name, "x", "-q", "-u", broker.url).stderr
 
 
 @pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
