@@ -106,6 +106,9 @@ mutants: $(VENV)/package.stamp ## try the faults of LIST (tests/mutants.tsv) tha
 interop: $(VENV)/package.stamp build/interop/ready ## other people's clients against our broker, our client against other brokers; SUITES=folder of checkouts: their own suites
 	@$(if $(SUITES),$(BIN)/python scripts/compat.py $(SUITES),$(BIN)/python scripts/interop.py $(INTEROP))
 
+differential: $(VENV)/package.stamp ## the scenarios on BROKER (activemq6, artemis, …, or NAME=URL) and on our broker in its dialect, compared; RECORD=1 keeps its answers
+	@$(BIN)/python tests/interop/differential.py $(or $(BROKER),$(error BROKER is not set: name one of scripts/peers)) $(if $(RECORD),--record)
+
 bench: $(VENV)/package.stamp $(VENV)/bench.stamp ## time WHAT (all of "codec broker client spark") beside others; writes docs/benchmarks.md
 	@$(BIN)/python benchmarks/bench.py $(WHAT)
 

@@ -1,0 +1,65 @@
+"""Our dialects against recorded answers of their brokers; `make differential` plays on those brokers themselves."""
+
+import re
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from interop import differential
+from interop.differential import ANSWERS, Explained, config_of, differences, explained, ours, recorded, unexplained
+
+NAMES = sorted(path.name.partition(".")[0] for path in ANSWERS.glob("*.xz"))
+
+
+@pytest.mark.long
+@pytest.mark.no_asan
+def test_our_dialects_answer_as_their_brokers_did_but_for_the_differences_of_the_table() -> None:
+    configs: dict[str, str] = {config_of(name): name for name in NAMES}
+    used: set[Explained] = set()
+    with ThreadPoolExecutor(len(configs)) as pool:
+        own = dict(zip(configs, pool.map(ours, configs.values())))
+    for name in NAMES:
+        said, theirs = recorded(name)
+        assert re.search(r" [0-9]{4}-[0-9]{2}-[0-9]{2}$", said)
+        assert unexplained(name, theirs, own[config_of(name)], used) == {}, said
+    assert [row for row in explained() if row not in used] == []
+
+
+def test_the_page_has_the_table() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "broker-extensions.md").read_text("utf-8")
+    assert differential.page(page) == page, "run: python tests/interop/differential.py docs/broker-extensions.md"
+    assert {row.kind for row in explained()} <= {"stricter", "richer", "kinder", "open", "theirs is a fault"}
+
+
+@pytest.mark.parametrize(
+    ("theirs", "own", "lines"),
+    [
+        ([["RECEIPT", {"receipt-id": "r"}, ""]], [], ["only theirs: RECEIPT r"]),
+        ([], [["ERROR", {}, ""], ["closed"]], ["only ours: ERROR", "only ours: closed"]),
+        (
+            [["MESSAGE", {"subscription": "1"}, "x"]],
+            [["MESSAGE", {"subscription": "1", "a": "b"}, "x"]],
+            ["MESSAGE a: none / b"],
+        ),
+        (  # a receipt may come sooner or later than a message, and than another receipt
+            [
+                ["RECEIPT", {"receipt-id": "r"}, ""],
+                ["MESSAGE", {"subscription": "1"}, "x"],
+                ["RECEIPT", {"receipt-id": "s"}, ""],
+            ],
+            [
+                ["MESSAGE", {"subscription": "1"}, "x"],
+                ["RECEIPT", {"receipt-id": "s"}, ""],
+                ["RECEIPT", {"receipt-id": "r"}, ""],
+            ],
+            [],
+        ),
+        (
+            [["MESSAGE", {"subscription": "1"}, "x"], ["MESSAGE", {"subscription": "1"}, "y"]],
+            [["MESSAGE", {"subscription": "1"}, "y"], ["MESSAGE", {"subscription": "1"}, "x"]],
+            ["only theirs: MESSAGE 'y'", "only ours: MESSAGE 'y'"],
+        ),
+    ],
+)
+def test_what_counts_as_a_difference(theirs: list[list[object]], own: list[list[object]], lines: list[str]) -> None:
+    assert sorted(differences({"a": theirs}, {"a": own})) == sorted(lines)
