@@ -9,8 +9,6 @@ More than 2 % above a number of instructions.json fails, if a second count says 
 that is not there is printed and not judged; `--update` adds it. Without valgrind or the C backend nothing is judged.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

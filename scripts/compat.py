@@ -7,8 +7,6 @@ Where a suite wants a broker, it is ours, in each dialect that the suite is mean
 Exit status 1: a test has another outcome on our codec, or there is nothing to run. 2: a suite did not run to its end.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import signal

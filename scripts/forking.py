@@ -6,8 +6,6 @@ Each line of its input is a request, and each line of its output the answer, bot
 of 0, a process that it starts for one fault gets the descriptor to which it writes which test begins.
 """
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import importlib

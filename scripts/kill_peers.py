@@ -6,8 +6,6 @@ Each is one of scripts/peers. Programs send persistent messages with receipts to
 take them with confirmed ACKs, and ask questions that a handler answers. Exit status 1: something was lost or reordered.
 """
 
-from __future__ import annotations
-
 import argparse
 import itertools
 import logging

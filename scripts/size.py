@@ -3,8 +3,6 @@
 It counts the files that git knows, blank lines included, without pictures, .idx and .xz.
 """
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys
@@ -61,9 +59,7 @@ def group_of(name: str) -> str:
 
 def figures() -> dict[str, int]:
     """Return the figure of every row."""
-    listed = subprocess.run(
-        ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True
-    ).stdout.splitlines()
+    listed = subprocess.check_output(["git", "ls-files"], cwd=ROOT, text=True).splitlines()
     paths = [name for name in listed if not name.endswith(_LEFT_OUT) and (ROOT / name).is_file()]
     lines = {name: (ROOT / name).read_bytes().count(b"\n") for name in paths}
     found = dict.fromkeys(GOALS, 0)
