@@ -9,7 +9,7 @@
 All parts may be percent-encoded, and reserved characters must be: the virtual host / of RabbitMQ is stomp://host/%2F.
 Without a path, or with the path /, the broker uses its default virtual host.
 
-The options after a question mark are `vhost`, another way to name the virtual host, and `artemis_types` and
+The options after a question mark are `vhost`, another way to name the virtual host, and `artemis_types`, `receipts` and
 `websocket_pieces`, which are options of the client. Others are an error, except for WebSocket and SockJS, where the
 query is part of the request.
 """
@@ -40,7 +40,7 @@ _FAILOVER = re.compile(r"failover:(?://)?(?:\((?P<inner>.*)\)(?:\?(?P<query>[^#]
 _BETWEEN = re.compile(r",(?=[a-z][a-z0-9+.-]*:)", re.IGNORECASE)
 _ODD = re.compile(r"[\0-\x20\x7f]")
 #: Options of a failover list, and of URIs of other schemes than WebSocket.
-_OPTIONS = ("vhost", "artemis_types", "websocket_pieces")
+_OPTIONS = ("vhost", "artemis_types", "receipts", "websocket_pieces")
 _PIECES = ("auto", "whole", "fragments", "messages")
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,40}")
 _HOSTS = ("host", "virtualhost", "virtual_host", "virtual-host")
@@ -133,6 +133,11 @@ def _address(uri: str, common: dict[str, str]) -> Address:
     options = {**common, **(own if websocket else _known(own))}
     if options.get("websocket_pieces", "auto") not in _PIECES:
         raise _error(f"the option websocket_pieces must be one of {', '.join(_PIECES)}")
+    for flag in {"artemis_types", "receipts"} & options.keys():
+        try:
+            options[flag] = str(boolean(options[flag])).lower()
+        except ValueError as error:
+            raise _error(f"the option {flag}: {error}") from None
     path = match["path"] or "/"
     vhost = ("" if websocket else _text(path[1:])) or options.get("vhost")
     return Address(
@@ -172,11 +177,6 @@ def _known(options: dict[str, str]) -> dict[str, str]:
                 else "leave it out, and give it to the client as an argument"
             )
             raise _error(f"unknown option{shown} after the question mark: {hint}")
-    if "artemis_types" in options:
-        try:
-            options["artemis_types"] = str(boolean(options["artemis_types"])).lower()
-        except ValueError as error:
-            raise _error(f"the option artemis_types: {error}") from None
     return options
 
 

@@ -513,6 +513,13 @@ connection_options = option_group(
         callback=_http_headers,
         help="An HTTP header for WebSocket and SockJS; repeatable.",
     ),
+    click.option(
+        "--no-receipts",
+        "receipts",
+        flag_value=False,
+        default=True,
+        help="For servers that answer no receipts: wait for none. What is lost or refused goes unnoticed.",
+    ),
     click.option("--version", type=click.Choice(VERSIONS), help="Offer this STOMP version only."),
     click.option("--ca", type=click.Path(), metavar="FILE", help="Trust the certificates in FILE (PEM)."),
     click.option("--insecure", is_flag=True, help="Do not check the broker's certificate."),
@@ -783,7 +790,8 @@ def explanation(error: Exception) -> str:
         elif "connect" in folded.partition(":")[0]:
             remedy = "check --login and the passcode: --passcode-file, STOMPCODEC_PASSCODE, or the URL"
     elif isinstance(error, ReceiptTimeoutError):
-        remedy = "it is unknown whether the broker has it; wait longer with --timeout"
+        wait = "it is unknown whether the broker has it; wait longer with --timeout"
+        remedy = wait + (", or give --no-receipts" if "receipts=False" in text else "")
     elif isinstance(error, ConfigError):
         remedy = "see --url"
     elif isinstance(error, ConnectionLostError):

@@ -61,6 +61,14 @@ class ClientCore:
         self._drained: list[Subscription] = []
         self._bye: Call | None = None  # DISCONNECT, while it waits for the answer to a COMMIT
 
+    def _ready(self, now: float, transaction: BaseTransaction | None = None) -> ClientLink:
+        """Return the link, whose time is now; raise if the client is closed, or as `BaseTransaction.check`."""
+        self.link.now = now
+        if transaction is not None:
+            transaction.check()
+        self.link.check_open()
+        return self.link
+
     # ---- waiting ----
     def when_room(self, call: Call, now: float, octets: int, frames: int = 1) -> None:
         """Accept the call once the outbox has room for a body or block of this size."""
@@ -96,11 +104,7 @@ class ClientCore:
             FrameError: the frame cannot be written in this version of STOMP.
             ConnectionLostError, LocalProtocolError: the client is closed, or as `BaseTransaction.check`.
         """
-        link = self.link
-        link.now = now
-        if transaction is not None:
-            transaction.check()
-        link.check_open()
+        link = self._ready(now, transaction)
         if not self._has_room(len(frame.body)):
             return False
         if transaction is not None or link.has_handlers:
@@ -127,10 +131,7 @@ class ClientCore:
             ConnectionLostError, LocalProtocolError: the client is closed, or as `BaseTransaction.check`.
             StompError: the error by which an earlier call of the group failed.
         """
-        self.link.now = now
-        if transaction is not None:
-            transaction.check()
-        self.link.check_open()
+        self._ready(now, transaction)
         if call is not None and call.group is not None and call.group.failed is not None:
             raise call.group.failed
         if not self.link.outbox.has_room(len(block.body), block.count):
@@ -141,11 +142,7 @@ class ClientCore:
     # ---- sending a body piece by piece: `Upload` has the states ----
     def upload(self, upload: Upload, now: float, transaction: BaseTransaction | None = None) -> bool:
         """Put a SEND into the outbox whose body follows by `ask` and `feed`. Returns and raises as `send`."""
-        link = self.link
-        link.now = now
-        if transaction is not None:
-            transaction.check()
-        link.check_open()
+        link = self._ready(now, transaction)
         if not self._has_room(0):
             return False
         if transaction is not None:
@@ -184,9 +181,7 @@ class ClientCore:
 
     def request(self, pairs: list[tuple[str, str]], body: bytes, now: float, call: Call, *, text: bool = False) -> bool:
         """Send a request; the call's result is the reply. Returns and raises as `send`."""
-        link, inbound = self.link, self.inbound
-        link.now = now
-        link.check_open()
+        link, inbound = self._ready(now), self.inbound
         if not self._has_room(len(body)):
             return False
         key = inbound.new_id()
@@ -194,7 +189,7 @@ class ClientCore:
         pairs = [*link.cause(), *pairs, ("reply-to", replies.destination)]
         if link.suits:
             link.suit(pairs)
-        frame = Frame("SEND", [*pairs, ("correlation-id", key), ("receipt", call.id)], body)
+        frame = Frame("SEND", [*pairs, ("correlation-id", key), *call.receipt], body)
         if inbound.reply_subscription is None:
             link.try_out(frame)
             inbound.reply_subscription = replies
@@ -211,17 +206,31 @@ class ClientCore:
 
     # ---- PING and RECEIVE, which only some brokers offer ----
     def _offers(self, command: str) -> bool:
-        """Return whether there is a connection, and the broker named the command in CONNECTED."""
-        offered = None if self.link.server is None else self.link.server.get("commands")
-        return self.link.phase == "up" and offered is not None and command in offered.split(",")
+        """Return whether the broker named the command in CONNECTED, and no relay passed that on."""
+        link = self.link
+        if link.server is None or link.is_relayed or command in link.unknown:
+            return False
+        return command in (link.server.get("commands") or "").split(",")
 
     def ping(self, now: float, call: Call) -> bool:
-        """Send PING. Return False without a connection, or if the broker does not offer PING."""
-        self.link.now = now
-        self.link.check_open()
-        if not self._offers("PING"):
+        """Send PING, or where it is not offered the BEGIN of an empty transaction. Return False without a connection.
+        Over WebSocket there may be a relay, which knows no PING, and reorders BEGIN and ABORT: one waits for the other.
+        """
+        link, name = self._ready(now), f"ping-{call.id}"
+        if not link.options.receipts:
+            raise LocalProtocolError("PING not sent: with receipts=False there is no answer to wait for")
+        if link.phase != "up":
             return False
-        self.link.put(Frame("PING", [("receipt", call.id)]), call, bound=True)
+        if self._offers("PING") and (link.address is None or not link.address.websocket):
+            link.put(Frame("PING", call.receipt), call, bound=True)
+            return True
+
+        def abort(call: Call) -> None:
+            if call.sent and link.state == "connected" and not isinstance(call.error, RejectedError):
+                link.put(Frame("ABORT", [("transaction", name)]), None, bound=True)
+
+        call.command, call.after = "BEGIN", abort
+        link.put(Frame("BEGIN", [("transaction", name), *call.receipt]), call, bound=True)
         return True
 
     def fetch(self, subscription: Subscription, now: float, call: Call) -> bool:
@@ -230,9 +239,7 @@ class ClientCore:
         The subscription is for this message only. LocalProtocolError: the broker does not offer RECEIVE, or the id is
         that of another subscription.
         """
-        link, inbound = self.link, self.inbound
-        link.now = now
-        link.check_open()
+        link, inbound = self._ready(now), self.inbound
         inbound.try_out(subscription)
         if link.phase != "up":
             return False
@@ -343,7 +350,7 @@ class ClientCore:
         if transaction is not None:
             headers.append(("transaction", transaction.id))
         if call is not None:
-            headers.append(("receipt", call.id))
+            headers += call.receipt
         self.link.put(Frame(command, headers), call, bound=True)
         message.settled = command
         if call is not None:
@@ -541,8 +548,7 @@ class ClientCore:
         Raises:
             LocalProtocolError: the transaction has begun already, or the client is closed.
         """
-        self.link.now = now
-        self.link.check_open()
+        self._ready(now)
         if transaction.state in ("open", "committing", "unknown"):
             raise LocalProtocolError(f"BEGIN not sent: the transaction is {transaction.state}")
         if self.link.phase != "up":
@@ -556,16 +562,14 @@ class ClientCore:
 
     def finish_transaction(self, transaction: BaseTransaction, command: str, now: float, call: Call) -> None:
         """Send COMMIT or ABORT. The call's outcome is that of the transaction. Raises as `BaseTransaction.check`."""
-        self.link.now = now
-        transaction.check()
-        self.link.check_open()
+        self._ready(now, transaction)
         call.command, call.subject, call.after = command, transaction, self._transaction_over
-        headers = [*self.link.cause(), ("transaction", transaction.id), ("receipt", call.id)]
-        self.link.put(Frame(command, headers), call, bound=True)
         transaction.finishing = call
         if command == "COMMIT":
             transaction.state = "committing"
-        else:
+        headers = [*self.link.cause(), ("transaction", transaction.id), *call.receipt]
+        self.link.put(Frame(command, headers), call, bound=True)
+        if command != "COMMIT":
             transaction.end("aborted")
 
     def _transaction_over(self, call: Call) -> None:

@@ -422,6 +422,8 @@ class BrokerDialect(NamedTuple):
 
 #: What brokers say when they refuse a login: ours, RabbitMQ, and both ActiveMQ and Artemis.
 _OURS, _RABBITMQ, _ACTIVEMQ = "login refused", "access refused for user", "password is invalid"
+#: The ERROR of Spring's relay beside the RECEIPT of DISCONNECT, before or behind it, whatever broker it has.
+PARTING = "Connection to broker closed."
 #: Why RabbitMQ refuses messages without ERROR.
 _FULL, _LEFT = "if a queue with overflow=reject-publish is full", "if a subscriber of the topic leaves"
 #: The prefix for the kind of a destination.

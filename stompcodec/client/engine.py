@@ -21,7 +21,7 @@ from typing import Any, Protocol, TypeVar
 from stompcodec.client.backoff import SPAN, Backoff, Refusals
 from stompcodec.client.core import ClientCore
 from stompcodec.client.hub import LATE, Steps, Task, Turns, ended, is_finalizing, process, refuse, run, watch
-from stompcodec.client.link import Health, health_of
+from stompcodec.client.link import Health, health_of, lost_by
 from stompcodec.client.messages import BaseMessage, Subscription
 from stompcodec.client.options import Options
 from stompcodec.client.outbox import Call
@@ -753,9 +753,7 @@ def _at(address: Address, error: BaseException, was_open: bool) -> Exception:
     if was_open and isinstance(error, RemoteProtocolError):
         return RemoteProtocolError(text, cause=error.cause)
     if not isinstance(error, StompError) or (was_open and isinstance(error, ConnectionLostError)):
-        lost = ConnectionLostError(text, sent=False)
-        lost.__cause__ = error
-        return lost
+        return lost_by(error, text, sent=False)
     if not getattr(error, "__notes__", None):  # middleware may raise one object again and again
         error.add_note(f"There was no session at {address}.")
     return error

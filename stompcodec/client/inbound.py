@@ -7,7 +7,9 @@ names a subscription that gets no messages.
 
 from __future__ import annotations
 
+import logging
 import math
+import re
 from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -16,8 +18,8 @@ from weakref import WeakSet
 
 from stompcodec.client.backoff import is_refusal
 from stompcodec.client.bodies import ReceivedBody
-from stompcodec.client.dialects import BROKERS, MOST, caution_durable, caution_empty
-from stompcodec.client.link import DELETE, ClientLink, log
+from stompcodec.client.dialects import BROKERS, MOST, PARTING, caution_durable, caution_empty
+from stompcodec.client.link import DELETE, ClientLink, log, lost_by
 from stompcodec.client.messages import BaseMessage, Noted, Place, Subscription, kept
 from stompcodec.client.outbox import Call, Group
 from stompcodec.codec import END_OF_BODY, Frame
@@ -145,8 +147,8 @@ class Windows:
         call = link.calls.make(f"SUBSCRIBE of {name} to {subscription.destination}", math.inf)
         call.subject, call.after = subscription, partial(self._answered, name)
         pairs = [(key, changed.get(key, value)) for key, value in asked]
-        link.put(Frame("SUBSCRIBE", [*pairs, ("receipt", call.id)]), call, bound=True)
         self._asked[name] = call
+        link.put(Frame("SUBSCRIBE", [*pairs, *call.receipt]), call, bound=True)
         spares.windows[name], spares.octets[name] = octets, 0
         self.spares[name] = subscription
         log.debug(
@@ -479,6 +481,7 @@ class Inbound:
             if call is None:
                 self.link.answered_late(frame.headers["receipt-id"], "committed")
                 return
+            self.link.calls.answered.add(call.command)
             if call.needs_reply:
                 return
             if call.command == "SUBSCRIBE":
@@ -501,20 +504,21 @@ class Inbound:
         It ends the session in 1.2 (S12-ERR-02), and before CONNECTED in any version. Then iterators go on with the next
         connection, if there is one.
         """
-        call = self.link.calls.sent.get(frame.get("receipt-id") or "") or self.windows.refused(frame)
         words, replies = said(frame), self.reply_subscription
+        sent, receipt = self.link.calls.sent, frame.get("receipt-id") or ""
+        call = sent.get(receipt) or self.windows.refused(frame) or self._unknown(words)
         if call is None and replies is not None and replies.destination in words:  # Artemis names no receipt
-            call = self.link.calls.sent.get(replies.receipt_id)
+            call = sent.get(replies.receipt_id)
             if call is None and self.link.state == "closing":  # no right to delete it, behind all that was sent
                 self.link.end(None)
                 return
         if call is not None:
             self._refused_call(call, words, RejectedError(f"{call.what} was rejected: {words}", frame))
             return
-        self.link.answered_late(frame.get("receipt-id") or "", "aborted")
+        self.link.answered_late(receipt, "aborted")
         # It may be about any frame of a block; sent again, the block would be refused again.
         firsts: dict[Group, Call] = {}
-        for each in self.link.calls.sent.values():
+        for each in sent.values():
             if each.group is not None:
                 firsts.setdefault(each.group, each)
         self._refused_session(words, frame)
@@ -522,11 +526,17 @@ class Inbound:
             what = f"{call.what}, or a later message, was rejected: {words}"
             self.link.finish(call, RejectedError(what, frame))
 
+    def _unknown(self, words: str) -> Call | None:
+        """Return the call of a command that a relay does not know, though the broker behind it offers it."""
+        for call in self.link.calls.sent.values():
+            if call.command in ("PING", "RECEIVE") and re.search(rf"\b{call.command}\b", words):
+                self.link.unknown.add(call.command)
+                return call
+        return None
+
     def _refused_call(self, call: Call, words: str, error: RejectedError) -> None:
         if self._is_over():
-            ended = ConnectionLostError(f"the session ended with an ERROR of the server: {words}")
-            ended.__cause__ = error
-            self.link.break_off(ended)
+            self.link.break_off(lost_by(error, f"the session ended with an ERROR of the server: {words}"))
         if call.command == "SUBSCRIBE":
             self.close_subscription(call.subject, error)
         self.link.finish(call, error)
@@ -540,7 +550,8 @@ class Inbound:
             link.break_off(RejectedError(f"CONNECT was rejected: {words}{hint}", frame))
             return
         error = RejectedError(f"the server sent an ERROR: {words}", frame)
-        log.error("%s", error)
+        is_parting = words == PARTING and link.state in ("closing", "closed")
+        log.log(logging.INFO if is_parting else logging.ERROR, "%s", error)
         if is_refusal(error):
             link.pace.refusal = error
         if self._is_over():
@@ -627,15 +638,11 @@ class Inbound:
         subscription.call = call
         self.subscriptions[subscription.id] = subscription
         self.link.calls.open(call, now)
+        is_slow = self.link.phase == "restoring" and self.link.pace.is_slow
         if self._is_early(subscription):
             self.late.append(subscription)
-            if not subscription.confirm:
-                self.link.finish(call)
-        elif self.link.phase == "restoring" and self.link.pace.is_slow:
+        elif is_slow:
             self._to_restore.append(subscription)
-            if not subscription.confirm:
-                self.link.finish(call)
-            self.restore()
         elif self.link.in_session:
             try:
                 self._send_subscribe(subscription)
@@ -643,8 +650,10 @@ class Inbound:
                 del self.subscriptions[subscription.id]
                 call.done = True
                 raise
-        elif not subscription.confirm:
+        if not subscription.confirm:
             self.link.finish(call)
+        if is_slow:
+            self.restore()
 
     def unsubscribe(
         self, subscription: Subscription, now: float, call: Call | None = None, *, delete: bool = False
@@ -668,7 +677,7 @@ class Inbound:
             self.link.put(Frame("UNSUBSCRIBE", [("id", subscription.id)]), None, bound=True)
         subscription.deleted = for_good
         if call is not None:
-            headers.append(("receipt", call.id))
+            headers += call.receipt
             if for_good:
                 call.command = DELETE
         self.link.put(Frame("UNSUBSCRIBE", headers), call, bound=True)
@@ -706,7 +715,7 @@ class Inbound:
         subscription.give_back()
         self.apart[subscription.id] = self.subscriptions.pop(subscription.id)
         call.command, call.subject, call.after = "UNSUBSCRIBE", subscription, self._begin
-        link.put(Frame("UNSUBSCRIBE", [("id", subscription.id), ("receipt", call.id)]), call, bound=True)
+        link.put(Frame("UNSUBSCRIBE", [("id", subscription.id), *call.receipt]), call, bound=True)
 
     def _begin(self, call: Call) -> None:
         """Begin a subscription again that has ended, now or on the next connection."""
@@ -819,7 +828,7 @@ class Inbound:
             call = self.link.calls.make(what, self.link.options.receipt_timeout, "SUBSCRIBE")
             call.subject, call.after = subscription, self._answered
             self.link.calls.open(call, self.link.now)
-        self.link.transmit(Frame("SUBSCRIBE", [*headers, ("receipt", call.id)]), call)
+        self.link.transmit(Frame("SUBSCRIBE", [*headers, *call.receipt]), call)
         subscription.subscribed = True
         subscription.receipt_id = call.id
         if self.link.phase == "restoring":

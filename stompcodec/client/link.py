@@ -19,7 +19,7 @@ from stompcodec.client.handlers import cause
 from stompcodec.client.headers import ANYCAST
 from stompcodec.client.messages import BaseTransaction
 from stompcodec.client.options import Options
-from stompcodec.client.outbox import KEPT, Block, Call, Calls, Group, Outbox, Upload, Waiting
+from stompcodec.client.outbox import ANSWERED, KEPT, Block, Call, Calls, Group, Outbox, Upload, Waiting
 from stompcodec.codec import Frame, serialize
 from stompcodec.connection import Connection, Role
 from stompcodec.errors import (
@@ -98,6 +98,13 @@ _RECENT = 60.0
 _FLUSH = 256 * 1024
 
 
+def lost_by(cause: BaseException | None, text: str, *, sent: bool = True) -> ConnectionLostError:
+    """Return the error of a connection that was lost by another one."""
+    error = ConnectionLostError(text, sent=sent)
+    error.__cause__ = cause
+    return error
+
+
 class _Wire(NamedTuple):
     """What the transport demands of the bytes: whole frames in each chunk; frames that are UTF-8."""
 
@@ -129,7 +136,8 @@ class ClientLink:
         self.pace = Pace()
         self._told = ""  # the last error in `events`
         self._is_repeating = False  # subscriptions are back, and messages are sent again one at a time
-        self.calls = Calls()
+        self.calls = Calls(options.receipts)
+        self.unknown: set[str] = set()  # the commands that the server offers, and a relay before it does not know
         self.outbox = Outbox(options.outbox_frames, options.outbox_octets)
         self.events: list[tuple[str, Exception | None]] = []
         self.trace: list[tuple[str, Frame]] | None = [] if options.on_frame else None
@@ -212,7 +220,13 @@ class ClientLink:
             return pieces
         if not self.in_session or self.server is None:
             return "whole"
-        return "messages" if self._wire.text_only or self.server.get("server") is None else self.dialect.pieces
+        small = self._wire.text_only or self.is_relayed or self.server.get("server") is None
+        return "messages" if small else self.dialect.pieces
+
+    @property
+    def is_relayed(self) -> bool:
+        """Whether CONNECTED came through Spring's relay, which adds `user-name` if its user has a name."""
+        return self.server is not None and self.server.get("user-name") is not None
 
     @property
     def client_id(self) -> str | None:
@@ -314,8 +328,7 @@ class ClientLink:
         if self.phase == "connecting":
             error = self._unanswered(error)
         what = "no session" if connection is None else "the connection was lost"
-        reason = ConnectionLostError(f"{what}: {error or 'closed by the server'}{during}")
-        reason.__cause__ = error
+        reason = lost_by(error, f"{what}: {error or 'closed by the server'}{during}")
         self.error = error if isinstance(error, StompError) and not during else reason
         self._cut(reason)
         if self.state == "closing":
@@ -344,9 +357,7 @@ class ClientLink:
         if isinstance(error, StompError):
             return error
         what = str(error or "closed by the server without an answer to CONNECT")
-        lost = ConnectionLostError(what + self._hint, sent=False)
-        lost.__cause__ = error
-        return lost
+        return lost_by(error, what + self._hint, sent=False)
 
     def tell(self, error: Exception) -> None:
         """Report why the session is not back yet, unless that is what was reported last."""
@@ -405,16 +416,13 @@ class ClientLink:
         self._cut(ConnectionLostError("the client was closed"))
         self.connection = None
         self.error = error
-        reason = ConnectionLostError("the client was closed" if error is None else str(error), sent=False)
-        reason.__cause__ = error
+        reason = lost_by(error, "the client was closed" if error is None else str(error), sent=False)
         unsent = self.outbox.discard(everything=True)
         for waiting in unsent:
             if isinstance(waiting.frame, Upload):
                 self.fail(waiting.frame, ConnectionLostError(f"{waiting.frame.what}: {reason}", sent=False))
             elif waiting.call is not None:
-                again = ConnectionLostError(f"{waiting.call.what}: {reason}", sent=waiting.call.sent)
-                again.__cause__ = error
-                self.finish(waiting.call, again)
+                self.finish(waiting.call, lost_by(error, f"{waiting.call.what}: {reason}", sent=waiting.call.sent))
         frames = sum(
             getattr(waiting.frame, "count", 1)
             for waiting in unsent
@@ -616,6 +624,8 @@ class ClientLink:
             self.inbox.weigh()
         if self.trace is not None:
             self.trace += [("out", each) for each in (frame.frames() if isinstance(frame, Block) else [frame])]
+        if call is not None and not (call.asks or call.needs_reply):
+            self.finish(call)
 
     def _note_fatal(self, command: str, pairs: list[tuple[str, str]], octets: int, call: Call | None) -> None:
         """Note a frame at which the broker may close without ERROR."""
@@ -724,8 +734,10 @@ class ClientLink:
         self.outbox.pop()
         if upload.call is None:
             upload.over(None)
-        else:
+        elif upload.call.asks:
             self._watch(upload, upload.call.timeout)
+        else:
+            self.finish(upload.call)
         self.look(upload)
         self.inbox.go_on()
 
@@ -759,7 +771,7 @@ class ClientLink:
         if upload.state == "open":
             self.fail(upload, BodySourceError(f"{upload.what}: the source gave no bytes in {upload.timeout:g} s"))
         elif upload.call is not None:
-            self.finish(upload.call, ReceiptTimeoutError(f"{upload.what}: no answer in {upload.call.timeout} s"))
+            self.finish(upload.call, self._overdue(upload.call))
 
     def _restart(self, upload: Upload) -> None:
         """Have an upload begin anew on the next connection. Its caller asks again, with another timeout."""
@@ -775,9 +787,8 @@ class ClientLink:
             return refused is None
         self.outbox.pop()
         if upload.state == "open" and (refused or upload.call is None or not upload.call.resend):
-            lost = ConnectionLostError(f"{upload.what}: not sent to the end of its body: {reason}", sent=False)
-            lost.__cause__ = reason.__cause__
-            self.fail(upload, refused or lost)
+            what = f"{upload.what}: not sent to the end of its body: {reason}"
+            self.fail(upload, refused or lost_by(reason.__cause__, what, sent=False))
         return refused is None
 
     # ---- outcomes ----
@@ -811,14 +822,22 @@ class ClientLink:
             self.finish(call, ConnectionLostError(f"{call.what}: {how}, an earlier block failed", sent=call.sent))
 
     def _expire(self, call: Call) -> None:
-        ended = str(self.error or "")
-        message = f"{call.what}: no answer in {call.timeout} s" + (f": {ended}" if call.what in ended else "")
         if call.id not in self.calls.sent:
             self.outbox.remove(call)
-        self.finish(call, ReceiptTimeoutError(message, sent=call.sent))
+        self.finish(call, self._overdue(call))
         if call.command == "DISCONNECT":
             log.info("the server did not answer DISCONNECT")
             self.end(None)
+
+    def _overdue(self, call: Call) -> ReceiptTimeoutError:
+        """Return the error of a call without an answer. It names the remedy until one of its kind had an answer."""
+        ended, command = str(self.error or ""), call.command
+        message = f"{call.what}: no answer in {call.timeout} s" + (f": {ended}" if call.what in ended else "")
+        if call.sent and command and not call.needs_reply and command not in (*ANSWERED, *self.calls.answered):
+            message += (
+                f"; no {command} has been answered yet: if the server sends no receipts, connect with receipts=False"
+            )
+        return ReceiptTimeoutError(message, sent=call.sent)
 
     def _cut(self, reason: ConnectionLostError) -> None:
         """Give an outcome to all that depended on the lost connection."""
@@ -846,9 +865,7 @@ class ClientLink:
             elif call.command in ("UNSUBSCRIBE", "DISCONNECT", "ABORT"):
                 self.finish(call)  # the end of the connection did it
             else:
-                lost = ConnectionLostError(f"{call.what}: the outcome is unknown: {reason}")
-                lost.__cause__ = reason.__cause__
-                self.finish(call, lost)
+                self.finish(call, lost_by(reason.__cause__, f"{call.what}: the outcome is unknown: {reason}"))
         self.calls.sent.clear()
         self.outbox.flushed()
         for waiting in self.outbox.discard():

@@ -57,7 +57,8 @@ class Options:
     """More headers of CONNECT. One that another option writes, such as host, must say the same as that option."""
     http_headers: HttpHeaders | None = field(default=None, repr=False)
     """More HTTP headers of the handshake over WebSocket and SockJS, such as Authorization, Cookie or Origin. A function
-    is called like `login`. None is logged. Without Authorization, a server that asks for Basic gets the URL's login."""
+    is called like `login`. None is logged. Without Authorization, a server that asks for Basic gets the URL's login,
+    and the option `passcode` if that has none."""
     versions: Sequence[str] = VERSIONS
     """The versions of STOMP to offer; or ("legacy",) for the older worker dialect, which does not negotiate."""
     heart_beat: tuple[int, int] = (10_000, 10_000)
@@ -89,6 +90,10 @@ class Options:
     """After a loss, send messages again that did not get their receipt, instead of raising: at least once."""
     persistent: bool | None = None
     """Whether the broker keeps messages over its restart, for calls that do not say; None leaves it to the broker."""
+    receipts: bool = True
+    """False for servers that send no receipts: then `send`, `send_many`, `subscribe`, `unsubscribe`, `commit`, `abort`,
+    `ack` and `nack` return once their frame is written, and what is lost or refused goes unnoticed. `close` waits for
+    the receipt of DISCONNECT, `request` for the reply, `receive` for its message; `ping` raises."""
     dead_letter: str | None = None
     """Where copies of messages go that handlers and `processing` give up; None for the way of the broker."""
     outbox_frames: int = 10_000
@@ -139,6 +144,8 @@ class Options:
             raise ValueError(f"stream_over is {self.stream_over!r}: it must be None, or {SHORT} bytes or more")
         if seconds_of("startup_timeout", self.startup_timeout) < 0:
             raise ValueError(f"startup_timeout is {self.startup_timeout}: it must be 0 or more")
+        if self.resend and not self.receipts:
+            raise ValueError("resend=True needs receipts, and receipts is False")
         if self.dead_letter == "":
             raise ValueError("dead_letter is empty: name a queue")
         if self.dialect != "auto" and self.dialect not in BROKERS:
@@ -190,6 +197,7 @@ class CommonOptions(TypedDict, total=False):
     close_timeout: float
     resend: bool
     persistent: bool | None
+    receipts: bool
     dead_letter: str | None
     outbox_frames: int
     outbox_octets: int

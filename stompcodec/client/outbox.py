@@ -68,21 +68,33 @@ class Call:
     frame: Any = None  # kept while it may be sent again
     group: Group | None = None
     needs_reply: bool = False
+    asks: bool = True  # for a receipt, without which it is accepted once its frame is written
     subject: Any = None  # the subscription or transaction it is about
     after: Callable[[Call], object] | None = None  # called with the outcome, in the core
     wake: Callable[[], object] | None = None
     loop: Any = None  # the event loop in which it may be awaited
     read: Callable[[Call], object] | None = None  # called by a thread that waits for it; it may return without outcome
 
+    @property
+    def receipt(self) -> list[tuple[str, str]]:
+        """The header that asks for its receipt, if it does."""
+        return [("receipt", self.id)] if self.asks else []
+
     def __repr__(self) -> str:
         state = "waits" if not self.done else "accepted" if self.error is None else type(self.error).__name__
         return f"<Call {self.what}: {state}>"
 
 
-class Calls:
-    """The open calls, and the finished ones whose callers were not woken yet."""
+#: The commands whose answers are waited for in any case: whoever offers PING and RECEIVE answers receipts.
+ANSWERED = ("DISCONNECT", "PING", "RECEIVE")
 
-    def __init__(self) -> None:
+
+class Calls:
+    """The open calls, and the finished ones whose callers were not woken yet. `asks` is the option `receipts`."""
+
+    def __init__(self, asks: bool = True) -> None:
+        self._asks = asks
+        self.answered: set[str] = set()  # the commands of calls that a RECEIPT has answered
         self.sent: dict[str, Call] = {}  # by receipt-id, in the order of sending: their frames went to the connection
         self.finished: list[Call] = []
         self.deadlines = Deadlines()
@@ -91,7 +103,8 @@ class Calls:
 
     def make(self, what: str, timeout: float, command: str = "", *, resend: bool = False) -> Call:
         """Return a new call with a unique id, not open yet. Any thread may call this."""
-        call = Call(what, seconds_of("timeout", timeout), command, resend=resend)
+        asks = self._asks or command in ANSWERED
+        call = Call(what, seconds_of("timeout", timeout), command, resend=resend, asks=asks)
         call.id, call.read = f"r{next(self._ids)}", self.read
         return call
 

@@ -153,7 +153,8 @@ class Attempt(threading.Thread):
             check_http(headers)
         except (TypeError, ValueError) as error:
             raise ConnectionLostError(str(error), sent=False) from None
-        return Handshake(headers, self.address.login, self.address.passcode)
+        said = self.address.passcode
+        return Handshake(headers, self.address.login, self.passcode if said is None else said)
 
     def _given(self, own: Any) -> Any:
         """Return the value of an option, or of its function."""
@@ -263,6 +264,7 @@ class WireOwner:
             or not self._is_receipt(octets, call.id, connection.version)
         ):
             return False
+        link.calls.answered.add(call.command)
         finished.append(call)  # others who wait for it are woken, if not below
         # No call stands between these, so that an interrupt cannot separate them.
         call.done = True

@@ -10,7 +10,7 @@ import time
 import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -142,6 +142,9 @@ class BaseLink:
     ) -> None:
         if not self.takes_async and any(isinstance(each, AsyncMiddleware) for each in options.middleware):
             raise TypeError("AsyncMiddleware needs connect_async: for threads, derive from Middleware")
+        addresses = parse_uri(url) if isinstance(url, str) else url
+        if any(each.options.get("receipts") == "false" for each in addresses):
+            options = replace(options, receipts=False)
         self.options = options
         self.layers: Layers | None = layers_of(options.middleware) if options.middleware else None
         layers = self.layers or {"send": []}
@@ -149,7 +152,6 @@ class BaseLink:
         self._subscription_class = subscription_class
         self.core = ClientCore(options, lambda: uuid.uuid4().hex, self._replies, message_class)
         self.delivery = self.delivery_class(options)
-        addresses = parse_uri(url) if isinstance(url, str) else url
         if options.http_headers and not any(each.websocket for each in addresses):
             raise ValueError("http_headers is for ws://, wss://, http:// and https:// alone")
         self.engine = Engine(self.core, addresses, self.delivery)
@@ -202,7 +204,7 @@ class BaseLink:
             check_values(bool, receipt=receipt)
             check_values(bool | None, resend=resend)
         is_bare = type(body) is bytes and headers is None and content_encoding is None and persistent is None
-        if is_bare and receipt and not (self.options.resend if resend is None else resend):
+        if is_bare and receipt and self.options.receipts and not (self.options.resend if resend is None else resend):
             call = self.call(f"SEND to {destination}", "SEND", timeout)
             return Sending(partial(self._attempt_plain, destination, body, call), len(body), self.receipt_class(call))
         message = outgoing(destination, body, headers, content_encoding, "SEND", persistent, self.options.persistent)
@@ -239,11 +241,7 @@ class BaseLink:
         upload = Upload(what, frame.headers.pairs(), source.size, seconds, call)
         upload.is_text = bool(message.text)
         upload.to_the_end = to_the_end
-
-        def attempt() -> bool:
-            return self.engine.do(self.core.upload, upload, now(), transaction)
-
-        return Sending(attempt, 0, answer), upload
+        return Sending(lambda: self.engine.do(self.core.upload, upload, now(), transaction), 0, answer), upload
 
     def requesting(self, message: Outgoing, timeout: float | None) -> Sending:
         """Return a request for `push`; the result of its receipt is the reply."""
@@ -284,13 +282,13 @@ class BaseLink:
         pairs = message.pairs
         if self.core.link.suits:
             self.core.link.suit(pairs, is_reply)
+        if resend and (call is None or not call.asks):
+            raise LocalProtocolError("resend=True needs receipt=True, and a client without receipts=False")
         if call is not None:
-            pairs.append(("receipt", call.id))
+            pairs += call.receipt
             call.resend = self.options.resend if resend is None else resend
             if call.resend:
                 pairs.append((self.core.link.dialect.duplicate, uuid.uuid4().hex))
-        elif resend:
-            raise LocalProtocolError("resend=True needs receipt=True")
         return Frame("SEND", pairs, message.body)
 
     def transaction_id(self) -> str:
@@ -309,7 +307,8 @@ class BaseLink:
         """Return a new subscription, which the core does not know yet."""
         number, given = next(self._ids), rest.pop("id", None)
         id, usual = f"s{number}" if given is None else given, None if ack == "auto" else _PREFETCH
-        options = {"id": id, "ack": ack, "prefetch": prefetch, "usual": usual, "confirm": confirm, **rest}
+        options = {"id": id, "ack": ack, "prefetch": prefetch, "usual": usual, **rest}
+        options["confirm"] = confirm if self.options.receipts else False
         subscription = self._subscription_class(self, destination, **options)
         if handler is not None:
             subscription.is_handled = subscription.explicit
@@ -485,13 +484,14 @@ class Bulk:
         options = link.options
         if receipt_every < 0:
             raise ValueError(f"receipt_every is {receipt_every}: it must be 0 (no receipts) or more")
-        if resend and (transaction is not None or not receipt_every):
+        receipts = receipt_every > 0 and options.receipts
+        if resend and (transaction is not None or not receipts):
             raise LocalProtocolError("resend=True needs receipts, and works only outside of transactions")
         self._link = link
         self._receipt = receipt
         self._transaction = transaction
         # Some brokers send receipts of a transaction only with that of its COMMIT: waiting for them would not end.
-        self.receipts = receipt_every > 0 and transaction is None
+        self.receipts = receipts and transaction is None
         self._most = min(receipt_every or _MOST, options.outbox_frames)
         self._block_octets = min(BLOCK, options.outbox_octets)
         self._timeout = options.receipt_timeout if timeout is None else seconds_of("timeout", timeout)

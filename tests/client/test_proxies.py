@@ -131,8 +131,9 @@ def test_http_headers_are_fresh_for_each_connection_and_secret(shell, broker, ca
 
 def test_the_login_of_the_url_answers_a_server_that_asks_for_basic(shell, broker):
     with Endpoint(broker.port, login=BASIC) as endpoint:
-        shell.connect(f"http://ann:s3cret@127.0.0.1:{endpoint.port}/stomp").close()
-        assert [head.get("Authorization") for head in endpoint.heads] == [None, BASIC, BASIC]
+        for user, options in (("ann:s3cret", {}), ("ann", {"passcode": "s3cret"})):
+            shell.connect(f"http://{user}@127.0.0.1:{endpoint.port}/stomp", **options).close()
+            assert [head.get("Authorization") for head in endpoint.heads[-3:]] == [None, BASIC, BASIC]
         for user, options in (("", {"http_headers": {"authorization": "s3cret"}}), ("ann:s3cret2@", {})):
             with pytest.raises(stomp.ConnectionLostError, match="does not accept this login") as raised:
                 shell.connect(f"http://{user}127.0.0.1:{endpoint.port}/stomp", **options)

@@ -2,6 +2,7 @@
 
 import logging
 import threading
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -15,6 +16,7 @@ from stompcodec import Frame
 from stompcodec.client.messages import Subscription
 from stompcodec.content import typed_headers
 from stompcodec.testing import StompBroker
+from stompcodec.uri import parse_uri
 
 
 @pytest.fixture(scope="module")
@@ -230,7 +232,7 @@ def test_a_broker_that_does_not_offer_it(client, peer):
     with pytest.raises(stomp.LocalProtocolError, match="does not offer RECEIVE"):
         client.receive("/queue/a")
     assert client.ping() < patience(5)
-    assert peer.commands()[-2:] == ["BEGIN", "ABORT"]
+    peer.wait(lambda peer: peer.commands()[-2:] == ["BEGIN", "ABORT"])
 
 
 @pytest.mark.req("WISH-PNG-01", "WISH-NEG-01", "WISH-NEG-03")
@@ -250,11 +252,15 @@ def test_what_the_broker_offers_is_taken(shell, broker):
 class Offering(Scripted):
     """A server that offers RECEIVE, and answers only as a test says."""
 
+    def __init__(self, headers=()):
+        super().__init__()
+        self.more = dict(headers)
+
     def connect(self, confirm=True):
         self.open()
         self.server._commands = frozenset(("RECEIVE", "PING", "PONG", "EMPTY"))
         self.frames()
-        self.server.accept({"server": "x", "session": "1", "commands": "RECEIVE,PING"})
+        self.server.accept({"server": "x", "session": "1", "commands": "RECEIVE,PING", **self.more})
         self.pump()
         return self
 
@@ -298,6 +304,73 @@ def test_answers_under_one_id_come_in_the_order_of_their_calls():
     client.pump()
     assert [frame.headers["id"] for frame in client.frames()] == ["a1"]
     assert ([call.result.body for call in calls[2:]], client.core.inbound.fetches) == ([b"2", b"3"], {})
+
+
+@pytest.mark.parametrize("command", ["PING", "RECEIVE"])
+def test_a_relay_that_passes_on_what_the_broker_offers_and_does_not_know_it(command):
+    """As Spring's: its ERROR names no receipt, and ends the session."""
+    client = Offering().connect()
+    call = client.call(command, 5.0, command)
+    subscription = Subscription("/queue/a", id="f")
+    assert client.core.ping(client.now, call) if command == "PING" else client.core.fetch(subscription, 100.0, call)
+    other = client.send(receipt=True)
+    client.frames()
+    client.error(message=f"No enum constant org.springframework.messaging.simp.stomp.StompCommand.{command}")
+    assert (type(call.error), type(other.error)) == (stomp.RejectedError, stomp.ConnectionLostError)
+    client.connect()
+    again = client.call(command, 5.0, command)
+    if command == "PING":
+        assert client.core.ping(client.now, again)
+        (begin,) = client.frames()
+        client.receipt(begin)
+        (abort,) = client.frames()
+        assert (begin.command, abort.command, again.error) == ("BEGIN", "ABORT", None)
+    else:
+        with pytest.raises(stomp.LocalProtocolError, match="does not offer RECEIVE"):
+            client.core.fetch(subscription, client.now, again)
+        assert client.frames() == []
+
+
+@pytest.mark.parametrize(
+    ("answer", "commands"),
+    [
+        *(("receipt", ["BEGIN", "ABORT"]), ("late", ["BEGIN", "ABORT"])),
+        *(("refused", ["BEGIN"]), ("lost", ["BEGIN"]), ("unsent", []), ("closed", ["BEGIN", "DISCONNECT"])),
+    ],
+)
+def test_a_ping_without_ping_aborts_its_transaction_if_that_may_be_open(answer, commands):
+    client = Scripted(version="1.1").connect()
+    client.core.link.writable(answer != "unsent")
+    assert client.core.ping(client.now, client.call("PING", 5.0, "PING"))
+    sent = client.frames()
+    if answer == "closed":
+        client.core.close(client.now, client.call("close", 60.0))
+    if answer in ("receipt", "refused", "closed"):
+        {"refused": client.error}.get(answer, client.receipt)(sent[0])
+    if answer == "lost":
+        client.lose()
+        client.connect()
+    client.wait(6.0 if answer in ("late", "unsent") else 0.0)
+    client.core.link.writable(True)
+    assert [frame.command for frame in sent] + client.commands() == commands
+
+
+@pytest.mark.parametrize(
+    ("url", "headers", "offers"),
+    [("stomp://h", {}, "PING"), ("ws://h", {}, "RECEIVE"), ("ws://h", {"user-name": "ann"}, "none")],
+)
+def test_no_command_is_tried_where_a_relay_may_not_know_it(url, headers, offers):
+    """A WebSocket may end at a relay. Spring's adds `user-name` to CONNECTED if its user has a name."""
+    client = Offering(headers).connect()
+    client.core.link.address = parse_uri(url)[0]
+    assert client.core.ping(client.now, client.call("PING", 5.0, "PING"))
+    assert client.commands() == ["PING" if offers == "PING" else "BEGIN"]
+    fetch = partial(client.core.fetch, Subscription("/queue/a", id="f"), client.now, client.call())
+    if offers == "none":
+        with pytest.raises(stomp.LocalProtocolError, match="does not offer RECEIVE"):
+            fetch()
+    else:
+        assert fetch()
 
 
 def test_a_streamed_message_that_comes_too_late_is_refused_and_its_body_dropped(shell):

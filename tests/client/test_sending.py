@@ -1,5 +1,6 @@
 """Sending by both shells: outcomes, transactions, the end; many messages in one go; blocks of frames in the core."""
 
+import io
 import threading
 import time
 
@@ -37,6 +38,40 @@ def test_content_encoding(shell, peer):
     assert message.content() == b"x" * 10_000
     with pytest.raises(FrameError, match="max_size"):
         message.content(9_999)
+
+
+@pytest.mark.parametrize("query", ["", "?receipts=FALSE"])
+def test_a_server_that_answers_no_receipts_is_asked_for_that_of_disconnect_alone(shell, peer, query):
+    client = shell.connect(peer.url + query, **({} if query else {"receipts": False}))
+    subscription = client.subscribe("/queue/a", ack="client-individual")
+    client.send("/queue/a", b"1", receipt=True)
+    client.send("/queue/a", "2", {"n": "2"}, receipt=True)
+    client.send_for_receipt("/queue/a", b"3").wait()
+    client.send("/queue/a", io.BytesIO(b"4"), receipt=True)
+    client.send_for_receipt("/queue/a", io.BytesIO(b"5")).wait()
+    assert client.send_many([("/queue/a", b"6")]) == 1
+    for number in range(1, 7):
+        message = subscription.get(patience(5))
+        assert message.body == b"%d" % number
+        message.ack(receipt=True)
+    with client.transaction() as transaction:
+        transaction.send("/queue/a", b"7")
+    assert transaction.state == "committed"
+    transaction = client.transaction()
+    with pytest.raises(KeyError), transaction:
+        raise KeyError
+    assert transaction.state == "aborted"
+    handler = shell.handler(lambda message: message.reply(message.body.upper()))
+    client.subscribe("/queue/upper", handler=handler)
+    assert client.request("/queue/upper", b"abc", patience(10)).body == b"ABC"
+    subscription.unsubscribe()
+    for call in (client.ping, lambda: client.send("/queue/a", b"x", receipt=True, resend=True)):
+        with pytest.raises(stomp.LocalProtocolError, match="receipts=False"):
+            call()
+    client.close()
+    assert [frame.command for _, frame in peer.frames if frame.get("receipt")] == ["DISCONNECT"]
+    with pytest.raises(ValueError, match="resend"):
+        shell.connect(peer.url, receipts=False, resend=True)
 
 
 def test_close_is_idempotent_and_final(shell, peer):

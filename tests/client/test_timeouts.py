@@ -59,6 +59,28 @@ def test_a_timeout_that_has_passed_is_over_at_once(shell, peer, timeout):
     client.close()
 
 
+def test_a_receipt_that_never_comes_is_named_with_its_remedy_until_one_has_come(shell, peer):
+    """go-stomp's server answers a SEND, and no SUBSCRIBE; Spring's simple broker answers none of both."""
+    answers, remedy = peer.on_send, "; no {} has been answered yet: if the server sends no receipts, connect with"
+    peer.rules |= dict.fromkeys(("SEND", "SUBSCRIBE", "BEGIN"), lambda side, frame: None)
+    client = shell.connect(peer.url)
+    calls = {
+        "SEND": lambda: client.send("/queue/a", b"x", receipt=True, timeout=0.1),
+        "SUBSCRIBE": lambda: client.subscribe("/queue/a", timeout=0.1).join(patience(5)),
+        "BEGIN": lambda: client.ping(0.1),
+    }
+    for known in ([], ["SEND"]):
+        for command, call in calls.items():
+            with pytest.raises(stomp.ReceiptTimeoutError) as late:
+                call()
+            assert (remedy.format(command) + " receipts=False" in str(late.value)) == (command not in known)
+        peer.rules["SEND"] = answers
+        client.send("/queue/a", b"x", receipt=True)
+        peer.rules["SEND"] = lambda side, frame: None
+    with pytest.raises(stomp.ReceiptTimeoutError, match=r"no answer in 0.1 s$"):
+        client.request("/queue/b", timeout=0.1)
+
+
 @pytest.mark.parametrize(
     ("name", "values"),
     [

@@ -93,7 +93,11 @@ _PEERS: dict[str, tuple[str, dict[str, str], dict[str, Any]]] = {
     "artemis-plain": ("Artemis {} without prefixes", _LOGIN, {"lacks": _PLAIN_LACKS}),
     "rabbitmq3": ("RabbitMQ of Debian {}", {}, {}),
     "rabbitmq4": ("RabbitMQ of Debian {}", {}, {}),
-    "spring": ("the simple broker of Spring Boot {}", {}, {"confirms": False, "lacks": _SPRING_LACKS}),
+    "spring": (
+        "the simple broker of Spring Boot {}",
+        {},
+        {"confirms": False, "keeps_order": False, "lacks": _SPRING_LACKS},
+    ),
     "vertx": ("Vert.x {}", {"secured": "1"}, {"nack": "dropped", "lacks": _VERTX_LACKS}),
     "gostomp": ("stompd of go-stomp {}", {}, {"confirms": False, "refuses": None, "lacks": _GOSTOMP_LACKS}),
 }

@@ -258,7 +258,7 @@ def heart_beats(program: Program, target: Target) -> None:
 
 @check
 def topics(program: Program, target: Target) -> None:
-    """Every subscriber gets what is sent after it subscribed, in order."""
+    """Every subscriber gets what is sent after it subscribed, in order if the broker keeps one."""
     name = queue("topic").replace("/queue/", "/topic/")
     sender, first, second = (program.open(target) for _ in range(3))
     sender.send(name, b"nobody listens")
@@ -269,7 +269,8 @@ def topics(program: Program, target: Target) -> None:
     for body in (b"1", b"2", b"3"):
         sender.send(name, body)
     for subscription in subscriptions:
-        same(subscription.bodies(3), [b"1", b"2", b"3"], "bodies")
+        found = subscription.bodies(3)
+        same(found if target.keeps_order else sorted(found), [b"1", b"2", b"3"], "bodies")
 
 
 @check

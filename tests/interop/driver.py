@@ -47,6 +47,7 @@ class Target(NamedTuple):
     """(version or name of a row, or *, check, why): what cannot be asked of this broker."""
     marks: bool = True  # It marks each message that comes again as redelivered.
     confirms: bool = True  # It answers SUBSCRIBE by a RECEIPT.
+    keeps_order: bool = True
 
 
 class Message(NamedTuple):

@@ -47,6 +47,9 @@ def _passes(url: str, row: Any, destination: str) -> None:
             message = subscription.get(patience(30) if "SUBSCRIBE" in row.receipts else 0.5)
         assert message is not None
         assert message.text() == body
+        if "SEND" in row.receipts:
+            assert [client.ping(), client.ping()] > [0, 0]
+            client.send(destination, receipt=True)
 
 
 @pytest.mark.peer(*NAMES)

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.request import Request, urlopen
 from uuid import uuid4
 
 import pytest
@@ -25,6 +26,7 @@ import stompcodec.client as stomp
 from stompcodec.client import dialects
 from stompcodec.errors import RejectedError, RemoteProtocolError, StompError
 from stompcodec.testing import StompBroker
+from stompcodec.transport.http import Handshake
 
 TABLES = {"artemis": ARTEMIS, "activemq6": ACTIVEMQ}
 
@@ -97,12 +99,17 @@ def test_a_subscribe_that_is_refused_without_a_receipt_ends_and_the_others_go_on
 
 @pytest.mark.parametrize("endpoint", ["ws://{}/closed/stomp", "http://{}/closed/sockjs"])
 @pytest.mark.peer("spring")
-def test_an_http_login_before_the_session(peer: Any, shell: Shell, endpoint: str) -> None:
-    where = f"127.0.0.1:{peer.ports['ws']}"
+def test_an_http_login_before_the_session(peer: Any, shell: Shell, endpoint: str, monkeypatch: Any) -> None:
+    where, sent, headers = f"127.0.0.1:{peer.ports['ws']}", [], Handshake.headers
+    asked = Request(f"http://{where}/closed/sockjs/info", headers={"Authorization": "Basic YW5uOnNlY3JldA=="})
+    with urlopen(asked) as answer:
+        cookie = {"Cookie": answer.headers["Set-Cookie"].partition(";")[0]}
+    monkeypatch.setattr(Handshake, "headers", lambda self: sent.append(headers(self)) or sent[-1])
     bearer = {"Authorization": "Bearer letmein"}
-    for host, headers in ((f"ann:secret@{where}", None), (where, bearer), (where, lambda: bearer)):
-        greeting = shell.connect(endpoint.format(host), http_headers=headers).subscribe("/app/hello", confirm=False)
+    for host, given in ((f"ann:secret@{where}", None), (where, bearer), (where, lambda: bearer), (where, cookie)):
+        greeting = shell.connect(endpoint.format(host), http_headers=given).subscribe("/app/hello", confirm=False)
         assert greeting.get(patience(10)).text() == "hello"
+        assert given or "Cookie" in sent[-1] or "sockjs" not in endpoint  # the one that Spring has set
     for host, why in ((where, "wants an HTTP login"), (f"ann:wrong@{where}", "does not accept this login")):
         with pytest.raises(stomp.ConnectionLostError, match=f"401: it {why}"):
             shell.connect(endpoint.format(host))
@@ -117,6 +124,91 @@ def test_the_page_of_spring(peer: Any) -> None:
         python.partition("```")[0].replace("ws://app.example:8080/portfolio", peer.ws_url),
         {"stomp": stomp, "time": time},
     )
+
+
+@pytest.mark.peer("spring", "gostomp")
+def test_a_server_that_answers_no_receipts(peer: Any, shell: Shell, tmp_path: Path) -> None:
+    """go-stomp's answers those of SEND. Its messages have no `ack` header."""
+    url, topic = peer.ws_url or peer.url, f"/topic/{uuid4().hex}"
+    with pytest.raises(stomp.ReceiptTimeoutError, match=r"no SUBSCRIBE has been answered yet: .* with receipts=False"):
+        shell.connect(url).subscribe(topic, timeout=1).join(patience(20))
+    client, done = shell.connect(f"{url}?receipts=false"), threading.Event()
+    subscription = client.subscribe(topic, ack="client-individual")
+
+    def send() -> None:
+        while not done.wait(0.2):  # a SUBSCRIBE is read some time later
+            verb(url, "pub", topic, "x", "--no-receipts")
+
+    sender = threading.Thread(target=send)
+    sender.start()
+    assert subscription.get(patience(20)).body == b"x"
+    for arguments in (("sub",), ("record", "-o", str(tmp_path / "capture"))):
+        verb(url, *arguments, topic, "--no-receipts", "-n", "2")
+    done.set()
+    sender.join()
+    client.send_many([(topic, "1"), (topic, "2")])
+    client.close()
+
+
+@pytest.mark.parametrize("scheme", ["ws", "http"])
+@pytest.mark.peer("spring")
+def test_large_frames_to_spring(peer: Any, shell: Shell, scheme: str) -> None:
+    """It has buffers of 8 KiB, and says so as it closes. It takes bytes for text unless they have another type."""
+    url, lost, topic = peer.ws_url if scheme == "ws" else sockjs(peer), [], f"/topic/{uuid4().hex}"
+    bodies = ["x" * 60_000, "é" * 15_000, *([b"\xff\0" * 30_000] if scheme == "ws" else [])]
+    client = shell.connect(url, receipts=False)
+    subscription = client.subscribe(topic)
+    while subscription.get(0.2) is None:
+        client.send(topic, "on")
+    for body in bodies:
+        client.send(topic, body, {"content-type": "application/octet-stream"} if isinstance(body, bytes) else None)
+        message = subscription.get(patience(10))
+        while message.body == b"on":
+            message = subscription.get(patience(10))
+        assert message.body == (body if isinstance(body, bytes) else body.encode())
+    whole = shell.connect(url, websocket_pieces="whole", reconnect=None, on_state=lambda _, error: lost.append(error))
+    whole.send(topic, bodies[0])
+    give_up = time.monotonic() + patience(10)
+    while whole.state != "closed" and time.monotonic() < give_up:
+        time.sleep(0.05)
+    assert "1009: The decoded text message was too big" in str(lost[-1])
+
+
+def sockjs(peer: Any) -> str:
+    return str(peer.ws_url.replace("ws:", "http:").replace("/stomp", "/sockjs"))
+
+
+@pytest.fixture(scope="module")
+def relay(start_peer: Any) -> Iterator[Any]:
+    """Spring before our broker."""
+    with StompBroker() as broker:
+        yield start_peer("spring", relay=str(broker.port))
+
+
+@pytest.mark.parametrize("scheme", ["ws", "http"])
+@pytest.mark.peer("spring")
+def test_through_a_relay(relay: Any, shell: Shell, scheme: str, caplog: Any) -> None:
+    """It passes on what the broker offers, and knows STOMP alone. Its ERROR at the end is no news."""
+    url, queue = relay.ws_url if scheme == "ws" else sockjs(relay), f"/queue/{uuid4().hex}"
+    client = shell.connect(url)
+    subscription, body = client.subscribe(queue), "é" * 30_000
+    client.send(queue, body, receipt=True)
+    assert subscription.get(patience(10)).text() == body
+    assert client.ping() < patience(10)
+    with pytest.raises(stomp.LocalProtocolError, match="does not offer RECEIVE"):
+        client.receive(queue)
+    assert client.epoch == 1
+    for _ in range(10):
+        shell.connect(url).close()
+        verb(url, "pub", queue, "x", "-l")
+    assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
+    stranger = shell.connect(url.replace("guest:guest@", ""), reconnect=QUICK)
+    assert stranger.ping() < patience(10)
+    with pytest.raises(stomp.RejectedError, match=r"RECEIVE from .*No enum constant"):
+        stranger.receive(queue)
+    stranger.wait_connected()
+    with pytest.raises(stomp.LocalProtocolError, match="does not offer RECEIVE"):
+        stranger.receive(queue)
 
 
 @pytest.mark.peer("activemq5", "activemq6")

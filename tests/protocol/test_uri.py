@@ -107,6 +107,7 @@ def test_failover():
         *[("failover:(stomp://a)x", "write failover:"), ("failover:(failover:(stomp://a))", "write stomp://host")],
         ("failover:(stomp://a,,stomp://b)", "write stomp://host"),
         *[(f"{scheme}://h?websocket_pieces=all", "must be one of auto, whole") for scheme in ("stomp", "ws", "https")],
+        *[(f"{scheme}://h?receipts=no", "receipts: it must be true or false") for scheme in ("stomp", "ws", "https")],
     ],
 )
 def test_what_is_refused(uri, said):

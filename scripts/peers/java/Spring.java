@@ -17,13 +17,13 @@ import org.springframework.messaging.simp.stomp.*;
 import org.springframework.messaging.support.*;
 import org.springframework.scheduling.concurrent.ThreadPoolTaskScheduler;
 import org.springframework.security.authentication.UsernamePasswordAuthenticationToken;
-import org.springframework.security.config.Customizer;
 import org.springframework.security.config.annotation.web.builders.HttpSecurity;
 import org.springframework.security.core.context.SecurityContextHolder;
 import org.springframework.security.core.userdetails.*;
 import org.springframework.security.provisioning.InMemoryUserDetailsManager;
 import org.springframework.security.web.SecurityFilterChain;
 import org.springframework.security.web.authentication.www.BasicAuthenticationFilter;
+import org.springframework.security.web.context.HttpSessionSecurityContextRepository;
 import org.springframework.stereotype.Controller;
 import org.springframework.web.filter.OncePerRequestFilter;
 import org.springframework.web.socket.config.annotation.*;
@@ -103,7 +103,8 @@ public class Spring implements WebSocketMessageBrokerConfigurer {
     }
 
     @Bean SecurityFilterChain security(HttpSecurity http) throws Exception {
-        return http.csrf(off -> off.disable()).httpBasic(Customizer.withDefaults())
+        return http.csrf(off -> off.disable())
+            .httpBasic(basic -> basic.securityContextRepository(new HttpSessionSecurityContextRepository()))
             .authorizeHttpRequests(all -> all.requestMatchers("/closed/**").authenticated().anyRequest().permitAll())
             .addFilterBefore(new Bearer(), BasicAuthenticationFilter.class).build();
     }

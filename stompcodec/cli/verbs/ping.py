@@ -19,13 +19,6 @@ if TYPE_CHECKING:
 
 #: Seconds between two round trips.
 _PAUSE = 0.2
-_DIALECTS = {
-    "stompcodec": "stompcodec",
-    "rabbitmq": "RabbitMQ",
-    "activemq": "ActiveMQ Classic",
-    "artemis": "ActiveMQ Artemis",
-    "unknown": "not known",
-}
 
 
 def _show_facts(facts: dict[str, Any], client: Client) -> None:
@@ -38,7 +31,7 @@ def _show_facts(facts: dict[str, Any], client: Client) -> None:
     )
     lines = (
         ("server", printable(facts["server"] or "not given")),
-        ("dialect", _DIALECTS.get(facts["dialect"], facts["dialect"])),
+        ("dialect", facts["dialect"]),
         ("version", f"STOMP {facts['version']}"),
         ("session", printable(facts["session"] or "not given")),
         ("heart-beats", f"{printable(facts['heart_beat'])}: {agreed}"),

@@ -115,22 +115,6 @@ def _paced(messages: Iterator[Outgoing], rate: float | None) -> Iterator[Outgoin
         due = max(due, time.monotonic() - 1.0) + min(1.0 / rate, _LONGEST)  # a pause is made up for, up to one second
 
 
-class Refusals:
-    """Collects ERROR frames that answer no call: for messages without a receipt."""
-
-    def __init__(self) -> None:
-        self.frames: list[Frame] = []
-
-    def see(self, direction: str, frame: Frame) -> None:
-        if direction == "in" and frame.command == "ERROR":
-            self.frames.append(frame)
-
-    def check(self, tally: Tally) -> None:
-        if self.frames:
-            tally.confirmed -= len(self.frames)
-            raise RejectedError(f"a message was refused: {self.frames[0].get('message', 'ERROR')}", self.frames[0])
-
-
 def _send_one(client: Client, messages: Iterator[Outgoing], tally: Tally) -> None:
     """Send a message with a receipt, so that a refusal is that of the call."""
     for message in messages:
@@ -144,8 +128,9 @@ def send_quickly(client: Client, messages: Iterator[Outgoing], tally: Tally) -> 
         client.send(*message)
         tally.sent += 1
         tally.moved()
-    client.ping()
-    tally.confirmed = tally.sent
+    if client.options.receipts:
+        client.ping()
+        tally.confirmed = tally.sent
 
 
 def _send_together(client: Client, messages: Iterator[Outgoing], tally: Tally) -> None:
@@ -155,7 +140,7 @@ def _send_together(client: Client, messages: Iterator[Outgoing], tally: Tally) -
             transaction.send(*message)
             tally.sent += 1
             tally.moved()
-    tally.confirmed = tally.sent
+    tally.confirmed = tally.sent if client.options.receipts else 0
 
 
 def send_all(
@@ -172,9 +157,16 @@ def send_all(
 
     `destination` is one that the user named; a warning says that it lacks a slash. `begin` is called first.
     """
-    refusals = Refusals()
+    from stompcodec.client.dialects import PARTING
+
+    refused: list[Frame] = []  # ERROR frames: they answer no call if messages have no receipt
+
+    def see(direction: str, frame: Frame) -> None:
+        if direction == "in" and frame.command == "ERROR" and frame.get("message") != PARTING:
+            refused.append(frame)
+
     if send is send_quickly:
-        broker["on_frame"] = refusals.see
+        broker["on_frame"] = see
     with reporting_errors():
         try:
             with connected(**broker) as client:
@@ -182,7 +174,9 @@ def send_all(
                 begin(client)
                 tally.start()
                 send(client, messages, tally)
-            refusals.check(tally)
+            if refused:
+                tally.confirmed = max(0, tally.confirmed - len(refused))
+                raise RejectedError(f"a message was refused: {refused[0].get('message', 'ERROR')}", refused[0])
         except (StompError, ValueError, KeyboardInterrupt):
             tally.clear()
             if tally.sent and not single:

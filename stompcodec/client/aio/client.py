@@ -367,18 +367,16 @@ class AsyncClient(BaseClient):
 
         Raises:
             RejectedError, ConnectionLostError, ReceiptTimeoutError: as for `send`.
+            LocalProtocolError: the client is closed, or has `receipts=False`.
         """
         link = self._link
         call = link.call("PING", "PING", timeout)
-        receipt = AsyncReceipt(call)
-        started = time.monotonic()
-        if link.engine.do(link.core.ping, now(), call):
-            await receipt.wait()
-            return time.monotonic() - started
-        transaction = await self.transaction(timeout=timeout).begin()
-        started = time.monotonic()
-        await transaction.abort(timeout=timeout)
-        return time.monotonic() - started
+        receipt, started = AsyncReceipt(call), now()
+        while not link.engine.do(link.core.ping, now(), call):
+            await link.wait_connected(timeout)
+            started = now()
+        await receipt.wait()
+        return now() - started
 
     async def drain(self, timeout: float = 30.0) -> None:
         """Stop receiving, wait until taken messages are settled and everything is sent, and close.

@@ -356,18 +356,16 @@ class Client(BaseClient):
 
         Raises:
             RejectedError, ConnectionLostError, ReceiptTimeoutError: as for `send`.
+            LocalProtocolError: the client is closed, or has `receipts=False`.
         """
         link = self._link
         call = link.call("PING", "PING", timeout)
-        receipt = Receipt(call)
-        started = time.monotonic()
-        if link.engine.do(link.core.ping, now(), call):
-            receipt.wait()
-            return time.monotonic() - started
-        transaction = self.transaction(timeout=timeout).begin()
-        started = time.monotonic()
-        transaction.abort(timeout=timeout)
-        return time.monotonic() - started
+        receipt, started = Receipt(call), now()
+        while not link.engine.do(link.core.ping, now(), call):
+            link.wait_connected(timeout)
+            started = now()
+        receipt.wait()
+        return now() - started
 
     def drain(self, timeout: float = 30.0) -> None:
         """Stop receiving, wait until taken messages are settled and everything is sent, and close.

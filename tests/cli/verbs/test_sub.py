@@ -393,6 +393,27 @@ def test_brokers_that_are_none(at, fresh):
         assert (result.exit_code, "see --url" in result.stderr) == (1, True)
 
 
+def test_a_server_that_answers_no_receipts(at, fresh, tmp_path):
+    """Nor does Spring's relay end `pub` by the ERROR with which it answers DISCONNECT."""
+    silent = dict.fromkeys(("SEND", "SUBSCRIBE", "BEGIN", "COMMIT"), lambda side, frame: None)
+    with Peer(rules=silent) as peer:
+        where = ("-u", peer.url, "--timeout", "0.2")
+        for verb in (["pub", fresh, "x"], ["pub", fresh, "x", "-l"], ["pub", fresh, "x", "--tx"], ["sub", fresh]):
+            result = at(*verb, *where)
+            assert (result.exit_code, "with --timeout, or give --no-receipts)" in result.stderr) == (1, True)
+        peer.rules = {"DISCONNECT": lambda side, frame: side.error(None, "Connection to broker closed.")}
+        where = ("-u", peer.url, "--timeout", "9", "--no-receipts")
+        for more in ((), ("-l",), ("--tx",)):
+            result = at("pub", fresh, "x", *where, *more)
+            assert (result.exit_code, "1 message sent, 0 confirmed" in result.stderr) == (0, more == ("-l",)), (
+                result.stderr
+            )
+        at.good("sub", fresh, *where, "-n", "2")  # the server keeps none of the transaction
+        at.good("pub", fresh, "x", *where)
+        at.good("record", fresh, *where, "-n", "1", "-o", str(tmp_path / "capture"))
+        assert {frame.command for _, frame in peer.frames if frame.get("receipt")} == {"DISCONNECT", *silent}
+
+
 def test_headers_of_the_http_handshake(at):
     def pub(url, *headers):
         return at("pub", "/queue/a", "x", "-u", url, *(word for each in headers for word in ("--http-header", each)))
