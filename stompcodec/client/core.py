@@ -104,7 +104,11 @@ class ClientCore:
             FrameError: the frame cannot be written in this version of STOMP.
             ConnectionLostError, LocalProtocolError: the client is closed, or as `BaseTransaction.check`.
         """
-        link = self._ready(now, transaction)
+        link = self.link  # as `_ready`, without a call
+        link.now = now
+        if transaction is not None:
+            transaction.check()
+        link.check_open()
         if not self._has_room(len(frame.body)):
             return False
         if transaction is not None or link.has_handlers:

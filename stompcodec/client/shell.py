@@ -85,10 +85,12 @@ def outgoing(
             pairs += pairs_of(kind, headers)
     if persistent is not None or usual is not None:
         say_persistent(pairs, persistent, usual)
-    text: bool | str = isinstance(body, str) and (KEPT if isinstance(headers, AsIs) else True)
+    text: bool | str = False
     octets = body.encode() if isinstance(body, str) else body
-    if text is True and "content-type" not in dict(pairs):
-        pairs.append(("content-type", "text/plain;charset=utf-8"))
+    if octets is not body:
+        text = KEPT if isinstance(headers, AsIs) else True
+        if text is True and "content-type" not in dict(pairs):
+            pairs.append(("content-type", "text/plain;charset=utf-8"))
     if content_encoding is not None:
         if not isinstance(content_encoding, str):
             raise TypeError(f"content_encoding is {content_encoding!r:.60}: it must be str")
@@ -99,7 +101,7 @@ def outgoing(
             raise ValueError(f"content_encoding is {content_encoding!r}, and headers= says {named!r:.60}: give one")
         octets = encode_content(content_encoding, octets)
         text = False
-    return Outgoing(pairs, octets, b"\0" not in octets and text)
+    return Outgoing(pairs, octets, text and b"\0" not in octets and text)
 
 
 def say_persistent(pairs: list[tuple[str, str]], persistent: bool | None, usual: bool | None = None) -> None:

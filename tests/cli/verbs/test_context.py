@@ -244,8 +244,8 @@ def test_the_nearest_name_of_a_broker_counts():
 
 def test_options_come_before_the_context_and_the_context_before_the_environment(config):
     fields = {"url": "stomp://b:1", "login": "ann", "passcode": SECRET, "vhost": "/", "version": "1.2", "ca": "ca.pem"}
-    whole = {**fields, "insecure": True}
-    write(config, of(json.dumps({"a": whole}), ', "selected": "a"'))
+    whole = {**fields, "insecure": True, "receipts": True}
+    write(config, of(json.dumps({"a": {**fields, "insecure": True}}), ', "selected": "a"'))
     ours = {name: value for name, value in whole.items() if name != "passcode"}
     others = {"vhost": "v", "version": "1.1", "ca": "d.pem"}
     for arguments, variables, wanted in (
