@@ -658,8 +658,8 @@ def handler(form: Template, view: str | None, shell_command: str | None) -> Hand
     if shell_command is not None:
         handlers.append(partial(run_command, shell_command))
     if view is not None or not handlers:
-        printed: Handler = lambda message, number: _write(form.render(message, number))  # noqa: E731
-        handlers.append({"json": _show_json, "pretty": _show_pretty}.get(view or "", printed))
+        views: dict[str, Handler] = {"json": _show_json, "pretty": _show_pretty}
+        handlers.append(views.get(view or "", lambda message, number: _write(form.render(message, number))))
 
     at = (0, 0)  # a number, and the index of its handler: what precedes that is not repeated
 

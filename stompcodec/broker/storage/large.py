@@ -777,8 +777,9 @@ class Download:
         """Return the next chunks, limited in size. The file is open only meanwhile. Raise OSError if it cannot be read,
         or is too short. If no file descriptor was available, it can be retried.
         """
-        opener = lambda path, flags: os.open(path, flags | NO_FOLLOW)  # noqa: E731
-        with open(self._body.path, "rb", buffering=0, opener=opener) as file:
+        with open(
+            self._body.path, "rb", buffering=0, opener=lambda path, flags: os.open(path, flags | NO_FOLLOW)
+        ) as file:
             octets = self._read(file)
         chunks, self._before, self.moved = self._before, [], True
         self._left -= len(octets)
