@@ -21,7 +21,7 @@ _LINKS_IN_MESSAGES = {"mermaid.min.js", "pyodide.mjs", "pyodide.asm.mjs"}
 
 
 class Page(HTMLParser):
-    """What a page of HTML loads."""
+    """The addresses that a page of HTML loads."""
 
     def __init__(self, text: str) -> None:
         super().__init__()

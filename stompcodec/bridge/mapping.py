@@ -30,7 +30,7 @@ class Way(NamedTuple):
     persistent: bool = False
     """Mark all messages as persistent."""
     text: bool | None = None
-    """Whether UTF-8 is sent as text, and False all as bytes; None: text stays text."""
+    """True sends UTF-8 as text, False sends all as bytes; None leaves text as it is."""
     key: str | None = None
     """The header that identifies a message over redeliveries; None for the message-id, if that stays the same."""
     most: int | None = None

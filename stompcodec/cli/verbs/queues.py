@@ -81,9 +81,9 @@ class Taking:
     """Seconds without a message after which the queue counts as empty."""
     batch: int = BATCH
     stay: tuple[int, int] = (0, 0)
-    """How many messages are known to stay in the queue, and their bytes, so that they do not fill the window."""
+    """The number of messages known to stay in the queue, and their bytes, so that they do not fill the window."""
     text: bool | None = None
-    """Whether all are moved as text; None: text stays that."""
+    """True moves all as text, False as bytes; None leaves text as it is."""
     held: int = 0
     """Messages that are neither acknowledged nor to be: they return to the queue at the end."""
     returns: bool = False
