@@ -1,5 +1,6 @@
 """Connections in every state, and what comes out of them: helpers of the tests of `stompcodec.connection`."""
 
+import re
 from typing import NamedTuple
 
 import pytest
@@ -112,6 +113,10 @@ def refused(connection, wire):
     return caught.value
 
 
+EXCERPT = re.compile(r""", near b('([^'\\]|\\.)*'|"([^"\\]|\\.)*")""")
+"""What an error quotes: as many octets as had come, perhaps none."""
+
+
 class Outcome(NamedTuple):
     """What a connection made of a stream, in values that compare."""
 
@@ -136,7 +141,7 @@ def listen(connection, pieces, answer=None, now=0.0):
         except RemoteProtocolError as caught:
             assert error is None, "a second error"
             cause = caught.cause
-            said = str(caught).partition(", near ")[0]  # it quotes as many octets as had come
+            said = EXCERPT.sub("", str(caught))
             error = said, cause and (cause.kind, cause.offset, cause.limit)
             if caught.reply is not None:
                 # The body shows octets around the error: as many as had come.
