@@ -9,9 +9,9 @@
 All parts may be percent-encoded, and reserved characters must be: the virtual host / of RabbitMQ is stomp://host/%2F.
 Without a path, or with the path /, the broker uses its default virtual host.
 
-The options after a question mark are `vhost`, another way to name the virtual host, and `artemis_types`, `receipts` and
-`websocket_pieces`, which are options of the client. Others are an error, except for WebSocket and SockJS, where the
-query is part of the request.
+The options after a question mark are `vhost`, another way to name the virtual host, `artemis_types`, `receipts` and
+`websocket_pieces`, which are options of the client, and `http_headers_file`, whose lines NAME:VALUE are its option
+`http_headers`. Others are an error, except for WebSocket and SockJS, where all but the last are part of the request.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ _FAILOVER = re.compile(r"failover:(?://)?(?:\((?P<inner>.*)\)(?:\?(?P<query>[^#]
 _BETWEEN = re.compile(r",(?=[a-z][a-z0-9+.-]*:)", re.IGNORECASE)
 _ODD = re.compile(r"[\0-\x20\x7f]")
 #: Options of a failover list, and of URIs of other schemes than WebSocket.
-_OPTIONS = ("vhost", "artemis_types", "receipts", "websocket_pieces")
+_FILE = "http_headers_file"
+_OPTIONS = ("vhost", "artemis_types", "receipts", "websocket_pieces", _FILE)
 _PIECES = ("auto", "whole", "fragments", "messages")
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,40}")
 _HOSTS = ("host", "virtualhost", "virtual_host", "virtual-host")
@@ -131,6 +132,8 @@ def _address(uri: str, common: dict[str, str]) -> Address:
     login, colon, passcode = (match["user"] or "").partition(":")
     own = _options(match["query"])
     options = {**common, **(own if websocket else _known(own))}
+    if _FILE in own and not websocket:
+        raise _error(f"{_FILE} is for ws, wss, http and https")
     if options.get("websocket_pieces", "auto") not in _PIECES:
         raise _error(f"the option websocket_pieces must be one of {', '.join(_PIECES)}")
     for flag in {"artemis_types", "receipts"} & options.keys():
@@ -139,6 +142,7 @@ def _address(uri: str, common: dict[str, str]) -> Address:
         except ValueError as error:
             raise _error(f"the option {flag}: {error}") from None
     path = match["path"] or "/"
+    query = "&".join(part for part in (match["query"] or "").split("&") if _text(part.partition("=")[0]) != _FILE)
     vhost = ("" if websocket else _text(path[1:])) or options.get("vhost")
     return Address(
         scheme,
@@ -146,7 +150,7 @@ def _address(uri: str, common: dict[str, str]) -> Address:
         port,
         scheme in ("stomp+ssl", "wss", "https"),
         websocket,
-        path + (f"?{match['query']}" if match["query"] else "") if websocket else "",
+        path + (f"?{query}" if query else "") if websocket else "",
         None if match["user"] is None else _text(login),
         _text(passcode) if colon else None,
         vhost or None,

@@ -473,18 +473,12 @@ def _is_from(option: str, source: ParameterSource) -> bool:
 
 def _http_headers(_context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> dict[str, str] | None:
     """Parse NAME:VALUE options for the client's `http_headers`: a callback of click. Errors do not show a value."""
-    if not values:
-        return None
-    from stompcodec.transport.http import check_http
+    from stompcodec.transport.http import http_of
 
-    if not all(":" in value for value in values):
-        raise click.BadParameter("write NAME:VALUE", param=option)
-    headers = {name: value.strip() for name, _, value in (each.partition(":") for each in values)}
     try:
-        check_http(headers)
+        return http_of(values) if values else None
     except ValueError as error:
         raise click.BadParameter(str(error), param=option) from None
-    return headers
 
 
 #: The options of the broker's address and the login, without a timeout. The context is for `connected`.

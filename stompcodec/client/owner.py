@@ -20,7 +20,7 @@ from stompcodec.codec import Frame, Parser, parse
 from stompcodec.connection import Connection
 from stompcodec.errors import ConnectionLostError, StompError
 from stompcodec.spec import Limits
-from stompcodec.transport.http import Handshake, check_http
+from stompcodec.transport.http import Handshake, check_http, read_http
 from stompcodec.transport.layers import proxy_of
 from stompcodec.transport.owner import Owner
 from stompcodec.transport.sync import SyncWire, connect
@@ -147,9 +147,11 @@ class Attempt(threading.Thread):
         return text
 
     def _handshake(self) -> Handshake:
-        given = self._options.http_headers
+        given, file = self._options.http_headers, self.address.options.get("http_headers_file")
         headers = {} if given is None or not self.address.websocket else self._given(given)
         try:
+            if given is None and file is not None and self.address.websocket:
+                headers = read_http(file)
             check_http(headers)
         except (TypeError, ValueError) as error:
             raise ConnectionLostError(str(error), sent=False) from None

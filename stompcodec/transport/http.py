@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 #: The largest head of an answer in bytes.
@@ -63,6 +63,27 @@ def check_http(headers: object) -> None:
             raise ValueError(f"http_headers holds {name[:60]!r}, which the handshake writes itself")
         if not _VALUE.fullmatch(value):
             raise ValueError(f"http_headers holds a control character in the value of {name[:60]!r}")
+
+
+def http_of(lines: Iterable[str]) -> dict[str, str]:
+    """Return the headers of lines NAME:VALUE. Raise ValueError, which shows no value, for what `check_http` refuses."""
+    pairs = [line.partition(":") for line in lines]
+    if not all(colon for _, colon, _ in pairs):
+        raise ValueError("http_headers: write NAME:VALUE")
+    headers = {name: value.strip() for name, _, value in pairs}
+    check_http(headers)
+    return headers
+
+
+def read_http(path: str) -> dict[str, str]:
+    """Return the headers of a file, one in each line but empty ones and those that begin with #. Raises as `http_of`."""
+    try:
+        with open(path, encoding="utf-8") as stream:
+            lines = stream.read().split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        why = getattr(error, "strerror", None) or "it is not UTF-8"
+        raise ValueError(f"http_headers_file: {path} cannot be read: {why}") from None
+    return http_of(line for line in lines if line.strip() and line[0] != "#")
 
 
 class Handshake:

@@ -129,6 +129,28 @@ def test_http_headers_are_fresh_for_each_connection_and_secret(shell, broker, ca
     assert "s3cret" not in caplog.text + repr(client) + repr(client.options)
 
 
+def test_http_headers_of_a_file_that_the_url_names(shell, broker, tmp_path, caplog):
+    """They are read for each connection. The server sees no name of a file."""
+    caplog.set_level(logging.DEBUG, "stompcodec")
+    file = tmp_path / "headers"
+    with Endpoint(broker.port, login=BASIC) as endpoint:
+        url = f"http://127.0.0.1:{endpoint.port}/stomp?a=1&http_headers_file={file}"
+        for token in ("s3cret1", "s3cret2"):
+            file.write_text(f"# of today\n\nAuthorization:{BASIC}\nCookie: token={token}\n", "utf-8")
+            client = shell.connect(url)
+            assert endpoint.heads[-1]["Cookie"] == f"token={token}; seen=1"
+            client.close()
+        assert {each.partition("?")[2] for each in endpoint.asked} == {"a=1"}
+        shell.connect(url, http_headers={"Authorization": BASIC}).close()
+        assert endpoint.heads[-1]["Cookie"] == "seen=1"
+    for octets, said in ((b"X s3cret", "NAME:VALUE"), (b"Host: s3cret", "'Host'"), (b"\xffs3cret", "UTF-8"), (b"", "No")):
+        file.write_bytes(octets) if octets else file.unlink()
+        with pytest.raises(stomp.ConnectionLostError, match=f"http_headers.*{said}") as raised:
+            shell.connect(url)
+        assert "s3cret" not in str(raised.value)
+    assert "s3cret" not in caplog.text + repr(client) + repr(client.options)
+
+
 def test_the_login_of_the_url_answers_a_server_that_asks_for_basic(shell, broker):
     with Endpoint(broker.port, login=BASIC) as endpoint:
         for user, options in (("ann:s3cret", {}), ("ann", {"passcode": "s3cret"})):

@@ -83,6 +83,15 @@ def test_virtual_hosts(uri, vhost):
     assert one(uri).vhost == vhost
 
 
+@pytest.mark.parametrize(
+    ("query", "path"), [("", "/p"), ("a=%31&", "/p?a=%31"), ("a=1&http%5Fheaders_file=g&b=&", "/p?a=1&b=")]
+)
+def test_a_file_of_headers_is_not_for_the_server(query, path):
+    (address,) = parse_uri(f"ws://h/p?{query}http_headers_file=/a%20b")
+    assert (address.path, address.options["http_headers_file"][-1]) == (path, "g" if "g&" in query else "b")
+    assert parse_uri("failover:(http://h,stomp://h)?http_headers_file=/a")[0].path == "/"
+
+
 def test_failover():
     addresses = parse_uri("failover:(stomp://a:1?vhost=1,ssl://u:p@b/v?vhost=9,tcp://c)?vhost=3")
     assert [(each.scheme, each.host, each.vhost, each.options["vhost"]) for each in addresses] == [
@@ -108,6 +117,7 @@ def test_failover():
         ("failover:(stomp://a,,stomp://b)", "write stomp://host"),
         *[(f"{scheme}://h?websocket_pieces=all", "must be one of auto, whole") for scheme in ("stomp", "ws", "https")],
         *[(f"{scheme}://h?receipts=no", "receipts: it must be true or false") for scheme in ("stomp", "ws", "https")],
+        ("stomp://h?http_headers_file=a", "http_headers_file is for ws"),
     ],
 )
 def test_what_is_refused(uri, said):
