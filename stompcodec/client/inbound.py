@@ -841,6 +841,8 @@ class Inbound:
             self.restore()
         if isinstance(call.error, ReceiptTimeoutError):
             if subscription.call is call:
+                for request in [*self.replies.values()] if subscription is self.reply_subscription else ():
+                    self.link.finish(request, call.error)
                 self.unsubscribe(subscription, self.link.now)
                 subscription.error = call.error
             else:

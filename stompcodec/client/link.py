@@ -300,7 +300,8 @@ class ClientLink:
         self.inbox.windows.look(now)
         connection.excuse(max(late, self.inbox.unread()), now)  # both end now, so the longer one has the other in it
         if self._connected_by is not None and now >= self._connected_by:
-            self.break_off(ConnectionLostError(f"no CONNECTED in {self._patience:.3g} s", sent=False))
+            hint = ": some servers do not answer STOMP 1.0 alone" if [*self.options.versions] == ["1.0"] else ""
+            self.break_off(ConnectionLostError(f"no CONNECTED in {self._patience:.3g} s{hint}", sent=False))
         elif not connection.tick(now, None if self.upload is None else self._beat):
             every = connection.heartbeat.receive_every / 1000
             self.break_off(ConnectionLostError(f"the server was silent for more than twice {every} s"))
@@ -832,8 +833,10 @@ class ClientLink:
     def _overdue(self, call: Call) -> ReceiptTimeoutError:
         """Return the error of a call without an answer. It names the remedy until one of its kind had an answer."""
         ended, command = str(self.error or ""), call.command
-        message = f"{call.what}: no answer in {call.timeout} s" + (f": {ended}" if call.what in ended else "")
-        if call.sent and command and not call.needs_reply and command not in (*ANSWERED, *self.calls.answered):
+        message = f"{call.what}: no answer in {call.timeout} s"
+        if call.what in ended:
+            message += f": {ended}"
+        elif call.sent and command and not call.needs_reply and command not in (*ANSWERED, *self.calls.answered):
             message += (
                 f"; no {command} has been answered yet: if the server sends no receipts, connect with receipts=False"
             )

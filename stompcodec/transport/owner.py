@@ -64,10 +64,10 @@ class CloseCodeError(ConnectionAbortedError):
         reason: the peer's words.
     """
 
-    def __init__(self, code: int, reason: str, what: str = "WebSocket") -> None:
+    def __init__(self, code: int, reason: str, what: str = "server closed the WebSocket") -> None:
         self.code = code
         said = "".join(each for each in reason[:100] if each.isprintable())
-        super().__init__(f"the server closed the {what}: {code or '?'}" + (f": {said}" if said else ""))
+        super().__init__(f"the {what}: {code or '?'}" + (f": {said}" if said else ""))
 
 
 class AskAgainError(ConnectionError):

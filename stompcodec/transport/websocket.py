@@ -212,7 +212,7 @@ class SockJsLayer:
     def _closed(self, value: list[Any]) -> None:
         code = value[0] if value and type(value[0]) is int else 0
         said = value[1] if len(value) > 1 and isinstance(value[1], str) else ""
-        error = CloseCodeError(code, said, "SockJS session")
+        error = CloseCodeError(code, said, "server closed the SockJS session")
         self.error = error if self.opened else ConnectionRefusedError(str(error))
 
     # ---- /info ----
@@ -721,8 +721,9 @@ class WebSocketLayer:
             self.error = ConnectionAbortedError(f"malformed WebSocket data: {protocol.parser_exc}")
         elif protocol.close_rcvd is not None:
             code, reason = protocol.close_rcvd.code, protocol.close_rcvd.reason
-            if isinstance(protocol, ClientProtocol) and code not in _NORMAL:
-                self.error = CloseCodeError(code, reason)
+            if code not in _NORMAL:
+                peer = "server" if isinstance(protocol, ClientProtocol) else "client"
+                self.error = CloseCodeError(code, reason, f"{peer} closed the WebSocket")
             self.ended = True
         elif protocol.handshake_exc is not None:
             self.error = _refused("not HTTP", protocol.handshake_exc)  # without its cause, which may quote a secret

@@ -247,6 +247,24 @@ def test_frames_of_websocket_up_to_the_limit_are_accepted(limit):
     main()
 
 
+def test_a_client_that_takes_no_message_so_large_is_named_with_its_words(caplog):
+    """As Spring's, by default above 8 KiB: the broker sends each frame as one message."""
+    caplog.set_level("INFO", "stompcodec.broker")
+
+    @served(ws_port=0)
+    async def main(server):
+        async with browser(server) as raw:
+            await raw.send(masked(b"SUBSCRIBE\nid:1\ndestination:/topic/a\nreceipt:r\n\n\0"))
+            await raw.until(b"RECEIPT")
+            (await Client.connect(server)).send(send("/topic/a", "x" * 9000))
+            head = await raw.until(b"MESSAGE")
+            assert head[head.index(b"MESSAGE") - 4 :][:2] == b"\x81\x7e"  # all of it
+            await raw.send(masked(b"\x03\xf1too big\n", opcode=8))
+            await until(lambda: "lost: the client closed the WebSocket: 1009: too big" in caplog.text)
+
+    main()
+
+
 @pytest.mark.long
 @pytest.mark.no_asan
 @pytest.mark.req("ART-LRG-01", "ART-LRG-02")

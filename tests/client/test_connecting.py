@@ -48,6 +48,19 @@ def test_headers_behind_an_empty_line_are_1_0_where_nothing_else_was_offered(she
         assert shell.connect(peer.url, lenient=True, versions=["1.0"]).version == "1.0"
 
 
+def test_a_server_that_leaves_connect_of_1_0_unanswered_is_told_by_that(shell):
+    """As Spring does where there is no accept-version."""
+
+    def answer(side, frame):
+        if frame.get("accept-version") is not None:
+            side.peer.on_connect(side, frame)
+
+    with Peer(rules={"CONNECT": answer}) as peer:
+        with pytest.raises(stomp.ConnectionLostError, match=r"no CONNECTED in 0\.3 s: .* STOMP 1\.0 alone"):
+            shell.connect(peer.url, versions=["1.0"], connect_timeout=0.3)
+        assert shell.connect(peer.url, versions=["1.0", "1.1"]).version == "1.1"
+
+
 @pytest.mark.parametrize(
     ("kind", "reconnect"),
     [("refused", SLOW), ("refused", None), ("closes", SLOW), ("silent", QUICK), ("credentials", QUICK)],

@@ -391,7 +391,7 @@ def test_a_subscription_that_ends_each_connection_is_told_why():
         client.wait(1)
     client.wait(30)
     assert "no answer in 30.0 s: the connection was lost: closed by the server" in str(subscription.error)
-    assert "activemq closes without ERROR at the header transformation" in str(subscription.error)
+    assert str(subscription.error).endswith("at the header transformation if the broker has no XStream")
 
 
 STREAM, OFFSET = {"x-queue-type": "stream"}, "x-stream-offset"

@@ -79,6 +79,9 @@ def test_a_receipt_that_never_comes_is_named_with_its_remedy_until_one_has_come(
         peer.rules["SEND"] = lambda side, frame: None
     with pytest.raises(stomp.ReceiptTimeoutError, match=r"no answer in 0.1 s$"):
         client.request("/queue/b", timeout=0.1)
+    remedy = f"for replies: no answer in 0.2 s{remedy.format('SUBSCRIBE')}"
+    with pytest.raises(stomp.ReceiptTimeoutError, match=remedy):
+        shell.connect(peer.url, receipt_timeout=0.2).request("/queue/b", timeout=patience(10))
 
 
 @pytest.mark.parametrize(

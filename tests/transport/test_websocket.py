@@ -279,14 +279,15 @@ def test_nothing_that_is_read_or_written_is_logged(caplog):
 
 
 @pytest.mark.parametrize("code", [1001, 1008, 1011, 4001])
-def test_a_close_code_of_the_server_is_the_error_behind_messages_that_came_with_it(code):
+def test_a_close_code_is_the_error_behind_messages_that_came_with_it(code):
     client, server = opened_client(), opened_server()
-    server.send([b"hello"])
-    server._protocol.send_close(code, "token expired\n")
-    assert joined(client.receive(joined(server.take_output()))) == b"hello"
-    assert isinstance(client.error, CloseCodeError)
-    assert client.error.code == code
-    assert str(client.error) == f"the server closed the WebSocket: {code}: token expired"
+    for name, one, other in (("server", server, client), ("client", opened_client(), opened_server())):
+        one.send([b"hello"])
+        one._protocol.send_close(code, "token expired\n")
+        assert joined(other.receive(joined(one.take_output()))) == b"hello"
+        assert isinstance(other.error, CloseCodeError)
+        assert other.error.code == code
+        assert str(other.error) == f"the {name} closed the WebSocket: {code}: token expired"
 
 
 MANY = 5000

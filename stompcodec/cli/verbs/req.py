@@ -77,7 +77,9 @@ def command(
         warn_of_missing_slash(client, destination)
         try:
             answer = client.request(destination, content, wait, headers)
-        except ReceiptTimeoutError:
+        except ReceiptTimeoutError as error:
+            if "receipts=False" in str(error):
+                raise
             complain(
                 f"no answer came in {wait:g} s (does anything answer at {printable(destination)}? "
                 "wait longer with --timeout)"
