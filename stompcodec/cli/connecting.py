@@ -731,10 +731,7 @@ class Stopped(threading.Event):
 
 @contextmanager
 def connected(stopped: Stopped | None = None, **broker: Any) -> Iterator[Client]:
-    """Yield a client, connected by a verb's options. Arguments and errors: `opening`.
-
-    If `stopped` is set before there is a connection, the verb ends with status 130.
-    """
+    """Yield a client, connected by a verb's options. Arguments and errors: `opening`."""
     stopped, client = stopped or Stopped(), opening(**broker)()
     stopped.connecting = client
     try:

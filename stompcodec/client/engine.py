@@ -321,10 +321,7 @@ class Engine:
         return took
 
     def _others_wait(self, awaited: object) -> bool:
-        """Return whether threads wait for messages of another subscription: the I/O thread has to read those.
-
-        `take_messages` has woken those that wait for messages of the same one: they poll, or get what is left to them.
-        """
+        """Return whether threads wait for messages of another subscription: the I/O thread has to read those."""
         return any(each.waiting for each in self.core.inbound.subscriptions.values() if each is not awaited)
 
     def stop_reading(self) -> None:
@@ -349,10 +346,7 @@ class Engine:
         return self._is_settled(owner)
 
     def send(self, destination: str, body: bytes, call: Call | None = None) -> bool:
-        """Send a message without other headers by a fast path; return False if `do` and the core's `send` have to.
-
-        With a call it asks for a receipt.
-        """
+        """Send a message without other headers by a fast path; return False if `do` and the core's `send` have to."""
         if self._is_guarded:
             return False
         link = self.core.link

@@ -752,10 +752,7 @@ class Inbound:
         self.restore()
 
     def _is_early(self, subscription: Subscription) -> bool:
-        """Return whether something has to be sent before its SUBSCRIBE: the rest of a body, or UNSUBSCRIBE for its id.
-
-        At a pace nothing is sent during a body anyway.
-        """
+        """Return whether something must be sent before its SUBSCRIBE: the rest of a body, or UNSUBSCRIBE for its id."""
         link = self.link
         if link.upload is not None and link.phase == "up":
             return True

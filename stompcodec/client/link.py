@@ -517,8 +517,6 @@ class ClientLink:
     def put_plain(self, destination: str, body: bytes, call: Call | None = None) -> bool:
         """Send a SEND without other headers by a fast path; return False if `put` has to do it.
 
-        With a call, which is opened, it asks for a receipt.
-
         Invariant: it sends what `put` would, since the outbox is empty, and the head is one that `serialize` wrote.
         """
         connection, size = self.connection, len(body)

@@ -34,8 +34,7 @@ _GRACE = 5.0
 class Attempt(threading.Thread):
     """A thread that asks for credentials, resolves the host, connects, and does the handshakes of TLS and WebSocket.
 
-    So a slow server, or a slow function of the user, holds up neither timeouts and `close`, nor other clients. At its
-    end it calls `wake`.
+    So a slow server, or function of the user, holds up neither timeouts nor other clients. At its end it calls `wake`.
     """
 
     def __init__(
@@ -282,10 +281,7 @@ class WireOwner:
         return not finished
 
     def take_messages(self, subscription: Subscription, now: float) -> bool:
-        """Do what `take_receipt` does for messages of a subscription: they go to its batch, for this thread.
-
-        After an interrupt they are in the wire or in the batch.
-        """
+        """Do what `take_receipt` does for messages of a subscription: they go to its batch, for this thread."""
         core, connection, wire = self._core, self.connection, self.wire
         link, batch, ahead = core.link, subscription.batch, wire.ahead
         octets = wire.read_ahead()
@@ -333,10 +329,7 @@ class WireOwner:
         )
 
     def _messages(self, octets: bytes, connection: Connection, subscription: Subscription) -> list[BaseMessage]:
-        """Return the messages in these bytes; none if there is anything else in them, or the end of one is missing.
-
-        The bytes, at most `AHEAD`, are too few for a body that is streamed: see `options.SHORT`.
-        """
+        """Return the messages in these bytes; none if there is anything else in them, or the end of one is missing."""
         core = self._core
         options, make, epoch, seq = core.link.options, core.inbound.message_class, core.link.epoch, subscription.seq
         # It is taken out while in use, and dropped after an error or interrupt.

@@ -76,7 +76,7 @@ def http_of(lines: Iterable[str]) -> dict[str, str]:
 
 
 def read_http(path: str) -> dict[str, str]:
-    """Return the headers of a file, one in each line but empty ones and those that begin with #. Raises as `http_of`."""
+    """Return the headers of a file. Empty lines do not count, nor those that begin with #. Raises as `http_of`."""
     try:
         with open(path, encoding="utf-8") as stream:
             lines = stream.read().split("\n")

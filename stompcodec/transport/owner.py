@@ -57,12 +57,7 @@ class Part(bytes):
 
 
 class CloseCodeError(ConnectionAbortedError):
-    """The end of a WebSocket or SockJS connection by a close code of the peer other than 1000, a normal end.
-
-    Args:
-        code: the close code, as in RFC 6455, section 7.4.1.
-        reason: the peer's words.
-    """
+    """The end of a WebSocket or SockJS connection by a close code of the peer other than 1000, a normal end."""
 
     def __init__(self, code: int, reason: str, what: str = "server closed the WebSocket") -> None:
         self.code = code

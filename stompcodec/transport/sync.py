@@ -527,10 +527,7 @@ class SyncWire:
             self._fail(failed)
 
     def _read_behind(self, view: memoryview) -> tuple[int, OSError | None]:
-        """Return the size of one read: the bytes of `read_ahead`, and those behind them, which belong together.
-
-        An error of reading these comes after the bytes.
-        """
+        """Return the size of one read: the bytes of `read_ahead`, and those behind them, which belong together."""
         size = self.ahead.pop()
         view[:size] = self._ahead[:size]
         try:

@@ -143,7 +143,7 @@ def test_http_headers_of_a_file_that_the_url_names(shell, broker, tmp_path, capl
         assert {each.partition("?")[2] for each in endpoint.asked} == {"a=1"}
         shell.connect(url, http_headers={"Authorization": BASIC}).close()
         assert endpoint.heads[-1]["Cookie"] == "seen=1"
-    for octets, said in ((b"X s3cret", "NAME:VALUE"), (b"Host: s3cret", "'Host'"), (b"\xffs3cret", "UTF-8"), (b"", "No")):
+    for octets, said in ((b"X s3cret", "NAME:VALUE"), (b"Host: s3cret", "'Host'"), (b"\xff", "UTF-8"), (b"", "No")):
         file.write_bytes(octets) if octets else file.unlink()
         with pytest.raises(stomp.ConnectionLostError, match=f"http_headers.*{said}") as raised:
             shell.connect(url)

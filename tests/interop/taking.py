@@ -32,13 +32,14 @@ def held(url: str, queue: str, quiet: float) -> list[stomp.Message]:
 
 @contextlib.contextmanager
 def java(peer: Any, folder: Path, program: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
-    """Run a JMS program on a server, until the block ends."""
+    """Run a program with the libraries of a server, on which JMS ones connect, until the block ends."""
     text = Path(__file__).with_name(program).read_text("utf-8")
-    (folder / program).write_text(text if peer.row.name == "activemq6" else text.replace("jakarta", "javax"), "utf-8")
+    is_new = peer.row.name in ("activemq6", "spring")
+    (folder / program).write_text(text if is_new else text.replace("jakarta", "javax"), "utf-8")
     core = peer.ports.get("core")
     factory = f"org.apache.activemq{'.artemis.jms.client' * (core is not None)}.ActiveMQConnectionFactory"
-    url = f"tcp://127.0.0.1:{core or peer.ports['openwire']}"
-    command = ["java", "-Dfile.encoding=UTF-8", "-cp", peer.classpath, str(folder / program), factory, url, *arguments]
+    there = [factory, f"tcp://127.0.0.1:{core or peer.ports['openwire']}"] if peer.row.name != "spring" else []
+    command = ["java", "-Dfile.encoding=UTF-8", "-cp", peer.classpath, str(folder / program), *there, *arguments]
     pipes: Any = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "encoding": "utf-8"}
     with subprocess.Popen(command, env={**os.environ, "LC_ALL": "C.UTF-8"}, **pipes) as process:
         try:

@@ -3,6 +3,7 @@
 import json
 import uuid
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -154,6 +155,18 @@ def test_jms_programs_and_ours_answer_each_other(peer: Any, tmp_path: Path) -> N
     with java(peer, tmp_path, program.name, theirs), stomp.connect(peer.url) as client:
         for number in range(2):
             assert client.request(name, str(number), patience(_SOON)).text() == f"{number} pong"
+
+
+@BOTH
+def test_an_openwire_program_answers_to_a_queue(peer: Any, start_peer: Any, tmp_path: Path) -> None:
+    name, answers = fresh(), uuid.uuid4().hex
+    theirs = start_peer("activemq6")  # for its libraries
+    at_artemis = SimpleNamespace(row=theirs.row, ports={"openwire": peer.ports["core"]}, classpath=theirs.classpath)
+    with java(at_artemis, tmp_path, "Requests.java", address(peer, name)), stomp.connect(peer.url) as client:
+        subscription = client.subscribe(answers, headers={"subscription-type": "ANYCAST"})
+        for reply_to in (f"queue://{answers}", answers):
+            client.send(name, "one", {"reply-to": reply_to, "correlation-id": "1"}, receipt=True)
+            assert taken(subscription).text() == "one pong"
 
 
 @pytest.mark.peer("activemq5", "activemq6")

@@ -18,7 +18,8 @@ import pytest
 from bridge.running import carry, end
 from client.shells import QUICK, Shell
 from client.test_sent_on import ACTIVEMQ, ARTEMIS
-from interop.taking import jms, taken, verb
+from interop.spark_rows import missing, sparks
+from interop.taking import java, jms, taken, verb
 from patience import patience
 from peering import FOLDER
 
@@ -97,22 +98,58 @@ def test_a_subscribe_that_is_refused_without_a_receipt_ends_and_the_others_go_on
     assert (message.body, good.error) == (b"on", None)
 
 
+@pytest.fixture
+def letter(tmp_path: Path) -> str:
+    """The query with a file of HTTP headers."""
+    (tmp_path / "headers").write_text("Authorization: Bearer letmein\n")
+    return f"?http_headers_file={tmp_path / 'headers'}"
+
+
 @pytest.mark.parametrize("endpoint", ["ws://{}/closed/stomp", "http://{}/closed/sockjs"])
 @pytest.mark.peer("spring")
-def test_an_http_login_before_the_session(peer: Any, shell: Shell, endpoint: str, monkeypatch: Any) -> None:
+def test_an_http_login_before_the_session(
+    peer: Any, shell: Shell, endpoint: str, monkeypatch: Any, letter: str
+) -> None:
     where, sent, headers = f"127.0.0.1:{peer.ports['ws']}", [], Handshake.headers
     asked = Request(f"http://{where}/closed/sockjs/info", headers={"Authorization": "Basic YW5uOnNlY3JldA=="})
     with urlopen(asked) as answer:
         cookie = {"Cookie": answer.headers["Set-Cookie"].partition(";")[0]}
     monkeypatch.setattr(Handshake, "headers", lambda self: sent.append(headers(self)) or sent[-1])
     bearer = {"Authorization": "Bearer letmein"}
-    for host, given in ((f"ann:secret@{where}", None), (where, bearer), (where, lambda: bearer), (where, cookie)):
-        greeting = shell.connect(endpoint.format(host), http_headers=given).subscribe("/app/hello", confirm=False)
-        assert greeting.get(patience(10)).text() == "hello"
-        assert given or "Cookie" in sent[-1] or "sockjs" not in endpoint  # the one that Spring has set
+    given = ((f"ann:secret@{where}", "", None), *((where, "", each) for each in (bearer, lambda: bearer, cookie)))
+    for host, query, own in (*given, (where, letter, None)):
+        client = shell.connect(endpoint.format(host) + query, http_headers=own)
+        assert client.subscribe("/app/hello", confirm=False).get(patience(10)).text() == "hello"
+        assert own or query or "Cookie" in sent[-1] or "sockjs" not in endpoint  # the one that Spring has set
     for host, why in ((where, "wants an HTTP login"), (f"ann:wrong@{where}", "does not accept this login")):
         with pytest.raises(stomp.ConnectionLostError, match=f"401: it {why}"):
             shell.connect(endpoint.format(host))
+
+
+@pytest.mark.peer("spring")
+def test_connect_of_1_0_alone_is_left_unanswered(peer: Any, shell: Shell) -> None:
+    with pytest.raises(stomp.ConnectionLostError, match=r"do not answer STOMP 1\.0 alone"):
+        shell.connect(peer.ws_url, versions=["1.0"], connect_timeout=2.0)
+    assert shell.connect(peer.ws_url, versions=["1.0", "1.1"]).version == "1.1"
+
+
+@pytest.mark.parametrize(
+    ("limit", "sizes", "said"),
+    [(0, [8_000, 9_000], ["8000", "Connection closed"]), (2**16, [9_000, 60_000], ["9000", "60000"])],
+)
+@pytest.mark.peer("spring")
+def test_springs_own_client_takes_8_kib_unless_both_limits_are_raised(
+    peer: Any, tmp_path: Path, limit: int, sizes: list[int], said: list[str], caplog: Any
+) -> None:
+    caplog.set_level(logging.INFO, "stompcodec.broker")
+    with StompBroker(ws_port=0) as broker:
+        arguments = (broker.ws_url, "/topic/a", str(limit))
+        with java(peer, tmp_path, "SpringClient.java", *arguments) as program, stomp.connect(broker.url) as client:
+            assert program.stdout is not None
+            broker.wait_subscribed("/topic/a", timeout=patience(60))
+            client.send_many([("/topic/a", "x" * size) for size in sizes])
+            assert [program.stdout.readline().strip() for _ in sizes] == said
+    assert ("closed the WebSocket: 1009: The decoded text message was too big" in caplog.text) == (limit == 0)
 
 
 @pytest.mark.peer("spring")
@@ -209,6 +246,29 @@ def test_through_a_relay(relay: Any, shell: Shell, scheme: str, caplog: Any) -> 
     stranger.wait_connected()
     with pytest.raises(stomp.LocalProtocolError, match="does not offer RECEIVE"):
         stranger.receive(queue)
+
+
+@pytest.mark.parametrize("endpoint", ["ws://{}/closed/stomp", "http://{}/closed/sockjs"])
+@pytest.mark.peer("spring")
+def test_an_http_login_of_the_bridge_and_spark(relay: Any, endpoint: str, letter: str, tmp_path: Path) -> None:
+    url = endpoint.format(f"127.0.0.1:{relay.ports['ws']}") + letter
+    queue = f"/queue/{uuid4().hex}"
+    verb(url, "pub", queue, "x")
+    with StompBroker() as other:
+        for way, to in (((url, other.url), queue), ((other.url, url), f"{queue}.back")):
+            ends = (end(each, name=uuid4().hex) for each in way)  # by their own names they are a circle
+            assert carry(*ends, f"{queue}={to}", way={"idle": patience(3)}).carried == 1
+    if why := missing():
+        pytest.skip(why)
+    with sparks() as spark:
+        read = spark.read.format("stomp").options(url=url, spoolDir=str(tmp_path / "spool"), maxFrames=1)
+        rows = read.option("destination", f"{queue}.back").load()
+        assert [bytes(row.body) for row in rows.collect()] == [b"x"]
+        assert "letmein" not in rows._jdf.queryExecution().toString()
+        rows = spark.createDataFrame([(queue, b"y")], "destination string, body binary")
+        rows.write.format("stomp").mode("append").option("url", url).save()
+    with stomp.connect(url) as client:
+        assert taken(client.subscribe(queue)).body == b"y"
 
 
 @pytest.mark.peer("activemq5", "activemq6")
