@@ -208,7 +208,7 @@ def test_large_frames_to_spring(peer: Any, shell: Shell, scheme: str) -> None:
     whole = shell.connect(url, websocket_pieces="whole", reconnect=None, on_state=lambda _, error: lost.append(error))
     whole.send(topic, bodies[0])
     give_up = time.monotonic() + patience(10)
-    while whole.state != "closed" and time.monotonic() < give_up:
+    while not any(lost) and time.monotonic() < give_up:
         time.sleep(0.05)
     assert "1009: The decoded text message was too big" in str(lost[-1])
 
@@ -353,8 +353,8 @@ def test_the_broker_loses_what_the_client_refuses_and_takes_what_it_sends(peer: 
                     except StompError:
                         is_sent = False
                 taker.send(queue, b"end", receipt=True)
-                message = taken(subscription)
-                came = destination != queue or message.body == b"asked"
+                found = [taken(subscription), subscription.get(0.5)]  # a low priority may come behind the end
+                came = destination != queue or b"asked" in [each.body for each in found if each is not None]
                 if headers != {"destination-type": "MULTICAST"}:  # which is another destination
                     assert (is_sent and came) is (value in good), (name, value, is_sent)
                 subscription.unsubscribe()
