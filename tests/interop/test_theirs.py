@@ -428,16 +428,6 @@ def test_a_queue_that_refuses_a_further_consumer_ends_one_connection_at_most(pee
 
 
 @pytest.mark.peer("artemis")
-def test_a_broker_without_a_name_gets_no_window_in_bytes(peer: Any) -> None:
-    queue = f"/queue/windows.{uuid4().hex}"
-    with stomp.connect(peer.url, versions=["1.0"]) as client:
-        assert client.dialect == "unknown"
-        expected = _fill(client, queue, 6, 1_000, {})
-        subscription = client.subscribe(queue, ack="client")
-        assert [message.body[:4] for message in _take(subscription, 6)] == expected
-
-
-@pytest.mark.peer("artemis")
 @pytest.mark.parametrize("ack", ["client", "client-individual"])
 def test_an_ack_takes_effect_with_its_transaction(peer: Any, ack: str) -> None:
     """In mode `client`, a later ACK outside does not settle what an aborted transaction had acknowledged."""

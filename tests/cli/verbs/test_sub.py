@@ -398,8 +398,8 @@ def test_a_server_that_answers_no_receipts(at, fresh, tmp_path):
     silent = dict.fromkeys(("SEND", "SUBSCRIBE", "BEGIN", "COMMIT"), lambda side, frame: None)
     with Peer(rules=silent) as peer:
         where = ("-u", peer.url, "--timeout", "0.2")
-        for verb in (["pub", fresh, "x"], ["pub", fresh, "x", "-l"], ["pub", fresh, "x", "--tx"], ["sub", fresh], ["req", fresh, "x"]):
-            result = at(*verb, *where)
+        for verb in ("pub {} x", "pub {} x -l", "pub {} x --tx", "sub {}", "req {} x"):
+            result = at(*verb.format(fresh).split(), *where)
             assert (result.exit_code, "with --timeout, or give --no-receipts)" in result.stderr) == (1, True)
         peer.rules = {"DISCONNECT": lambda side, frame: side.error(None, "Connection to broker closed.")}
         where = ("-u", peer.url, "--timeout", "9", "--no-receipts")
