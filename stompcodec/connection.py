@@ -547,6 +547,19 @@ class Connection:
         return buffered
 
     # ---- receiving ----
+    def passed(self, octets: int, now: float) -> None:
+        """Note that the owner of a client in a session has read whole frames itself, where `buffered` was 0.
+
+        Args:
+            octets: how many bytes of the stream these were.
+            now: the time in seconds.
+
+        >>> client = Connection(Role.CLIENT)
+        >>> client.passed(40, now=1.0)
+        """
+        self._heard, self._now = max(now, self._heard), now
+        self._base += octets
+
     def receive(self, data: Any, now: float) -> Iterator[Frame]:
         """Take in bytes and return an iterator over the checked frames that are complete.
 

@@ -22,6 +22,7 @@ from stompcodec.client.dialects import BROKERS, MOST, PARTING, caution_durable, 
 from stompcodec.client.link import DELETE, ClientLink, log, lost_by
 from stompcodec.client.messages import BaseMessage, Noted, Place, Subscription, kept
 from stompcodec.client.outbox import Call, Group
+from stompcodec.client.runs import Runs
 from stompcodec.codec import END_OF_BODY, Frame
 from stompcodec.errors import (
     ConnectionLostError,
@@ -315,6 +316,7 @@ class Inbound:
         self.apart: dict[str, Subscription] = {}  # those that are ended, to begin again: see `begin_again`
         self.late: list[Subscription] = []  # those whose SUBSCRIBE has to wait: see `_is_early`
         self.reply_subscription: Subscription | None = None
+        self.runs: Runs | None = None  # of the subscription that takes them
 
     def receive(self, data: Any, now: float) -> None:
         """Handle received bytes. Invalid input raises nothing: it ends the connection (`link.connection` is None)."""
@@ -325,6 +327,8 @@ class Inbound:
         link.now = link.heard_at = now
         if link.phase == "connecting":
             link.first = (link.first + bytes(data[:64]))[:64]
+        if self.runs is not None:
+            data = self._take_run(self.runs, data)
         frames: Any = connection.receive(data, now)
         while frames is not None:
             frames = self._take(frames)
@@ -380,6 +384,52 @@ class Inbound:
             return self.violated(error, frame)
         self.before = kept(frame)
         return None
+
+    # ---- runs ----
+
+    def give_runs(self, subscription: Subscription) -> None:
+        """Give this subscription, the only one of this client, messages in runs where that is possible."""
+        self.runs = Runs(subscription.id)
+
+    def _take_run(self, runs: Runs, data: Any) -> Any:
+        """Deliver whole frames as one message with a run; return what is left to the connection."""
+        link, connection = self.link, self.link.connection
+        subscription = next(iter(self.subscriptions.values()), None)
+        if (
+            connection is None
+            or connection.buffered
+            or connection.state is not State.CONNECTED
+            or link.version != "1.2"
+            or link.trace is not None
+            or self.in_body
+            or len(self.subscriptions) != 1
+            or subscription is None
+            or subscription.deaf
+            or subscription.spares is not None
+        ):
+            return runs.let_go(data)
+        before = len(runs.held)
+        run, rest = runs.take(data, link.options.limits)
+        if rest:
+            return rest
+        connection.passed(before + len(data) - len(runs.held), link.now)
+        if run is None:
+            return rest
+        if not subscription.confirmed:
+            self._confirm(subscription)
+        subscription.seq += run.count
+        subscription.open += run.count
+        message = self.message_class(run.last, subscription, link.epoch, subscription.seq)
+        message.run = run
+        subscription.inbox.append(message)
+        subscription.inbox_octets += len(run.octets)
+        self.backlog += 1
+        self.backlog_octets += len(run.octets)
+        self.touch(subscription)
+        self.before = kept(run.last)
+        if not run.last.body:
+            caution_empty(link.dialect, run.last)
+        return rest
 
     # ---- bodies in files ----
 
@@ -787,6 +837,8 @@ class Inbound:
         self._restoring.clear()
         self.paused = self.in_body = False
         self._incoming = self.before = None
+        if self.runs is not None:
+            self.runs.let_go(b"")
         self.fetches.clear()
         self.fetched.clear()
         for subscription in self.subscriptions.values():

@@ -16,6 +16,7 @@ from stompcodec.client.bodies import BodyReader, ReceivedBody
 from stompcodec.client.dialects import BROKERS, MOST, BrokerDialect, lasting_identity
 from stompcodec.client.headers import HeaderSource, pairs_of
 from stompcodec.client.outbox import Call
+from stompcodec.client.runs import Run
 from stompcodec.codec import Frame, Headers
 from stompcodec.connection import described
 from stompcodec.content import decode_content, json_value, text_of
@@ -320,9 +321,10 @@ class BaseMessage:
     `epoch` is the number of the connection that delivered it: on another one, acknowledging raises StaleAckError.
     """
 
-    __slots__ = ("_failed", "_proof", "_received", "epoch", "frame", "seq", "settled", "subscription")
+    __slots__ = ("_failed", "_proof", "_received", "_run", "epoch", "frame", "seq", "settled", "subscription")
     _received: ReceivedBody
     _failed: int  # calls of its handler; set only if there is one
+    _run: Run  # for a recorder, if it stands for several messages, of which it is the last
     _proof: Call  # of the ACK or NACK, or of the COMMIT; set only if there is one
 
     def __init__(self, frame: Frame, subscription: Subscription, epoch: int, seq: int) -> None:
@@ -368,8 +370,19 @@ class BaseMessage:
     @property
     def size(self) -> int:
         """The bytes of the body, in memory or in a file."""
-        received = self.received
+        run, received = self.run, self.received
+        if run is not None:
+            return len(run.octets)
         return len(self.frame.body) if received is None else received.size
+
+    @property
+    def run(self) -> Run | None:
+        """The messages up to this one that it stands for; None for itself alone. See `Inbound.give_runs`."""
+        return getattr(self, "_run", None)
+
+    @run.setter
+    def run(self, run: Run) -> None:
+        self._run = run
 
     @property
     def received(self) -> ReceivedBody | None:

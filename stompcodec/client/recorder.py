@@ -17,7 +17,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timezone
-from hashlib import blake2b
+from itertools import groupby
 from typing import Any, Literal, NamedTuple
 
 from stompcodec.arguments import checks
@@ -26,6 +26,7 @@ from stompcodec.client import Client, Message, Subscription
 from stompcodec.client.backoff import Expected
 from stompcodec.client.dialects import BROKERS, BrokerDialect, lasting_identity
 from stompcodec.client.headers import pairs_of
+from stompcodec.client.runs import Run
 from stompcodec.codec import Frame
 from stompcodec.errors import FrameError, StaleAckError, StompError, StoreError
 from stompcodec.spec import Limits
@@ -80,15 +81,20 @@ class Dedupe:
 
     def key(self, frame: Frame, dialect: BrokerDialect = _OURS) -> int | None:
         """Return a key that is equal for all deliveries of a message by a broker of a dialect; None without an id."""
-        name = lasting_identity(dialect, frame.headers) if self.header is None else frame.get(self.header)
-        if name is None:
-            return None
-        destination = frame.get("destination", "") or ""
-        ids = (destination.encode("utf-8", "surrogateescape"), name.encode("utf-8", "surrogateescape"))
-        digest = blake2b(b"%d %d " % (len(ids[0]), len(ids[1])), digest_size=16, key=self._secret)
-        for part in (*ids, frame.body):
-            digest.update(part)
-        return int.from_bytes(digest.digest(), "little")
+        return self._keys_of([frame], dialect)[0]
+
+    def _keys_of(self, frames: Iterable[Frame], dialect: BrokerDialect = _OURS) -> list[int | None]:
+        """Return the key of each frame: 128 bits, of which one half is of destination and id, and one of the body."""
+        secret, name, found = self._secret, self.header, list[int | None]()
+        if name is None and dialect.lasting == "id":
+            name = "message-id"
+        for frame in frames:
+            id = lasting_identity(dialect, frame.headers) if name is None else frame.get(name)
+            if id is None:
+                found.append(None)
+            else:
+                found.append(hash((secret, frame.get("destination", ""), id)) << 64 ^ hash(secret + frame.body))
+        return found
 
     def __contains__(self, key: int | None) -> bool:
         return key in self._known
@@ -96,13 +102,23 @@ class Dedupe:
     def __len__(self) -> int:
         return len(self._known)
 
+    def _are_new(self, keys: Sequence[int | None], others: dict[int, None]) -> bool:
+        """Return whether none of the keys is known, or among the others, or there twice; add them to the others."""
+        new = dict.fromkeys(key for key in keys if key is not None)
+        if len(new) < len(keys) or not self._known.isdisjoint(new) or not others.keys().isdisjoint(new):
+            return False
+        others.update(new)
+        return True
+
     def remember(self, keys: Iterable[int]) -> None:
         """Remember the keys of recorded messages, and forget the oldest."""
+        self._remember(keys)
+
+    def _remember(self, keys: Iterable[int]) -> None:
         known, order = self._known, self._order
-        for key in keys:
-            if key not in known:
-                known.add(key)
-                order.append(key)
+        new = [key for key in dict.fromkeys(keys) if key not in known]
+        known.update(new)
+        order.extend(new)
         while len(order) > self.window:
             known.discard(order.popleft())
 
@@ -130,7 +146,7 @@ class Dedupe:
             found.sort(key=lambda pair: pair[0])  # stable: messages with equal times keep their order
             del found[: -self.window]
             offer(number)
-        self.remember(key for _, key in found)
+        self._remember(key for _, key in found)
         return len(found)
 
     def _keys(self, capture: Capture, segment: Segment, last: int, dialect: BrokerDialect) -> Iterator[tuple[int, int]]:
@@ -251,29 +267,30 @@ def holder_of(what: str, now: float) -> str:
     return f"pid {os.getpid()} on {platform.node()}: {what}, since {since}"
 
 
-class _Batch(NamedTuple):
-    """Messages that were taken together."""
+class _Piece(NamedTuple):
+    """Messages of a subscription that were taken together, as a run; or duplicates, whose run is empty."""
 
-    messages: list[Message]
+    message: Message
+    """The last one, whose ACK settles all."""
+    run: Run
     time: int
+    again: int = 0
+    """The number of duplicates."""
+
+    def divided(self, count: int) -> tuple[_Piece, _Piece]:
+        """Return the first messages, at least one and not all of them, and the others."""
+        message, (first, others) = self.message, self.run.divided(count)
+        last = type(message)(first.last, message.subscription, message.epoch, message.seq - others.count)
+        return self._replace(message=last, run=first), self._replace(run=others)
 
 
-class _Plan(NamedTuple):
-    """New messages, and duplicates."""
-
-    batches: list[_Batch]
-    keys: list[int]
-    """Of the new messages."""
-    again: list[Message]
-
-
-def _parts(messages: list[Message]) -> Iterator[list[Message]]:
-    """Yield the messages in parts of bounded size, which bounds what waits to be written."""
-    part: list[Message] = []
+def _parts(pieces: Iterable[_Piece]) -> Iterator[list[_Piece]]:
+    """Yield pieces in parts of bounded size, which bounds what waits to be written."""
+    part: list[_Piece] = []
     octets = 0
-    for message in messages:
-        part.append(message)
-        octets += len(message.body)
+    for piece in pieces:
+        part.append(piece)
+        octets += len(piece.run.octets)
         if octets >= _GROUP:
             yield part
             part, octets = [], 0
@@ -281,14 +298,14 @@ def _parts(messages: list[Message]) -> Iterator[list[Message]]:
         yield part
 
 
-def _divided(batches: list[_Batch], count: int) -> tuple[list[_Batch], list[_Batch]]:
+def _divided(pieces: list[_Piece], count: int) -> tuple[list[_Piece], list[_Piece]]:
     """Return the first `count` messages, and the others."""
-    first, others = list[_Batch](), list[_Batch]()
-    for batch in batches:
-        first.append(batch._replace(messages=batch.messages[:count]))
-        others.append(batch._replace(messages=batch.messages[count:]))
-        count = max(0, count - len(batch.messages))
-    return first, [batch for batch in others if batch.messages]
+    for at, piece in enumerate(pieces):
+        if piece.run.count > count:
+            first, others = piece.divided(count) if count else (None, piece)
+            return [*pieces[:at], *([first] if first else [])], [others, *pieces[at + 1 :]]
+        count -= piece.run.count
+    return pieces, []
 
 
 def _load(dedupe: Dedupe, read: Capture, dialect: BrokerDialect) -> None:
@@ -304,13 +321,12 @@ def _load(dedupe: Dedupe, read: Capture, dialect: BrokerDialect) -> None:
 
 
 class _Written(NamedTuple):
-    """A message on disk."""
+    """A piece on disk."""
 
     chain: str
     end: int
     """The offset of its end."""
-    octets: int
-    message: Message
+    piece: _Piece
 
 
 @checks()
@@ -355,8 +371,8 @@ class Recorder:
         self._on_turn, self._on_trouble = on_turn, on_trouble
         self.expected = Expected(expect)
         """What is expected of the feed: `silence` is the seconds without a message."""
-        self._arrived: queue.Queue[_Batch | Exception | None] = queue.Queue(maxsize=16)
-        self._over: _Batch | None = None  # beyond `most`; needed only if earlier ones are duplicates
+        self._arrived: queue.Queue[list[_Piece] | Exception | None] = queue.Queue(maxsize=16)
+        self._over: list[_Piece] = []  # beyond `most`; needed only if earlier ones are duplicates
         self._subscriptions: dict[Subscription, str] = {}
         self._live, self._stop = 0, threading.Event()
         self.messages = 0
@@ -376,17 +392,33 @@ class Recorder:
             for dialect in {(each.name, each.lasting): each for each in dialects}.values():
                 _load(dedupe, read, dialect)
 
-    def subscribe(self, destination: str, *, chain: str = CHAIN, prefetch: int = _MOST, **options: Any) -> None:
-        """Subscribe to a destination to record, with ack mode client-individual. Options and errors as
-        `Client.subscribe`.
+    def subscribe(
+        self,
+        destination: str,
+        *,
+        clients: Sequence[Client] | None = None,
+        chain: str = CHAIN,
+        prefetch: int = _MOST,
+        **options: Any,
+    ) -> None:
+        """Subscribe to a destination to record, in each of these clients (None: all), which share the messages of a
+        queue. Options and errors as `Client.subscribe`.
 
-        Each client subscribes, so they share the messages of a queue. The first one writes the chain CHAIN, the others
-        CHAIN.1, CHAIN.2 and so on. `prefetch` is the number of unacknowledged messages per client, unless
-        `headers` say it in the broker's words.
+        The first client writes the chain CHAIN, the others CHAIN.1, CHAIN.2 and so on. `prefetch` is the number of
+        unacknowledged messages per client, unless `headers` say it in the broker's words. What is acknowledged when it
+        is synced is taken as bytes, and one ACK settles all of it.
+
+        Raises:
+            ValueError: a client records another destination, whose messages that ACK could settle.
         """
-        for number, client in enumerate(self._clients):
+        for number, client in enumerate(self._clients if clients is None else clients):
+            if self._of[client]:
+                raise ValueError(f"the client records {self._of[client][0].destination!r:.60}: use another client")
+            mode: Any = "client" if self._held is None else "client-individual"
             window = BROKERS[client.dialect].beside(prefetch, pairs_of("SUBSCRIBE", options.get("headers", ())))
-            subscription = client.subscribe(destination, ack="client-individual", prefetch=window, **options)
+            subscription = client.subscribe(destination, ack=mode, prefetch=window, **options)
+            if self._held is None:
+                client._link.core.inbound.give_runs(subscription)
             self._subscriptions[subscription] = f"{chain}.{number}" if number else chain
             self._of[client].append(subscription)
             self._chains.add(self._subscriptions[subscription])
@@ -449,12 +481,19 @@ class Recorder:
             if not messages:
                 self._hand_over(None)
                 return
-            micros = round(self._clock() * 1e6)
-            for part in _parts(messages):
-                if not self._hand_over(_Batch(part, micros)):
+            for part in _parts(self._pieces(messages, round(self._clock() * 1e6))):
+                if not self._hand_over(part):
                     return
 
-    def _hand_over(self, item: _Batch | Exception | None) -> bool:
+    def _pieces(self, messages: Iterable[Message], micros: int) -> Iterator[_Piece]:
+        for message in messages:
+            run = message.run
+            try:
+                yield _Piece(message, run or Run(octets_of(message.frame), 1, message.frame), micros)
+            except FrameError as error:  # cannot happen to a received frame
+                self._on_trouble(error)
+
+    def _hand_over(self, item: list[_Piece] | Exception | None) -> bool:
         """Pass messages to `run`; return False after `stop`: then they return to the broker."""
         while not self._stop.is_set():
             try:
@@ -464,18 +503,18 @@ class Recorder:
                 continue
         return False
 
-    def _group(self, timeout: float) -> list[_Batch]:
+    def _group(self, timeout: float) -> list[_Piece]:
         """Return received messages, at most those for one sync."""
-        group: list[_Batch] = []
+        group: list[_Piece] = []
         octets, count = 0, self.messages
         while octets < _GROUP and count != self._most:
-            item: _Batch | Exception | None = self._over
+            item: list[_Piece] | Exception | None = self._over
             try:
-                if item is None:
+                if not item:
                     item = self._arrived.get(timeout=timeout) if timeout and not group else self._arrived.get_nowait()
             except queue.Empty:
                 break
-            self._over = None
+            self._over = []
             if item is None:
                 self._live -= 1
                 continue
@@ -483,21 +522,26 @@ class Recorder:
                 if group:
                     self._record(group)
                 raise item
-            if self._most is not None and len(item.messages) > self._most - count:
-                self._over = item._replace(messages=item.messages[self._most - count :])
-                item = item._replace(messages=item.messages[: self._most - count])
-            group.append(item)
-            count += len(item.messages)
-            octets += sum(len(message.body) for message in item.messages)
+            if self._most is not None:
+                item, self._over = _divided(item, self._most - count)
+            group += item
+            count += sum(piece.run.count for piece in item)
+            octets += sum(len(piece.run.octets) for piece in item)
         return group
 
-    def _record(self, group: list[_Batch]) -> None:
-        """Write, sync and acknowledge. After an error try again until `stop`, each time with half as many messages: a
-        full disk may have room for some."""
-        if not group:
-            return
-        plan = self._plan(group)
-        rest, at_once = plan.batches, sum(len(batch.messages) for batch in plan.batches)
+    def _record(self, group: list[_Piece]) -> None:
+        """Write, sync and acknowledge. A duplicate of a message that is not on disk yet waits for that."""
+        while group:
+            keys: dict[int, None] = {}
+            pieces, group = self._plan(group, keys)
+            self._store(pieces)
+            if self._dedupe is not None:
+                self._dedupe._remember(keys)
+
+    def _store(self, rest: list[_Piece]) -> None:
+        """After an error try again until `stop`, each time with half as many messages: a full disk may have room for
+        some."""
+        at_once = max(1, sum(piece.run.count for piece in rest))
         while rest:
             part, rest = _divided(rest, at_once)
             written, error = self._write(part)
@@ -510,49 +554,51 @@ class Recorder:
                 continue
             if self._capture.failed:
                 raise error
-            there = {id(each.message) for each in written}
-            missing = [batch._replace(messages=[m for m in batch.messages if id(m) not in there]) for batch in part]
-            rest, at_once = missing + rest, max(1, at_once // 2)
+            there = {id(each.piece) for each in written}
+            rest, at_once = [*(each for each in part if id(each) not in there), *rest], max(1, at_once // 2)
             self._on_trouble(error)
             if self._stop.wait(_RETRY):
                 raise error
             self._on_turn()
-        if self._dedupe is not None:
-            self._dedupe.remember(plan.keys)
-        self.duplicates += len(plan.again)
-        self._settle_again(plan.again)
 
-    def _plan(self, group: list[_Batch]) -> _Plan:
-        """Separate duplicates from new messages."""
-        dedupe = self._dedupe
+    def _plan(self, group: list[_Piece], keys: dict[int, None]) -> tuple[list[_Piece], list[_Piece]]:
+        """Separate duplicates from new messages, and note the keys of these. Return the pieces up to a duplicate of a
+        message that is among them, and the others."""
+        dedupe, pieces = self._dedupe, list[_Piece]()
         if dedupe is None:
-            return _Plan(group, [], [])
-        batches: list[_Batch] = []
-        keys: dict[int, None] = {}
-        again: list[Message] = []
-        for batch in group:
-            new = []
-            for message in batch.messages:
-                key = dedupe.key(message.frame, message.subscription.dialect)
-                if key is not None and (key in dedupe or key in keys):
-                    again.append(message)
-                    continue
-                new.append(message)
-                if key is not None:
+            return group, []
+        for at, piece in enumerate(group):
+            found = dedupe._keys_of(piece.run.frames(), piece.message.subscription.dialect)
+            if dedupe._are_new(found, keys):
+                pieces.append(piece)
+                continue
+            known = list[bool]()
+            for key in found:
+                if key is not None and key in keys:
+                    break
+                known.append(key in dedupe)
+                if key is not None and not known[-1]:
                     keys[key] = None
-            batches.append(batch._replace(messages=new))
-        return _Plan(batches, list(keys), again)
+            rest: _Piece | None = piece
+            for is_known, several in groupby(known):
+                count = len(list(several))
+                assert rest is not None
+                first, rest = rest.divided(count) if count < rest.run.count else (rest, None)
+                pieces.append(first._replace(run=Run(b"", 0, first.run.last), again=count) if is_known else first)
+            if rest is not None:
+                return pieces, [rest, *group[at + 1 :]]
+        return pieces, []
 
-    def _write(self, batches: list[_Batch]) -> tuple[list[_Written], StoreError | None]:
+    def _write(self, pieces: list[_Piece]) -> tuple[list[_Written], StoreError | None]:
         """Write and sync. Return what is on disk, and an error if that is only a part."""
         appended, failure = list[_Written](), None
         try:
-            for batch in batches:
-                for chain, each in self._by_chain(batch).items():
-                    end = self._capture.append(b"".join([data for data, _ in each]), batch.time, chain)
-                    for data, message in each:
-                        end += len(data)
-                        appended.append(_Written(chain, end, len(data), message))
+            for (chain, micros), several in groupby(pieces, lambda each: (self._chain_of(each), each.time)):
+                together = list(several)
+                end = self._capture.append(b"".join([each.run.octets for each in together]), micros, chain)
+                for piece in together:
+                    end += len(piece.run.octets)
+                    appended.append(_Written(chain, end, piece))
             self._capture.sync()
         except StoreError as error:
             failure = error
@@ -562,36 +608,27 @@ class Recorder:
                     break
         return [each for each in appended if each.end <= self._capture.end(each.chain)], failure
 
-    def _by_chain(self, batch: _Batch) -> dict[str, list[tuple[bytes, Message]]]:
-        parts: dict[str, list[tuple[bytes, Message]]] = {}
-        for message in batch.messages:
-            try:
-                data = octets_of(message.frame)
-            except FrameError as error:  # cannot happen to a received frame
-                self._on_trouble(error)
-                continue
-            parts.setdefault(self._subscriptions[message.subscription], []).append((data, message))
-        return parts
+    def _chain_of(self, piece: _Piece) -> str:
+        return self._subscriptions[piece.message.subscription]
 
     def _settle(self, written: list[_Written]) -> None:
         """Count messages on disk, and acknowledge them, or hold them until they are released."""
-        self.messages += len(written)
-        self.octets += sum(each.octets for each in written)
-        self.redelivered += sum(each.message.redelivered for each in written)
+        for each in written:
+            run = each.piece.run
+            self.messages += run.count
+            self.octets += len(run.octets)
+            self.redelivered += run.redelivered
+            self.duplicates += each.piece.again
         held = self._held
         if held is None:
-            acknowledge(each.message for each in written)
+            acknowledge({each.piece.message.subscription: each.piece.message for each in written}.values())
             return
         for client, epoch in self._epochs.items():
             if client.epoch != epoch:
                 self._epochs[client] = client.epoch
                 held.drop_stale(self._of[client], client.epoch)
         for each in written:
-            held.hold(each.chain, each.end, each.message)
-
-    def _settle_again(self, again: list[Message]) -> None:
-        """Do so with duplicates, once their originals are on disk."""
-        if self._held is None:
-            acknowledge(again)
-        elif again:
-            self._held.hold_again({chain: self._capture.end(chain) for chain in self._chains}, again)
+            if each.piece.again:  # their originals may be anywhere in what is there
+                held.hold_again({chain: self._capture.end(chain) for chain in self._chains}, [each.piece.message])
+            else:
+                held.hold(each.chain, each.end, each.piece.message)

@@ -251,7 +251,8 @@ class Receiver:
 
     def _record(self, stack: contextlib.ExitStack) -> None:
         options = self._options
-        for number in range(options.subscriptions):
+        share = options.subscriptions
+        for number in range(share * len(options.destination)):
             client = self._connected(number)
             if client is None:
                 return
@@ -270,9 +271,10 @@ class Receiver:
         with self._lock:
             self._recorder = recorder
             recorder.release(self._released)
-        for destination in options.destination:
+        for number, destination in enumerate(options.destination):
             recorder.subscribe(
                 destination,
+                clients=self._clients[number * share : (number + 1) * share],
                 prefetch=options.prefetch,
                 selector=options.selector,
                 durable=options.subscription_name,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 from typing import TYPE_CHECKING, Any
@@ -217,12 +218,17 @@ def _record(
         if stopped.is_set() or (until is not None and time.monotonic() >= until):
             recorder.stop()
 
-    with connecting.connected(stopped, **broker, reconnect=Backoff(), on_state=connecting.report_reconnect) as client:
-        recorder = Recorder(client, capture, **how, on_turn=turn, on_trouble=progress.told)
+    broker.update(reconnect=Backoff(), on_state=connecting.report_reconnect)
+    with contextlib.ExitStack() as stack:
+        clients = []
+        for number, _ in enumerate(destinations):  # an ACK of one may settle others of its connection
+            name = broker["client_id"] and number and {"client_id": f"{broker['client_id']}-{number}"}
+            clients.append(stack.enter_context(connecting.connected(stopped, **{**broker, **(name or {})})))
+        recorder = Recorder(clients, capture, **how, on_turn=turn, on_trouble=progress.told)
         progress.recorder = recorder
-        for destination in destinations:
+        for client, destination in zip(clients, destinations):
             connecting.warn_of_missing_slash(client, destination)
-            recorder.subscribe(destination, **options)
+            recorder.subscribe(destination, clients=[client], **options)
         if sys.stderr.isatty():
             click.echo(f"recording {', '.join(map(printable, destinations))}; Ctrl-C ends", err=True)
         recorder.run()
