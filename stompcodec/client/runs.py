@@ -57,21 +57,18 @@ class Runs:
 
     def take(self, data: bytes, limits: Limits | None) -> tuple[Run | None, bytes]:
         """Take in bytes that begin between two frames, or go on what is held. Return a run, and what is not for it."""
-        octets = (self.held + data if self.held else bytes(data)).lstrip(_EOLS)
+        octets = self.held + data if self.held else bytes(data)
         ends = frame_ends(octets, limits=limits)
-        if not ends:
-            if len(octets) <= _LARGEST:
-                self.held = octets
-                return None, b""
-            self.held = b""
-            return None, octets
-        whole = octets[: ends[-1]]
-        found = parse_columns(whole, "1.2", limits=limits, columns=(), where=self._where)
-        if found.rows != len(ends) or found.consumed != len(whole):
-            self.held = b""
-            return None, octets
-        self.held = octets[ends[-1] :]
-        last = parse(whole[ends[-2] if len(ends) > 1 else 0 :], "1.2")[0]
+        whole = octets[: ends[-1] if ends else 0].lstrip(_EOLS)
+        if ends:
+            found = parse_columns(whole, "1.2", limits=limits, columns=(), where=self._where)
+            is_mine = found.rows == len(ends) and found.consumed == len(whole)
+        else:
+            is_mine = len(octets) <= _LARGEST and bool(octets.strip(_EOLS))  # heart-beats are not kept
+        self.held = octets[ends[-1] if ends else 0 :] if is_mine else b""
+        if not is_mine or not ends:
+            return None, b"" if is_mine else octets
+        last = parse(octets[ends[-2] if len(ends) > 1 else 0 : ends[-1]], "1.2", limits=limits)[0]
         return Run(whole, len(ends), last), b""
 
     def let_go(self, data: bytes) -> bytes:
