@@ -417,8 +417,8 @@ class Inbound:
             return rest
         if not subscription.confirmed:
             self._confirm(subscription)
-        subscription.seq += run.count
-        subscription.open += run.count
+        subscription.seq += run.messages
+        subscription.open += run.messages
         message = self.message_class(run.last, subscription, link.epoch, subscription.seq)
         message.run = run
         subscription.inbox.append(message)

@@ -280,7 +280,7 @@ class _Piece(NamedTuple):
     def divided(self, count: int) -> tuple[_Piece, _Piece]:
         """Return the first messages, at least one and not all of them, and the others."""
         message, (first, others) = self.message, self.run.divided(count)
-        last = type(message)(first.last, message.subscription, message.epoch, message.seq - others.count)
+        last = type(message)(first.last, message.subscription, message.epoch, message.seq - others.messages)
         return self._replace(message=last, run=first), self._replace(run=others)
 
 
@@ -301,10 +301,10 @@ def _parts(pieces: Iterable[_Piece]) -> Iterator[list[_Piece]]:
 def _divided(pieces: list[_Piece], count: int) -> tuple[list[_Piece], list[_Piece]]:
     """Return the first `count` messages, and the others."""
     for at, piece in enumerate(pieces):
-        if piece.run.count > count:
+        if piece.run.messages > count:
             first, others = piece.divided(count) if count else (None, piece)
             return [*pieces[:at], *([first] if first else [])], [others, *pieces[at + 1 :]]
-        count -= piece.run.count
+        count -= piece.run.messages
     return pieces, []
 
 
@@ -525,7 +525,7 @@ class Recorder:
             if self._most is not None:
                 item, self._over = _divided(item, self._most - count)
             group += item
-            count += sum(piece.run.count for piece in item)
+            count += sum(piece.run.messages for piece in item)
             octets += sum(len(piece.run.octets) for piece in item)
         return group
 
@@ -541,7 +541,7 @@ class Recorder:
     def _store(self, rest: list[_Piece]) -> None:
         """After an error try again until `stop`, each time with half as many messages: a full disk may have room for
         some."""
-        at_once = max(1, sum(piece.run.count for piece in rest))
+        at_once = max(1, sum(piece.run.messages for piece in rest))
         while rest:
             part, rest = _divided(rest, at_once)
             written, error = self._write(part)
@@ -583,7 +583,7 @@ class Recorder:
             for is_known, several in groupby(known):
                 count = len(list(several))
                 assert rest is not None
-                first, rest = rest.divided(count) if count < rest.run.count else (rest, None)
+                first, rest = rest.divided(count) if count < rest.run.messages else (rest, None)
                 pieces.append(first._replace(run=Run(b"", 0, first.run.last), again=count) if is_known else first)
             if rest is not None:
                 return pieces, [rest, *group[at + 1 :]]
@@ -615,7 +615,7 @@ class Recorder:
         """Count messages on disk, and acknowledge them, or hold them until they are released."""
         for each in written:
             run = each.piece.run
-            self.messages += run.count
+            self.messages += run.messages
             self.octets += len(run.octets)
             self.redelivered += run.redelivered
             self.duplicates += each.piece.again

@@ -1,8 +1,8 @@
 """Runs: whole MESSAGE frames of one subscription as they were received, for a recorder, which needs no frame of its own
 for each message.
 
-Invariant: a run holds only what `Inbound` would have delivered, frame by frame, to this subscription. Everything else is
-left to the connection: other frames, what is malformed or beyond a limit, large bodies.
+Invariant: a run holds only what `Inbound` would have delivered, frame by frame, to this subscription. Everything else
+is left to the connection: other frames, what is malformed or beyond a limit, large bodies.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Run(NamedTuple):
     """Messages that were received together: whole frames, and the last of them, whose ACK settles all."""
 
     octets: bytes
-    count: int
+    messages: int
     last: Frame
 
     @property
@@ -34,13 +34,13 @@ class Run(NamedTuple):
 
     def frames(self) -> Sequence[Frame]:
         """Return the frames."""
-        return [self.last] if self.count == 1 else parse(self.octets, "1.2")
+        return [self.last] if self.messages == 1 else parse(self.octets, "1.2")
 
     def divided(self, count: int) -> tuple[Run, Run]:
         """Return the first messages, at least one and not all of them, and the others."""
         *_, start, end = 0, *frame_ends(self.octets)[:count]
         last = parse(self.octets[start:end], "1.2")[0]
-        return Run(self.octets[:end], count, last), Run(self.octets[end:], self.count - count, self.last)
+        return Run(self.octets[:end], count, last), Run(self.octets[end:], self.messages - count, self.last)
 
 
 class Runs:
@@ -48,11 +48,9 @@ class Runs:
 
     def __init__(self, id: str) -> None:
         self.held = b""
-        present = ("prefix", [""])
         self._where: Where = [
-            ("command", "in", ["MESSAGE"]),
-            ("subscription", "in", [id]),
-            *((name, *present) for name in ("ack", "destination", "message-id")),
+            *(("command", "in", ["MESSAGE"]), ("subscription", "in", [id]), ("ack", "prefix", [""])),
+            *(("destination", "prefix", [""]), ("message-id", "prefix", [""])),
         ]
 
     def take(self, data: bytes, limits: Limits | None) -> tuple[Run | None, bytes]:

@@ -86,6 +86,19 @@ def test_a_restart_knows_what_is_in_the_capture(broker, queue, path):
     assert (sorted(bodies(path)), left(broker.url, queue)) == ([*range(35)], 0)
 
 
+@pytest.mark.req("S11-SUB-08")
+def test_one_ack_settles_what_was_synced_together(path):
+    with StompBroker() as broker:
+        publish(broker.url, "/queue/a", 500)
+        with recording(broker.url, path, "/queue/a", prefetch=500) as recorder:
+            wait_for(lambda: recorder.messages == 500 and not recorder.unacknowledged)
+            with pytest.raises(ValueError, match="the client records '/queue/a': use another client"):
+                recorder.subscribe("/queue/b")
+        assert left(broker.url, "/queue/a") == 0
+        assert [frame.command for frame in broker.frames].count("ACK") < 50
+    assert bodies(path) == [*range(500)]
+
+
 texts = st.text(max_size=6)
 
 

@@ -6,7 +6,7 @@ import shutil
 import signal
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -64,13 +64,14 @@ class Feed(threading.Thread):
 
 
 class Recording(Verb):
-    def __init__(self, url: str, queue: str, path: Path) -> None:
+    def __init__(self, url: str, queues: Sequence[str], dedupe: str, path: Path) -> None:
         self.path = path
-        options = ["-o", str(path), "--dedupe", "messageId", "--segment", "100K", "-q"]
-        super().__init__("record", url, queue, *options, log=path.with_suffix(".log"))
+        options = ["-o", str(path), "--dedupe", dedupe, "--segment", "100K", "-q"]
+        super().__init__("record", url, *queues, *options, log=path.with_suffix(".log"))
 
-    def numbers(self) -> list[int]:
-        return [int(frame.body) for _, _, frame in Capture(self.path).frames()] if self.path.exists() else []
+    def numbers(self, queue: str) -> list[int]:
+        frames = [frame for _, _, frame in Capture(self.path).frames()] if self.path.exists() else []
+        return [int(frame.body) for frame in frames if frame.headers["destination"].endswith(queue.lstrip("/"))]
 
 
 def rounds(peer: Any, feed: Feed, reader: Any, numbers: Callable[[], list[int]]) -> None:
@@ -129,18 +130,28 @@ def test_a_bridge_under_kills(peer: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.peer("artemis", "activemq6")
+@pytest.mark.peer("artemis", "activemq6", "rabbitmq", "rabbitmq4")
 def test_a_recorder_under_kills(peer: Any, tmp_path: Path) -> None:
-    queue = f"/queue/recorded.{uuid4().hex}"
-    url = url_of(peer)
-    with Feed(url, queue) as feed:
-        recording = Recording(url, queue, tmp_path / "a.stompcap")
+    """Of two queues, as one ACK settles all that came before it: on RabbitMQ also that of others on its connection."""
+    url, queues = url_of(peer), [f"/queue/recorded.{uuid4().hex}" for _ in range(2)]
+    dedupe = "header:n" if peer.name.startswith("rabbitmq") else "messageId"
+    with Feed(url, queues[0]) as feed, Feed(url, queues[1]) as other:
+        recording = Recording(url, queues, dedupe, tmp_path / "a.stompcap")
+
+        def others() -> bool:
+            recording.keep()
+            return other.is_in(recording.numbers(queues[1]))
+
         try:
-            rounds(peer, feed, recording, recording.numbers)
+            rounds(peer, feed, recording, lambda: recording.numbers(queues[0]))
+            other.ending.set()
+            other.join(patience(120))
+            wait_for(others)
         finally:
             recording.kill(signal.SIGTERM)
-        feed.check(recording.numbers())
-    assert held(url, queue, 2.0) == []
+        for each, queue in zip((feed, other), queues):
+            each.check(recording.numbers(queue))
+            assert held(url, queue, 2.0) == []
 
 
 @pytest.mark.slow
