@@ -9,17 +9,21 @@ from typing import Any, BinaryIO, Protocol
 
 import click
 
+from stompcodec import parse_columns
 from stompcodec.capture import CaptureWriter, octets_of
 from stompcodec.cli.files import FORMATS, Recorded, Source, format_of, pyarrow_modules
 from stompcodec.cli.inputs import HANDSHAKE, Complaints, Place, stream_options, version_after
 from stompcodec.cli.show import json_line
 from stompcodec.errors import FrameError, MissingExtraError, StompError
 from stompcodec.shown import plural
+from stompcodec.spec import Limits
 
 _WRITTEN = ("raw", "json", "capture", "parquet")
-#: Bytes that are joined before writing; rows of a batch of Parquet, and the bytes of their bodies.
+#: Bytes that are joined before writing; bytes and rows of a row group of Parquet.
 _JOINED = 2**20
-_ROWS, _ROWS_OCTETS = 8192, 8 * 2**20
+_GROUP, _ROWS = 128 * 2**20, 1_000_000
+#: What was read has passed the limits of its reader, which may be any.
+_ANY = Limits(max_command_line=2**16, max_header_line=2**20, max_headers=4000, max_body=2**40)
 
 
 class Sink(Protocol):
@@ -96,53 +100,72 @@ class _CaptureSink:
             self._writer.close()
 
 
-def _schema(arrow: Any) -> Any:
-    text = arrow.string()
-    types = (
-        arrow.field("command", text, nullable=False),
-        arrow.field("destination", text),
-        arrow.field("message_id", text),
-        arrow.field("received_at", arrow.timestamp("us", tz="UTC")),
-        arrow.field("headers", arrow.map_(text, text), nullable=False),
-        arrow.field("body", arrow.binary(), nullable=False),
-        arrow.field("pos", arrow.int64(), nullable=False),
-    )
-    return arrow.schema(types)
-
-
-def _plain(text: str | None) -> str | None:
-    """Return text as UTF-8 for Parquet, with invalid bytes replaced by U+FFFD."""
-    return None if text is None else text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
-
-
 class _ParquetSink:
-    """A writer of frames as rows, in batches."""
+    """A writer of frames as rows, by `parse_columns`, in row groups of `_GROUP` bytes of frames or `_ROWS` rows."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self._arrow, parquet = pyarrow_modules()
         self._stream = stream
-        self._schema = _schema(self._arrow)
+        arrow, text = self._arrow, self._arrow.string()
+        self._schema = arrow.schema(
+            (
+                arrow.field("command", text, nullable=False),
+                arrow.field("destination", text),
+                arrow.field("message_id", text),
+                arrow.field("received_at", arrow.timestamp("us", tz="UTC")),
+                arrow.field("headers", arrow.map_(text, text), nullable=False),
+                arrow.field("body", arrow.binary(), nullable=False),
+                arrow.field("pos", arrow.int64(), nullable=False),
+            )
+        )
         self._writer = parquet.ParquetWriter(stream, self._schema, compression="zstd")
-        self._rows: list[tuple[Any, ...]] = []
-        self._octets = 0
+        self._held: list[bytes] = []
+        self._times: list[int | None] = []
+        self._places: list[int] = []
+        self._commands: set[str] = set()
+        self._batches: list[Any] = []
+        self._octets = self._rows = self._grouped = 0
 
     def write(self, each: Recorded) -> None:
-        frame = each.frame
-        pairs = [(_plain(name), _plain(value)) for name, value in frame.headers.pairs()]
-        named = _plain(frame.get("destination")), _plain(frame.get("message-id"))
-        self._rows.append((_plain(frame.command), *named, each.time or None, pairs, frame.body, each.offset))
-        self._octets += len(frame.body)
-        if len(self._rows) >= _ROWS or self._octets >= _ROWS_OCTETS:
+        octets = each.octets or octets_of(each.frame)
+        self._commands.add(each.frame.command)
+        self._held.append(octets)
+        self._times.append(each.time or None)
+        self._places.append(each.offset)
+        self._octets += len(octets)
+        if self._octets >= _JOINED:
+            self._convert()
+
+    def _convert(self) -> None:
+        """Make columns of the frames that are held."""
+        names = ["destination", "message-id"]
+        wanted: Any = {"columns": ("command", "headers", "body"), "names": names, "limits": _ANY, "lenient": True}
+        columns: Any = parse_columns(b"".join(self._held), "1.2", commands=self._commands, **wanted)
+        if columns.rows != len(self._held) or columns.error:
+            raise StompError(f"a frame cannot be a row of Parquet ({columns.error}): convert to another format")
+        made = self._arrow.record_batch(columns)
+        more = {"received_at": self._times, "pos": self._places, "message_id": made.column("message-id")}
+        chosen = [more[field.name] if field.name in more else made.column(field.name) for field in self._schema]
+        arrays = [
+            self._arrow.array(each, field.type) if isinstance(each, list) else each.cast(field.type)
+            for each, field in zip(chosen, self._schema)
+        ]
+        self._batches.append(self._arrow.record_batch(arrays, schema=self._schema))
+        self._rows += len(self._held)
+        self._grouped += self._octets
+        self._held, self._times, self._places, self._octets = [], [], [], 0
+        if self._grouped >= _GROUP or self._rows >= _ROWS:
             self._flush()
 
     def _flush(self) -> None:
-        if self._rows:
-            columns = [self._arrow.array(column, field.type) for column, field in zip(zip(*self._rows), self._schema)]
-            self._writer.write_batch(self._arrow.record_batch(columns, schema=self._schema))
-        self._rows.clear()
-        self._octets = 0
+        """Write a row group."""
+        if self._batches:
+            self._writer.write_table(self._arrow.Table.from_batches(self._batches), row_group_size=2 * _ROWS)
+        self._batches, self._rows, self._grouped = [], 0, 0
 
     def close(self) -> None:
+        if self._held:
+            self._convert()
         self._flush()
         self._writer.close()
         self._stream.close()

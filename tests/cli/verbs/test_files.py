@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 from stompcodec import Frame, serialize
 from stompcodec.capture import Capture, CaptureWriter, octets_of
 from stompcodec.cli.packets import Dissection, Flow, packets
+from stompcodec.cli.verbs import convert
 
 TIME = 1_700_000_000_123_456
 FRAMES = [
@@ -64,6 +65,15 @@ def test_there_and_back(capture, tmp_path, through):
     expected, found = held(capture), held(tmp_path / "back.stompcap")
     assert [frame for _, frame in found] == [frame for _, frame in expected]
     assert [time for time, _ in found] == ([0] * 3 if through == "x.stomp" else [time for time, _ in expected])
+
+
+@pytest.mark.parametrize(("limit", "groups"), [({}, 1), ({"_ROWS": 2}, 2), ({"_GROUP": 1}, 3)])
+def test_row_groups_of_parquet_are_bounded(capture, tmp_path, monkeypatch, limit, groups):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    for name, value in {"_JOINED": 1, **limit}.items():
+        monkeypatch.setattr(convert, name, value)
+    good(capture, tmp_path / "x.parquet")
+    assert parquet.ParquetFile(tmp_path / "x.parquet").metadata.num_row_groups == groups
 
 
 @pytest.mark.parametrize(
