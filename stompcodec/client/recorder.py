@@ -336,7 +336,7 @@ class Recorder:
     While the disk is full nothing is acknowledged, so the broker keeps its messages and none is lost.
 
     Args:
-        clients: one client, or several that share the work. They are not closed.
+        clients: one client, or several that share the work, which subscribe to nothing else. They are not closed.
         capture: to write. It is not closed.
         dedupe: leaves out messages that were recorded before, those in the capture included; None records all.
         acknowledge: when a message is "synced", or when it is "released" by `release`.
