@@ -547,15 +547,11 @@ class Connection:
         return buffered
 
     # ---- receiving ----
+    @checked
     def passed(self, octets: int, now: float) -> None:
-        """Note that the owner of a client in a session has read whole frames itself, where `buffered` was 0.
+        """Note that a client's owner has read so many bytes, whole frames, itself; `now` is the time in seconds.
 
-        Args:
-            octets: how many bytes of the stream these were.
-            now: the time in seconds.
-
-        >>> client = Connection(Role.CLIENT)
-        >>> client.passed(40, now=1.0)
+        >>> Connection(Role.CLIENT).passed(40, now=1.0)
         """
         self._heard, self._now = max(now, self._heard), now
         self._base += octets
