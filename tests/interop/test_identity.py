@@ -133,7 +133,7 @@ def test_a_bridge_under_kills(peer: Any, tmp_path: Path) -> None:
 @pytest.mark.peer("artemis", "activemq6", "rabbitmq", "rabbitmq4")
 def test_a_recorder_under_kills(peer: Any, tmp_path: Path) -> None:
     """Of two queues, as one ACK settles all that came before it: on RabbitMQ also that of others on its connection."""
-    url, queues = url_of(peer), [f"/queue/recorded.{uuid4().hex}" for _ in range(2)]
+    url, queues = peer.url, [f"/queue/recorded.{uuid4().hex}" for _ in range(2)]
     dedupe = "header:n" if peer.row.name.startswith("rabbitmq") else "messageId"
     with Feed(url, queues[0]) as feed, Feed(url, queues[1]) as other:
         recording = Recording(url, queues, dedupe, tmp_path / "a.stompcap")
