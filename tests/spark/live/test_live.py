@@ -315,7 +315,7 @@ def test_brokers_are_spoken_to_in_their_own_words(queue, spool, server, headers)
             receiver.check()
         (connect,), (subscribe,) = peer.got("CONNECT"), peer.got("SUBSCRIBE")
     assert connect.headers["client-id"] == "me"
-    wanted = {"destination": topic, "ack": "client-individual", "selector": "kind = 'x'", "x-Own": "a:b", **headers}
+    wanted = {"destination": topic, "ack": "client", "selector": "kind = 'x'", "x-Own": "a:b", **headers}
     assert {name: subscribe.get(name) for name in wanted} == wanted
 
 
