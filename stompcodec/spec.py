@@ -200,7 +200,7 @@ def checked_limits(limits: Limits | None) -> Limits:
 def _listed(name: str, given: Any, what: str = "a list or tuple of names") -> tuple[Any, ...]:
     """Return what an argument lists. Raise TypeError for one string, or what lists nothing."""
     is_one = isinstance(given, (str, bytes))
-    if is_one or not (hasattr(given, "__iter__") or hasattr(given, "__getitem__")):
+    if is_one or not hasattr(given, "__iter__"):
         raise TypeError(f"{name} is {'one string' if is_one else type(given).__name__}: give {what}")
     return tuple(given)
 

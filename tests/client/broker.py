@@ -6,8 +6,6 @@ from stompcodec.testing.faults import LoopThread
 
 
 class BrokerThread:
-    """`with BrokerThread() as broker:` gives one with `.port`, `.ws_port` and `.url`; no frame of it is watched."""
-
     def __init__(self, **config):
         self.config = Config(**{"port": 0, "redelivery_delay": Pauses(), **config})
 

@@ -31,7 +31,6 @@ def broker():
 
 @pytest.fixture
 def client():
-    """A core with a session, on a clock of its own."""
     return Scripted().connect()
 
 

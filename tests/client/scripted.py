@@ -10,8 +10,6 @@ from stompcodec.connection import Connection, Role
 
 
 class Scripted:
-    """The client, the time, and the server's half of the present connection."""
-
     def __init__(self, *, version="1.2", server="test/1", server_beat=(0, 0), **options):
         options.setdefault("heart_beat", (0, 0))
         ids = itertools.count(1)

@@ -112,7 +112,6 @@ def test_one_dead_letter_and_all_others_answered(shell, broker, way, reply_to, o
 
 
 def test_a_task_that_outlives_its_handler_counts_against_no_later_message():
-    """Nor does it count against its own message, which was acknowledged when its handler returned."""
     tasks = []
 
     async def run(url):

@@ -66,7 +66,6 @@ def test_a_server_that_leaves_connect_of_1_0_unanswered_is_told_by_that(shell):
     [("refused", SLOW), ("refused", None), ("closes", SLOW), ("silent", QUICK), ("credentials", QUICK)],
 )
 def test_no_delay_and_no_attempt_passes_the_startup_timeout(shell, kind, reconnect):
-    """An attempt may take 60 s, and so may the delay behind it: `startup_timeout` ends both."""
     rules = {"silent": lambda side, frame: None, "closes": lambda side, frame: side.close()}
     release = threading.Event()
     options = {"passcode": lambda: release.wait(60) and "x"} if kind == "credentials" else {}

@@ -45,7 +45,6 @@ def test_connect_says_what_the_client_can_and_the_trace_masks_secrets():
 )
 @pytest.mark.parametrize("version", ["1.0", "1.2"])
 def test_a_backslash_in_connect_is_written_as_the_broker_reads_it(dialect, version, written, hinted):
-    """Which broker it is, only the option says before CONNECTED; else an error does."""
     client = Scripted(version=version, dialect=dialect, versions=[version], headers={"login": "DOM\\ann"})
     for ends in (lambda: client.answer("ERROR", {"message": "login refused"}), client.lose):
         client.open()
@@ -300,7 +299,10 @@ _VHOST = "write the virtual host into the URL: stomp://host/%2F"
     [
         ("Bad CONNECT", "Access refused for user 'ann'\n", "Bad CONNECT: Access refused for user 'ann'"),
         ("Bad CONNECT", "Virtual host '127.0.0.1' access denied", _VHOST),
-        ("Virtual host 'h' is unknown", "", _VHOST),
+        *(
+            ("Virtual host 'h' is unknown", "", _VHOST),
+            ("it is closed", "closed", "CONNECT was rejected: it is closed"),
+        ),
         ("login refused", _REFUSED, f"CONNECT was rejected: login refused: {_REFUSED}"),
     ],
 )
@@ -313,6 +315,7 @@ def test_a_refused_login_says_how_a_virtual_host_is_written(caplog, message, bod
     assert client.core.link.connection is None
     assert isinstance(error, RejectedError)
     assert said in str(error)
+    assert "closed: closed" not in str(error)
     assert (_VHOST in str(error)) == (said == _VHOST)
     assert "s3cret" not in caplog.text + str(error)
 
@@ -649,7 +652,6 @@ def test_a_message_without_its_body_is_named_once(caplog, server, headers, says)
 
 @pytest.mark.parametrize(("server", "says"), [("ActiveMQ/6.1", "activemq drops what waits"), ("stompcodec/1", None)])
 def test_a_durable_name_with_a_selector_says_that_it_must_be_deleted_first(caplog, server, says):
-    """Where a changed selector is neither refused nor unknown."""
     caplog.set_level(logging.INFO, "stompcodec.client")
     here = Scripted(server=server, client_id="me").connect()
     here.subscribed(durable="plain", destination="/topic/a")

@@ -110,8 +110,6 @@ def test_every_call_of_asyncio_s_client_is_refused(peer):
 
 @pytest.mark.parametrize("held", [False, True])
 def test_closing_a_copy_is_quick_and_harmless(peer, held):
-    """Also when the I/O thread held the client's lock in the moment of the fork; and twice."""
-
     def leave():
         with client:
             with subscription:
@@ -160,7 +158,6 @@ def test_the_child_may_have_a_client_of_its_own(peer):
 
 
 def test_clients_that_are_gone_are_not_kept(peer):
-    """Those that look for forks do not live longer for that. The I/O thread forgets the last one a moment later."""
     before = len(process.watched)
     for _ in range(3):
         stomp.connect(peer.url, **OPTIONS).close()

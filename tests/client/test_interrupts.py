@@ -153,7 +153,6 @@ def test_send(client: Any, peer: Any, gather: float, headers: Any, monkeypatch: 
 
 @pytest.mark.parametrize("middleware", [(), (Middleware(),)], ids=["plain", "through middleware"])
 def test_reading_goes_on(peer: Any, middleware: Any) -> None:
-    """An interrupt while `get` makes room, where reading is paused, does not leave it paused for ever."""
     with stomp.connect(peer.url, heart_beat=(0, 0), inbox_messages=2, middleware=middleware) as client:
         subscription = client.subscribe("/queue/a", id="s", ack="client-individual", prefetch=1000)
         engine = client._link.engine

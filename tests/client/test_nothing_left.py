@@ -86,7 +86,6 @@ class Driven(Scripted):
         }
 
     def survives(self):
-        """The next connection restores the other subscription."""
         link = self.core.link
         if link.state == "closing":
             return

@@ -75,7 +75,6 @@ def test_a_wrong_login_is_told_without_the_passcode(shell, broker, caplog):
 
 
 def test_a_conversation(shell, endpoint, queue):
-    """The login of the URL is that of STOMP."""
     client = shell.connect(endpoint.url, stream_over=4096)
     subscription, body = client.subscribe(queue, ack="client-individual"), "äöü€😀".encode() * 10_000
     client.send_many([(queue, f"ü{number}") for number in range(300)])

@@ -79,11 +79,14 @@ def test_a_message_that_processing_cannot_settle_is_logged(client, caplog):
     assert any(record.getMessage().startswith("not settled: ") for record in caplog.records)
 
 
-def test_get_and_take(client, peer):
+@pytest.mark.parametrize("layers", [[], [stomp.Middleware()]])
+def test_get_and_take(shell, peer, layers):
+    client = shell.connect(peer.url, middleware=layers)
     subscription = client.subscribe("/queue/a")
     assert subscription.get(0.01) is None
-    peer.deliver("s1", b"x", count=5)
-    client.ping()  # all five are there
+    peer.deliver("s1", b"x", count=6)
+    client.ping()  # all six are there
+    assert subscription.get(0).body == b"x"
     assert [len(subscription.take(most, patience(5))) for most in (3, 10)] == [3, 2]
     assert subscription.take(10, 0.01) == []
     subscription.unsubscribe()
@@ -191,7 +194,6 @@ def test_a_handler_may_use_the_client(shell, peer):
 
 
 def test_on_message(peer):
-    """In order, each acknowledged; the function stays what it is."""
     seen = Seen()
     with stomp.connect(peer.url) as client:
 
@@ -237,7 +239,6 @@ def test_a_broker_that_does_not_offer_it(client, peer):
 
 @pytest.mark.req("WISH-PNG-01", "WISH-NEG-01", "WISH-NEG-03")
 def test_what_the_broker_offers_is_taken(shell, broker):
-    """PING, RECEIVE and the highest version in the header `version`."""
     frames = []
     options = {"on_frame": lambda way, frame: frames.append((way, frame.command)), "headers": {"version": "1.1"}}
     client = shell.connect(broker.url, **options)
@@ -250,8 +251,6 @@ def test_what_the_broker_offers_is_taken(shell, broker):
 
 
 class Offering(Scripted):
-    """A server that offers RECEIVE, and answers only as a test says."""
-
     def __init__(self, headers=()):
         super().__init__()
         self.more = dict(headers)

@@ -90,7 +90,6 @@ def refuses(words):
 
 @pytest.fixture
 def rabbitmq(peer, monkeypatch):
-    """There is no least time from the first to the last refused login."""
     monkeypatch.setattr(engine, "SPAN", 0.0)
     peer.server = "RabbitMQ/3.10.8"
     return peer
@@ -347,7 +346,6 @@ def test_what_the_server_may_have_refused_by_closing_is_named(server, frame, why
 
 
 def with_receipt(**options):
-    """A client that sends a frame that is too large; its call."""
     client = Scripted(server="RabbitMQ/4.3.6").connect()
     call = client.call("SEND to /queue/a", **options)
     client.core.send(Frame("SEND", [*BIG.headers.pairs(), ("receipt", call.id)], BIG.body), client.now, call)
@@ -509,7 +507,6 @@ def test_kills_of_the_broker_end_nothing(shell, tmp_path):
 
 @pytest.fixture(scope="module", params=["tcp", "ws", "tls"])
 def place(request):
-    """The address of a listener of a broker, and the options to connect to it."""
     name, config, options = request.param, {}, {}
     if name == "tls":
         certificates = request.getfixturevalue("certificates")

@@ -76,7 +76,6 @@ def cutting(broker, **options):
 
 
 def test_a_restart_knows_what_is_in_the_capture(broker, queue, path):
-    """The first recorder ends without a single ACK; the second one finds all of it in the capture."""
     publish(broker.url, queue, 30)
     with recording(broker.url, path, queue, acknowledge="released") as recorder:
         wait_for(lambda: recorder.held == 30)
@@ -273,7 +272,6 @@ chains = st.sampled_from("ab")
 
 @given(st.lists(st.one_of(st.tuples(chains, st.integers(1, 9)), st.dictionaries(chains, st.integers(0, 99)))))
 def test_held_against_a_model(steps):
-    """Written messages go by the end in their chain, duplicates by the ends of both chains; each is acked once."""
     held, ends, released = Held(), {"a": 0, "b": 0}, {"a": 0, "b": 0}
     written, again = [], []
     for step in steps:
@@ -321,7 +319,6 @@ def test_exactly_once_over_cut_connections(broker, queue, path, mode):
 @modes
 @pytest.mark.parametrize("clients", [1, 2])
 def test_what_fits_on_a_full_disk_is_recorded(broker, queue, path, monkeypatch, mode, clients):
-    """40 messages arrive together: those that fit are written and acknowledged, the others once there is room."""
     room, size = 20_000, 1000
     full, ready, troubles = threading.Event(), threading.Event(), []
     full.set()
@@ -381,7 +378,6 @@ def test_what_is_held_back_is_no_silence(broker, queue, path):
 @pytest.mark.parametrize("deed", DEEDS)
 @pytest.mark.parametrize("traffic", ["much", "new segments", "none"])
 def test_nothing_is_acknowledged_into_what_was_removed(broker, queue, path, deed, traffic):
-    """Each message that was confirmed to its sender is in the capture, or still in the broker."""
     publish(broker.url, queue, 20)
     paused, segment = threading.Event(), 100 if traffic == "new segments" else 2**20
     with recording(broker.url, path, queue, segment=segment, hold=paused.is_set) as recorder:

@@ -75,7 +75,6 @@ def test_a_server_that_answers_no_receipts_is_asked_for_that_of_disconnect_alone
 
 
 def test_close_is_idempotent_and_final(shell, peer):
-    """It has a deadline, and ends iterators."""
     peer.rules["DISCONNECT"] = lambda side, frame: None
     client = shell.connect(peer.url, close_timeout=0.3)
     subscription = client.subscribe("/queue/b")
@@ -165,7 +164,6 @@ def test_every_form_of_a_message_is_as_send_writes_it(shell, peer, server):
     ],
 )
 def test_what_waits_is_bounded(shell, peer, room, body, most, error, options):
-    """A server that gives no receipts holds the sender: so much is taken, and no more."""
     stop, sizes = threading.Event(), []
     peer.rules["SEND"] = lambda side, frame: stop.wait(patience(20) if "outbox_octets" in room else 0)
     client = shell.connect(peer.url, close_timeout=0.1, **room)
@@ -271,7 +269,6 @@ def test_a_transaction_that_fails_is_aborted(shell, peer):
     ("rule", "says"), [(refuse(15, named=False), "not allowed"), (cut_at(15), "closed by the server")]
 )
 def test_a_transaction_that_ends_on_the_way(shell, peer, rule, says):
-    """Refused, or lost with the connection: what comes behind is not sent, and there is no COMMIT."""
     peer.rules["SEND"] = rule
     client = shell.connect(peer.url, reconnect=QUICK)
 

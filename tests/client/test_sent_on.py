@@ -58,7 +58,6 @@ def test_the_argument_wins_over_the_option_of_the_client(shell, peer, option, la
 
 
 def test_headers_of_the_program_win_over_the_option(shell, peer):
-    """And over the argument of send_many, which is for messages that do not say. Two that differ are refused."""
     client, no = shell.connect(peer.url, persistent=True), {"persistent": "false"}
     client.send("/queue/a", b"x", no)
     client.send_many([("/queue/a", b"x", no), Frame("SEND", {"destination": "/queue/a", **no}, b"x")], persistent=True)
@@ -226,7 +225,6 @@ VALUES = {"ActiveMQ-Artemis/2.40.0": ARTEMIS, "ActiveMQ/6.3.1": ACTIVEMQ, "stomp
 
 @pytest.mark.parametrize("server", VALUES)
 def test_a_value_by_which_the_broker_loses_the_message_is_refused(server):
-    """And it is not sent, while the values that the broker takes are; other brokers judge themselves."""
     assert set(ARTEMIS) == set(BROKERS["artemis"].values)
     assert set(ACTIVEMQ) == set(BROKERS["activemq"].values)
     with Peer(server=server) as peer, stomp.connect(peer.url) as client:
@@ -256,7 +254,6 @@ SEND = {"destination", "message-id", "receipt", "subscription", "transaction"}
 
 
 def shapes(name):
-    """One header, in the shapes that `headers=` takes."""
     return {name: "mine"}, [("n", "1"), (name, "mine")], iter([(name, "mine")]), Frame("SEND", {name: "mine"}).headers
 
 

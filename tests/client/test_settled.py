@@ -30,7 +30,6 @@ queues = itertools.count()
 
 
 def walk(client, messages, steps):
-    """Take these steps; return the messages that the client has said are acknowledged."""
     transactions, said = {}, set()
     for kind, number, *more in steps:
         with contextlib.suppress(LocalProtocolError):  # another transaction has it
@@ -85,7 +84,6 @@ def test_what_the_client_says_is_what_the_broker_does(broker, mode):
 
 # ---- a COMMIT without answer ----
 def held(client, mode="client-individual", commit=True, count=1):
-    """Messages that a transaction has acknowledged, the transaction, and the COMMIT that was sent."""
     subscription = client.subscribed(mode)
     messages = [client.deliver(subscription, f"m{number}") for number in range(count)]
     transaction = client.begin()
@@ -104,7 +102,6 @@ def raises(client, message, error, words, **options):
 
 
 def asks_again(client, message):
-    """An ACK with a receipt of what is settled is answered at once, and not sent."""
     call = client.call("ACK", 30.0, "ACK")
     client.ack(message, call=call)
     assert (outcome(call), client.commands()) == ("accepted", [])
@@ -288,7 +285,6 @@ def test_a_receive_that_waits_for_its_own_transaction_is_an_error(mode):
 @pytest.mark.parametrize("waits", [True, False])
 @pytest.mark.parametrize(("acknowledged", "prefetch"), [(2, 3), (3, 3), (3, 4)])
 def test_acks_of_a_commit_without_answer_that_fill_the_window_are_named_once(waits, acknowledged, prefetch, caplog):
-    """Also if the program was waiting before; not while messages can come."""
     client, subscription, call, _ = committing(acknowledged=acknowledged, prefetch=prefetch)
     with caplog.at_level(logging.WARNING):
         client.core.waits(subscription, client.now, polls=False)

@@ -155,7 +155,6 @@ def test_a_body_over_the_brokers_limit_fails_with_the_name_of_the_limit(shell, b
 
 @pytest.mark.parametrize("kind", ["path", "memory", "many", None])
 def test_a_body_that_can_be_read_again_is_sent_again_with_resend(shell, peer, path, kind):
-    """The first SEND cuts the connection. One that cannot be read again raises."""
     peer.rules["SEND"] = lambda side, frame: side.close() if side.number == 1 else Peer.on_send(peer, side, frame)
     client = shell.connect(peer.url, reconnect=QUICK)
     if kind is None:
@@ -186,7 +185,6 @@ def test_send_for_receipt_returns_when_the_body_is_sent(shell, peer, path):
 
 # ---- receiving ----
 def test_the_threshold(streaming, queue):
-    """What needs the body in memory says what to do. A reader outlives client and message."""
     for size in (4096, 4097):
         streaming.send(queue, b"x" * size, receipt=True)
     subscription = streaming.subscribe(queue)
@@ -336,8 +334,6 @@ def error_of(call):
 
 
 class Body:
-    """An upload, and the caller who has its source."""
-
     def __init__(self, client, body=b"hello", *, receipt=False, resend=False, timeout=30.0, transaction=None):
         self.client, self.body = client, body
         self.call = client.call("SEND", timeout, resend=resend) if receipt else None

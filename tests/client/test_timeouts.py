@@ -100,7 +100,6 @@ def test_an_option_that_is_no_time_is_refused_by_name(name, values):
 @pytest.mark.long
 @pytest.mark.req("S12-HB-09", "S12-HB-10")
 def test_a_handler_that_blocks_keeps_its_connection(shell, peer):
-    """Its thread, or the whole event loop; and so does an idle connection."""
     beat = interval(100)
     peer.heart_beat = beat, beat
     client = shell.connect(peer.url, heart_beat=peer.heart_beat)

@@ -212,8 +212,6 @@ def test_an_interrupt_at_each_place_loses_nothing(lends, client, peer):
 
 
 class Ahead:
-    """A wire that has read these bytes ahead."""
-
     def __init__(self, octets):
         self.octets, self.ahead = octets, [len(octets)]
 
@@ -222,7 +220,6 @@ class Ahead:
 
 
 def receiving(stream_over, ahead):
-    """A core with a subscription, and the owner of a wire that has read this ahead."""
     core, subscription = opened(stream_over=stream_over), Subscription("/queue/a", id="s")
     core.inbound.subscribe(subscription, 0.1, core.link.calls.make("SUBSCRIBE", 30.0, "SUBSCRIBE"))
     owner = WireOwner(core)
@@ -233,7 +230,6 @@ def receiving(stream_over, ahead):
 @pytest.mark.parametrize("behind", [b"", b"x"])
 @pytest.mark.parametrize("subscription", ["s", "gone"])
 def test_a_streamed_body_may_look_like_a_receipt(subscription, behind):
-    """The head of its frame, and perhaps some of it, was read before."""
     core, _, owner = receiving(4096, b"")
     call = core.link.calls.make("SEND", 30.0, "SEND")
     core.send(Frame("SEND", {"destination": "/queue/a", "receipt": call.id}, b"x"), 0.1, call)
@@ -496,7 +492,6 @@ def test_a_server_that_never_stops_holds_up_nobody(other, flood):
 
 
 def test_tiny_websocket_frames_are_handled_in_shares(other):
-    """All of one read would take a second; others are served between two shares."""
     count = 3 * websocket.SHARE
     with BrokerThread(ws_port=0) as broker, stomp.connect(f"ws://127.0.0.1:{broker.ws_port}/stomp") as client:
         subscription = client.subscribe("/queue/a")
@@ -528,7 +523,6 @@ def test_an_error_of_one_client_is_its_own_and_one_of_the_hub_ends_its_clients(o
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.none() | st.floats(0, 1e9)), max_size=400))
 def test_timers_are_those_of_a_model_and_few(steps):
-    """Each task is due at the time that it yielded last, however often that changed, and outdated entries are few."""
     test = hub.Hub()
     tasks = [hub.Task(test, None) for _ in range(6)]  # their steps do not run
     test._tasks.update(tasks)
@@ -548,8 +542,6 @@ def test_callers_let_the_io_thread_pass(peer):
     asked = []
 
     class Waiting(hub.Turns):
-        """Turns at which the I/O thread always waits."""
-
         waits = property(lambda _: True, lambda _, value: None)
 
         def let_pass(self):

@@ -35,7 +35,6 @@ LINES = {
 
 
 def streams(lines, padding):
-    """Return a frame of these lines: as the last one that was read, and before others."""
     frame = b"SEND\n" + lines.replace(b"{}", b"p" * padding) + b"\n\nabc\0"
     return [frame, frame + b"\n" + frame, frame + b"SEND\nx:" + b"y" * 2 * BLOCK + b"\n\n\0"]
 
@@ -82,7 +81,6 @@ def test_a_frame_keeps_the_version_it_began_with(codec):
 
 @pytest.mark.parametrize("size", SIZES)
 def test_each_line_is_checked_once(monkeypatch, size):
-    """The work for a head grows with its size, not with the number of reads times its size."""
     checked, inner = [], _scan_py.Lines.read
 
     def count(self, buf):
@@ -124,7 +122,7 @@ def check(codec, line):
 @pytest.mark.parametrize("bad", ILL_FORMED)
 def test_ill_formed_at_every_place(codec, bad):
     for before in range(70):
-        for size, character in enumerate("x\xe9\u6771", 1):
+        for size, character in enumerate("x\xe9\u6771\U0001f600", 1):
             line = b"name:" + (character * (before // size) + "x" * (before % size)).encode() + bad
             assert not check(codec, line)
             assert not check(codec, line + b"y")

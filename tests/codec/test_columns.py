@@ -32,7 +32,6 @@ def rows_of(codec, data, *args, **named):
 
 
 def gap_end(data, at, version, lenient):
-    """Where a gap that begins at `at` ends: behind its EOLs."""
     dialect = dialect_of(version, lenient)
     while at < len(data):
         if data[at] == 10 or (data[at] == 0 and dialect.skips_nul):
@@ -56,7 +55,6 @@ def row(names, *fields):
 
 
 def utf8(text):
-    """Arrow's text has no lone surrogates."""
     return "".join("\ufffd" if "\ud800" <= letter <= "\udfff" else letter for letter in text)
 
 

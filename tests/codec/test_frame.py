@@ -161,7 +161,6 @@ def test_texts_that_are_nearly_alike(codec, length):
 @pytest.mark.c_only
 @pytest.mark.skipif(bool(sysconfig.get_config_var("Py_GIL_DISABLED")), reason="values are not kept there")
 def test_common_names_keep_their_place(both):
-    """Whatever names a peer has sent: what repeats on other connections is still made into text once."""
     codec, _ = both
     lines = "".join(f"x-{number}:1\n" for number in range(20_000))
     (frame,) = codec.Parser("1.2", lenient=True, limits=Limits(max_headers=20_000)).feed(f"SEND\n{lines}\n\0".encode())

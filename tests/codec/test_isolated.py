@@ -188,7 +188,6 @@ def test_the_interpreter_ends_quietly(name):
 @pytest.mark.no_asan
 @pytest.mark.skipif(sys.platform != "linux", reason="needs a limit of memory that is kept to")
 def test_no_memory_for_a_body():
-    """A parser that lost a body is dead, and says so: what is handed out came over the wire."""
     said = run(SCRIPTS / "no_memory.py", pure="0")
     if said == "no limit of memory\n":
         pytest.skip("the system does not limit memory: is it emulated?")

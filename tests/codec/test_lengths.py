@@ -92,7 +92,6 @@ def test_it_is_said_once(caplog):
 
 @pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
 def test_the_length_of_a_frame_without_a_body_is_ignored_by_servers_too(version):
-    """As those who copy the headers of a MESSAGE into its ACK write it. A body is another matter."""
     idle, full = (frame_of(5, body, b"ACK") + NEXT for body in (b"", b"hello"))
     for codec in codecs():
         for cuts in ((), range(1, len(idle))):

@@ -104,7 +104,6 @@ def test_eols_and_nuls_between_frames_are_dropped(codec):
 @pytest.mark.parametrize("size", [1460, 65_536, MIB])
 @tracing()
 def test_a_large_body_is_given_back(codec, size):
-    """The frame holds its body; the parser keeps no large buffer once it is handed out."""
     body = b"x" * (8 * MIB)
     data = b"SEND\n\n" + body + b"\0SEND\ncontent-length:%d\n\n" % len(body) + body + b"\0"
     start, parser, count = held(), codec.Parser("1.2"), 0
@@ -167,7 +166,6 @@ def test_writing_takes_what_is_written(codec, mode):
 )
 @tracing()
 def test_idle_parsers_hold_next_to_nothing(both, rest, most):
-    """However much went through them: a broker has thousands that wait."""
     codec, _ = both
     data = b"SEND\n\nhello\0" * 10_000 + rest
     parsers = [codec.Parser("1.2") for _ in range(100)]

@@ -60,7 +60,6 @@ def meant(pairs, body, command, options):
 
 
 def read_again(codec, frame, options, cut=lambda wire: [wire]):
-    """Write a frame of any origin. Whatever comes of it, a reader of the same dialect finds the frame again."""
     options = {**options, "lenient": False}
     wire = written(codec, frame, options)
     if not isinstance(wire, bytes):
@@ -75,7 +74,6 @@ def read_again(codec, frame, options, cut=lambda wire: [wire]):
 
 
 def model_of(wire, **options):
-    """What the model answers, in the form of `answers_of`."""
     events = Reference(options.pop("version"), **options).read(wire, eof=True)
     short = {"frame": lambda event: event[:4], "heartbeat": lambda event: event[:1], "error": lambda event: event}
     return [short[event[0]](event) for event in events]
@@ -95,8 +93,6 @@ def test_answers_are_those_of_the_model(codec, wire, options):
 @pytest.mark.parametrize("version", some.VERSIONS)
 @given(frame=some.any_frames() | some.edged_frames(), options=some.writer_options, data=st.data())
 def test_what_is_written_is_read_as_it_was(codec, version, frame, options, data):
-    """In every dialect a writer gives what a reader gives back, or refuses with a FrameError."""
-
     def cut(wire):
         return data.draw(some.cut(wire)) if len(wire) < 1000 else [wire]
 
@@ -111,7 +107,6 @@ def test_what_was_read_is_written_and_read_again(codec, wire, lenient, source, o
 
 @pytest.mark.parametrize("version", some.VERSIONS)
 def test_edges_of_texts(codec, version):
-    """What stands first or last in a name or value comes back in every dialect, or is refused."""
     options = {"version": version, "content_length": "auto", "commands": ()}
     came_back = set()
     for edge in (" ", "\t", "\r", "\n", "\0", ":", "\\", "\x01", "\x7f", "\xa0", "  ", " \r", "\r\r"):

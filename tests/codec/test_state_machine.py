@@ -32,7 +32,6 @@ class Lockstep(RuleBasedStateMachine):
         self.parsers = [conftest.backend(name).Parser(**options) for name in ("c", "py")]
 
     def same(self, call):
-        """What `call` answers, which must be the same for both parsers: a value, or the kind of error."""
         answers = []
         for parser in self.parsers:
             try:
@@ -54,7 +53,6 @@ class Lockstep(RuleBasedStateMachine):
 
     @rule(size=sizes, used=st.none() | st.integers(0, 3))
     def feed(self, size, used):
-        """Feed bytes, or a bytearray that is used again afterwards."""
         data = self.take(size)
 
         def call(parser):
@@ -82,7 +80,6 @@ class Lockstep(RuleBasedStateMachine):
     @rule(size=sizes)
     @precondition(lambda self: self.views)
     def use(self, size):
-        """Claim to have written into what was lent, whether it is still good or not."""
         data = self.take(min(size or 100, *map(len, self.views)))
         if not self.void:
             for view in self.views:

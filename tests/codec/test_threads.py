@@ -15,7 +15,6 @@ ROUNDS = 40
 
 @pytest.fixture(autouse=True)
 def switches():
-    """Threads take turns as often as possible."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     yield
@@ -72,7 +71,6 @@ USES = {
 
 @pytest.mark.parametrize("use", USES)
 def test_a_frame_that_threads_share(codec, use):
-    """All get what one alone gets, also those that ask first, at the same moment."""
     octets = wire(1, 8).split(b"\0")[7] + b"\0"
     wanted = USES[use](codec, next(codec.Parser("1.2").feed(octets)))
     for _ in range(ROUNDS):
@@ -93,7 +91,6 @@ def test_names_that_threads_leave_out(codec):
 
 
 def test_a_pair_of_headers_that_another_thread_changes(codec):
-    """A frame has the pair as it was at some moment, or is refused because that was empty."""
     pair = ["name", "value"]
 
     def make_or_change(number):

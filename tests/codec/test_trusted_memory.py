@@ -12,7 +12,6 @@ HEAD = b"SEND\nk:" + b"a" * 60 + b"\nz:" + b"b" * 70 + b"\n"
 
 
 def run(code):
-    """Run code on the C backend in a process of its own; return what it prints."""
     begin = "import gc, sys\nfrom stompcodec._codec_c import *\nfrom stompcodec.spec import Condition\n"
     return test_isolated.run("-c", begin + code, pure="0").strip()
 
@@ -151,7 +150,6 @@ def test_names_that_claim_to_be_others_answer_for_themselves(codec):
     ],
 )
 def test_a_condition_made_by_hand(codec, error, condition):
-    """It is looked at like the others: not sorted, it would be searched in vain."""
     with pytest.raises(error, match="checked_where"):
         codec.parse_columns(b"SEND\nx:1\n\n\0", where=[Condition(*condition)])
 

@@ -47,7 +47,6 @@ class Listener(stomp.ConnectionListener if stomp else object):
         return {thread for kind, _, thread in self.told if kind in kinds or not kinds}
 
     def wait(self, *kinds, count=1):
-        """Wait until it was told of one of these kinds so many times; return the frames of the first kind."""
         with self.changed:
             came = self.changed.wait_for(lambda: max(len(self.of(kind)) for kind in kinds) >= count, patience(30))
             assert came, self.told

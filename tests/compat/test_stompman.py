@@ -45,7 +45,6 @@ def in_a_loop(test):
 
 @pytest.fixture(scope="module")
 def place(certificates):
-    """A broker with all kinds of listeners, and a context that trusts it."""
     with BrokerThread(tls_port=0, tls_cert=certificates.server, ws_port=0) as broker:
         yield SimpleNamespace(broker=broker, context=certificates.contexts.client, server_file=certificates.server)
 
@@ -118,7 +117,6 @@ async def serving(serve, **options):
 
 @in_a_loop
 async def test_secure_websocket_which_stompman_cannot(place, websocket_connection):
-    """A WebSocket server with TLS before the broker: bytes go through as they are."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(place.server_file)
 
@@ -134,7 +132,6 @@ async def test_secure_websocket_which_stompman_cannot(place, websocket_connectio
 
 @asynccontextmanager
 async def connected(kind, *pieces, keep_open=True):
-    """A connection to a server that writes the pieces to whoever comes."""
     done = asyncio.Event()
 
     async def serve(reader, writer):
@@ -442,8 +439,6 @@ def test_what_is_written_is_what_stompman_writes(kind, headers, body):
 
 
 class Colour(str, enum.Enum):  # noqa: UP042 as programs have it; StrEnum's str() is its text
-    """Text whose str() is another text."""
-
     RED = "r:ed"
 
 

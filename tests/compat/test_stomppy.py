@@ -255,7 +255,6 @@ def test_parse_functions():
 
 @pytest.mark.skipif(not PAGE.is_file(), reason="without the docs")
 def test_the_examples_of_the_page_run(broker, capsys):
-    """And what the second column of its table calls is there."""
     page = PAGE.read_text(encoding="utf-8")
     blocks = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
     assert len(blocks) == 3

@@ -47,7 +47,6 @@ def brokers(certificates):
 
 # ---- a listener that blocks, and a broker that counts ----
 def dial(broker, certificates, kind, beats, classes, **options):
-    """A connection of stomp.py and its listener, which blocks."""
     address = ("127.0.0.1", {"ws": broker.ws_port, "tls": broker.tls_port}.get(kind, broker.port))
     name = {"1.1": "Connection11", "ws": "WSConnection"}.get(kind, "Connection12")
     connection = getattr(classes, name)([address], reconnect_attempts_max=1, heartbeats=beats, **options)
@@ -116,7 +115,6 @@ def test_a_listener_may_block_with_the_first_lines_of_a_page(brokers, certificat
 @pytest.mark.peer("activemq6")
 @pytest.mark.parametrize("page", [None, *PAGES])
 def test_a_listener_that_blocks_keeps_its_connection_to_activemq(peer, page, request):
-    """Without those lines it is cut."""
     request.addfinalizer(stompcodec.compat.undo)
     if page is not None:
         install_as_told(page)
@@ -242,7 +240,7 @@ def test_only_connections_that_ask_for_beats_are_taken_over(road, heart_beats, o
 
 
 def test_a_connection_made_before_is_taken_over_and_given_back():
-    with Server(b"0,30") as server:
+    with Server(b"30,30") as server:
         connection = stomp.Connection12([server.address], heartbeats=(30, 0))
         with compat.install():
             _, listener = server.dial(connection=connection)

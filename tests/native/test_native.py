@@ -60,7 +60,6 @@ def compiler() -> list[str]:
 
 @pytest.fixture(scope="session")
 def program(compiler: list[str], tmp_path_factory: pytest.TempPathFactory) -> Program:
-    """Builds a program in one kind; what was built before is used again."""
     folder, include = tmp_path_factory.mktemp("native"), ["-I", str(SRC), "-I", str(HERE)]
     objects = {}
 
@@ -115,7 +114,6 @@ def _inputs() -> Iterator[tuple[bytes, dict[str, Any]]]:
 
 
 def _trace(octets: bytes, options: dict[str, Any]) -> bytes:
-    """What the reference model reads, in the words of checks.h."""
     words, model = [], Reference(options.pop("version"), **options)
     model.dialect = model.dialect._replace(mends_length=False, skips_idle_length=False)
     for event in model.read(octets):

@@ -28,7 +28,6 @@ def answer(function, *args):
 
 
 def connect_wire(version="1.2", more=b""):
-    """CONNECT as a client writes it that speaks one version."""
     accept = b"" if version == "1.0" else b"accept-version:%b\n" % version.encode()
     return b"CONNECT\n%bhost:a\n%b\n\0" % (accept, more)
 
@@ -100,14 +99,12 @@ def sent_frames(connection):
 
 
 def full(command):
-    """A frame with every header that may be required."""
     first = {"accept-version": "1.0,1.1,1.2", "host": "a"}
     headers = {"CONNECT": first, "STOMP": first, "CONNECTED": {"version": "1.2", "session": "1"}}
     return Frame(command, headers.get(command, ALL_HEADERS))
 
 
 def refused(connection, wire):
-    """The error that the peer's octets raise."""
     with pytest.raises(RemoteProtocolError) as caught:
         list(connection.receive(wire, 0.0))
     return caught.value

@@ -67,7 +67,6 @@ options = st.fixed_dictionaries(
 
 @st.composite
 def conversations(draw):
-    """A role, and what its peer says: mostly as it should be."""
     role = draw(st.sampled_from(list(Role)))
     pieces = SERVER_PIECES if role is Role.CLIENT else CLIENT_PIECES
     first = draw(st.sampled_from(pieces[:4]) | st.just(b""))
@@ -95,7 +94,6 @@ def test_nothing_depends_on_the_cuts_and_all_is_as_the_model_has_it(conversation
 @pytest.mark.req("S12-LIM-01", "S12-LIM-02", "S12-LIM-03", "S12-LIM-04", "S11-LIM-04")
 @pytest.mark.parametrize("field", ["max_command_line", "max_header_line", "max_headers"])
 def test_first_limits_hold_up_to_connect_and_no_further(field):
-    """At the limit and one past it, with what follows in the same chunk far beyond."""
     header = b"x:" + b"y" * 40
     first = b"CONNECT\naccept-version:1.2\n%b\n\n\0" % header
     at = {"max_command_line": 7, "max_header_line": len(header), "max_headers": 2}[field]
@@ -285,6 +283,14 @@ def test_nothing_to_go_on_behind():
     late.close(2.0)
     refused(server, b"SEND\n\n\0")
     assert early.go_on() is late.go_on() is server.go_on() is None
+
+
+def test_behind_a_malformed_frame_a_legacy_command_has_any_case_and_spaces():
+    client = Connection(Role.CLIENT, versions=["legacy"])
+    client.send(Frame("CONNECT", {"username": "a", "passcode": "b"}))
+    list(client.receive(b"CONNECTED\n\n\0", 0.0))
+    refused(client, b"MESSAGE\nx\n\n\0receipt \nreceipt-id:1\n\n\0")
+    assert [frame.command for frame in client.go_on()] == ["RECEIPT"]
 
 
 def test_work_is_bounded(monkeypatch):
@@ -479,7 +485,6 @@ def two(ours, theirs):
 @pytest.mark.req("S12-HB-09", "S12-HB-11", "S12-HB-12")
 @given(st.integers(50, 20_000), st.integers(50, 20_000), st.floats(0, 0.4))
 def test_idle_connections_live_for_an_hour(client_ms, server_ms, latency):
-    """With a latency of up to nearly the shorter half-interval nobody is called dead, and each promise is kept."""
     client, server = two((client_ms, server_ms), (server_ms, client_ms))
     latency *= min(client_ms, server_ms) / 1000
     hour = 3600 * min(client_ms, server_ms, 1000) / 10_000  # in steps that do not take for ever

@@ -283,7 +283,6 @@ def test_limit_holds_for_all_members_together_and_between_codings():
 
 
 def flat_bomb(wbits):
-    """A gigabyte of zeros in one deflate stream; its end does not matter."""
     engine = zlib.compressobj(wbits=-15)
     block = engine.compress(bytes(2**20)) + engine.flush(zlib.Z_FULL_FLUSH)
     return {31: gzip.compress(b"")[:10], 15: b"\x78\x9c", -15: b""}[wbits] + block * 1024

@@ -32,13 +32,11 @@ def road(request: pytest.FixtureRequest) -> Iterator[str]:
 
 @pytest.fixture(scope="session", params=["asyncio", "uvloop"])
 def run(request: pytest.FixtureRequest) -> Any:
-    """Runs a coroutine to its end, on both loops."""
     return functools.partial(finish, request.param)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: Any) -> bool | None:
-    """Run a coroutine on the loop of its fixture `run`."""
     if not inspect.iscoroutinefunction(pyfuncitem.obj):
         return None
     given = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}

@@ -71,7 +71,6 @@ def frames(data: bytes) -> list[Read]:
 
 
 def answered(data: bytes) -> tuple[int, dict[str, str], bytes]:
-    """Status, headers (names in small letters) and what follows them."""
     head, _, rest = data.partition(b"\r\n\r\n")
     first, *lines = head.decode().split("\r\n")
     headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines)}

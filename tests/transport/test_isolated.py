@@ -30,7 +30,6 @@ def test_what_is_not_needed_is_not_imported(module, absent):
 
 
 def test_without_the_library_websocket_names_the_extra():
-    """And all the rest works."""
     code = """
 import asyncio, sys
 sys.modules["websockets"] = None

@@ -29,7 +29,6 @@ def asking(host="h", port=80, path="/stomp"):
 
 
 def fed(octets, data):
-    """Pieces of these octets, as hypothesis cuts them."""
     while octets:
         size = data.draw(st.integers(1, len(octets)))
         yield octets[:size]
@@ -49,7 +48,6 @@ class Session:
             self.say(first)
 
     def say(self, *texts):
-        """The server sends messages; what comes up from the layer."""
         self.server.send([text if isinstance(text, bytes) else text.encode() for text in texts])
         found = joined(self.layer.receive(joined(self.server.take_output())))
         while self.layer.waiting:

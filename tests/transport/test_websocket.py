@@ -60,7 +60,6 @@ def in_frames(opcode, fragments, between=b""):
 
 
 def code_of(layer):
-    """The code of the close that a layer sends last."""
     last = frames(joined(layer.take_output()))[-1]
     assert last.opcode == CLOSE
     return int.from_bytes(last.payload[:2], "big")
@@ -96,7 +95,6 @@ def test_the_best_version_offered_is_chosen(offered, chosen):
     ],
 )
 def test_what_is_no_handshake_is_refused_in_words(wire, status):
-    """With an answer of HTTP, whatever came, and however it came. Older libraries know fewer codes."""
     for size in (len(wire), 1000):
         layer, said = server_layer(), b""
         for at in range(0, len(wire), size):
@@ -180,7 +178,6 @@ def test_messages_are_octets_however_they_are_cut(conversation, sizes):
     ],
 )
 def test_broken_messages_end_it_with_the_right_code(wire, code):
-    """What was good before them is handed over; what follows is not looked at."""
     layer = opened_server(max_message=1000)
     pieces = layer.receive(frame(TEXT, b"good") + wire + frame(TEXT, b"unread"))
     assert bytes(pieces[0]) == b"good"
@@ -384,7 +381,6 @@ async def opened(**options):
 @on_loops
 @pytest.mark.parametrize("end", ["end of stream", "reset", "close"])
 async def test_what_was_read_is_received_though_the_peer_is_gone(end):
-    """In its turns, as if the peer was still there; then the owner learns of the end, once."""
     async with opened() as (raw, peer):
         await raw.send(fragments(3000) + (frame(CLOSE) if end == "close" else b""))
         await peer.has(1)

@@ -203,8 +203,6 @@ def test_what_is_read_after_a_failed_write_is_bounded_by_the_receive_buffer(bloc
 
 
 class Racing:
-    """A socket of a waker; another thread wakes whenever it is read."""
-
     def __init__(self, waker):
         self.waker, self.inner = waker, waker._here
 
@@ -250,7 +248,6 @@ few = settings(
 
 @contextlib.contextmanager
 def other_ends(kind, contexts_of):
-    """A wire, and what does a step at its other end."""
     with contextlib.ExitStack() as stack:
         shell = stack.enter_context(Sync())
         if kind == "sockjs":
@@ -281,8 +278,6 @@ def other_ends(kind, contexts_of):
 
 @pytest.mark.parametrize("kind", [*KINDS, "sockjs"])
 def test_a_deadline_is_a_time(kind, contexts_of):
-    """It is as it was, or not before the last look."""
-
     @settings(few, max_examples=6 if kind == "sockjs" else 12)
     @given(st.lists(st.sampled_from((*OURS, "poll", "burst", "burst", "end", "reset")), max_size=12))
     def check(steps):
@@ -448,7 +443,6 @@ async def test_a_name_is_looked_up_and_checked_unless_nobody_verifies(version, c
 
 @on_loops
 async def test_clients_must_show_a_certificate(certificates):
-    """If the server has authorities for that; a client learns of the refusal at the latest when it reads."""
     context = tls.server_context(certificates.server, cafile=certificates.ca)
     async with Server("tls", context=context, echo=True) as server:
         shown = await server.connect(tls.client_context(certificates.ca, certificates.client))

@@ -36,8 +36,6 @@ def place(kind: str, port: int, host: str = "127.0.0.1") -> Place:
 
 
 class Peer:
-    """An owner that notes everything. What happened is in `log`, what came in `data`."""
-
     def __init__(self, echo: bool = False) -> None:
         self.echo, self.log, self.data, self.wire = echo, [], bytearray(), None
         self.changed = asyncio.Event()

@@ -43,8 +43,6 @@ class Notes(Middleware):
 
 
 class AsyncNotes(AsyncMiddleware):
-    """The same for asyncio, with a wait at each step."""
-
     def __init__(self, name="a", notes=None, **actions):
         self.inner = Notes(name, notes, **actions)
 

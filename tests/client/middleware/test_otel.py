@@ -48,8 +48,6 @@ _BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.
 
 
 class Telemetry:
-    """The SDK with an exporter and a reader in memory, and middleware that reports to them."""
-
     def __init__(self, **options):
         self.exporter, self.reader = InMemorySpanExporter(), InMemoryMetricReader()
         provider = TracerProvider()

@@ -41,7 +41,6 @@ def refuse_bad(event):
 
 
 def stamp(event):
-    """Add a header, which shows how often a message passed."""
     event.headers.add("stamp", "1")
 
 
@@ -100,7 +99,7 @@ STREAMED = {
 @pytest.mark.parametrize("way", STREAMED)
 def test_a_streamed_body_can_be_measured_and_left(shell, broker, queue, tmp_path, way):
     def look(event):
-        assert (event.is_streamed, event.size, event.by) == (True, len(LARGE), "send")
+        assert (event.is_streamed, event.is_text, event.size, event.by) == (True, False, len(LARGE), "send")
         assert (event.receipt, event.transaction is None) == (way in ("send", "for receipt"), way != "transaction")
         with pytest.raises(stomp.LocalProtocolError, match="streamed"):
             event.body  # noqa: B018
@@ -153,7 +152,6 @@ class Translating(stomp.Middleware):
 
 @pytest.mark.parametrize("step", ["before_send", "after_send", "before_settle", "after_settle"])
 def test_send_and_ack_raise_it_or_what_outer_middleware_makes_of_it(shell, peer, step):
-    """Before `yield` nothing is sent; the connection goes on."""
     client = shell.connect(peer.url, middleware=[Translating(), layer_for(shell, **{step: refuse})])
     message = subscribed(client, peer, b"body").get(patience(10))
     call, command = (message.ack, "ACK") if "settle" in step else (partial(client.send, "/queue/b", b"x"), "SEND")
@@ -247,7 +245,6 @@ def test_a_message_that_receive_refuses_is_refused_and_the_next_one_comes(shell,
 
 
 def test_get_ends_in_time_while_each_message_is_refused(shell, peer):
-    """There is always a next one, as from a broker that delivers what is refused again."""
     late = time.monotonic() + patience(5)
 
     def refuse_for_long(event):
@@ -396,7 +393,6 @@ class Calm(stomp.Middleware):
 
 
 def test_only_process_may_suppress_an_error_and_the_message_is_acknowledged(shell, peer):
-    """Else `send` would return as if the message had been sent."""
     client = shell.connect(peer.url, middleware=[Calm(), layer_for(shell, before_send=refuse)])
     subscribed(client, peer, b"body", handler=shell.handler(refuse))
     peer.wait(lambda peer: peer.got("ACK", id="m1"))
