@@ -77,6 +77,10 @@ class Scripted:
     def lose(self, error=None):
         self.core.link.lost(error, self.now)
 
+    def again(self, confirm=True):
+        self.lose()
+        return self.connect(confirm)
+
     def wait(self, seconds):
         end = self.now + seconds
         for _ in range(10_000):

@@ -234,8 +234,7 @@ def test_messages_that_are_left_and_hold_the_whole_prefetch_are_told(caplog):
     leave(second)
     assert "hold the whole prefetch of 2" in caplog.text
     caplog.clear()
-    client.lose()
-    client.connect()
+    client.again()
     first, second = (client.deliver(subscription, name) for name in ("m1", "m2"))
     leave(first)
     assert not caplog.records  # the other one is being processed

@@ -155,8 +155,7 @@ def test_what_is_refused_or_unsubscribed_does_not_come_back(client, when):
     else:
         if when == "on return":
             client.confirm_all()
-            client.lose()
-            client.connect(confirm=False)
+            client.again(confirm=False)
         client.error(client.frames()[-1], "access refused")
         assert isinstance(bad.error, RejectedError)
     client.connect()
@@ -189,8 +188,7 @@ def test_a_reply_can_be_told_if_only_one_waits_or_it_is_correlated(server, corre
     pairs = {"subscription": name, "message-id": "m", "destination": "d"}
     client.answer("MESSAGE", {**pairs, **key}, b"!")
     assert call.result.body == b"!"
-    client.lose()
-    client.connect(confirm=False)
+    client.again(confirm=False)
     assert len(client.frames()) == len(subscribes)
 
 
@@ -367,31 +365,13 @@ def test_drain_gives_back_what_was_not_handed_out(client):
 
 
 # ---- acknowledgements ----
-@pytest.mark.req("S12-ACK-01", "S12-NAK-01", "S11-ACK-01", "S11-ACK-02", "S11-NAK-01", "S10-ACK-01")
-@pytest.mark.parametrize(
-    ("version", "command", "headers"),
-    [
-        *(("1.2", "ACK", {"id": "am1"}), ("1.2", "NACK", {"id": "am1"})),
-        ("1.1", "ACK", {"message-id": "m1", "subscription": "s1"}),
-        *(("1.1", "NACK", {"message-id": "m1", "subscription": "s1"}), ("1.0", "ACK", {"message-id": "m1"})),
-    ],
-)
-def test_each_version_names_the_message_in_its_way(version, command, headers):
-    client = Scripted(version=version).connect()
-    subscription = client.subscribed("client")
-    client.ack(client.deliver(subscription), command)
-    (frame,) = client.frames()
-    assert (frame.command, dict(frame.headers)) == (command, headers)
-
-
 def test_an_ack_that_waits_when_the_connection_goes_is_stale(client):
     subscription = client.subscribed("client-individual")
     message = client.deliver(subscription)
     client.core.link.writable(False)
     call = client.call("ACK", command="ACK")
     client.ack(message, call=call)
-    client.lose()
-    client.connect()
+    client.again()
     assert outcome(call) == "StaleAckError"
     assert client.frames() == []
 
@@ -428,8 +408,7 @@ def test_a_server_that_sends_no_ack_header_gets_no_ack(client):
     client.ack(first)
     with pytest.raises(LocalProtocolError, match=r"NACK not possible: .* without an ack header"):
         client.ack(first, "NACK")
-    client.lose()
-    client.connect()
+    client.again()
     client.ack(second)  # nothing is to come again
     assert {"ACK", "NACK"}.isdisjoint(frame.command for _, frame in client.seen)
 
@@ -501,8 +480,7 @@ def test_a_reconnect_to_another_broker_uses_its_words(before, after, names, expe
     client = Scripted(server=before).connect()
     client.subscribed(prefetch=7, destination="/topic/a")
     client.server_name = after
-    client.lose()
-    client.connect()
+    client.again()
     asked = [frame for _, frame in client.seen if frame.command == "SUBSCRIBE"]
     assert [tuple(frame.get(name) for name in names) for frame in asked] == expected
 
@@ -511,8 +489,7 @@ def test_each_subscription_and_connection_has_a_durable_queue_of_its_own():
     client = Scripted(server="RabbitMQ/4.3.0", topic_queues="durable").connect()
     for _ in range(2):
         client.subscribed(destination="/topic/a")
-    client.lose()
-    client.connect()
+    client.again()
     names = [frame.get("x-queue-name") for _, frame in client.seen if frame.command == "SUBSCRIBE"]
     assert len(names) == len(set(names)) == 4
 

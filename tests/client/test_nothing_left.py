@@ -89,8 +89,7 @@ class Driven(Scripted):
         link = self.core.link
         if link.state == "closing":
             return
-        self.lose()
-        self.connect()
+        self.again()
         self.frames()  # the outbox flows
         assert (link.state, link.phase) == ("connected", "up")
         (asked,) = [frame for at, frame in self.seen if at == self.connections and frame.get("id")]

@@ -347,8 +347,7 @@ def test_a_ping_without_ping_aborts_its_transaction_if_that_may_be_open(answer, 
     if answer in ("receipt", "refused", "closed"):
         {"refused": client.error}.get(answer, client.receipt)(sent[0])
     if answer == "lost":
-        client.lose()
-        client.connect()
+        client.again()
     client.wait(6.0 if answer in ("late", "unsent") else 0.0)
     client.core.link.writable(True)
     assert [frame.command for frame in sent] + client.commands() == commands

@@ -120,8 +120,7 @@ def test_the_outcome_of_a_commit_without_answer_is_unknown(client, mode):
         client.finish(transaction)
     with pytest.raises(LocalProtocolError, match="BEGIN not sent"):
         client.core.begin(transaction, client.now)
-    client.lose()
-    client.connect()
+    client.again()
     for message in messages:
         raises(client, message, StaleAckError, "connection or subscription has ended")
     assert transaction.state == "unknown"
@@ -243,8 +242,7 @@ def test_acks_of_a_transaction_are_not_sent_unless_it_is_committed(mode, end):
     else:
         client.wait(31 if end == "unknown" else 0)
         assert transaction.state == ("unknown" if end == "unknown" else "open")
-        client.lose()
-        client.connect()
+        client.again()
     assert "ACK" not in [*client.commands(), *(frame.command for _, frame in client.seen)]
     if end == "abort":
         assert [message.settled for message in messages] == ["", "", ""]

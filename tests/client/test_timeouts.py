@@ -2,7 +2,6 @@
 
 import contextlib
 import math
-import os
 import threading
 import time
 
@@ -235,13 +234,3 @@ def test_a_probe_hears_bytes_of_any_kind_and_counts_frames_that_wait_and_calls_w
     assert health().outstanding == 2
     client.core.link.finish(call)
     assert health().outstanding == 1
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
-def test_a_forked_copy_is_not_alive(peer):
-    with stomp.connect(peer.url, connect_timeout=patience(10)) as client:
-        child = os.fork()
-        if child == 0:
-            os._exit(0 if not client.is_alive() and client.is_alive().state == "closed" else 1)
-        assert os.waitpid(child, 0)[1] == 0
-        assert client.is_alive()

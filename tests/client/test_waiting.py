@@ -39,13 +39,6 @@ def client(peer):
         yield client
 
 
-def started(works):
-    threads = [threading.Thread(target=work, daemon=True) for work in works]
-    for thread in threads:
-        thread.start()
-    return threads
-
-
 @pytest.fixture(params=[-1.0, 50e-6, 1e9], ids=["callers write", "both write", "the I/O thread writes"])
 def gather(request, monkeypatch):
     monkeypatch.setattr(engine, "_GATHER", request.param)
@@ -325,14 +318,12 @@ def test_who_is_left_with_a_message_is_woken(kept, client, subscription, peer):
         got.append(take(subscription))
         gate.wait(patience(LONG))
 
-    threads = started([work] * 2)
-    wait_for(lambda: len(subscription.waiting) == 2)
-    with busy_hub():
-        sends(peer, message(b"1") + message(b"2"))
-        wait_for(lambda: len(got) == 2)
-    gate.set()
-    for thread in threads:
-        thread.join(patience(LONG))
+    with background(work), background(work):
+        wait_for(lambda: len(subscription.waiting) == 2)
+        with busy_hub():
+            sends(peer, message(b"1") + message(b"2"))
+            wait_for(lambda: len(got) == 2)
+        gate.set()
     assert sorted(got) == [b"1", b"2"]
 
 
@@ -352,9 +343,6 @@ def test_an_interrupt_at_each_place_loses_no_message(kept, client, subscription,
     assert subscription.get(0.001) is None
     assert lent > 20
     assert client.epoch == 1
-
-
-_LONG = 60.0
 
 
 @pytest.fixture
@@ -405,7 +393,7 @@ def other():
 
 def ping_while(other, is_so):
     while is_so():
-        other.ping(patience(_LONG))
+        other.ping(patience(LONG))
         time.sleep(0.02)
 
 
@@ -420,7 +408,7 @@ def background(work, *args, **options):
     try:
         yield thread
     finally:
-        thread.join(patience(_LONG))
+        thread.join(patience(LONG))
 
 
 @pytest.mark.parametrize("scheme", ["stomp", "stomp+ssl", "ws", "wss"])
@@ -437,15 +425,15 @@ def test_what_blocks_in_the_program_holds_up_nobody(other, peer, monkeypatch, wh
 
     def block(*args, **options):
         blocked.set()
-        go_on.wait(patience(_LONG))
+        go_on.wait(patience(LONG))
         return "x" if which == "login" else resolve(*args, **options) if which == "getaddrinfo" else None
 
     def talk():
-        with stomp.connect(peer.url, connect_timeout=patience(_LONG), **options) as client:
+        with stomp.connect(peer.url, connect_timeout=patience(LONG), **options) as client:
             if which == "handler":
                 client.subscribe("/queue/a", id="s", handler=block)
                 peer.deliver("s", b"x")
-            client.ping(patience(_LONG))
+            client.ping(patience(LONG))
             done.set()
 
     options = {which: block} if which not in ("getaddrinfo", "handler") else {}
@@ -455,9 +443,9 @@ def test_what_blocks_in_the_program_holds_up_nobody(other, peer, monkeypatch, wh
         monkeypatch.setattr(socket, "getaddrinfo", block)
     with background(talk):
         try:
-            assert blocked.wait(patience(_LONG))
-            other.ping(patience(_LONG))
-            assert which in ("login", "getaddrinfo") or done.wait(patience(_LONG))
+            assert blocked.wait(patience(LONG))
+            other.ping(patience(LONG))
+            assert which in ("login", "getaddrinfo") or done.wait(patience(LONG))
         finally:
             go_on.set()
     assert done.is_set()
@@ -484,7 +472,7 @@ def test_a_server_that_never_stops_holds_up_nobody(other, flood):
         with background(pour, side):
             try:
                 for _ in range(8):
-                    other.ping(patience(_LONG))
+                    other.ping(patience(LONG))
                     subscription.take(10_000, 0)
             finally:
                 stop.set()
@@ -496,15 +484,15 @@ def test_tiny_websocket_frames_are_handled_in_shares(other):
     with BrokerThread(ws_port=0) as broker, stomp.connect(f"ws://127.0.0.1:{broker.ws_port}/stomp") as client:
         subscription = client.subscribe("/queue/a")
         client.send_many([("/queue/a", b"%d" % number) for number in range(count)])
-        other.ping(patience(_LONG))
+        other.ping(patience(LONG))
         for number in range(count):
-            assert subscription.get(patience(_LONG)).body == b"%d" % number
+            assert subscription.get(patience(LONG)).body == b"%d" % number
 
 
 @pytest.mark.parametrize("whose", ["client", "hub"])
 def test_an_error_of_one_client_is_its_own_and_one_of_the_hub_ends_its_clients(other, monkeypatch, caplog, whose):
     silent = {"SEND": lambda side, frame: None}
-    options = {"heart_beat": (0, 0), "receipt_timeout": patience(_LONG)}
+    options = {"heart_beat": (0, 0), "receipt_timeout": patience(LONG)}
     with Peer(rules=silent) as peer, stomp.connect(peer.url, **options) as client:
         receipt = client.send_for_receipt("/queue/a", b"x")
         if whose == "client":
@@ -517,7 +505,7 @@ def test_an_error_of_one_client_is_its_own_and_one_of_the_hub_ends_its_clients(o
         assert client.state == "closed"
         monkeypatch.undo()
         with other if whose == "client" else stomp.connect(peer.url) as another:
-            another.ping(patience(_LONG))
+            another.ping(patience(LONG))
     assert f"the I/O {'of the client' if whose == 'client' else 'thread'} failed" in caplog.text
 
 
@@ -553,7 +541,7 @@ def test_callers_let_the_io_thread_pass(peer):
     with stomp.connect(peer.url, heart_beat=(0, 0)) as client:
         subscription = client.subscribe("/queue/b", id="s", ack="client-individual")
         peer.deliver("s", b"x")
-        message, engine = subscription.get(patience(_LONG)), client._link.engine
+        message, engine = subscription.get(patience(LONG)), client._link.engine
         turns, engine._turns = engine._turns, Waiting(engine.lock)
         for count, call in enumerate((partial(client.send, "/queue/a"), message.ack), 1):
             call()

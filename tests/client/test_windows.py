@@ -127,8 +127,7 @@ def test_the_consumers_of_a_subscription_end_with_it():
         client.answer("MESSAGE", pairs)
     client.core.link.writable(False)
     client.ack(client.take(subscription)[-1])  # and one for the last message of the other consumer
-    client.lose()
-    client.connect()
+    client.again()
     asked = [frame.get("id") for _, frame in client.seen if frame.command == "SUBSCRIBE"]
     assert asked == ["s1", spare.get("id"), "s1"]
     assert not client.core.inbound.windows.spares

@@ -5,7 +5,7 @@ from contextlib import suppress
 
 import pytest
 from codec import strategies as some
-from codec.lockstep import WAYS, answers_of, run
+from codec.lockstep import WAYS, answers_of
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from model.reference import Reference
@@ -190,26 +190,7 @@ def test_a_tail_makes_a_whole_frame(codec, args, version, data):
 # ---- both backends ----
 @c_only
 @thorough
-@given(wire=some.wires, options=some.parser_options(), way=st.sampled_from(list(WAYS)), data=st.data())
-def test_backends_read_alike(both, wire, options, way, data):
-    c, py = both
-    chunks = data.draw(some.cut(wire))
-    assert run(c, chunks, way=way, **options) == run(py, chunks, way=way, **options)
-
-
-@c_only
-@thorough
 @given(args=some.any_frames(), options=some.writer_options, writer=writers)
 def test_backends_write_alike(both, args, options, writer):
     c, py = both
     assert written(c, c.Frame(*args), options, writer) == written(py, py.Frame(*args), options, writer)
-
-
-@c_only
-@thorough
-@given(wire=some.wires, options=some.parser_options(), writing=some.writer_options, writer=writers)
-def test_backends_write_alike_what_they_read(both, wire, options, writing, writer):
-    c, py = both
-    for from_c, from_py in zip(parsed(c, wire, **options), parsed(py, wire, **options), strict=True):
-        assert written(c, from_c, writing, writer) == written(py, from_py, writing, writer)
-        same(from_c, from_py)

@@ -1,9 +1,12 @@
 """Connections in every state, and what comes out of them: helpers of the tests of `stompcodec.connection`."""
 
 import re
+import time
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import pytest
+from patience import patience
 
 from stompcodec.codec import Frame, parse
 from stompcodec.connection import Connection, Role
@@ -25,6 +28,14 @@ def answer(function, *args):
         return function(*args)
     except FrameError as error:
         return {"error": error.kind}
+
+
+@contextmanager
+def linear(seconds):
+    """What takes more time than this does not take linear time."""
+    begin = time.perf_counter()
+    yield
+    assert time.perf_counter() - begin < patience(seconds)
 
 
 def connect_wire(version="1.2", more=b""):

@@ -5,9 +5,7 @@ import encodings
 import gzip
 import json
 import pkgutil
-import time
 import zlib
-from contextlib import contextmanager
 from encodings.aliases import aliases
 from functools import partial
 from types import SimpleNamespace
@@ -16,20 +14,11 @@ import pytest
 from hypothesis import example
 from hypothesis import given as st_given
 from hypothesis import strategies as st
-from patience import patience
-from protocol.talking import answer
+from protocol.talking import answer, linear
 from traced import peak, tracing
 
 from stompcodec import ContentError, FrameError, StompError
 from stompcodec.content import decode_content, encode_content, encoding_of, json_text, json_value, text_of
-
-
-@contextmanager
-def linear(seconds):
-    """What takes more time than this does not take linear time."""
-    begin = time.perf_counter()
-    yield
-    assert time.perf_counter() - begin < patience(seconds)
 
 
 def text(body, content_type=None, coding=None):

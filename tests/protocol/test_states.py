@@ -1,11 +1,8 @@
 """Negotiation, required headers, the order of frames, heart-beats, and the page that draws the states."""
 
-import time
-
 import pytest
 from installed import load
-from patience import patience
-from protocol.talking import answer
+from protocol.talking import answer, linear
 
 from stompcodec.errors import FrameError
 from stompcodec.spec import CLIENT_1_1, SERVER, VERSIONS
@@ -116,12 +113,11 @@ def test_numbers_are_bounded():
 
 @pytest.mark.req("S12-HB-02", "S12-LIM-05")
 def test_zeros_cost_linear_time():
-    zeros, begin = "0" * 1_000_000, time.perf_counter()
-    assert parse_heart_beat(f"{zeros}5,{zeros}") == (5, 0)
-    for value in (zeros, f"{zeros}5,{zeros}x"):
-        with pytest.raises(FrameError):
-            parse_heart_beat(value)
-    assert time.perf_counter() - begin < patience(5)
+    zeros = "0" * 1_000_000
+    with linear(5):
+        assert parse_heart_beat(f"{zeros}5,{zeros}") == (5, 0)
+        for value in (zeros, f"{zeros}5,{zeros}x"):
+            assert answer(parse_heart_beat, value) == {"error": "bad-heart-beat"}
 
 
 @pytest.mark.req("ART-TTL-02", "ART-TTL-03", "ART-TTL-05", "ART-TTL-06", "ART-TTL-07", "ART-TTL-08")

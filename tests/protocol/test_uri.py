@@ -1,14 +1,13 @@
 """URIs: what they name, what is refused, and that no passcode is shown."""
 
 import re
-import time
 import traceback
 from contextlib import suppress
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from patience import patience
+from protocol.talking import linear
 
 from stompcodec.errors import ConfigError
 from stompcodec.uri import Address, parse_uri
@@ -166,11 +165,9 @@ def test_no_passcode_is_shown(uri):
 
 
 def test_length_costs_linear_time():
-    start = time.perf_counter()
     for uri in ("stomp://" + "a" * 10**6, "stomp://" + "@" * 10**6, "failover:(" + "stomp://a," * 10**5 + ")"):
-        with suppress(ConfigError):
+        with linear(10), suppress(ConfigError):
             parse_uri(uri)
-    assert time.perf_counter() - start < patience(10)
 
 
 @given(

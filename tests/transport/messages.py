@@ -43,6 +43,10 @@ def masked(payload: bytes, mask: bytes) -> bytes:
     return bytes(octet ^ key for octet, key in zip(payload, cycle(mask)))
 
 
+def joined(pieces):
+    return b"".join(map(bytes, pieces))
+
+
 class Read(NamedTuple):
     """A frame that was read."""
 

@@ -7,6 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 pytest.importorskip("websockets")
+from transport.messages import joined
+
 from stompcodec.transport.http import Handshake
 from stompcodec.transport.owner import AskAgainError, Part
 from stompcodec.transport.websocket import Frames, SockJsLayer, client_layer, server_layer
@@ -16,10 +18,6 @@ INFO = b'{"websocket":true,"cookie_needed":false,"origins":["*:*"],"entropy":7}'
 
 def info(body=INFO, status=b"200 OK", more=b""):
     return b"HTTP/1.1 %b\r\nContent-Length: %d\r\n%b\r\n%b" % (status, len(body), more, body)
-
-
-def joined(pieces):
-    return b"".join(map(bytes, pieces))
 
 
 def asking(host="h", port=80, path="/stomp"):

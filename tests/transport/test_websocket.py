@@ -7,7 +7,21 @@ import socket
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from transport.messages import BINARY, CLOSE, CONT, KEY, PING, PONG, TEXT, accept_of, answered, frame, frames, request
+from transport.messages import (
+    BINARY,
+    CLOSE,
+    CONT,
+    KEY,
+    PING,
+    PONG,
+    TEXT,
+    accept_of,
+    answered,
+    frame,
+    frames,
+    joined,
+    request,
+)
 from transport.wires import Raw, Server, on_loops, shaken
 from websockets.protocol import Protocol
 
@@ -41,10 +55,6 @@ def opened_client():
     )
     assert layer.opened
     return layer
-
-
-def joined(pieces):
-    return b"".join(bytes(piece) for piece in pieces)
 
 
 def cut(octets, places):

@@ -6,8 +6,8 @@ import tracemalloc
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from transport.messages import BINARY, CLOSE, CONT, PING, PONG, TEXT, frame, frames
-from transport.test_websocket import joined, opened_client, opened_server
+from transport.messages import BINARY, CLOSE, CONT, PING, PONG, TEXT, frame, frames, joined
+from transport.test_websocket import opened_client, opened_server
 
 from stompcodec.transport import websocket
 

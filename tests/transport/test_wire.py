@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from patience import patience
 from profiles import examples
 from transport.endpoints import Endpoint, ScriptedProxy
-from transport.messages import PING, frame
+from transport.messages import PING, frame, joined
 from transport.wires import KINDS, Peer, Place, Raw, Server, Sync, connect, in_thread, on_loops, place, shaken
 
 from stompcodec.errors import ConfigError
@@ -344,10 +344,6 @@ def answering(answer):
         yield listener.getsockname()[1]
         thread.join(patience(30))
         assert not thread.is_alive()
-
-
-def joined(pieces):
-    return b"".join(bytes(piece) for piece in pieces)
 
 
 @layered
