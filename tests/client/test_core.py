@@ -105,19 +105,6 @@ def test_a_frame_that_the_next_version_cannot_carry_fails_alone(client):
     assert outcomes(*calls) == ["FrameError", "accepted"]
 
 
-@pytest.mark.req("S12-TX-01", "S12-TX-02", "S12-TX-06", "S12-TX-07", "S12-SND-02", "S12-ACK-02")
-def test_a_transaction_commits(client):
-    message, transaction = client.deliver(client.subscribed("client-individual")), client.begin()
-    assert client.core.send(Frame("SEND", {"destination": "/queue/b"}, b"1"), client.now, transaction=transaction)
-    client.ack(message, transaction=transaction)
-    call, frames = client.finish(transaction), client.confirm_all()
-    assert [frame.command for frame in frames] == ["BEGIN", "SEND", "ACK", "COMMIT"]
-    assert {frame.headers["transaction"] for frame in frames} == {"t1"}
-    assert (outcome(call), transaction.state) == ("accepted", "committed")
-    with pytest.raises(LocalProtocolError, match="committed"):
-        client.core.send(Frame("SEND", {"destination": "/queue/b"}), client.now, transaction=transaction)
-
-
 @pytest.mark.req("S12-DIS-01", "S12-DIS-02", "S12-DIS-04", "S12-LNG-03", "S11-DIS-01", "S11-DIS-02", "S10-DIS-01")
 @pytest.mark.parametrize("last", [["RECEIPT", "ERROR"], ["ERROR", "RECEIPT"], "lost", "silent"])
 def test_close_says_goodbye_behind_all_that_waits_and_copes_without_the_last_receipt(client, last, caplog):

@@ -232,7 +232,8 @@ def test_a_transaction_that_was_left_open_is_aborted_before_the_next_call(monkey
         *(({"on_error": "nack"}, ["NACK false"], 6), ({"on_error": "discard"}, ["NACK false"], 6)),
         *(({"on_error": "ack"}, ["ACK"], 6), ({"on_error": "ignore"}, [], 1), ({"on_error": "stop"}, [], 1)),
         ({"on_error": lambda message, error: {"6: no": "ack"}[f"{message.attempt}: {error}"]}, ["ACK"], 6),
-        ({"attempts": 1}, ["NACK"], 1),
+        *(({"attempts": 1}, ["NACK"], 1), ({"attempts": 1, "on_error": lambda *_: "no such policy"}, [], 1)),
+        ({"attempts": 1, "on_error": lambda *_: 1 / 0}, [], 1),
     ],
 )
 def test_a_policy_acts_when_a_message_is_given_up(monkeypatch, options, fates, calls):

@@ -108,49 +108,12 @@ def test_reply(shell, client, peer):
 
 
 # ---- handlers ----
-@pytest.mark.parametrize(
-    ("policy", "commands"),
-    [
-        (lambda message, error: "ack" if "first" in str(error) else "nack", ["ACK", "ACK"]),
-        *((lambda message, error: "no such policy", ["ACK"]), (lambda message, error: 1 / 0, ["ACK"])),
-    ],
-)
-def test_errors_of_handlers_stay_where_they_are(shell, peer, policy, commands, caplog):
-    peer.server = "stompcodec/1"  # an unknown broker gets no NACK
-    client, seen = shell.connect(peer.url), Seen()
-
-    def fail_first(message):
-        seen.add(message.body)
-        if message.body == b"first":
-            raise ValueError("first fails")
-
-    options = {"handler": shell.handler(fail_first), "on_error": policy, "attempts": 1}
-    client.subscribe("/queue/a", ack="client-individual", **options)
-    with caplog.at_level(logging.ERROR, "stompcodec.client"):
-        peer.deliver("s1", b"first")
-        peer.deliver("s1", b"second")
-        seen.wait(2)
-        peer.wait(lambda peer: len(settled(peer)) == len(commands))
-    assert settled(peer) == commands
-    assert "first fails" in caplog.text
-    assert client.state == "connected"
-
-
 def test_concurrency_and_keys(shell, client, peer):
-    both, seen, keyed = threading.Barrier(2, timeout=patience(10)), Seen(), Seen()
-
-    def meet(message):
-        both.wait()  # passes only if two handlers run at once
-        seen.add(message.body)
-
-    client.subscribe("/queue/a", handler=shell.handler(meet), concurrency=2)
-    peer.deliver("s1", b"x", count=4)
-    seen.wait(4)
-
+    keyed = Seen()
     handler = shell.handler(lambda message: keyed.add((message.get("k"), int(message.body))))
     client.subscribe("/queue/b", handler=handler, concurrency=3, key=lambda message: message.get("k"))
     for number in range(60):
-        peer.deliver("s2", b"%d" % number, headers={"k": str(number % 5)})
+        peer.deliver("s1", b"%d" % number, headers={"k": str(number % 5)})
     pairs = keyed.wait(60)
     for key in "01234":
         mine = [number for name, number in pairs if name == key]

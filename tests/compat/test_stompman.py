@@ -23,7 +23,7 @@ from patience import patience
 stompman = pytest.importorskip("stompman", reason="not installed: pip install stompman", exc_type=ImportError)
 import stompman.serde as theirs
 
-from stompcodec import HEARTBEAT, FrameError, Limits, Parser
+from stompcodec import FrameError, Limits
 from stompcodec.compat import stompman as ours
 from stompcodec.compat.seams import PeerError
 
@@ -356,30 +356,6 @@ def test_what_a_reader_leaves_is_there_for_the_next_one(data, places, takes):
         found += itertools.islice(parser.parse_frames_from_chunk(piece), most)
     found += parser.parse_frames_from_chunk(b"")
     assert found == list(theirs.FrameParser().parse_frames_from_chunk(data))
-
-
-@given(streams, st.lists(st.integers(0, 400), max_size=12))
-@example(MESSAGE + ODD_MESSAGE.replace(b"\\r", b"") + b"X\n\n\0", [])
-def test_strict_is_our_codec_as_it_is(data, places):
-    plain, parser = Parser("1.2", heartbeats=True), ours.StrictFrameParser()
-    wanted, found = [], []
-    for piece in cut(data, places):
-        refused = lost = None
-        try:
-            wanted += plain.feed(piece)
-        except FrameError as error:
-            refused = error
-        try:
-            found += parser.parse_frames_from_chunk(piece)
-        except stompman.ConnectionLostError as error:
-            lost = error.reason
-        assert str(lost) == str(refused)
-    assert [theirs.FRAMES_TO_COMMANDS.get(type(frame), b"").decode() for frame in found] == [
-        getattr(frame, "command", "") for frame in wanted
-    ]
-    assert [(frame.headers, getattr(frame, "body", b"")) for frame in found if hasattr(frame, "headers")] == [
-        (dict(frame.headers), frame.body) for frame in wanted if frame is not HEARTBEAT
-    ]
 
 
 def test_our_parser_reads_again_behind_an_odd_frame():
