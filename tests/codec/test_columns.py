@@ -6,10 +6,10 @@ from contextlib import nullcontext
 
 import pytest
 from codec import strategies as some
-from codec.corpus import workload
 from codec.test_blocks import LINES
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from installed import load
 from model.reference import Reference
 from profiles import examples
 from traced import peak, tracing
@@ -84,7 +84,7 @@ def test_schema(codec):
 
 
 def test_going_on_where_it_stopped(codec):
-    _, data = workload("mixed", 0.005)
+    data = load("benchmarks/corpus.py").stream("mixed", 0.005).data()
     whole = rows_of(codec, data)
     for size in (500, 4096):
         rows, base, rest = [], 0, b""

@@ -13,7 +13,7 @@ from contextlib import suppress
 from types import MappingProxyType
 
 import pytest
-from codec.corpus import workload
+from installed import load
 
 from stompcodec.spec import Limits
 
@@ -348,7 +348,7 @@ def test_repr_is_plain_whatever_is_in_it(codec, text):
 def test_c_frames_are_small_and_not_tracked_by_gc(both):
     """At most 380 octets beyond the body on the ticks of the corpus."""
     c, _ = both
-    _, data = workload("ticks", 0.02)
+    data = load("benchmarks/corpus.py").stream("ticks", 0.02).data()
     for frame in (c.Frame("SEND", PAIRS, b"x"), *c.Parser("1.2").feed(data)):
         dict(frame.headers)
         assert not gc.is_tracked(frame)
