@@ -21,7 +21,7 @@ from stompcodec.uri import parse_uri
 
 @pytest.fixture(scope="module")
 def broker():
-    with BrokerThread(detect_legacy=True, version_header=True) as broker:
+    with BrokerThread(version_header=True) as broker:
         yield broker
 
 
@@ -349,7 +349,7 @@ def test_a_streamed_message_that_comes_too_late_is_refused_and_its_body_dropped(
             assert reader.read() == body
 
 
-# ---- typed headers, and the older worker dialect ----
+# ---- typed headers, and receipts of the older worker dialect ----
 @pytest.mark.req("WISH-JSN-01", "WISH-JSN-02", "WISH-JSN-03", "WISH-JSN-04", "WISH-JSN-05", "WISH-JSN-06")
 def test_typed_headers_come_back_as_they_were(shell, broker):
     values = {
@@ -361,31 +361,6 @@ def test_typed_headers_come_back_as_they_were(shell, broker):
     message = client.receive(name)
     assert {key: message.value(key) for key in values} == values
     assert (message.get("n"), message.value("no such"), message.value("no such", 7)) == ("9", None, 7)
-
-
-@pytest.mark.req(
-    "LEG-CON-01", "LEG-CON-02", "LEG-CON-05", "LEG-CMD-04", "LEG-RCP-01", "LEG-SUB-01", "LEG-DIS-01", "LEG-UTF-02"
-)
-def test_a_worker_of_the_older_dialect(shell, broker):
-    name, frames = f"/queue/legacy-{shell.name}", []
-    options = {"versions": ["legacy"], "login": "fred", "passcode": "xyzzy"}
-    client = shell.connect(broker.url, on_frame=lambda way, frame: frames.append((way, frame)), **options)
-    assert client.version == "legacy"
-    with client.transaction() as transaction:
-        transaction.send(name, "grüße")
-    subscription = client.subscribe(name, ack="client-individual")
-    message = subscription.get(patience(5))
-    assert (message.body, message.text()) == ("grüße".encode(), "grüße")
-    with pytest.raises(stomp.LocalProtocolError, match="no NACK"):
-        message.nack()
-    message.ack(receipt=True)
-    subscription.unsubscribe()
-    assert client.receive(name) is None
-    assert client.ping() < patience(5)
-    client.close()
-    sent = [frame for way, frame in frames if way == "out"]
-    assert (sent[0].command, sent[-1].command) == ("CONNECT", "DISCONNECT")
-    assert {"username", "passcode"} <= set(sent[0].headers)
 
 
 @pytest.mark.req("LEG-RCP-03")
