@@ -185,11 +185,8 @@ def test_http_headers_are_checked_at_the_call_or_with_each_attempt(shell, header
     assert "s3cret" not in str(raised.value)
 
 
-def test_http_headers_need_a_url_that_has_them(shell):
+def test_a_wrong_scheme_or_path_says_so(shell):
     with pytest.raises(ValueError, match="ws://"):
         shell.connect("stomp://127.0.0.1:9", http_headers={"X-Y": "z"})
-
-
-def test_a_wrong_path_says_so(shell):
     with Endpoint(info=[]) as other, pytest.raises(stomp.ConnectionLostError, match="SockJS refused"):
         shell.connect(f"http://127.0.0.1:{other.port}/none")

@@ -4,7 +4,6 @@ import pytest
 from installed import load
 from protocol.talking import answer, linear
 
-from stompcodec.errors import FrameError
 from stompcodec.spec import CLIENT_1_1, SERVER, VERSIONS
 from stompcodec.states import (
     Heartbeat,
@@ -102,17 +101,12 @@ def test_what_is_no_heart_beat(value):
 
 
 @pytest.mark.req("S12-HB-02", "S12-LIM-05")
-def test_numbers_are_bounded():
+def test_numbers_are_bounded_and_zeros_cost_linear_time():
     largest = "9" * 100
     assert parse_heart_beat(f"{largest},{largest}") == (10**100 - 1, 10**100 - 1)
     assert Heartbeat(*parse_heart_beat(f"{largest},{largest}")).dead_at(0.0) > 0
     for value in (f"{largest}0,0", f"0,{largest}0", "9" * 1_000_000 + ",0"):
-        with pytest.raises(FrameError):
-            parse_heart_beat(value)
-
-
-@pytest.mark.req("S12-HB-02", "S12-LIM-05")
-def test_zeros_cost_linear_time():
+        assert answer(parse_heart_beat, value) == {"error": "bad-heart-beat"}
     zeros = "0" * 1_000_000
     with linear(5):
         assert parse_heart_beat(f"{zeros}5,{zeros}") == (5, 0)

@@ -470,7 +470,7 @@ def test_the_first_is_the_outermost_everywhere(shell, broker, queue):
     assert notes.index("b>process") < notes.index("inside") < notes.index("b<process") < notes.index("a>settle")
 
 
-def test_without_middleware_nothing_is_in_the_way(broker):
+def test_without_middleware_nothing_is_in_the_way_and_the_sync_client_takes_no_async_one(broker):
     class Sending(stomp.Middleware):
         def send(self, event):
             return Notes(before_send=stamp).send(event)
@@ -483,11 +483,8 @@ def test_without_middleware_nothing_is_in_the_way(broker):
         assert {place for place, layers in client._link.layers.items() if layers} == {"send"}
         assert client._link.core.link.is_watched
         assert not client._link.engine.send("/queue/fast", b"body")
-
-
-def test_the_sync_client_takes_no_async_middleware(peer):
     with pytest.raises(TypeError, match="AsyncMiddleware needs connect_async"):
-        stomp.connect(peer.url, middleware=[AsyncNotes()])
+        stomp.connect(broker.url, middleware=[AsyncNotes()])
 
 
 @pytest.mark.parametrize(
