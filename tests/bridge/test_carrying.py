@@ -148,6 +148,7 @@ def test_the_culprit_is_found(one, other, kind, batch, reason):
         other.faults.change("ERROR", unsigned, times=None)
     tally = carry(one.url, other.url, A, way={"batch": batch})
     assert (tally.carried, tally.refused, taken(other)) == (60, 1, [*range(30), *range(31, 61)])
+    assert not batch or sum(frame.command == "COMMIT" for frame in other.frames) > 4  # transactions again behind it
     (letter,) = take_all(one.url, DEAD)
     assert (letter.body, reason in letter.get("dead-letter-reason")) == (b"30", True)
 

@@ -272,6 +272,7 @@ def test_heart_beats_are_shown_if_asked(shown):
         near.send(b"\n\r\n" + SEND + b"?\n")
         proxy.wait(lambda entry: entry.kind == "not-stomp")
     assert ("heart-beats" in [entry.kind for entry in proxy.entries]) is shown
+    assert all(abs(entry.time / 1e6 - time.time()) < patience(60) for entry in proxy.entries)
     assert proxy.tally.heart_beats["client"] == 2
 
 
@@ -413,6 +414,17 @@ def test_errors(fault):
         assert far.rest() == b""
     assert (frame.command, frame.get("message")) == ("ERROR", "no room")
     assert frame.get("receipt-id") == ("r" if "refuse" in fault else None)
+
+
+def test_no_answer_is_written_to_an_end_that_is_closed():
+    with raw("error SEND") as (proxy, connect):
+        near, far = connect()
+        far.end()
+        assert near.rest() == b""
+        near.send(SEND)
+        near.end()
+        assert far.rest() == b""
+        assert proxy.closed() == "closed"
 
 
 def test_an_unreachable_broker_resets_its_clients():

@@ -2,6 +2,7 @@
 
 import gzip
 import os
+import sys
 import time
 
 import pytest
@@ -30,6 +31,12 @@ def test_files_that_the_source_does_not_read_are_refused_before_spark_starts(
     result = run("pipeline", *verb.format(name).split())
     said = f"{name} holds {held}: stompcodec convert {name} FILE.stompcap makes a capture of it"
     assert (result.exit_code, said in result.stderr) == (2, True)
+
+
+def test_the_package_that_is_missing_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    result = run("pipeline", "metrics", ".")
+    assert (result.exit_code, "this needs the package pyarrow" in result.stderr) == (2, True)
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,7 @@ from stompcodec.cli.figures import (
     pattern_of,
 )
 from stompcodec.cli.verbs.top import History, keys_of, screen_of
+from stompcodec.cli.verbs.top import Terminal as Keys
 from stompcodec.testing import StompBroker
 
 pytest.importorskip("pty")
@@ -150,6 +151,15 @@ def test_keys_come_in_pieces():
             found += keys
         assert " ".join([*found, rest]) == "q up page-up down é / rubout enter tab back-tab "
     assert keys_of("\x1b[" + "1" * 1000)[1] == ""  # nothing is kept without bound
+
+
+def test_a_wake_ends_one_wait():
+    with Keys() as keys:
+        keys.wake()
+        assert keys.wait() == []
+        began = time.monotonic()
+        keys.wait(0.05)
+        assert time.monotonic() - began > 0.04
 
 
 def test_keys_move_through_rows_and_pages():
