@@ -76,33 +76,9 @@ GOOD = {
     **{"options": stomp.Options(), "most": 1, "chain": "frames", "size": 1, "offset": 1, "text": "/queue/a"},
     **{"texts": ["/queue/a"], "segment": None, "name_of": "a", "progress": None, "keep": 1, "version": 1},
     **{"address": parse_uri("stomp://127.0.0.1:1")[0], "archive": "a", "certfile": "no/such", "chunks": []},
-    **{
-        "context": ssl.create_default_context(),
-        "destinations": 1,
-        "found": 0,
-        "host": "127.0.0.1",
-        "n": 0,
-        "octets": 1,
-    },
-    **{
-        "out": "b",
-        "pieces": "whole",
-        "port": 0,
-        "quirks": True,
-        "rows": None,
-        "speed": 1.0,
-        "start": str,
-        "value": "a",
-    },
-    **{
-        "columns": (),
-        "hook": None,
-        "label": None,
-        "random": float,
-        "library": "stompman",
-        "seconds": 1.0,
-        "selector": None,
-    },
+    **{"context": ssl.create_default_context(), "destinations": 1, "found": 0, "host": "127.0.0.1", "n": 0},
+    **{"octets": 1, "out": "b", "pieces": "whole", "port": 0, "quirks": True, "rows": None, "speed": 1.0},
+    **{"start": str, "value": "a", "columns": (), "hook": None, "label": None, "random": float, "selector": None},
 }
 
 
@@ -111,12 +87,8 @@ class Odd:
 
 
 #: More wrong values.
-ROWS = [
-    ("Options", "ssl", True),
-    ("Options", "ssl", "ca.pem"),
-    ("StompBroker", "users", {"ann": "pw"}),
-    ("Config", "users", {"ann": "pw"}),
-]
+ROWS = [*(("Options", "ssl", wrong) for wrong in (True, "ca.pem"))]
+ROWS += [(name, "users", {"ann": "pw"}) for name in ("StompBroker", "Config")]
 for _of in ("Client", "AsyncClient"):
     ROWS += [
         *((f"{_of}.subscribe", "headers", wrong) for wrong in ({"x": 5}, [("x", 5)], {"id": "a"}, {"ack": "client"})),
@@ -229,15 +201,8 @@ async def objects(url, folder, stack):
     capture = stack.enter_context(CaptureWriter(folder / "capture"))
     made = [capture, Capture(folder / "capture"), Recorder(client, capture), FaultProxy(("127.0.0.1", 1)), Record(1)]
     made += [FrameFaults(), GOOD["mapping"], Rule("/queue/a", "/queue/b"), ShiftedClock(), StompBroker(), Parser("1.2")]
-    made += [
-        GOOD["frame"],
-        End("stomp://a"),
-        found["AsyncMessage"].open(),
-        Config(),
-        Connection("client"),
-        stomp.Backoff(),
-    ]
-    made += [GOOD["frame"].headers, EditableHeaders("SEND", [], FIXED["SEND"]), *await wires(stack)]
+    made += [GOOD["frame"], End("stomp://a"), found["AsyncMessage"].open(), Config(), Connection("client")]
+    made += [stomp.Backoff(), GOOD["frame"].headers, EditableHeaders("SEND", [], FIXED["SEND"]), *await wires(stack)]
     return found | {type(each).__name__: each for each in made}
 
 
@@ -261,10 +226,8 @@ def right_for(name, door, found):
 async def fault_of(call, good, name, wrong):
     """Return what is wrong about the error for an argument; None if it names it."""
     given, parameters = {**good, name: wrong}, inspect.signature(call).parameters.values()
+    alone = [given.pop(each.name) for each in parameters if each.kind is each.POSITIONAL_ONLY and each.name in given]
     try:
-        alone = [
-            given.pop(each.name) for each in parameters if each.kind is each.POSITIONAL_ONLY and each.name in given
-        ]
         result = call(*alone, **given)
         if inspect.isawaitable(result):
             await asyncio.wait_for(result, 1)

@@ -17,18 +17,6 @@ from patience import patience
 import stompcodec.client as stomp
 from stompcodec.broker.management.schema import REQUESTS
 from stompcodec.cli import figures
-from stompcodec.cli.figures import (
-    BY_NAME,
-    HELP,
-    MOST_ROWS,
-    VIEWS,
-    Asker,
-    CannotAskError,
-    Choice,
-    Snapshot,
-    Wish,
-    pattern_of,
-)
 from stompcodec.cli.verbs.top import History, keys_of, screen_of
 from stompcodec.cli.verbs.top import Terminal as Keys
 from stompcodec.testing import StompBroker
@@ -37,7 +25,7 @@ pytest.importorskip("pty")
 #: Control characters as in a name that somebody chose to steer terminals.
 NASTY = "/queue/be\x9b2Jgin\x85\x1b]0;owned\x07\x7f\u202eevil\u2066\u200b\u2028\ufeffend"
 CONTROLS = "\x1b\x07\x7f\x85\x9b\u202e\u2066\u200b\u2028\ufeff"
-each_view = pytest.mark.parametrize("view", VIEWS.values(), ids=lambda view: view.name)
+each_view = pytest.mark.parametrize("view", figures.VIEWS.values(), ids=lambda view: view.name)
 
 
 class Client:
@@ -46,7 +34,7 @@ class Client:
     def __init__(self, answer):
         self.answer, self.asked = answer, []
         self.connected, self.dialect = {"server": "stompcodec/0"}, "stompcodec"
-        self.ask = Asker(self, "/management/", 1.0).ask
+        self.ask = figures.Asker(self, "/management/", 1.0).ask
 
     def request(self, destination, body, timeout):
         name, fields = destination.removeprefix("/management/"), json.loads(body)
@@ -55,7 +43,7 @@ class Client:
 
 
 def wish(view=figures.DESTINATIONS, sort="ready", match=None, page=0, limit=20):
-    return Wish(view, sort, match, page, limit)
+    return figures.Wish(view, sort, match, page, limit)
 
 
 @pytest.fixture(scope="module")
@@ -85,11 +73,11 @@ def test_many_destinations_are_asked_for_by_the_page(many):
     rows = many.ask("destinations", sort="ready", limit=60)["rows"]
     assert seen == [row["destination"] for row in rows]
     assert [row["ready"] for row in rows[:5]] == [49, 49, 49, 49, 48]
-    by_name = [client.ask(wish(sort=BY_NAME, page=page, limit=3)) for page in (0, 1, 0)]
+    by_name = [client.ask(wish(sort=figures.BY_NAME, page=page, limit=3)) for page in (0, 1, 0)]
     wanted = [[f"/queue/{number:05}" for number in at] for at in ((1, 2, 3), (4, 5, 6), (1, 2, 3))]
     assert [[row["destination"] for row in shown.rows] for shown in by_name] == wanted
     assert "sort" not in client.asked[-1][1]
-    shown = client.ask(wish(sort=BY_NAME, page=1, limit=3, match="00999"))  # the page of another list is not known
+    shown = client.ask(wish(sort=figures.BY_NAME, page=1, limit=3, match="00999"))  # the page of another list
     assert ([row["destination"] for row in shown.rows], shown.more) == (["/queue/00999"], False)
     assert client.asked[-1][1] == {"limit": 3, "match": "*00999*"}
 
@@ -100,9 +88,9 @@ def test_sessions_are_sorted_and_filtered_here():
     answers = {"broker": {"result": {}}, "store": {"result": {}}, "sessions": {"rows": rows, "next": "more"}}
     client = Client(lambda name, fields: answers[name])
     shown = client.ask(wish(figures.SESSIONS, "age", limit=4))
-    assert (shown.more, shown.partial, client.asked[-1][1]) == (True, True, {"limit": MOST_ROWS})
+    assert (shown.more, shown.partial, client.asked[-1][1]) == (True, True, {"limit": figures.MOST_ROWS})
     for sort, match, page, limit, ages in (
-        *(("age", None, 0, 4, [8, 7, 6, 5]), ("age", None, 2, 4, [0]), (BY_NAME, None, 0, 4, [0, 1, 2, 3])),
+        *(("age", None, 0, 4, [8, 7, 6, 5]), ("age", None, 2, 4, [0]), (figures.BY_NAME, None, 0, 4, [0, 1, 2, 3])),
         *(("age", "ann?", 0, 9, [7, 5, 3, 1]), ("age", "*[x]", 0, 9, [8, 6, 4, 2, 0]), ("age", "annx", 0, 9, [])),
     ):
         assert [row["age"] for row in client.ask(wish(figures.SESSIONS, sort, match, page, limit)).rows] == ages
@@ -117,7 +105,7 @@ def test_sessions_are_sorted_and_filtered_here():
     ids=str,
 )
 def test_what_is_no_answer_of_management(answer):
-    with pytest.raises(CannotAskError, match="something else than the management"):
+    with pytest.raises(figures.CannotAskError, match="something else than the management"):
         Client(lambda name, fields: answer).ask(wish())
 
 
@@ -126,7 +114,7 @@ def test_after_a_failover_to_another_broker_nothing_is_sent(many):
     client.ask(wish())
     client.connected, client.dialect = {"server": "ActiveMQ-Artemis/2.31.0"}, "artemis"
     client.asked.clear()
-    with pytest.raises(CannotAskError, match="has no management over STOMP"):
+    with pytest.raises(figures.CannotAskError, match="has no management over STOMP"):
         client.ask(wish())
     assert client.asked == []
     client.connected = {"server": "stompcodec/0.1.0 as artemis"}
@@ -134,12 +122,12 @@ def test_after_a_failover_to_another_broker_nothing_is_sent(many):
 
 
 def choice_of(view=figures.DESTINATIONS, match=None, limit=3):
-    return Choice(view, view.sort, match, limit)
+    return figures.Choice(view, view.sort, match, limit)
 
 
 def snapshot(wish, count, more):
     rows = [{"destination": f"/queue/{number}", "ready": number} for number in range(count)]
-    return Snapshot(wish, 1.0, {}, {}, rows, more, False)
+    return figures.Snapshot(wish, 1.0, {}, {}, rows, more, False)
 
 
 def test_keys_come_in_pieces():
@@ -193,7 +181,7 @@ def test_a_filter_is_typed():
     for key in "/" + "a" * 1000:
         choice.press(key, None)
     assert len(choice.typed) == 200
-    assert pattern_of("a*") == "a*"
+    assert figures.pattern_of("a*") == "a*"
 
 
 def drawn(choice, shown, width, height):
@@ -204,8 +192,8 @@ def drawn(choice, shown, width, height):
 
 
 def test_the_help_names_each_key():
-    text = " ".join(keys for keys, _ in HELP)
-    assert all(view.key in text.split() for view in VIEWS.values())
+    text = " ".join(keys for keys, _ in figures.HELP)
+    assert all(view.key in text.split() for view in figures.VIEWS.values())
     choice = choice_of()
     assert choice.press("?", None)
     assert choice.helping
@@ -228,7 +216,7 @@ def test_hostile_answers_neither_break_nor_steer_the_screen(view, width):
     choice, history = choice_of(view, NASTY, 50), History()
     for value in HOSTILE:
         broker, store = ({column.name: value for column in REQUESTS[part].columns} for part in ("broker", "store"))
-        shown = Snapshot(choice.wish(), 1.0, broker, store, rows, True, True)
+        shown = figures.Snapshot(choice.wish(), 1.0, broker, store, rows, True, True)
         history.add(shown)
         lines = screen_of(shown, choice, history, NASTY.replace("\n", ""), NASTY, width, 30)
         assert len(lines) == 30
@@ -247,7 +235,7 @@ def test_history_is_bounded():
     history = History()
     for number in range(5):
         rows = [{"destination": f"/queue/{number}-{row}", "received_rate": 1.0} for row in range(1000)]
-        history.add(Snapshot(wish(), 1.0, {"messages_rate": 1.0}, {}, rows, False, False))
+        history.add(figures.Snapshot(wish(), 1.0, {"messages_rate": 1.0}, {}, rows, False, False))
     assert (len(history.rates("/queue/0-5")), len(history.rates("/queue/4-5"))) == (0, 1)
 
 
