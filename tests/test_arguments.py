@@ -114,14 +114,12 @@ MORE_CALLS = {"Dedupe": Dedupe, "Recorder": Recorder, "Recorder.subscribe": Reco
 
 
 def arguments(call):
-    """Return the names of the arguments of a call, each with whether it must be given."""
     kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     parameters = [each for each in inspect.signature(call).parameters.values() if each.kind not in kinds]
     return {each.name: each.default is each.empty for each in parameters if each.name != "self"}
 
 
 def public():
-    """Yield the public names of all modules: the module, the name, and what it names."""
     for path in sorted(PACKAGE.rglob("*.py")):
         door = ".".join(path.relative_to(PACKAGE).with_suffix("").parts).removesuffix("__init__").rstrip(".")
         if door in BEHIND or not (door in MORE or re.search(r"^__all__ = ", path.read_text("utf-8"), re.MULTILINE)):
@@ -134,7 +132,6 @@ def public():
 
 
 def calls():
-    """Return the public calls by their names, each with its module."""
     found = {name: ("", each) for name, each in MORE_CALLS.items()}
     for door, name, each in public():
         if name in LEFT_OUT or not callable(each) or (isinstance(each, type) and issubclass(each, BaseException)):
@@ -152,7 +149,6 @@ def calls():
 
 
 def cases():
-    """Yield the cases: the name of a call, an argument, and a wrong value."""
     free = [each for names in FREE.values() for each in names]
     for name, (_, call) in calls().items():
         for argument in arguments(call):
@@ -176,7 +172,6 @@ class Shut:
 
 
 async def wires(stack):
-    """Return a wire of each kind, and their listener."""
     listener = await aio.listen("127.0.0.1", 0, Shut)
     stack.callback(listener.close)
     wire = sync.connect(parse_uri(f"stomp://127.0.0.1:{listener.port}")[0], Shut())
@@ -188,7 +183,6 @@ async def wires(stack):
 
 
 async def objects(url, folder, stack):
-    """Return the objects whose methods are called, by the names of their classes."""
     found = {}
     for prefix in ("Async", ""):
         client = (stomp.connect_async if prefix else stomp.connect)(url)
@@ -207,7 +201,6 @@ async def objects(url, folder, stack):
 
 
 def right_for(name, door, found):
-    """Return right values of arguments for a call."""
     owner = name.partition(".")[0]
     right = {**GOOD, "capture": found["CaptureWriter"], "fault": found["FrameFaults"].lose("SEND")}
     right |= {"owner": Shut(), "make_owner": Shut}

@@ -59,7 +59,6 @@ def test_it_is_acknowledged_only_after_the_receipt(one, other):
 @pytest.mark.long
 @pytest.mark.parametrize("batch", [0, 7])
 def test_cuts_at_both_ends(one, other, batch):
-    """Each message is stored once, in its order, however often the connections are cut."""
     fill(one.url, A, 1500, persistent="true")
     fill(one.url, "/queue/b", 1500)
     chance = random.Random(5)

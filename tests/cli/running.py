@@ -130,7 +130,6 @@ class Terminal:
         return self.seen.decode(errors="replace").rpartition("\x1b[H")[2].splitlines()
 
     def until(self, *signs: str) -> str:
-        """Read until all signs are on the screen, and return it."""
         give_up = time.monotonic() + patience(30)
         while not all(sign in (screen := "\n".join(self.shown)) for sign in signs):
             assert self.read(give_up), f"{signs} not on the screen:\n{screen}"

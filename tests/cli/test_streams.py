@@ -98,7 +98,6 @@ def test_lines_that_wait_get_a_last_second(monkeypatch):
 
 @pytest.fixture
 def unchanged():
-    """What a signal does is as before afterwards."""
     before, threads = [signal.getsignal(number) for number in ENDING], threading.active_count()
     yield
     assert [signal.getsignal(number) for number in ENDING] == before

@@ -50,14 +50,12 @@ class Block(NamedTuple):
 
 
 def pages() -> list[Path]:
-    """Return the README and everything that the site has and somebody wrote."""
     from sitepages import staging  # only tests of the site have it on their path
 
     return [ROOT / "README.md", *staging.sources().values()]
 
 
 def blocks_of(path: Path) -> list[Block]:
-    """Return the blocks of a page."""
     return list(_blocks(path.relative_to(ROOT).as_posix(), path.read_text("utf-8").split("\n")))
 
 

@@ -46,7 +46,6 @@ PAGES: dict[str, dict[str, Any]] = {
 
 
 def _packets() -> bytes:
-    """Return a capture as tcpdump writes it, of a connection that sends a message."""
     frames = serialize(Frame("SEND", {"destination": "/queue/a"}, b"hello"))
     opened = [tcp(CLIENT, SERVER, 0, flags=SYN), tcp(SERVER, CLIENT, 0, flags=SYN | ACK)]
     return pcapng([(0, ethernet(packet)) for packet in (*opened, tcp(CLIENT, SERVER, 1, frames))])
@@ -189,7 +188,6 @@ def _change(root: Path, block: str) -> None:
 
 
 def _steps() -> Iterator[tuple[list[str], str]]:
-    """Yield the changes of each recipe, and what is run then."""
     found = re.findall(
         r"^```(diff|python)\n(.*?)\n```$",
         (ROOT / "docs" / "how-to-extend.md").read_text("utf-8"),
@@ -250,7 +248,6 @@ def rows_of(index: bytes, base: int, frames: bytes) -> list[tuple[int, int]]:
 
 
 def captured(path: Path, **options: bool) -> list[tuple[int, int]]:
-    """Write a capture of all frames, and return the rows that it must have."""
     expected, end = [], 0
     with CaptureWriter(path, **options) as writer:
         for frame, time in zip(WRITTEN, TIMES):
@@ -378,7 +375,6 @@ def test_python_is_python(block: Block) -> None:
 
 
 def _commands() -> list[tuple[Block, list[str]]]:
-    """The words of each use of our command, in blocks that are run and in those that are not."""
     found = []
     for block in ALL:
         if block.language in ("sh", "console"):
@@ -421,7 +417,6 @@ OTHERS = ("may be", "raises", "the client subscribes again", "ends")
 
 
 def _rows() -> list[tuple[str, list[str]]]:
-    """Return the code of each row of the table, and its cells."""
     text = (ROOT / "docs" / "promises.md").read_text("utf-8")
     part = text.partition("## What survives what\n")[2].partition("\n## ")[0]
     lines = [line.strip("| \n").split(" | ") for line in part.splitlines() if line.startswith("| `")]

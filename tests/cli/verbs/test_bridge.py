@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import threading
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -22,8 +23,7 @@ AWAY, ELSEWHERE = "stomp://ann:secret@127.0.0.1:1", "stomp://127.0.0.2:2"
 posix = pytest.mark.skipif(os.name != "posix", reason="signals and terminals of POSIX")
 
 
-def run(*arguments, **options):
-    return run_verb("bridge", *arguments, **options)
+run = partial(run_verb, "bridge")
 
 
 def carry(one, other, *more):

@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from base64 import b64decode
+from functools import partial
 
 import pytest
 from cli.running import objects
@@ -171,9 +172,7 @@ def test_sizes_stay_exact_until_there_are_many():
     assert (other.number, other.largest, other.total) == (sizes.number, sizes.largest, sizes.total)
 
 
-# encode
-def encode(*arguments, input=None):
-    return run_verb("encode", *arguments, input=input)
+encode = partial(run_verb, "encode")
 
 
 def decoded(data, *arguments):

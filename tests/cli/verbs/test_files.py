@@ -9,6 +9,7 @@ import re
 import struct
 import sys
 from base64 import b64decode, b64encode
+from functools import partial
 from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
@@ -33,8 +34,7 @@ FRAMES = [
 ]
 
 
-def run(*arguments, **options):
-    return run_verb("convert", *arguments, **options)
+run, look = partial(run_verb, "convert"), partial(run_verb, "inspect")
 
 
 def good(*arguments, **options):
@@ -280,10 +280,6 @@ MESSAGE = b"MESSAGE\ndestination:/queue/b\nmessage-id:1\nsubscription:s\n\nhi\0"
 EVIL = "</script><script>alert(1)</script><!--<img src=x onerror=alert(2)>\u2028\u2029]]>&lt;"
 
 
-def look(*arguments, **options):
-    return run_verb("inspect", *arguments, **options)
-
-
 def listed(*arguments, input=None, status=0):
     result = look("--json", *arguments, input=input)
     assert result.exit_code == status, result.output
@@ -401,7 +397,6 @@ def test_pages_that_cannot_be_made(tmp_path):
 
 # Captures and packets
 def talk(client, server, kind=pcapng):
-    """Each octet of it in a packet of its own."""
     packets = [(TIME, tcp(CLIENT, SERVER, 9, b"", SYN)), (TIME, tcp(SERVER, CLIENT, 99, b"", SYN))]
     packets += [(TIME + n, tcp(CLIENT, SERVER, 10 + n, client[n : n + 1])) for n in range(len(client))]
     packets += [(TIME + 1000 + n, tcp(SERVER, CLIENT, 100 + n, server[n : n + 1])) for n in range(len(server))]

@@ -2,6 +2,7 @@
 
 import csv
 import json
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -22,8 +23,7 @@ IN_ORDER = {
 }
 
 
-def run(*arguments, **options):
-    return run_verb("lint", *arguments, **options)
+run = partial(run_verb, "lint")
 
 
 def findings(data, *arguments):

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from types import SimpleNamespace
 
 import pytest
+from bridge.running import take_all
 from cli.running import Runner, Terminal, environment, started
 from cli.running import run as run_verb
 from client.feeding import wait_for
@@ -92,7 +93,6 @@ def running():
 
 @pytest.fixture
 def broker(running):
-    """A broker whose queues are empty before and after."""
     yield running
     for queue in (FROM, TO, LETTERS):
         bodies(running, queue)
@@ -118,13 +118,8 @@ def fill(broker, queue, count, **headers):
     return numbers(0, count)
 
 
-def taken(broker, queue):
-    with stomp.connect(broker.url) as client:
-        return list(iter(lambda: client.receive(queue), None))
-
-
 def bodies(broker, queue):
-    return [message.body for message in taken(broker, queue)]
+    return [message.body for message in take_all(broker.url, queue)]
 
 
 def buried(broker, queue, count):
@@ -145,7 +140,7 @@ def test_browse_shows_and_takes_nothing(broker):
     assert good(broker, "browse", FROM, "-f", "{body}", "--selector", "n > 9").startswith("1011")
     assert json.loads(good(broker, "browse", FROM, "--json", "-n", "1").splitlines()[0])["body"] == "0"
     assert "n: 0" in good(broker, "browse", FROM, "--pretty")
-    assert [message.redelivered for message in taken(broker, FROM)] == [False] * 12
+    assert [message.redelivered for message in take_all(broker.url, FROM)] == [False] * 12
 
 
 @pytest.mark.parametrize("count", [0, 1, BATCH, BATCH + 1, COUNT])
@@ -153,7 +148,7 @@ def test_move_keeps_order_headers_and_bodies(broker, count):
     fill(broker, FROM, count, priority="7", **{"content-type": "text/plain", "idempotency-key": "", "k:\n": "v\\"})
     assert good(broker, *MOVE, "--yes") == f"{count:,} message{'s' * (count != 1)} moved to {TO}\n"
     assert broker.queued(FROM) == 0
-    moved = taken(broker, TO)
+    moved = take_all(broker.url, TO)
     assert [message.body for message in moved] == numbers(0, count)
     for number, message in enumerate(moved):
         found = [message.headers[name] for name in ("n", "priority", "k:\n", "content-type")]
@@ -167,7 +162,7 @@ def test_move_selects_and_limits(broker):
     counts = json.loads(good(broker, *MOVE, "--limit", "120", "--yes", "--json"))
     assert counts == {"verb": "move", "queue": FROM, "messages": 120, "bytes": 250, "left": 0, "dry_run": False}
     assert bodies(broker, TO) == numbers(0, 120)
-    rest = taken(broker, FROM)
+    rest = take_all(broker.url, FROM)
     assert [message.body for message in rest] == numbers(120, 240)
     assert not any(message.redelivered for message in rest)  # --limit took none that it did not move
 
@@ -189,7 +184,7 @@ def test_headers_that_would_take_effect_again_are_renamed(broker):
     for source, target in ((FROM, TO), (TO, FROM)):
         broker.wait_queued(source, 1, timeout=patience(20))
         good(broker, "move", source, target, "--yes")
-    (message,) = taken(broker, FROM)
+    (message,) = take_all(broker.url, FROM)
     got = dict(message.headers.pairs())
     assert (got["original-idempotency-key"], got["original-delay"]) == ("once", "1")
     assert not {"idempotency-key", "delay", "x-message-ttl"} & set(got)
@@ -294,7 +289,7 @@ def test_text_stays_text_for_jms(verb, read, kinds):
                 client.send(FROM, body, {"reply-to": TO}, receipt=True)
         result = run_verb(*verb.format(FROM, TO).split(), "-u", jms.url, input=read)
         assert result.exit_code == 0, result.output
-        found = ["bytes" if "content-length" in message.headers else "text" for message in taken(jms, TO)]
+        found = ["bytes" if "content-length" in message.headers else "text" for message in take_all(jms.url, TO)]
         assert found == kinds.split()
 
 
@@ -422,7 +417,6 @@ def ending_at(broker, arguments, commits, number):
 
 
 def end_at(broker, commits, number):
-    """Move, to a signal after so many COMMITs. The status, and how many are in each queue."""
     expected = fill(broker, FROM, COUNT)
     with ending_at(broker, MOVE, commits, number) as process:
         pass
@@ -520,7 +514,6 @@ def test_purge_removes_it_from_any_place(kinds):
 
 
 # ---- dlq retry: where a letter goes, and who says so ----
-pytest.importorskip("pty")  # there are no terminals of POSIX on Windows
 #: eve may not send to /queue/secret, clerk not to /queue/closed; the passcode of all is guest.
 HASH = "scrypt$16384$8$1$nCg0MPa9EL6fOeJv2j7z6w==$Pq5fbnVFyrkPTlMrOHQRy6yHh4h3D9HuvI6/uPhKfMM="
 RULES = "".join(f'[users.{name}]\npasscode = "{HASH}"\n' for name in ("eve", "clerk", "chief"))
@@ -545,7 +538,6 @@ def run_by(at, who, *arguments):
 
 
 def retry(at, who, *arguments):
-    """Send letters back, by one who gets an error."""
     result = run_by(at, who, "dlq", "retry", DEAD, "--yes", *arguments)
     assert result.exit_code == 1, result.stderr
     return result

@@ -419,7 +419,6 @@ def test_replay(spark, folder):
 
 
 def test_requests_are_left_out_of_a_replay(spark):
-    """It gives the broker no orders."""
     names = ["/queue/a", "/management/purge", " /management/purge", "/topic/management/"]
     frames = spark.createDataFrame([(name, bytearray(b"x")) for name in names], "destination string, body binary")
     for how, sent in [
@@ -629,7 +628,6 @@ def test_metrics_are_found_in_a_progress_of_any_form():
 
 @pytest.mark.slow
 def test_the_supervisor_of_the_page_survives_kills_of_the_source(spark, tmp_path):
-    """Its code, taken literally: rows are there once, and the progress tells of the source."""
     if not hasattr(DataSourceStreamReader, "reportLatestOffset"):
         pytest.skip("PySpark before 4.2 asks a source for nothing that the progress could show")
     blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)

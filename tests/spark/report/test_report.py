@@ -167,7 +167,6 @@ EMPTY["silent_seconds"] = 0.0
 
 
 def nothing(**figures):
-    """What stands in report.json when nothing was found."""
     figures = {**EMPTY, **figures}
     return {
         "report": 1, "title": "t", "archive": "archive", "generated": START, "verdict": verdict_of(figures),
@@ -178,7 +177,6 @@ def nothing(**figures):
 
 
 def everything(text=HOSTILE, number=2**62, buckets=180):
-    """As much as a report can hold, with the same text and number all over."""
     destination = {"destination": text, **dict.fromkeys(
         ["frames", "octets", "redelivered", "malformed", "lag_p95_seconds", "first", "last"], number
     )}  # fmt: skip
