@@ -73,7 +73,7 @@ def test_the_table_keeps_to_the_width(width):
     assert (max(cells) <= max(width, 80), len(cells)) == (True, 4)
 
 
-def test_json():
+def test_json_pretty_and_summary():
     frames = [Frame("CONNECTED", {"version": "1.2"}), Frame("MESSAGE", [("a", "1"), ("a", "ü:\n")], "grün\n".encode())]
     frames += [Frame("MESSAGE", {}, b"\xff\0")]
     data = b"\n".join(serialize(frame) for frame in frames)
@@ -83,18 +83,12 @@ def test_json():
     assert lines[1]["headers"] == [["a", "1"], ["a", "ü:\n"], ["content-length", "6"]]
     assert lines[1]["body"] == "grün\n"
     assert b64decode(lines[2]["body_b64"]) == b"\xff\0"
-
-
-def test_pretty():
     packed = Frame("MESSAGE", {"content-encoding": "gzip"}, gzip.compress(b"<a><b x='1'>t</b><c/></a>"))
     result = run("--pretty", input=RAILWAY + serialize(packed))
     assert '  "RTPPMDataMsgV1": {\n    "owner": "x",\n' in result.output
     assert "(content-encoding gzip: decompressed to 25 bytes)" in result.output
     assert '<a>\n  <b x="1">t</b>\n  <c/>\n</a>\n' in result.output
     assert "message-id: ID:mq1-33946-140291-1:568:3:44:5474\n" in result.output
-
-
-def test_summary():
     bodies = [b"x" * size for size in (1, 2, 3, 4, 1000)]
     data = b"\n".join(serialize(Frame("SEND", {"destination": "/queue/a"}, body)) for body in bodies) + LOGIN
     output = run("--summary", input=data).output

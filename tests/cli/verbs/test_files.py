@@ -210,10 +210,13 @@ def test_forms_of_files(form):
     assert found[3][1].headers["cr"] == "c:\\\r"
 
 
-def test_ipv6():
+def test_ipv6_is_read_and_other_protocols_are_passed_over():
     a, b = (bytes(15) + b"\x01", 1), (bytes(15) + b"\x02", 2)
     found = dissected(file_of([tcp(a, b, 7, flags=SYN), tcp(a, b, 8, serialize(Frame("SEND", {"destination": "a"})))]))
     assert [frame.command for _, frame in found] == ["SEND"]
+    web = [tcp(CLIENT, SERVER, 1, flags=SYN), tcp(CLIENT, SERVER, 2, b"GET / HTTP/1.1\r\n\r\n")]
+    udp = tcp(CLIENT, SERVER, 0)[:9] + b"\x11" + tcp(CLIENT, SERVER, 0)[10:]
+    assert dissected(file_of([*web, udp, b"\x45", b""])) == []
 
 
 def test_a_packet_that_is_missing_costs_its_frame_only():
@@ -224,12 +227,6 @@ def test_a_packet_that_is_missing_costs_its_frame_only():
     assert sorted(frame.command for _, frame in found) == sorted(set(COMMANDS) - {"SEND"})
     (problem,) = problems
     assert "10.0.0.1:50000 to 10.0.0.2:61613: bytes are missing" in problem
-
-
-def test_other_protocols_are_passed_over():
-    web = [tcp(CLIENT, SERVER, 1, flags=SYN), tcp(CLIENT, SERVER, 2, b"GET / HTTP/1.1\r\n\r\n")]
-    udp = tcp(CLIENT, SERVER, 0)[:9] + b"\x11" + tcp(CLIENT, SERVER, 0)[10:]
-    assert dissected(file_of([*web, udp, b"\x45", b""])) == []
 
 
 INTERFACE = block(1, struct.pack("<HHI", 1, 0, 0))
@@ -489,7 +486,7 @@ HEADERS = {"destination": EVIL, EVIL: EVIL, "content-type": EVIL}
 HOSTILE = LOGIN + serialize(Frame("SEND", HEADERS, (EVIL * 3).encode())) + b"SEND\n" + EVIL.encode() + b"\n\n\0"
 
 
-def test_nothing_breaks_out_of_the_page(tmp_path):
+def test_nothing_breaks_out_of_the_page_and_only_its_own_script_may_run(tmp_path):
     file = tmp_path / "<script>alert(3)<!-- .stomp".replace("/", "")
     file.write_bytes(HOSTILE)
     page, plain = Page(file, status=1), Page(input=LOGIN)
@@ -501,10 +498,6 @@ def test_nothing_breaks_out_of_the_page(tmp_path):
     assert not set("<>&\u2028\u2029") & set(book)
     assert page.text.count("alert(1)") == book.count("alert(1)")
     assert page.entries[1]["body"]["text"].startswith("</script><script>")
-
-
-def test_only_its_own_script_may_run():
-    page = Page(input=HOSTILE, status=1)
     (policy,) = [attributes["content"] for _, attributes in page.elements if "http-equiv" in attributes]
     assert 'http-equiv="Content-Security-Policy"' in page.text
     rules = dict(rule.strip().split(" ", 1) for rule in policy.split(";"))

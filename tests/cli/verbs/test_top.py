@@ -150,7 +150,7 @@ def test_a_wake_ends_one_wait():
         assert time.monotonic() - began > 0.04
 
 
-def test_keys_move_through_rows_and_pages():
+def test_keys_move_sort_and_filter():
     choice = choice_of()
     for key, page, row in (
         *(("down", 0, 1), ("down", 0, 2), ("down", 1, 0), ("k", 0, 2), ("up", 0, 1), ("up", 0, 0)),
@@ -158,9 +158,6 @@ def test_keys_move_through_rows_and_pages():
     ):
         assert choice.press(key, snapshot(choice.wish(), 3, more=choice.page < 2))
         assert (choice.page, choice.row) == (page, row)
-
-
-def test_keys_sort_and_each_view_keeps_its_order():
     choice = choice_of()
     for key, view, sort in (
         *(("right", "d", "unacknowledged"), (">", "d", "received_rate"), ("left", "d", "unacknowledged")),
@@ -170,9 +167,6 @@ def test_keys_sort_and_each_view_keeps_its_order():
     ):
         choice.press(key, None)
         assert (choice.view.key, choice.sort) == (view, sort)
-
-
-def test_a_filter_is_typed():
     choice = choice_of()
     choice.page = 4
     for keys, match in (("/ q x rubout s enter", "qs"), ("/ ! escape", "qs"), ("/ \x15 enter", None)):
