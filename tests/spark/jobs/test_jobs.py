@@ -37,7 +37,17 @@ from stompcodec.cli.verbs.pipeline import command
 from stompcodec.client.dialects import BROKERS, lasting_identity
 from stompcodec.errors import ConfigError
 from stompcodec.spark import FRAME_SCHEMA, jobs
-from stompcodec.spark.jobs import explode as exploding
+from stompcodec.spark.jobs.explode import (
+    KEPT,
+    SCALARS,
+    TAKEN,
+    BodyError,
+    inflated,
+    inflating,
+    load,
+    of_schema,
+    preset_names,
+)
 from stompcodec.spark.jobs.frames import identity, outgoing
 from stompcodec.spark.jobs.output import SourceDiedError, _above, has_died, supervise
 from stompcodec.spark.live import source_metrics
@@ -473,50 +483,50 @@ ZIPPED = gzip.compress(b"{}", mtime=0)
     ],
 )
 def test_what_is_not_right_is_told(body, most, reason):
-    with pytest.raises(exploding.BodyError, match=reason):
-        exploding.inflated(body, most)
+    with pytest.raises(BodyError, match=reason):
+        inflated(body, most)
 
 
 def test_a_size_up_to_the_limit_is_fine():
-    assert exploding.inflated(gzip.compress(bytes(MOST)), MOST) == bytes(MOST)
-    assert exploding.inflated(gzip.compress(b"a", mtime=0) + gzip.compress(b"b") + b"\0\0", 2) == b"ab"
+    assert inflated(gzip.compress(bytes(MOST)), MOST) == bytes(MOST)
+    assert inflated(gzip.compress(b"a", mtime=0) + gzip.compress(b"b") + b"\0\0", 2) == b"ab"
 
 
 @given(st.lists(st.tuples(st.binary(max_size=50), st.sampled_from([bytes, gzip.compress, zlib.compress])), max_size=9))
 def test_batches_keep_each_row_and_the_bytes_that_came(bodies):
     given = [pack(body) for body, pack in bodies]
-    columns = {name: [str(number) for number in range(len(given))] for name in exploding.KEPT}
+    columns = {name: [str(number) for number in range(len(given))] for name in KEPT}
     batch = pa.RecordBatch.from_pydict({**columns, "body": given, "error": pa.array([None] * len(given), pa.string())})
-    rows = [row for made in exploding.inflating(MOST)([batch]) for row in made.to_pylist()]
+    rows = [row for made in inflating(MOST)([batch]) for row in made.to_pylist()]
     assert [(row["pos"], row["raw"]) for row in rows] == [(str(number), body) for number, body in enumerate(given)]
     for row, (body, pack) in zip(rows, bodies):
         if pack is gzip.compress or not row["raw"].startswith(b"\x1f\x8b"):
             assert (row["body"], row["error"]) == (body if pack is gzip.compress else row["raw"], None)
 
 
-@pytest.mark.parametrize("name", exploding.preset_names())
+@pytest.mark.parametrize("name", preset_names())
 def test_presets_are_as_the_page_says(name):
-    preset = exploding.load(name)
+    preset = load(name)
     assert preset.name == name
     assert preset.about
     names = {column.name.lower() for column in preset.columns}
     assert len(names) == len(preset.columns)
-    assert not names & exploding.TAKEN
+    assert not names & TAKEN
     assert any(column.required for column in preset.columns)
-    assert all(column.type in exploding.SCALARS or "<" in column.type for column in preset.columns)
+    assert all(column.type in SCALARS or "<" in column.type for column in preset.columns)
 
 
 def test_a_preset_of_ones_own(tmp_path):
     path = tmp_path / "own.json"
     columns = {"a.at": "ms! as came", "destination": "string", "n": "BIGINT", "l": "array<int>"}
     path.write_text(json.dumps({"columns": columns, "rest": "more"}), encoding="utf-8")
-    preset = exploding.load(path)
+    preset = load(path)
     assert preset.sections == ("a",)
     assert [(each.path, each.name, each.type, each.required) for each in preset.columns] == [
         *(("a.at", "came", "ms", True), ("destination", "body_destination", "string", False)),
         *(("n", "n", "long", False), ("l", "l", "array<int>", False)),
     ]
-    assert exploding.of_schema(path) == preset
+    assert of_schema(path) == preset
 
 
 @pytest.mark.parametrize(
@@ -531,14 +541,14 @@ def test_a_preset_of_ones_own(tmp_path):
 def test_a_preset_that_is_not_right(tmp_path, text, said):
     (tmp_path / "own.json").write_text(text, encoding="utf-8")
     with pytest.raises(ConfigError, match=rf"\A[^\n]*own\.json[^\n]*{said}[^\n]*\Z"):
-        exploding.load(tmp_path / "own.json")
+        load(tmp_path / "own.json")
 
 
 def test_no_such_preset():
     with pytest.raises(ConfigError, match="networkrail-td"):
-        exploding.load("networkrail")
+        load("networkrail")
     with pytest.raises(ConfigError, match="cannot be read"):
-        exploding.load("none.json")
+        load("none.json")
 
 
 def test_schemas_of_spark(tmp_path):
@@ -546,16 +556,16 @@ def test_schemas_of_spark(tmp_path):
     struct = StructType([StructField("a", ArrayType(inner)), StructField("Item", IntegerType(), False)])
     wanted = [("a", "array<struct<`b c`:string>>", False), ("body_Item", "int", True)]
     for schema in (struct, struct.json()):
-        assert [(each.name, each.type, each.required) for each in exploding.of_schema(schema).columns] == wanted
+        assert [(each.name, each.type, each.required) for each in of_schema(schema).columns] == wanted
     for bad in ('{"type": "array"}', '{"type": "struct", "fields": [5]}', '{"type": "struct", "fields": []}'):
         with pytest.raises(ConfigError):
-            exploding.of_schema(bad)
+            of_schema(bad)
     file = tmp_path / "schema.json"  # the largest one is read
     file.write_text(struct.json().ljust(2**20))
-    assert [column.name for column in exploding.of_schema(str(file)).columns] == ["a", "body_Item"]
+    assert [column.name for column in of_schema(str(file)).columns] == ["a", "body_Item"]
     file.write_text(struct.json().ljust(2**20 + 1))
     with pytest.raises(ConfigError, match="too large for a preset or a schema"):
-        exploding.of_schema(str(file))
+        of_schema(str(file))
 
 
 # ---- a query whose source was killed, and what its progress tells ----
