@@ -67,8 +67,7 @@ def test_yaml_can_be_read(path: Path) -> None:
 
 def _news() -> dict[str, Any]:
     tomllib = pytest.importorskip("tomllib")
-    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["towncrier"]
-    return settings
+    return tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["towncrier"]
 
 
 def test_a_release_finds_its_place_in_the_changelog() -> None:

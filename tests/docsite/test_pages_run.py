@@ -401,8 +401,7 @@ def test_verbs_and_options_of_all_commands_exist() -> None:
 
 
 def test_targets_of_make_exist() -> None:
-    makefile = (ROOT / "Makefile").read_text("utf-8")
-    targets = set(re.findall(r"^([a-z0-9 -]+):", makefile, re.MULTILINE))
+    targets = set(re.findall(r"^([a-z0-9 -]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
     known = {name for names in targets for name in names.split()}
     for block in ALL:
         for target in re.findall(r"^(?:\$ )?make ([a-z-]+)", block.text, re.MULTILINE):

@@ -359,17 +359,35 @@ def runner(spool):
     raise AssertionError(f"nobody holds {lock}")
 
 
-def goes_on_when_killed(spark, broker, queue, spool, check, body=b""):
-    """Send 20 messages, kill the process of the source, and send 20 more; return the query that read those."""
+def goes_on_when_killed(spark, broker, queue, spool, run, body=b"", look=lambda query: None):
+    """Run a query, send 20 messages, kill the process of the source, and send 20 more. Return what looking at the query
+    that read those gave, and what `run` returned when its query was stopped."""
+    results = []
+
+    def keep():
+        try:
+            results.append(run())
+        except BaseException as error:
+            results.append(error)
 
     def read(but=None):
-        check()
+        assert not results, results
         for query in spark.streams.active:
             if query.runId != but and sum(each["numInputRows"] for each in query.recentProgress) >= 20:
                 return query
 
-    publish(broker.url, queue, 20, body=body)
-    killed = wait_for(read).runId
-    os.kill(runner(spool), signal.SIGKILL)
-    publish(broker.url, queue, 20, first=20, body=body)
-    return wait_for(lambda: read(but=killed))
+    thread = threading.Thread(target=keep)
+    thread.start()
+    try:
+        publish(broker.url, queue, 20, body=body)
+        killed = wait_for(read).runId
+        os.kill(runner(spool), signal.SIGKILL)
+        publish(broker.url, queue, 20, first=20, body=body)
+        seen = look(wait_for(lambda: read(but=killed)))
+    finally:
+        for query in spark.streams.active:
+            query.stop()
+        thread.join(patience(120))
+    (result,) = results
+    assert not isinstance(result, BaseException), result
+    return seen, result

@@ -155,6 +155,13 @@ def raw(*faults: str, **options: Any) -> Iterator[tuple[Proxied, Callable[[], tu
         yield proxy, connect
 
 
+@contextlib.contextmanager
+def pair(*faults, **options):
+    """A proxy, and the two peers of a connection through it."""
+    with raw(*faults, **options) as (proxy, connect):
+        yield proxy, *connect()
+
+
 CONNECT = b"CONNECT\naccept-version:1.2\nhost:a\nlogin:ann\npasscode:hunter2\nx-authorization:hunter2\n\n\0"
 CONNECTED = b"CONNECTED\nversion:1.2\n\n\0"
 SEND = b"SEND\ndestination:/queue/a\ncontent-type:text/plain\ncontent-length:5\n\nhello\0"
@@ -183,8 +190,7 @@ def shared():
 
 
 def test_a_reset_is_passed_on():
-    with raw() as (proxy, connect):
-        near, far = connect()
+    with pair() as (proxy, near, far):
         near.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         near.sock.close()
         with pytest.raises(ConnectionResetError):
@@ -194,8 +200,7 @@ def test_a_reset_is_passed_on():
 
 def test_a_slow_reader_stops_the_sender():
     """Back-pressure is end to end: what nobody reads is not read either, beyond the buffers of the sockets."""
-    with raw() as (proxy, connect):
-        near, far = connect()
+    with pair() as (proxy, near, far):
         for peer in (near, far):
             peer.sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 65536)
             peer.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
@@ -219,8 +224,7 @@ def test_a_slow_reader_stops_the_sender():
 def test_a_large_body_streams():
     size = 3 * 2**20
     frame = b"SEND\ndestination:/queue/a\ncontent-length:%d\n\n" % size + bytes(size) + b"\0"
-    with raw() as (proxy, connect):
-        near, far = connect()
+    with pair() as (proxy, near, far):
         sender = threading.Thread(target=near.send, args=(frame + SEND,))
         sender.start()
         assert far.read(len(frame) + len(SEND)) == frame + SEND
@@ -267,8 +271,7 @@ def test_rules_of_the_conversation_of_both_directions():
 
 @pytest.mark.parametrize("shown", [False, True])
 def test_heart_beats_are_shown_if_asked(shown):
-    with raw(heart_beats=shown) as (proxy, connect):
-        near, _ = connect()
+    with pair(heart_beats=shown) as (proxy, near, _):
         near.send(b"\n\r\n" + SEND + b"?\n")
         proxy.wait(lambda entry: entry.kind == "not-stomp")
     assert ("heart-beats" in [entry.kind for entry in proxy.entries]) is shown
@@ -303,8 +306,7 @@ def test_the_capture_holds_what_is_shown(tmp_path, broker):
 
 def test_a_body_that_is_too_large_is_not_recorded(tmp_path, monkeypatch):
     monkeypatch.setattr("stompcodec.cli.proxying.wire.KEEP_WHOLE", 4)
-    with raw(folder=tmp_path / "a.stompcap") as (proxy, connect):
-        near, far = connect()
+    with pair(folder=tmp_path / "a.stompcap") as (proxy, near, far):
         near.send(SEND + CONNECT)
         far.read(len(SEND) + len(CONNECT))
         proxy.frame("CONNECT")
@@ -316,8 +318,7 @@ def test_a_capture_that_fails_does_not_end_the_stream(tmp_path, monkeypatch):
         raise StoreError("no space left")
 
     monkeypatch.setattr(CaptureWriter, "append", full)
-    with raw(folder=tmp_path / "a.stompcap") as (proxy, connect):
-        near, far = connect()
+    with pair(folder=tmp_path / "a.stompcap") as (proxy, near, far):
         near.send(CONNECT)
         assert far.read(len(CONNECT)) == CONNECT
         wait_for(lambda: proxy.errors)
@@ -373,8 +374,7 @@ CASES = [
 
 @pytest.mark.parametrize(("fault", "side", "data", "wanted"), CASES, ids=[case[0] for case in CASES])
 def test_faults(fault, side, data, wanted):
-    with raw(fault) as (proxy, connect):
-        near, far = connect()
+    with pair(fault) as (proxy, near, far):
         sender, reader = (near, far) if side == "client" else (far, near)
         for at in range(0, len(data), 37):
             sender.send(data[at : at + 37])
@@ -390,14 +390,12 @@ def test_faults(fault, side, data, wanted):
 
 
 def test_corrupt_flips_one_bit_and_repeat_headers_adds_entries():
-    with raw("corrupt MESSAGE", seed=7) as (_, connect):
-        near, far = connect()
+    with pair("corrupt MESSAGE", seed=7) as (_, near, far):
         far.send(MESSAGE + RECEIPT)
         data = near.read(len(MESSAGE) + len(RECEIPT))
     ((a, b),) = [(a, b) for a, b in zip(data, MESSAGE + RECEIPT) if a != b]
     assert (a ^ b).bit_count() == 1
-    with raw("repeat_headers MESSAGE") as (_, connect):
-        near, far = connect()
+    with pair("repeat_headers MESSAGE") as (_, near, far):
         far.send(MESSAGE)
         far.end()
         (frame,) = parse(near.rest())
@@ -407,8 +405,7 @@ def test_corrupt_flips_one_bit_and_repeat_headers_adds_entries():
 @pytest.mark.parametrize("fault", ["error SEND message='no room'", "refuse 'message=no room'"])
 def test_errors(fault):
     data = b"CONNECT\naccept-version:1.2\nhost:a\nreceipt:r\n\n\0" if "refuse" in fault else SEND
-    with raw(fault) as (_, connect):
-        near, far = connect()
+    with pair(fault) as (_, near, far):
         near.send(data)
         (frame,) = parse(near.rest())
         assert far.rest() == b""
@@ -417,8 +414,7 @@ def test_errors(fault):
 
 
 def test_no_answer_is_written_to_an_end_that_is_closed():
-    with raw("error SEND") as (proxy, connect):
-        near, far = connect()
+    with pair("error SEND") as (proxy, near, far):
         far.end()
         assert near.rest() == b""
         near.send(SEND)
@@ -437,12 +433,10 @@ def test_an_unreachable_broker_resets_its_clients():
 
 
 def test_a_cut_by_bytes_may_be_orderly_and_what_is_held_is_not_read():
-    with raw("down cut_after=10", "fin") as (_, connect):
-        near, far = connect()
+    with pair("down cut_after=10", "fin") as (_, near, far):
         far.send(MESSAGE)
         assert near.rest() == MESSAGE[:10]
-    with raw("up hold") as (proxy, connect):
-        near, far = connect()
+    with pair("up hold") as (proxy, near, far):
         near.send(SEND)
         proxy.frame("SEND")
         far.sock.settimeout(0.05)

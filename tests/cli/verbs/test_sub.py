@@ -337,8 +337,7 @@ def test_a_message_for_each_line(at, fresh, more):
 def test_lines_of_json_are_what_sub_wrote(at, fresh):
     at.good("pub", fresh, "text", "-H", "content-type:text/plain", "-H", "k:v")
     at.good("pub", fresh, "-", input=b"\0\xff")
-    lines = at.good("sub", fresh, "-n", "2", "-w", "10", "--json")
-    at.good("pub", fresh, "--json", "-H", "k:w", input=lines)
+    at.good("pub", fresh, "--json", "-H", "k:w", input=at.good("sub", fresh, "-n", "2", "-w", "10", "--json"))
     (first, headers), (second, _) = at.taken(fresh, 2)
     assert (headers["content-type"], headers["k"], first, second) == ("text/plain", "w", "text", "AP8=")
 

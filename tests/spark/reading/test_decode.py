@@ -281,8 +281,7 @@ def test_a_frame_that_is_not_chosen_ends_a_run(tmp_path):
 
 def test_the_octets_of_a_long_run_are_bounded(tmp_path):
     garbage = (b"x" * 2000 + b"\0\n") * 700
-    path = make_stream(tmp_path / "a.stomp", [message(1), garbage, message(2)])
-    found = rows(path, NARROW, splitBytes="100k")
+    found = rows(make_stream(tmp_path / "a.stomp", [message(1), garbage, message(2)]), NARROW, splitBytes="100k")
     assert [each[1:] for each in wrong(found)] == [(len(garbage) - 1, garbage[: 2**20])]
     assert told(found)[0] == ids(1, 2)
 

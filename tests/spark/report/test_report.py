@@ -489,8 +489,7 @@ def test_figures_of_a_sick_feed_are_those_python_counts(spark, tmp_path):
     assert {each["from"].bit_length() - 1: each["frames"] for each in found["sizes"] if each["frames"]} == sizes
     places = Counter(each["destination"] for each in frames)
     assert {each["destination"]: each["frames"] for each in found["destinations"]} == places
-    first = list(zip(rate["destinations"], map(sum, rate["frames"])))[:3]
-    assert first == places.most_common(3)
+    assert list(zip(rate["destinations"], map(sum, rate["frames"])))[:3] == places.most_common(3)
     reasons = Counter(each["_reason"] for each in held(200))
     assert {each["reason"]: each["count"] for each in found["quarantine"]["reasons"]} == reasons
     kinds = Counter(each["error"].partition(":")[0] for each in frames if "error" in each)
