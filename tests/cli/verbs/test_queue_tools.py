@@ -328,13 +328,6 @@ def test_rabbitmq_is_told_apart_and_nothing_is_taken(arguments, said):
         assert f"RabbitMQ {said}" in " ".join(result.output.split())
 
 
-@pytest.mark.parametrize("verb", [MOVE, ("purge", FROM), ("dlq", "retry", FROM)], ids=lambda verb: verb[0])
-def test_without_a_terminal_and_yes_nothing_happens(verb, monkeypatch):
-    monkeypatch.setattr("stompcodec.client.Client", lambda *_arguments, **_options: pytest.fail("connected"))
-    result = run_verb(*verb, input="y\n")
-    assert (result.exit_code, "give --yes" in result.output) == (2, True)
-
-
 @pytest.mark.long
 @pytest.mark.parametrize(("answer", "status", "left"), [("y\n", 0, 0), ("n\n", 1, 3), ("\x03", 130, 3)])
 def test_a_terminal_is_asked(broker, answer, status, left):

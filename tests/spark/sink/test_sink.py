@@ -85,21 +85,6 @@ def test_all_rows_arrive_in_order(broker, transaction):
     assert task(broker.url, [next(batches(1)).slice(1)]) == Sent(0, 0)
 
 
-def test_rows_of_a_task_take_effect_together(broker):
-    with stomp.connect(broker.url) as client:
-        subscription = client.subscribe(QUEUE, ack="client-individual", prefetch=5000)
-        seen = []
-
-        def rows():
-            for batch in batches(3000, 1000):
-                seen.append(subscription.get(0.05))
-                yield batch
-
-        task(broker.url, rows(), receiptEvery="100")
-        assert seen == [None] * 3
-        assert [int(subscription.get(patience(5)).body) for _ in range(3000)] == list(range(3000))
-
-
 @pytest.mark.parametrize(
     ("rows", "transaction", "says", "stays"),
     [
