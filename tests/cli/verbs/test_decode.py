@@ -269,10 +269,6 @@ def reading(reader, file, **options):
     return run_verb(*(file if word == "{}" else word for word in reader.split()), **options)
 
 
-def ids(found):
-    return [dict(each["headers"])["message-id"] for each in found]
-
-
 def write(path, parts, **options):
     """Write a capture with a row, and in a folder a segment, for each part."""
     with CaptureWriter(path, segment_octets=1, **{"single": False, **options}) as writer:
@@ -333,7 +329,7 @@ def test_decode_stops_at_a_broken_frame_and_goes_on_with_the_next_segment(tmp_pa
     at = len(CAPTURED[1]) + BROKEN.index(b"\\")
     assert (result.exit_code, ("continued at" if resync else "--resync continues") in line) == (1, True)
     assert line.startswith(f"stompcodec: {files_of(path)[1]}: octet {at}: bad-escape: ")
-    assert view != "--json" or ids(objects(result)) == ["0", "1", "3"]
+    assert view != "--json" or [dict(each["headers"])["message-id"] for each in objects(result)] == ["0", "1", "3"]
     assert "--summary" not in view or f", frames {4 if resync else 3}, " in result.stdout
 
 

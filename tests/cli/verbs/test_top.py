@@ -4,13 +4,12 @@ import json
 import os
 import re
 import signal
-import subprocess
 import time
 from types import SimpleNamespace
 
 import pytest
 from broker.management.managing import Managed
-from cli.running import Terminal, started
+from cli.running import Terminal
 from client.peer import Peer
 from patience import patience
 
@@ -289,21 +288,6 @@ def test_the_other_views(view, first, at, broker):
     shown = at.good("top", "--once", "--view", view, "-u", broker.url).decode()
     (line,) = [line for line in shown.splitlines() if " 30 " in line]
     assert line.startswith(first)
-
-
-@pytest.fixture
-def running():
-    processes = []
-
-    def run(*arguments):
-        streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "stdin": subprocess.DEVNULL}
-        processes.append(started("top", "-i", "0.1", *arguments, **streams))
-        return processes[-1]
-
-    yield run
-    for process in processes:
-        with process:
-            process.kill()
 
 
 def test_over_tls_and_websocket(at, certificates):
