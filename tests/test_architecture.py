@@ -166,10 +166,18 @@ def test_there_is_no_circle(folder):
     assert [circle for circle in _circles(_graph()) if any(map(belongs, circle))] == []
 
 
-def test_no_folder_is_crowded():
+def test_folders_files_and_functions_have_a_measure():
     modules = Counter(path.parent for path in SOURCES if path.name != "__main__.py")
     del modules[PACKAGE / "cli" / "verbs"]
     assert [str(folder) for folder, count in modules.items() if count > MOST_MODULES] == []
+    assert [str(path) for path in _texts() if path.read_text(encoding="utf-8").count("\n") > 1000] == []
+    functions = (
+        (f"{name_of(path)}.{node.name}", node.end_lineno - node.lineno + 1)
+        for path in SOURCES
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+    )
+    assert sorted(name for name, lines in functions if lines > LONGEST_FUNCTION) == []
 
 
 @pytest.mark.parametrize("path", [path for path in SOURCES if path.parent == PACKAGE], ids=name_of)
@@ -222,17 +230,3 @@ def _texts():
     suffixes = {".py", ".pyi", ".c", ".h", ".pyx", ".pxi", ".pxd"}
     paths = (path for folder in (PACKAGE, TREE / "src", TREE / "tests") for path in folder.rglob("*"))
     return [path for path in paths if path.suffix in suffixes and path.name != "codec.c" and path.is_file()]
-
-
-def test_no_file_is_longer_than_a_subject():
-    assert [str(path) for path in _texts() if path.read_text(encoding="utf-8").count("\n") > 1000] == []
-
-
-def test_no_function_is_long():
-    functions = (
-        (f"{name_of(path)}.{node.name}", node.end_lineno - node.lineno + 1)
-        for path in SOURCES
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
-    )
-    assert sorted(name for name, lines in functions if lines > LONGEST_FUNCTION) == []

@@ -80,16 +80,13 @@ def test_maps_of_a_file_and_json(brokers, tmp_path):
     assert other.queued("/queue/b") == 3
 
 
-def test_refused_messages_are_exit_status_1(brokers):
+def test_refused_messages_and_fewer_than_asked_for_are_exit_status_1(brokers):
     one, other = brokers
     fill(one.url, "/queue/a", 2)
     other.faults.error("SEND", "bad\x1b[2J colour", times=1)
     result = carry(one, other, "--drain", "--dead-letter", "/queue/mine")
     said = [words in result.stderr for words in ("refused: /queue/a ", "1 message carried", "1 refused", "\x1b")]
     assert (result.exit_code, said, one.queued("/queue/mine")) == (1, [True, True, True, False], 1)
-
-
-def test_fewer_messages_than_asked_for_are_exit_status_1(brokers):
     one, other = brokers
     fill(one.url, "/queue/a", 1)
     result = carry(one, other, "-n", "3", "--wait", "0.5")

@@ -263,15 +263,12 @@ def test_each_threshold_at_its_limits(threshold):
         assert verdict["reasons"][0]["text"] in "".join(Checked(page).text)
 
 
-def test_the_worst_comes_first():
+def test_the_worst_comes_first_and_thresholds_can_be_others():
     verdict = verdict_of({**EMPTY, "frames": 100, "malformed": 1, "missing": 3, "silences": 2})
     assert [(each["level"], each["text"]) for each in verdict["reasons"]] == [
         *(("unhealthy", "3 messages missing in the sink"), ("look", "1 frame malformed (1 %)")),
         ("look", "2 silences longer than 1 min"),
     ]
-
-
-def test_other_thresholds_and_wrong_ones():
     table = plot.thresholds_of({"malformed": (0.5, None)})
     for malformed, level in ((50, "healthy"), (100, "look")):
         assert verdict_of({**EMPTY, "frames": 100, "malformed": malformed}, table)["level"] == level

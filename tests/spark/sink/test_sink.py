@@ -189,9 +189,6 @@ def test_ids_are_the_same_when_a_task_is_done_again(monkeypatch):
     for _ in range(2):
         named = ids_of(monkeypatch, writer(dedupeHeader="x-id", idPrefix="daily"), 3)
         assert named == [f"daily-3-{n}" for n in range(250)]
-
-
-def test_ids_of_a_stream_are_of_its_query_and_micro_batch(monkeypatch):
     options = {"url": "stomp://h", "dedupeHeader": "x-id"}
     told = {"sql__streaming__queryId": "q-1", "streaming__sql__batchId": "17"}
     for overwrite in (False, True):  # after a restart
