@@ -202,7 +202,8 @@ def test_forms(tmp_path):
         f"{file}: errors 1, warnings 2, notes 1, frames 2",
     ]
     few = run("--most", "1", file, file).stdout
-    assert (few.count("raw colon"), few.count("S12-FRM-05: 1 more, shown with --most 0")) == (2, 2)
+    words = ("raw colon", "S12-FRM-05: 1 more, shown with --most 0", "errors 1, warnings 2,", ": 0 more")
+    assert [few.count(each) for each in words] == [2, 2, 2, 0]
     result = run("--format", "github", input=BAD)
     assert "::error file=<stdin>,title=S12-SND-01::octet 40: SEND has no header destination (add it)" in result.stdout
     result = run("--format", "sarif", file)
