@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("pyspark")
 pytest.importorskip("pyarrow")
 from cli.packets import pcapng
-from cli.running import run
+from cli.running import ended, run
 
 from stompcodec.cli.verbs.pipeline import Input, is_broker, one_line, waited
 
@@ -35,8 +35,7 @@ def test_files_that_the_source_does_not_read_are_refused_before_spark_starts(
 
 def test_the_package_that_is_missing_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    result = run("pipeline", "metrics", ".")
-    assert (result.exit_code, "this needs the package pyarrow" in result.stderr) == (2, True)
+    ended(run("pipeline", "metrics", "."), 2, "this needs the package pyarrow")
 
 
 @pytest.mark.parametrize(

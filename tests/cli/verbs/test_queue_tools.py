@@ -13,7 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 from bridge.running import take_all
-from cli.running import Runner, Terminal, environment, started
+from cli.running import Runner, Terminal, ended, environment, started
 from cli.running import run as run_verb
 from client.feeding import wait_for
 from client.peer import Peer
@@ -173,8 +173,7 @@ def test_a_broker_with_small_transactions_gets_small_ones(verb):
         with stomp.connect(small.url) as client:
             client.send_many([(FROM, b"x" * 4000) for _ in range(40)])
             client.send(FROM, b"x" * 70_000, receipt=True)
-        result = run(small, *verb, "--yes")
-        assert (result.exit_code, "40 messages" in result.output) == (1, True), result.output
+        ended(run(small, *verb, "--yes"), 1, "40 messages")
         assert (small.queued(FROM), small.queued(TO)) == (1, 40)
 
 
