@@ -52,8 +52,8 @@ def test_what_comes_out_can_be_sent_and_has_nothing_of_the_delivery(pairs, giver
     assert not (hops.DELIVERY - {"bridge-path", "bridge-escaped", "bridge-dropped"}).intersection(names)
     assert not (hops.SOURCES - {dialects.BROKERS[taker].duplicate}).intersection(names)
     assert frame.get("bridge-path").endswith("a:1")
-    if version != "1.0" and b"content-length" in octets:
-        assert list(frame.headers.pairs())[1:-1] == made
+    if version != "1.0":
+        assert frame.headers.pairs()[1:] == made
 
 
 @given(PAIRS, BROKERS)
