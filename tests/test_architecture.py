@@ -16,8 +16,8 @@ PACKAGE = Path(stompcodec.__file__).parent
 SOURCES = sorted(PACKAGE.rglob("*.py"))
 TREE = Path(__file__).parents[1]
 #: For a folder of the package ("" is the package itself): what is in it, from low to high. What stands between two ">"
-#: imports only what stands before it, and not each other. The modules of a folder that is
-#: not here are only free of circles. A module without a place fails the test: give it one.
+#: imports only what stands before it, and not each other. The modules of a folder that is not here are only free of
+#: circles. A module without a place fails the test: give it one.
 FLOORS = {
     "": "_lean > arguments, errors, spec > content > frame > columns > _scan_py > _codec_py > codec > states, values"
     " > uri > connection > __init__ > disk, shown > transport, capture > client, broker > bridge, compat, testing"
