@@ -99,9 +99,6 @@ class Query:
             raise StreamingQueryException(self.error)
         self.isActive = False
 
-    def stop(self):
-        self.isActive = False
-
 
 def test_a_stream_whose_source_is_killed_starts_again(caplog, monkeypatch):
     monkeypatch.setattr(time, "sleep", lambda _seconds: None)
