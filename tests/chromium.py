@@ -77,13 +77,11 @@ class Page:
             self.errors.append(params["entry"]["text"])
 
     def get(self, expression: str) -> Any:
-        """The value of an expression; of a promise, what it becomes."""
         answer = self.order("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
         assert "exceptionDetails" not in answer, answer["exceptionDetails"]
         return answer["result"].get("value")
 
     def get_in_worker(self, expression: str) -> Any:
-        """The value of an expression in the page's only worker, under the policy of its scripts."""
         self.order("Target.setAutoAttach", autoAttach=True, waitForDebuggerOnStart=False, flatten=True)
         assert self._worker
         options = {"returnByValue": True, "awaitPromise": True, "allowUnsafeEvalBlockedByCSP": False}
@@ -114,7 +112,6 @@ class Page:
             self.order("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
 
     def type(self, text: str, selector: str | None = None) -> None:
-        """Type a text where the focus is, or into an element."""
         if selector is not None:
             self.wait(f"Boolean(document.querySelector({json.dumps(selector)}))")
             self.get(f"document.querySelector({json.dumps(selector)}).focus()")
@@ -132,7 +129,6 @@ class Page:
         self.order("Emulation.setDeviceMetricsOverride", **size)
 
     def prefer(self, scheme: str) -> None:
-        """Prefer light or dark, as the system's setting does."""
         self.order("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
 
     def close(self) -> None:
@@ -177,7 +173,6 @@ class Chromium:
         return Page(self, json.loads(self.ask("/json/new?about:blank"))["id"], url)
 
     def ask(self, path: str) -> bytes:
-        """Send an order about tabs."""
         request = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}", method="PUT")
         with urllib.request.urlopen(request, timeout=patience(30)) as answer:
             octets: bytes = answer.read()

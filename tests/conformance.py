@@ -48,8 +48,7 @@ class Adapter:
                     if event is stompcodec.HEARTBEAT:
                         events.append(("heartbeat",))
                     else:
-                        pairs = event.headers.pairs()
-                        events.append(("frame", event.command, pairs, event.body, event.get))
+                        events.append(("frame", event.command, event.headers.pairs(), event.body, event.get))
             if eof:
                 parser.close()
         except stompcodec.FrameError as error:
@@ -60,8 +59,7 @@ class Adapter:
         self, version: str, command: str, headers: Pairs, body: bytes, options: Mapping[str, str], lenient: bool
     ) -> bytes:
         frame = self._codec.Frame(command, headers, body)
-        data = _ask(self._codec.serialize, frame, _version(version), lenient=lenient, **options)
-        return data
+        return _ask(self._codec.serialize, frame, _version(version), lenient=lenient, **options)
 
     def encode_heartbeat(self, given: Mapping[str, Any]) -> dict[str, str]:
         return {"wire_b64": base64.b64encode(b"\n").decode()}

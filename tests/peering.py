@@ -69,8 +69,7 @@ def start_peer(request, tmp_path_factory):
         if key in failed:
             raise failed[key]
         if key not in servers:
-            folder = tmp_path_factory.mktemp(name)
-            servers[key] = peers.Server(name, options, folder=folder, say=say)
+            servers[key] = peers.Server(name, options, folder=tmp_path_factory.mktemp(name), say=say)
         servers[key].limit = patience(120)
         try:
             servers[key].start()
@@ -87,5 +86,4 @@ def start_peer(request, tmp_path_factory):
 @pytest.fixture
 def peer(request: pytest.FixtureRequest, start_peer: Callable[..., Any]) -> Any:
     """The server of the mark `peer`, with the options that are its keywords."""
-    mark = request.node.get_closest_marker("peer")
-    return start_peer(request.param, **mark.kwargs)
+    return start_peer(request.param, **request.node.get_closest_marker("peer").kwargs)

@@ -76,33 +76,9 @@ GOOD = {
     **{"options": stomp.Options(), "most": 1, "chain": "frames", "size": 1, "offset": 1, "text": "/queue/a"},
     **{"texts": ["/queue/a"], "segment": None, "name_of": "a", "progress": None, "keep": 1, "version": 1},
     **{"address": parse_uri("stomp://127.0.0.1:1")[0], "archive": "a", "certfile": "no/such", "chunks": []},
-    **{
-        "context": ssl.create_default_context(),
-        "destinations": 1,
-        "found": 0,
-        "host": "127.0.0.1",
-        "n": 0,
-        "octets": 1,
-    },
-    **{
-        "out": "b",
-        "pieces": "whole",
-        "port": 0,
-        "quirks": True,
-        "rows": None,
-        "speed": 1.0,
-        "start": str,
-        "value": "a",
-    },
-    **{
-        "columns": (),
-        "hook": None,
-        "label": None,
-        "random": float,
-        "library": "stompman",
-        "seconds": 1.0,
-        "selector": None,
-    },
+    **{"context": ssl.create_default_context(), "destinations": 1, "found": 0, "host": "127.0.0.1", "n": 0},
+    **{"octets": 1, "out": "b", "pieces": "whole", "port": 0, "quirks": True, "rows": None, "speed": 1.0},
+    **{"start": str, "value": "a", "columns": (), "hook": None, "label": None, "random": float, "selector": None},
 }
 
 
@@ -111,12 +87,8 @@ class Odd:
 
 
 #: More wrong values.
-ROWS = [
-    ("Options", "ssl", True),
-    ("Options", "ssl", "ca.pem"),
-    ("StompBroker", "users", {"ann": "pw"}),
-    ("Config", "users", {"ann": "pw"}),
-]
+ROWS = [*(("Options", "ssl", wrong) for wrong in (True, "ca.pem"))]
+ROWS += [(name, "users", {"ann": "pw"}) for name in ("StompBroker", "Config")]
 for _of in ("Client", "AsyncClient"):
     ROWS += [
         *((f"{_of}.subscribe", "headers", wrong) for wrong in ({"x": 5}, [("x", 5)], {"id": "a"}, {"ack": "client"})),
@@ -142,14 +114,12 @@ MORE_CALLS = {"Dedupe": Dedupe, "Recorder": Recorder, "Recorder.subscribe": Reco
 
 
 def arguments(call):
-    """Return the names of the arguments of a call, each with whether it must be given."""
     kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     parameters = [each for each in inspect.signature(call).parameters.values() if each.kind not in kinds]
     return {each.name: each.default is each.empty for each in parameters if each.name != "self"}
 
 
 def public():
-    """Yield the public names of all modules: the module, the name, and what it names."""
     for path in sorted(PACKAGE.rglob("*.py")):
         door = ".".join(path.relative_to(PACKAGE).with_suffix("").parts).removesuffix("__init__").rstrip(".")
         if door in BEHIND or not (door in MORE or re.search(r"^__all__ = ", path.read_text("utf-8"), re.MULTILINE)):
@@ -162,7 +132,6 @@ def public():
 
 
 def calls():
-    """Return the public calls by their names, each with its module."""
     found = {name: ("", each) for name, each in MORE_CALLS.items()}
     for door, name, each in public():
         if name in LEFT_OUT or not callable(each) or (isinstance(each, type) and issubclass(each, BaseException)):
@@ -180,7 +149,6 @@ def calls():
 
 
 def cases():
-    """Yield the cases: the name of a call, an argument, and a wrong value."""
     free = [each for names in FREE.values() for each in names]
     for name, (_, call) in calls().items():
         for argument in arguments(call):
@@ -204,7 +172,6 @@ class Shut:
 
 
 async def wires(stack):
-    """Return a wire of each kind, and their listener."""
     listener = await aio.listen("127.0.0.1", 0, Shut)
     stack.callback(listener.close)
     wire = sync.connect(parse_uri(f"stomp://127.0.0.1:{listener.port}")[0], Shut())
@@ -216,7 +183,6 @@ async def wires(stack):
 
 
 async def objects(url, folder, stack):
-    """Return the objects whose methods are called, by the names of their classes."""
     found = {}
     for prefix in ("Async", ""):
         client = (stomp.connect_async if prefix else stomp.connect)(url)
@@ -229,20 +195,12 @@ async def objects(url, folder, stack):
     capture = stack.enter_context(CaptureWriter(folder / "capture"))
     made = [capture, Capture(folder / "capture"), Recorder(client, capture), FaultProxy(("127.0.0.1", 1)), Record(1)]
     made += [FrameFaults(), GOOD["mapping"], Rule("/queue/a", "/queue/b"), ShiftedClock(), StompBroker(), Parser("1.2")]
-    made += [
-        GOOD["frame"],
-        End("stomp://a"),
-        found["AsyncMessage"].open(),
-        Config(),
-        Connection("client"),
-        stomp.Backoff(),
-    ]
-    made += [GOOD["frame"].headers, EditableHeaders("SEND", [], FIXED["SEND"]), *await wires(stack)]
+    made += [GOOD["frame"], End("stomp://a"), found["AsyncMessage"].open(), Config(), Connection("client")]
+    made += [stomp.Backoff(), GOOD["frame"].headers, EditableHeaders("SEND", [], FIXED["SEND"]), *await wires(stack)]
     return found | {type(each).__name__: each for each in made}
 
 
 def right_for(name, door, found):
-    """Return right values of arguments for a call."""
     owner = name.partition(".")[0]
     right = {**GOOD, "capture": found["CaptureWriter"], "fault": found["FrameFaults"].lose("SEND")}
     right |= {"owner": Shut(), "make_owner": Shut}
@@ -261,10 +219,8 @@ def right_for(name, door, found):
 async def fault_of(call, good, name, wrong):
     """Return what is wrong about the error for an argument; None if it names it."""
     given, parameters = {**good, name: wrong}, inspect.signature(call).parameters.values()
+    alone = [given.pop(each.name) for each in parameters if each.kind is each.POSITIONAL_ONLY and each.name in given]
     try:
-        alone = [
-            given.pop(each.name) for each in parameters if each.kind is each.POSITIONAL_ONLY and each.name in given
-        ]
         result = call(*alone, **given)
         if inspect.isawaitable(result):
             await asyncio.wait_for(result, 1)

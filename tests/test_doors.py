@@ -33,16 +33,12 @@ def _members(kind):
 
 
 @pytest.mark.parametrize("found", PUBLIC)
-def test_it_is_documented(found):
+def test_it_and_its_members_are_documented(found):
     text = inspect.getdoc(found) or ""
     assert ">>>" in text or "has an example" in text
     if not inspect.isclass(found):
         assert "Raises:" in text or "errors are those of" in text or "_layer" in found.__name__
         parameters = [name for name in inspect.signature(found).parameters if name not in ("args", "kwargs")]
         assert "Args:" in text or "Arguments and errors are those of" in text or not parameters
-
-
-@pytest.mark.parametrize("found", PUBLIC)
-def test_its_members_are_documented(found):
     if inspect.isclass(found) and "stompcodec.transport.Layer" not in (found.__doc__ or ""):
         assert [name for name, member in _members(found) if not inspect.getdoc(member)] == []

@@ -133,8 +133,7 @@ _JUNIT = '<testsuites><testsuite name="pytest" errors="1" failures="1" skipped="
 
 def _stage(script: ModuleType, name: str, text: str | None, status: int, report: str = "--junitxml"):
     write = f"open(sys.argv[1].partition('=')[2], 'w').write({text!r})" if text else ""
-    code = f"import sys\n{write}\nsys.exit({status})"
-    return script.Stage(name, [sys.executable, "-c", code], report)
+    return script.Stage(name, [sys.executable, "-c", f"import sys\n{write}\nsys.exit({status})"], report)
 
 
 @pytest.mark.parametrize("shared", [False, True])

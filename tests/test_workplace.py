@@ -1,8 +1,8 @@
 """The files around the code: make targets, the quick loop, settings of editors, forms, and what the suite runs on."""
 
 import re
+import tomllib
 from pathlib import Path
-from typing import Any
 
 import installed
 import pytest
@@ -65,21 +65,11 @@ def test_yaml_can_be_read(path: Path) -> None:
         assert {each["package-ecosystem"] for each in page["updates"]} == {"github-actions", "pip", "docker"}
 
 
-def _news() -> dict[str, Any]:
-    tomllib = pytest.importorskip("tomllib")
-    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["towncrier"]
-    return settings
-
-
-def test_a_release_finds_its_place_in_the_changelog() -> None:
-    news = _news()
+def test_news_fragments_have_their_names_and_a_release_its_place_in_the_changelog() -> None:
+    news = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["towncrier"]
     changelog = (ROOT / news["filename"]).read_text(encoding="utf-8")
     assert changelog.count(news["start_string"]) == 1
     assert "\n## [" not in changelog.partition(news["start_string"])[0]
-
-
-def test_news_fragments_are_named_as_their_page_says() -> None:
-    news = _news()
     folder = ROOT / news["directory"]
     page = (folder / "README.md").read_text(encoding="utf-8")
     types = [each["directory"] for each in news["type"]]

@@ -327,17 +327,17 @@ def option_group(*decorators: Callable[[Any], Any]) -> Callable[[F], F]:
     return decorate
 
 
-class Number(click.FloatRange):
-    """A number in a range, up to `most` and not nan, so that no wait or division overflows."""
+#: The largest number and time in seconds, so that no wait or division overflows.
+_MOST = 1e9
 
-    def __init__(self, least: float, *, min_open: bool = False, most: float = 1e9) -> None:
-        super().__init__(least, min_open=min_open)
-        self._most = most
+
+class Number(click.FloatRange):
+    """A number in a range, not above `_MOST` and not nan."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         number = super().convert(value, param, ctx)
-        if not number <= self._most:
-            self.fail(f"{value} is not a number up to {self._most:.0f}", param, ctx)
+        if not number <= _MOST:
+            self.fail(f"{value} is not a number up to {_MOST:.0f}", param, ctx)
         return number
 
 
@@ -346,17 +346,17 @@ class Duration(click.ParamType):  # type: ignore[type-arg]  # some versions of c
 
     name = "time"
 
-    def __init__(self, least: float = 0.0, *, min_open: bool = False, most: float = 1e9) -> None:
-        self._least, self._open, self._most = least, min_open, most
+    def __init__(self, least: float = 0.0, *, min_open: bool = False) -> None:
+        self._least, self._open = least, min_open
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         try:
             seconds = duration(value)
         except ValueError as error:
             self.fail(f"{value}: {error}", param, ctx)
-        if not self._least <= seconds <= self._most or (self._open and seconds == self._least):
+        if not self._least <= seconds <= _MOST or (self._open and seconds == self._least):
             above = "more than " if self._open else ""
-            self.fail(f"{value}: it must be {above}{shown_duration(self._least)}, up to {self._most:.0f}s", param, ctx)
+            self.fail(f"{value}: it must be {above}{shown_duration(self._least)}, up to {_MOST:.0f}s", param, ctx)
         return seconds
 
 

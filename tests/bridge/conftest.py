@@ -7,7 +7,6 @@ from stompcodec.testing import StompBroker
 
 @pytest.fixture(autouse=True)
 def apart(monkeypatch):
-    """Have bridges take their ends for two machines."""
     monkeypatch.setattr("stompcodec.bridge.bridge.may_be_one", lambda one, other: False)
 
 

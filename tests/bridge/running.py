@@ -58,7 +58,6 @@ class Running:
 
 
 def call_itself(broker: StompBroker, server: str) -> None:
-    """Have our broker pretend to be another one."""
     broker.faults.change(
         "CONNECTED", lambda frame: Frame("CONNECTED", {**frame.headers, "server": server}, frame.body), times=None
     )

@@ -59,7 +59,6 @@ def test_it_is_acknowledged_only_after_the_receipt(one, other):
 @pytest.mark.long
 @pytest.mark.parametrize("batch", [0, 7])
 def test_cuts_at_both_ends(one, other, batch):
-    """Each message is stored once, in its order, however often the connections are cut."""
     fill(one.url, A, 1500, persistent="true")
     fill(one.url, "/queue/b", 1500)
     chance = random.Random(5)
@@ -148,6 +147,7 @@ def test_the_culprit_is_found(one, other, kind, batch, reason):
         other.faults.change("ERROR", unsigned, times=None)
     tally = carry(one.url, other.url, A, way={"batch": batch})
     assert (tally.carried, tally.refused, taken(other)) == (60, 1, [*range(30), *range(31, 61)])
+    assert not batch or sum(frame.command == "COMMIT" for frame in other.frames) > 4  # transactions again behind it
     (letter,) = take_all(one.url, DEAD)
     assert (letter.body, reason in letter.get("dead-letter-reason")) == (b"30", True)
 

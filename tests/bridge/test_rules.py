@@ -2,6 +2,7 @@
 
 import asyncio
 import platform
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -11,21 +12,9 @@ from hypothesis import strategies as st
 from stompcodec import Frame, parse, serialize
 from stompcodec.bridge import End, Mapping, Request, Rule
 from stompcodec.bridge import carrier as carrier_module
+from stompcodec.bridge import headers as hops
 from stompcodec.bridge import sources as ends_module
 from stompcodec.bridge.carrier import Carrier, Entry, Tally
-from stompcodec.bridge.headers import (
-    ARGUMENTS,
-    DELIVERY,
-    MOST_HOPS,
-    SOURCES,
-    TAKERS,
-    Hop,
-    broker_name,
-    check_name,
-    circle,
-    extended,
-    may_be_one,
-)
 from stompcodec.bridge.sources import GIVERS, _wild_lanes
 from stompcodec.cli.looking import kept as moved
 from stompcodec.client import Backoff, dialects
@@ -33,13 +22,13 @@ from stompcodec.client.headers import TEMPORARY
 from stompcodec.client.messages import BaseMessage, Subscription
 from stompcodec.uri import parse_uri
 
-BROKERS = st.sampled_from(sorted(TAKERS))
+BROKERS = st.sampled_from(sorted(hops.TAKERS))
 NOW = 1_700_000_000.0
 LATER = str(round(NOW * 1000) + 60_000)
 
 
 def hop(giver="stompcodec", taker="stompcodec", version="1.2", **more):
-    return Hop("a:1", giver, taker, version, **more)
+    return hops.Hop("a:1", giver, taker, version, **more)
 
 
 def headers(pairs, now=NOW, key="k", **options):
@@ -48,7 +37,7 @@ def headers(pairs, now=NOW, key="k", **options):
 
 TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=12)
 MEANT = {"expires", "expiration", "priority", "persistent", "reply-to"}
-KNOWN = st.sampled_from(sorted({*DELIVERY, *SOURCES, *ARGUMENTS, *MEANT, "n"}))
+KNOWN = st.sampled_from(sorted({*hops.DELIVERY, *hops.SOURCES, *hops.ARGUMENTS, *MEANT, "n"}))
 PAIRS = st.lists(st.tuples(st.one_of(KNOWN, TEXT.filter(bool)), st.one_of(TEXT, st.just("60000"))), max_size=12)
 
 
@@ -60,17 +49,17 @@ def test_what_comes_out_can_be_sent_and_has_nothing_of_the_delivery(pairs, giver
     names = [name for name, _ in made]
     assert names.count("bridge-path") == 1
     assert names.count(dialects.BROKERS[taker].duplicate) == 1
-    assert not (DELIVERY - {"bridge-path", "bridge-escaped", "bridge-dropped"}).intersection(names)
-    assert not (SOURCES - {dialects.BROKERS[taker].duplicate}).intersection(names)
+    assert not (hops.DELIVERY - {"bridge-path", "bridge-escaped", "bridge-dropped"}).intersection(names)
+    assert not (hops.SOURCES - {dialects.BROKERS[taker].duplicate}).intersection(names)
     assert frame.get("bridge-path").endswith("a:1")
-    if version != "1.0" and b"content-length" in octets:
-        assert list(frame.headers.pairs())[1:-1] == made
+    if version != "1.0":
+        assert frame.headers.pairs()[1:] == made
 
 
 @given(PAIRS, BROKERS)
 def test_nothing_of_the_user_is_lost_in_versions_that_can_write_it(pairs, taker):
     made = headers(pairs, taker=taker)
-    special = DELIVERY | SOURCES | MEANT | (ARGUMENTS if TAKERS[taker].arguments else set())
+    special = hops.DELIVERY | hops.SOURCES | MEANT | (hops.ARGUMENTS if hops.TAKERS[taker].arguments else set())
     for name, value in pairs:
         if name not in special and dict(reversed(pairs))[name] == value:
             assert (name, value) in made
@@ -164,7 +153,7 @@ HERE = platform.node().lower()
     ],
 )
 def test_a_name_has_no_secret_and_is_one_for_each_broker(url, name):
-    assert broker_name(parse_uri(url)) == check_name(name) == name
+    assert hops.broker_name(parse_uri(url)) == hops.check_name(name) == name
 
 
 @pytest.mark.parametrize(
@@ -178,13 +167,13 @@ def test_a_name_has_no_secret_and_is_one_for_each_broker(url, name):
     ],
 )
 def test_ends_on_one_machine(one, other, may):
-    assert may_be_one(parse_uri(one), parse_uri(other)) == may
+    assert hops.may_be_one(parse_uri(one), parse_uri(other)) == may
 
 
 @pytest.mark.parametrize("name", ["", "a,b", " a", "a\n", "x" * 256])
 def test_names_that_cannot_stand_in_a_path(name):
     with pytest.raises(ValueError, match="a name has 1 to 255"):
-        check_name(name)
+        hops.check_name(name)
 
 
 HOSTS = st.text("abc.:/1", min_size=1, max_size=5)
@@ -194,14 +183,14 @@ HOSTS = st.text("abc.:/1", min_size=1, max_size=5)
 def test_a_path_never_has_a_broker_twice(brokers, source, target):
     path = None
     for broker in brokers:
-        path = extended(path, broker)
-    assert (circle(path, source, target) is None) == (source not in brokers and target not in brokers)
+        path = hops.extended(path, broker)
+    assert (hops.circle(path, source, target) is None) == (source not in brokers and target not in brokers)
 
 
 def test_a_path_has_an_end():
-    path = ",".join(str(number) for number in range(MOST_HOPS))
-    assert "carried 16 times" in circle(path, "a", "b")
-    assert circle(path.rpartition(",")[0], "a", "b") is None
+    path = ",".join(str(number) for number in range(hops.MOST_HOPS))
+    assert "carried 16 times" in hops.circle(path, "a", "b")
+    assert hops.circle(path.rpartition(",")[0], "a", "b") is None
 
 
 NAMES = st.text("ab./é", min_size=1, max_size=8).map(lambda rest: f"/queue/{rest}")
@@ -271,17 +260,17 @@ def carrier():
     return made
 
 
-async def take(carrier, *entries):
-    for each in entries:
-        await carrier.take(each)
-
-
 def test_all_that_comes_again_is_dropped_at_once(carrier):
     """Those that were sent before, too; not those of topics, nor the one that is being sent."""
     lost, session = SimpleNamespace(ended=False), SimpleNamespace(ended=False)
     first, sent, new = (entry(lost) for _ in range(3))
     topic, later = entry(lost, ack="auto"), entry(session)
-    asyncio.run(take(carrier, first, sent, new, topic, later))
+
+    async def take():
+        for each in (first, sent, new, topic, later):
+            await carrier.take(each)
+
+    asyncio.run(take())
     sent.sent = True
     carrier._begin([first])
     lost.ended = True
@@ -308,28 +297,15 @@ def test_it_takes_no_more_than_it_may(carrier, limit, most, monkeypatch):
     assert asyncio.run(main()) == (5, 5)
 
 
-@pytest.fixture
-def away(monkeypatch):
-    """An end whose attempts fail while `failures` are left, and the delays, which take no time."""
-    end = End("stomp://a.invalid", backoff=Backoff(first=1.0, factor=2.0, most=4.0, jitter=0.0))
-    failures, slept = [], []
+@pytest.mark.parametrize(("succeeded", "since", "delay"), [(True, 0.0, 1.0), (False, -60.0, 1.0), (False, 0.0, 2.0)])
+def test_after_a_good_connection_the_delays_start_again(succeeded, since, delay, monkeypatch):
+    end, slept = End("stomp://a.invalid", backoff=Backoff(first=1.0, factor=2.0, most=4.0, jitter=0.0)), []
 
     async def sleep(seconds):
         slept.append(seconds)
 
-    async def open():
-        while failures:
-            raise failures.pop()
-        return "a client"
-
     monkeypatch.setattr(ends_module.asyncio, "sleep", sleep)
-    monkeypatch.setattr(end, "open", open)
-    return end, failures, slept
-
-
-@pytest.mark.parametrize(("succeeded", "since", "delay"), [(True, 0.0, 1.0), (False, -60.0, 1.0), (False, 0.0, 2.0)])
-def test_after_a_good_connection_the_delays_start_again(away, succeeded, since, delay):
-    end, _, slept = away
+    monkeypatch.setattr(end, "open", partial(sleep, None))
     end._since = ends_module.time.monotonic()
     asyncio.run(end.reopen(lambda which, error: None))
     end._since = ends_module.time.monotonic() + since
@@ -337,4 +313,4 @@ def test_after_a_good_connection_the_delays_start_again(away, succeeded, since, 
         end.succeeded()
         end._since = ends_module.time.monotonic()
     asyncio.run(end.reopen(lambda which, error: None))
-    assert slept == [1.0, delay]
+    assert [each for each in slept if each] == [1.0, delay]

@@ -44,7 +44,6 @@ def segment(path: Path, number: int = 0) -> Path:
 
 
 def _last(folder: Path, suffix: str) -> Path:
-    """The last segment is the one that is being written."""
     return sorted(folder.glob(f"*{suffix}"))[-1]
 
 

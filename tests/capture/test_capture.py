@@ -54,8 +54,7 @@ def test_what_is_written_is_read(tmp_path_factory, appends, segment_octets, reop
     writer.close()
     capture = Capture(path)
     for chain, expected in written.items():
-        found = [(at, time, without_length(frame)) for at, time, frame in capture.frames(chain)]
-        assert found == expected
+        assert [(at, time, without_length(frame)) for at, time, frame in capture.frames(chain)] == expected
         for at, time, frame in expected[::3]:  # every offset is a place to begin
             assert next(iter(capture.frames(chain, at)))[1] == time
             assert without_length(next(iter(capture.frames(chain, at)))[2]) == frame
@@ -422,8 +421,7 @@ def test_sparse_files_and_huge_bases(path):
     (path / f"frames-{10**20 - 1}.stomp").write_bytes(ONE)  # no such offset can be
     CaptureWriter(path).close()
     assert Capture(path).segments() == []
-    file = _made_up(path, base=2**62)
-    os.truncate(index_path(file), 2**40)  # zeros without end
+    os.truncate(index_path(_made_up(path, base=2**62)), 2**40)  # zeros without end
     problems = []
     assert len(read(path, problems=problems)) == 3
     assert "the index is damaged" in problems[0]

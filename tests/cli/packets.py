@@ -7,7 +7,6 @@ SYN, FIN, ACK = 2, 1, 16
 
 
 def tcp(source, target, number, data=b"", flags=ACK):
-    """An IPv4 or IPv6 packet, by the length of the addresses."""
     segment = struct.pack(">HHIIBBHHH", source[1], target[1], number % 2**32, 0, 5 << 4, flags, 1000, 0, 0) + data
     if len(source[0]) == 16:
         return struct.pack(">IHBB", 6 << 28, len(segment), 6, 64) + source[0] + target[0] + segment

@@ -17,7 +17,6 @@ from patience import patience
 
 from stompcodec.cli.app import app
 
-__all__ = ["COMMAND", "USERS", "Runner", "Terminal", "environment", "objects", "process", "run", "started", "terminal"]
 COMMAND = [sys.executable, "-m", "stompcodec.cli"]
 #: Users and rules: guest may do everything but send to /queue/closed and subscribe to it.
 USERS = """
@@ -36,6 +35,11 @@ def run(*arguments: str | Path, input: bytes | str | None = None, **environment:
     unset = dict.fromkeys(name for name in os.environ if name.startswith("STOMPCODEC_"))
     env = {**unset, "COLUMNS": "120", **environment}
     return CliRunner().invoke(app, [*map(str, arguments)], input=input, env=env)
+
+
+def ended(result: Result, status: int, said: str) -> None:
+    """Check how a verb has ended."""
+    assert (result.exit_code, said in result.stderr) == (status, True), result.output
 
 
 def objects(result: Result | bytes) -> list[dict[str, Any]]:
@@ -130,7 +134,6 @@ class Terminal:
         return self.seen.decode(errors="replace").rpartition("\x1b[H")[2].splitlines()
 
     def until(self, *signs: str) -> str:
-        """Read until all signs are on the screen, and return it."""
         give_up = time.monotonic() + patience(30)
         while not all(sign in (screen := "\n".join(self.shown)) for sign in signs):
             assert self.read(give_up), f"{signs} not on the screen:\n{screen}"

@@ -331,7 +331,6 @@ def is_served(port, count=1):
 
 
 def filled(at, queue):
-    """Put 30 messages into a queue, which are more than a pipe holds; their bodies."""
     bodies = [b"%d." % number * 4000 for number in range(30)]
     at.good("pub", queue, "-l", input=b"\n".join(bodies))
     return bodies

@@ -7,6 +7,7 @@ import signal
 import sys
 import threading
 from itertools import count
+from types import SimpleNamespace
 
 import pytest
 from client.feeding import wait_for
@@ -87,9 +88,16 @@ def test_a_stream_that_does_not_block_is_waited_for():
     assert (b"".join(written), len(waits), outlet.dropped) == (b"a line\n", 2, 0)
 
 
+def test_lines_that_wait_get_a_last_second(monkeypatch):
+    process, waited = streams._Process(), []
+    process.handed["stdout"] = SimpleNamespace(flush=lambda: None, outlet=SimpleNamespace(close=waited.append))
+    monkeypatch.setattr(streams, "_process", process)
+    streams.end()
+    assert 0.0 < waited[0] <= 1.0
+
+
 @pytest.fixture
 def unchanged():
-    """What a signal does is as before afterwards."""
     before, threads = [signal.getsignal(number) for number in ENDING], threading.active_count()
     yield
     assert [signal.getsignal(number) for number in ENDING] == before

@@ -19,7 +19,6 @@ else:
 
 @pytest.fixture(scope="session")
 def generated() -> dict[str, str]:
-    """The pages that are written from the code."""
     pytest.importorskip("click")
     pytest.importorskip("opentelemetry")
     pytest.importorskip("pyspark")
@@ -30,7 +29,6 @@ def generated() -> dict[str, str]:
 
 @pytest.fixture(scope="session")
 def staged(generated: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder that Zensical gets."""
     from sitepages import staging
 
     folder = tmp_path_factory.mktemp("site") / "pages"
@@ -45,7 +43,6 @@ class _Quiet(http.server.SimpleHTTPRequestHandler):
 
 @pytest.fixture(scope="session")
 def address() -> Iterator[str]:
-    """The address of the built site."""
     with serving(functools.partial(_Quiet, directory=str(TREE / "build" / "site" / "html"))) as found:
         yield found
 
@@ -58,7 +55,6 @@ def browser() -> Iterator[Chromium]:
 
 @pytest.fixture(scope="session")
 def module() -> ModuleType:
-    """The Python of the playground."""
     pytest.importorskip("click")
     pytest.importorskip("rich")
     return load("docs/site/static/playground/playground.py")

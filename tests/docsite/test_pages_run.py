@@ -46,7 +46,6 @@ PAGES: dict[str, dict[str, Any]] = {
 
 
 def _packets() -> bytes:
-    """Return a capture as tcpdump writes it, of a connection that sends a message."""
     frames = serialize(Frame("SEND", {"destination": "/queue/a"}, b"hello"))
     opened = [tcp(CLIENT, SERVER, 0, flags=SYN), tcp(SERVER, CLIENT, 0, flags=SYN | ACK)]
     return pcapng([(0, ethernet(packet)) for packet in (*opened, tcp(CLIENT, SERVER, 1, frames))])
@@ -189,7 +188,6 @@ def _change(root: Path, block: str) -> None:
 
 
 def _steps() -> Iterator[tuple[list[str], str]]:
-    """Yield the changes of each recipe, and what is run then."""
     found = re.findall(
         r"^```(diff|python)\n(.*?)\n```$",
         (ROOT / "docs" / "how-to-extend.md").read_text("utf-8"),
@@ -250,7 +248,6 @@ def rows_of(index: bytes, base: int, frames: bytes) -> list[tuple[int, int]]:
 
 
 def captured(path: Path, **options: bool) -> list[tuple[int, int]]:
-    """Write a capture of all frames, and return the rows that it must have."""
     expected, end = [], 0
     with CaptureWriter(path, **options) as writer:
         for frame, time in zip(WRITTEN, TIMES):
@@ -279,50 +276,39 @@ def test_a_folder_and_a_single_file_are_as_the_page_has_it(tmp_path: Path) -> No
 # ---- each block is run, or says why not ----
 
 TESTS = ROOT / "tests"
+_JOBS = "spark/jobs/test_jobs.py"
+
+
+def _by(test: str, *blocks: str) -> dict[tuple[str, str], str]:
+    """Return the test of each page of docs/ and language; `blocks` are pages, a colon, and languages."""
+    pairs = [[words.split() for words in each.split(":")] for each in blocks]
+    return {(f"docs/{page}.md", language): test for pages, kinds in pairs for page in pages for language in kinds}
+
+
 #: Which test runs the blocks of a page in a language. `test_it_is_run_there` sees to it that it reads the page.
 RUN = {
-    **{
-        (f"docs/{page}.md", "python"): "client/test_docs.py::test_the_examples_run"
-        for page in ("client", "large-bodies", "middleware", "proxies", "tracing")
-    },
-    ("docs/coming-from-stomp-py.md", "python"): "compat/test_stomppy.py::test_the_examples_of_the_page_run",
-    ("docs/coming-from-stompman.md", "python"): "compat/test_stompman.py::test_the_examples_of_the_docs_run",
-    **{
-        ("docs/how-to-extend.md", kind): "docsite/test_pages_run.py::test_each_recipe_works_as_written"
-        for kind in ("diff", "python")
-    },
-    ("docs/testing.md", "python"): "testing/test_plugin.py::test_the_documentation_is_right",
-    ("docs/spark-semantics.md", "python"): (
-        "spark/jobs/test_jobs.py::test_the_supervisor_of_the_page_survives_kills_of_the_source"
-    ),
-    ("docs/spark-tutorial.md", "python"): "spark/test_tutorial.py::test_the_page_does_what_it_says",
-    ("docs/spark-tutorial.md", "sh"): "spark/test_tutorial.py::test_the_page_does_what_it_says",
-    **{("docs/spring.md", kind): "interop/test_theirs.py::test_the_page_of_spring" for kind in ("java", "python")},
-    ("docs/network-rail.md", "python"): "spark/jobs/test_jobs.py::test_the_page_says_how_xml_becomes_columns",
-    ("docs/network-rail.md", "sh"): "spark/test_tutorial.py::test_a_pipeline",
-    ("docs/pipeline.md", "python"): "spark/test_tutorial.py::test_a_pipeline",
-    ("docs/pipeline.md", "sh"): "spark/test_tutorial.py::test_a_pipeline",
-    ("docs/spark-cluster.md", "python"): "spark/test_cluster.py",
-    ("docs/spark-cluster.md", "sh"): "spark/test_cluster.py",
+    **_by("client/test_docs.py::test_the_examples_run", "client large-bodies middleware proxies tracing: python"),
+    **_by("compat/test_stomppy.py::test_the_examples_of_the_page_run", "coming-from-stomp-py: python"),
+    **_by("compat/test_stompman.py::test_the_examples_of_the_docs_run", "coming-from-stompman: python"),
+    **_by("docsite/test_pages_run.py::test_each_recipe_works_as_written", "how-to-extend: diff python"),
+    **_by("testing/test_plugin.py::test_the_documentation_is_right", "testing: python"),
+    **_by(f"{_JOBS}::test_the_supervisor_of_the_page_survives_kills_of_the_source", "spark-semantics: python"),
+    **_by("spark/test_tutorial.py::test_the_page_does_what_it_says", "spark-tutorial: python sh"),
+    **_by("spark/test_tutorial.py::test_a_pipeline", "pipeline: python sh", "network-rail: sh"),
+    **_by(f"{_JOBS}::test_the_page_says_how_xml_becomes_columns", "network-rail: python"),
+    **_by("spark/test_cluster.py", "spark-cluster: python sh"),
+    **_by("interop/test_theirs.py::test_the_page_of_spring", "spring: java python"),
+    **_by("interop/test_names.py::test_jms_programs_and_ours_answer_each_other", "activemq artemis: java"),
+    **_by("protocol/test_states.py::test_the_page_is_not_stale", "states: mermaid"),
+    **_by("docsite/test_pages_run.py", "capture-format compat: python", "bridge cli queue-tools: sh"),
+    ("README.md", "python"): "docsite/test_pages_run.py",
     ("ARCHITECTURE.md", "mermaid"): "test_architecture_page.py::test_the_arrows_of_a_client_are_drawn",
-    ("docs/states.md", "mermaid"): "protocol/test_states.py::test_the_page_is_not_stale",
-}
-RUN |= {
     **{
-        (page, "python"): "docsite/test_pages_run.py"
-        for page in ("README.md", "docs/capture-format.md", "docs/compat.md")
+        (page, language): "docsite/test_pages_run.py::test_a_page_does_what_it_says"
+        for page in PAGES
+        for language in ("python", "sh")
+        if any(block.language == language for block in blocks_of(ROOT / page))
     },
-    **{(f"docs/{page}.md", "sh"): "docsite/test_pages_run.py" for page in ("bridge", "cli", "queue-tools")},
-    **{
-        (f"docs/{page}.md", "java"): "interop/test_names.py::test_jms_programs_and_ours_answer_each_other"
-        for page in ("activemq", "artemis")
-    },
-}
-RUN |= {
-    (page, language): "docsite/test_pages_run.py::test_a_page_does_what_it_says"
-    for page in PAGES
-    for language in ("python", "sh")
-    if any(block.language == language for block in blocks_of(ROOT / page))
 }
 #: Pages of which only some blocks are run: those that begin so.
 ONLY = {
@@ -389,7 +375,6 @@ def test_python_is_python(block: Block) -> None:
 
 
 def _commands() -> list[tuple[Block, list[str]]]:
-    """The words of each use of our command, in blocks that are run and in those that are not."""
     found = []
     for block in ALL:
         if block.language in ("sh", "console"):
@@ -416,8 +401,7 @@ def test_verbs_and_options_of_all_commands_exist() -> None:
 
 
 def test_targets_of_make_exist() -> None:
-    makefile = (ROOT / "Makefile").read_text("utf-8")
-    targets = set(re.findall(r"^([a-z0-9 -]+):", makefile, re.MULTILINE))
+    targets = set(re.findall(r"^([a-z0-9 -]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
     known = {name for names in targets for name in names.split()}
     for block in ALL:
         for target in re.findall(r"^(?:\$ )?make ([a-z-]+)", block.text, re.MULTILINE):
@@ -432,7 +416,6 @@ OTHERS = ("may be", "raises", "the client subscribes again", "ends")
 
 
 def _rows() -> list[tuple[str, list[str]]]:
-    """Return the code of each row of the table, and its cells."""
     text = (ROOT / "docs" / "promises.md").read_text("utf-8")
     part = text.partition("## What survives what\n")[2].partition("\n## ")[0]
     lines = [line.strip("| \n").split(" | ") for line in part.splitlines() if line.startswith("| `")]

@@ -143,8 +143,7 @@ def test_a_passcode_is_never_in_a_link(module: ModuleType, ask: Asked, text: str
     assert "hunter2" not in opened["text"]
     assert opened["size"] == size
     assert ask("share") == shared  # and the page keeps what it has
-    shown = json.dumps(ask("cut", at=size - 4))
-    assert "nter2" not in shown
+    assert "nter2" not in json.dumps(ask("cut", at=size - 4))
 
 
 @pytest.mark.parametrize("wire", [b"://" + b":" * 2 * MEGABYTE, b"token" * MEGABYTE, b"://a@" * MEGABYTE])

@@ -38,8 +38,7 @@ def test_all_public_modules_have_a_page() -> None:
         for path in PACKAGE.rglob("*.py")
         if re.search(r"^__all__ = ", path.read_text("utf-8"), re.MULTILINE)
     }
-    written = {module for part in api.PARTS.values() for module in part.modules}
-    assert public - INTERNAL.keys() <= written
+    assert public - INTERNAL.keys() <= {module for part in api.PARTS.values() for module in part.modules}
     assert INTERNAL.keys() <= public, "no longer there"
 
 
@@ -118,8 +117,7 @@ def test_each_link_has_a_target(staged: Path) -> None:
 
 @pytest.mark.parametrize("page", [staging.ROOT / "README.md", *staging.sources().values()], ids=lambda page: page.stem)
 def test_each_link_of_the_tree_has_a_target(page: Path) -> None:
-    broken = [target for _, target, found in _linked(page) if not found.exists()]
-    assert broken == []
+    assert [target for _, target, found in _linked(page) if not found.exists()] == []
 
 
 def test_pictures_come_along(staged: Path) -> None:

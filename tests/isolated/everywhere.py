@@ -2,6 +2,7 @@
 
 import asyncio
 import warnings
+from importlib.util import find_spec
 from pathlib import Path
 
 import stompcodec
@@ -42,11 +43,11 @@ async def with_asyncio(url: str) -> None:
 async def broker(folder: Path) -> None:
     """A durable broker, over TCP and WebSocket; what it has stored is there after a restart."""
     config = Config(port=0, data=str(folder / "data"), large=2**20)
-    if _has("websockets"):
+    if find_spec("websockets"):
         config = config.replace(ws_port=0)
     async with serve(config) as server:
         urls = [f"stomp://127.0.0.1:{server.port}"]
-        if _has("websockets"):
+        if config.ws_port is not None:
             urls.append(f"ws://127.0.0.1:{server.ws_port}/ws")
         for url in urls:
             await asyncio.to_thread(with_threads, url)
@@ -116,20 +117,12 @@ async def with_broker(folder: Path) -> None:
         await asyncio.to_thread(command_line, folder, f"stomp://127.0.0.1:{server.port}")
 
 
-def _has(name: str) -> bool:
-    try:
-        __import__(name)
-    except ImportError:
-        return False
-    return True
-
-
 def main(folder: Path) -> None:
     asyncio.run(broker(folder))
     print("broker and clients work")
     captures(folder)
     print("captures work")
-    if _has("click") and _has("rich"):
+    if find_spec("click") and find_spec("rich"):
         asyncio.run(with_broker(folder))
         print("the command line works")
 

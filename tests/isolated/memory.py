@@ -16,8 +16,7 @@ def peak():
 
 def headers():
     list(codec.Parser("1.2").feed(b"SEND\n\nwarm\0"))
-    limits = Limits(max_headers=10**6, max_header_line=1000)
-    before, parser = peak(), codec.Parser("1.2", limits=limits)
+    before, parser = peak(), codec.Parser("1.2", limits=Limits(max_headers=10**6, max_header_line=1000))
     parser.feed(b"SEND\n")
     line, size = b"name:value and more\n", 0
     for _ in range(1000):

@@ -19,8 +19,7 @@ def drive(parser, stop):
             if at % 3:
                 parser.feed(STREAM[at % len(STREAM) :][:size])
             else:
-                view = parser.get_buffer(size)
-                view[:1] = b"\n"
+                parser.get_buffer(size)[:1] = b"\n"
                 parser.buffer_updated(1)
             for _ in parser:
                 pass

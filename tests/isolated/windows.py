@@ -112,8 +112,7 @@ def change_sockets() -> None:
 
     def pair() -> tuple[socket.socket, socket.socket]:
         with socket.create_server(("127.0.0.1", 0)) as server:
-            one = socket.create_connection(server.getsockname())
-            return one, server.accept()[0]
+            return socket.create_connection(server.getsockname()), server.accept()[0]
 
     select.select = selecting  # type: ignore[assignment]
     socket.socketpair = pair  # type: ignore[assignment]

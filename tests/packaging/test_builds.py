@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tarfile
 import zipfile
+from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 
@@ -155,29 +156,15 @@ def test_binary_wheel_is_whole(source: Path, tmp_path: Path) -> None:
         assert os.fsencode(sys.base_prefix) + b"/" not in data  # the rpath of some builds of Python
 
 
-def hide_cython(source: Path, tmp_path: Path) -> dict[str, str]:
+@pytest.mark.parametrize(
+    ("wanted", "lacks"), [*product(("", "yes"), ["Cython"]), *product(("", "yes", "no", "any"), ["compiler"])]
+)
+def test_what_keeps_the_extension_from_being_built(source: Path, tmp_path: Path, wanted: str, lacks: str) -> None:
+    """Then there is a pure wheel and a warning: no warning where it is off, and no wheel where it must be there."""
     (tmp_path / "hidden" / "Cython").mkdir(parents=True)
     (tmp_path / "hidden" / "Cython" / "__init__.py").write_text("raise ImportError('Cython is hidden')\n")
-    return {"PYTHONPATH": str(tmp_path / "hidden")}
-
-
-def break_the_compiler(source: Path, tmp_path: Path) -> dict[str, str]:
-    return {"CC": "false"}
-
-
-@pytest.mark.parametrize(
-    ("wanted", "harm"),
-    [
-        *((wanted, hide_cython) for wanted in ("", "yes")),
-        *((wanted, break_the_compiler) for wanted in ("", "yes", "no", "any")),
-    ],
-)
-def test_what_keeps_the_extension_from_being_built(source: Path, tmp_path: Path, wanted: str, harm) -> None:
-    """Then there is a pure wheel and a warning: no warning where it is off, and no wheel where it must be there."""
-    copy = tmp_path / "harmed"
-    shutil.copytree(source, copy)
-    harms = harm(copy, tmp_path)
-    made = build_wheel(copy, tmp_path, STOMPCODEC_BUILD_EXTENSION=wanted, **harms)
+    harms = {"PYTHONPATH": str(tmp_path / "hidden")} if lacks == "Cython" else {"CC": "false"}
+    made = build_wheel(source, tmp_path, STOMPCODEC_BUILD_EXTENSION=wanted, **harms)
     if wanted == "yes":
         assert made.status != 0
         assert made.file is None

@@ -16,6 +16,7 @@ from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
 import pyarrow.parquet as parquet
+from client.feeding import left
 from crash.process import BrokerProcess
 from installed import environment
 from patience import patience
@@ -86,8 +87,8 @@ def rounds(folder, count, *, seed=0, kinds=("driver", "jvm", "recorder", "broker
         time.sleep(patience(2.0))  # the last acknowledgements
         driver.stop()
         recorder.stop()
-        left = {lane: _left(url, lane) for lane in LANES}
-    return {lane: _figures(folder / lane, producer, lane, left[lane]) for lane in LANES}
+        still = {lane: left(url, _queue(lane)) for lane in LANES}
+    return {lane: _figures(folder / lane, producer, lane, still[lane]) for lane in LANES}
 
 
 def _free_port():
@@ -127,7 +128,6 @@ class Program:
             self.process = subprocess.Popen(self._command, stderr=log, env=self._environment, **self._options)
 
     def end(self):
-        """As kill -9."""
         self.process.kill()
         self.process.wait()
         for pipe in filter(None, (self.process.stdin, self.process.stdout)):
@@ -181,7 +181,6 @@ class Driver(Program):
                 self._begin_again(str(said))
 
     def wait_for_a_batch(self):
-        """Until one of its queries is through with one, in this life."""
         while not self._through:
             self.wait()
             line = self.process.stdout.readline()
@@ -202,13 +201,11 @@ class Driver(Program):
         self.kill()
 
     def kill_jvm(self):
-        """The JVM alone; the driver sees that for itself."""
         os.kill(self._jvm, 9)
         time.sleep(0.3)
         self.kill()
 
     def end(self):
-        """With its JVM."""
         jvm, self._jvm, self._through = self._jvm, None, False
         if jvm is not None:
             with contextlib.suppress(ProcessLookupError):
@@ -216,7 +213,6 @@ class Driver(Program):
         super().end()
 
     def stop(self):
-        """Let it end its queries."""
         self.process.stdin.close()
         self.process.wait(patience(240))
         self._jvm = None
@@ -280,17 +276,7 @@ def rows_in(folder):
     return numbers, sum(sum(map(bool, table["redelivered"].to_pylist())) for table in tables)
 
 
-def _left(url, lane):
-    with stomp.connect(url) as client:
-        subscription = client.subscribe(_queue(lane), ack="client-individual", prefetch=100_000)
-        client.ping()
-        count = 0
-        while subscription.get(0.5) is not None:
-            count += 1
-        return count
-
-
-def _figures(folder, producer, lane, left):
+def _figures(folder, producer, lane, still):
     numbers, again = rows_in(folder)
     times = Counter(numbers)
     sent, unsure = producer.sent[lane], producer.unsure[lane]
@@ -300,7 +286,7 @@ def _figures(folder, producer, lane, left):
         missing=len(sent - set(times)),
         duplicates=sum(count - 1 for count in times.values()),
         redelivered=again,
-        left=left,
+        left=still,
         torn=len(set((folder / "sink").glob("*.parquet")) - set(_committed(folder / "sink"))),
     )
 
@@ -373,17 +359,35 @@ def runner(spool):
     raise AssertionError(f"nobody holds {lock}")
 
 
-def goes_on_when_killed(spark, broker, queue, spool, check, body=b""):
-    """Send 20 messages, kill the process of the source, and send 20 more; return the query that read those."""
+def goes_on_when_killed(spark, broker, queue, spool, run, body=b"", look=lambda query: None):
+    """Run a query, send 20 messages, kill the process of the source, and send 20 more. Return what looking at the query
+    that read those gave, and what `run` returned when its query was stopped."""
+    results = []
+
+    def keep():
+        try:
+            results.append(run())
+        except BaseException as error:
+            results.append(error)
 
     def read(but=None):
-        check()
+        assert not results, results
         for query in spark.streams.active:
             if query.runId != but and sum(each["numInputRows"] for each in query.recentProgress) >= 20:
                 return query
 
-    publish(broker.url, queue, 20, body=body)
-    killed = wait_for(read).runId
-    os.kill(runner(spool), signal.SIGKILL)
-    publish(broker.url, queue, 20, first=20, body=body)
-    return wait_for(lambda: read(but=killed))
+    thread = threading.Thread(target=keep)
+    thread.start()
+    try:
+        publish(broker.url, queue, 20, body=body)
+        killed = wait_for(read).runId
+        os.kill(runner(spool), signal.SIGKILL)
+        publish(broker.url, queue, 20, first=20, body=body)
+        seen = look(wait_for(lambda: read(but=killed)))
+    finally:
+        for query in spark.streams.active:
+            query.stop()
+        thread.join(patience(120))
+    (result,) = results
+    assert not isinstance(result, BaseException), result
+    return seen, result

@@ -59,7 +59,6 @@ def run(command, env, cwd=None):
 
 @pytest.fixture
 def environment():
-    """Variables by which Spark finds a Java, this Python, and what is tested."""
     pythons = dict.fromkeys(("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"), sys.executable)
     return installed.environment(**pythons, SPARK_LOCAL_IP="127.0.0.1")
 

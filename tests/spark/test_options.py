@@ -30,7 +30,7 @@ def test_the_table_and_the_record_agree():
     ("name", "text", "field", "value"),
     [
         *(("splitBytes", "32m", "split_bytes", 32 * 2**20), ("batchRows", "10k", "batch_rows", 10_000)),
-        ("mode", "failfast", "mode", "FAILFAST"),
+        *(("mode", "failfast", "mode", "FAILFAST"), ("maxBody", "5", "most_octets", 5 + 2**24)),
         ("commands", "MESSAGE, ERROR,MESSAGE", "commands", ("MESSAGE", "ERROR")),
         *(("headers", "FALSE", "headers", False), ("maxFramesPerTrigger", " 5 ", "max_frames_per_trigger", 5)),
     ],

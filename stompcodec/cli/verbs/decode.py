@@ -24,7 +24,7 @@ def _view(name: str | None) -> View:
     return {"pretty": PrettyView, "summary": SummaryView}.get(name or "", TableView)(screen())
 
 
-def show_file(file: str, view: View, options: dict[str, Any], several: bool = False) -> list[str]:
+def show_file(file: str, view: View, options: dict[str, Any], several: bool) -> list[str]:
     """Show the frames of a file, or of standard input for "-", and return the problems that were not printed yet.
 
     "" stands for those that were. `several`: it is one of several files.
@@ -37,7 +37,7 @@ def show_file(file: str, view: View, options: dict[str, Any], several: bool = Fa
 
     for stream in streams(file, options, problem, bar=not bar_disturbs(prints_at_the_end=view.quick)):
         view.title(stream.name if several or stream.name != name_of(file) else "")
-        problems += _show_stream(stream, view, options.get("resync", False))
+        problems += _show_stream(stream, view, options["resync"])
         if not view.quick:
             problems[:] = _said(problems)
     return problems

@@ -10,7 +10,6 @@ import signal
 import socket
 import sys
 import threading
-import time
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from contextlib import suppress
@@ -398,7 +397,6 @@ class Watcher:
     def _run(self) -> None:
         while not self._over:
             self._look.clear()
-            began = time.monotonic()
             try:
                 self.shown = self._asker.ask(self.wish)
                 self.answers, self.silence = self.answers + 1, None
@@ -412,7 +410,7 @@ class Watcher:
             self._changed()
             if self.error is not None:
                 return
-            self._look.wait(max(0.0, rest - (time.monotonic() - began)))
+            self._look.wait(rest)
 
 
 def show(console: Console, shown: Snapshot, history: History, address: str) -> None:

@@ -5,11 +5,12 @@ import signal
 import subprocess
 import sys
 import threading
+from functools import partial
 from pathlib import Path
 
 import pytest
 from bridge.running import fill
-from cli.running import COMMAND, objects
+from cli.running import COMMAND, ended, objects
 from cli.running import run as run_verb
 from patience import patience
 
@@ -22,8 +23,7 @@ AWAY, ELSEWHERE = "stomp://ann:secret@127.0.0.1:1", "stomp://127.0.0.2:2"
 posix = pytest.mark.skipif(os.name != "posix", reason="signals and terminals of POSIX")
 
 
-def run(*arguments, **options):
-    return run_verb("bridge", *arguments, **options)
+run = partial(run_verb, "bridge")
 
 
 def carry(one, other, *more):
@@ -40,8 +40,7 @@ def brokers(monkeypatch):
 
 def test_no_name_matches(brokers, tmp_path):
     (tmp_path / "names").write_text("# of rabbitmqctl\norders\n/topic/x\n")
-    result = run(AWAY, ELSEWHERE, "-m", "/queue/a.*", "--destinations", tmp_path / "names")
-    assert (result.exit_code, "matches /queue/a.*" in result.stderr) == (2, True)
+    ended(run(AWAY, ELSEWHERE, "-m", "/queue/a.*", "--destinations", tmp_path / "names"), 2, "matches /queue/a.*")
     assert run(AWAY, ELSEWHERE, "-m", "/queue/o*", "--destinations", tmp_path / "names").exit_code == 1  # it connects
     assert run(AWAY, ELSEWHERE, "-m", "/queue/o*", "--destinations", "-", input="a\n").exit_code == 2
     one, other = brokers
@@ -80,20 +79,16 @@ def test_maps_of_a_file_and_json(brokers, tmp_path):
     assert other.queued("/queue/b") == 3
 
 
-def test_refused_messages_are_exit_status_1(brokers):
+def test_refused_messages_and_fewer_than_asked_for_are_exit_status_1(brokers):
     one, other = brokers
     fill(one.url, "/queue/a", 2)
     other.faults.error("SEND", "bad\x1b[2J colour", times=1)
     result = carry(one, other, "--drain", "--dead-letter", "/queue/mine")
     said = [words in result.stderr for words in ("refused: /queue/a ", "1 message carried", "1 refused", "\x1b")]
     assert (result.exit_code, said, one.queued("/queue/mine")) == (1, [True, True, True, False], 1)
-
-
-def test_fewer_messages_than_asked_for_are_exit_status_1(brokers):
     one, other = brokers
     fill(one.url, "/queue/a", 1)
-    result = carry(one, other, "-n", "3", "--wait", "0.5")
-    assert (result.exit_code, "1 of 3 messages came in 0.5 s" in result.stderr) == (1, True)
+    ended(carry(one, other, "-n", "3", "--wait", "0.5"), 1, "1 of 3 messages came in 0.5 s")
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,6 @@ SUBSCRIBE = b"SUBSCRIBE\nid:0\ndestination:/queue/a\nack:client\n\n\0"
 @posix
 @pytest.mark.parametrize(("number", "place"), [(signal.SIGTERM, "{}/"), (signal.SIGINT, "@")])
 def test_a_life(tmp_path, number, place, monkeypatch):
-    """It listens, says so, stores, ends with 0 at a signal, tells its peers, and has the message the next time."""
     address = f"{place.format(tmp_path)}{os.getpid()}"
     monkeypatch.setenv("NOTIFY_SOCKET", address)
     systemd = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)

@@ -8,7 +8,7 @@ import sys
 
 import click
 import pytest
-from cli.running import environment, run, started
+from cli.running import ended, environment, run, started
 from click.testing import CliRunner
 from patience import patience
 
@@ -85,8 +85,7 @@ def test_the_file_is_private_and_replaced_at_once(config, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(connecting.os, "replace", fail)
-    result = run("context", "add", "b", "localhost:2")
-    assert (result.exit_code, "cannot be written: No space left" in result.output) == (2, True)
+    ended(run("context", "add", "b", "localhost:2"), 2, "cannot be written: No space left")
     assert config.read_bytes() == held
     assert sorted(path.name for path in config.parent.iterdir()) == ["contexts.json", "contexts.lock"]
 
@@ -96,8 +95,7 @@ def test_a_file_that_others_can_use_is_refused(config, mode):
     add("a", "127.0.0.1:1")
     config.chmod(mode)
     for verb in ("context list", "ping --context a", "ping"):
-        result = run(*verb.split())
-        assert (result.exit_code, f"its mode is {mode:04o}" in result.output) == (2, True)
+        ended(run(*verb.split()), 2, f"its mode is {mode:04o}")
     assert run("ping", "-u", "127.0.0.1:1").exit_code == 1  # with a URL the file does not count
 
 

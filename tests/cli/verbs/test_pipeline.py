@@ -2,6 +2,7 @@
 
 import gzip
 import os
+import sys
 import time
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 pytest.importorskip("pyspark")
 pytest.importorskip("pyarrow")
 from cli.packets import pcapng
-from cli.running import run
+from cli.running import ended, run
 
 from stompcodec.cli.verbs.pipeline import Input, is_broker, one_line, waited
 
@@ -30,6 +31,11 @@ def test_files_that_the_source_does_not_read_are_refused_before_spark_starts(
     result = run("pipeline", *verb.format(name).split())
     said = f"{name} holds {held}: stompcodec convert {name} FILE.stompcap makes a capture of it"
     assert (result.exit_code, said in result.stderr) == (2, True)
+
+
+def test_the_package_that_is_missing_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    ended(run("pipeline", "metrics", "."), 2, "this needs the package pyarrow")
 
 
 @pytest.mark.parametrize(
@@ -91,9 +97,6 @@ class Query:
 
         if self.error is not None:
             raise StreamingQueryException(self.error)
-        self.isActive = False
-
-    def stop(self):
         self.isActive = False
 
 

@@ -12,7 +12,8 @@ from contextlib import contextmanager
 from types import SimpleNamespace
 
 import pytest
-from cli.running import Runner, Terminal, environment, started
+from bridge.running import take_all
+from cli.running import Runner, Terminal, ended, environment, started
 from cli.running import run as run_verb
 from client.feeding import wait_for
 from client.peer import Peer
@@ -92,7 +93,6 @@ def running():
 
 @pytest.fixture
 def broker(running):
-    """A broker whose queues are empty before and after."""
     yield running
     for queue in (FROM, TO, LETTERS):
         bodies(running, queue)
@@ -118,13 +118,8 @@ def fill(broker, queue, count, **headers):
     return numbers(0, count)
 
 
-def taken(broker, queue):
-    with stomp.connect(broker.url) as client:
-        return list(iter(lambda: client.receive(queue), None))
-
-
 def bodies(broker, queue):
-    return [message.body for message in taken(broker, queue)]
+    return [message.body for message in take_all(broker.url, queue)]
 
 
 def buried(broker, queue, count):
@@ -145,7 +140,7 @@ def test_browse_shows_and_takes_nothing(broker):
     assert good(broker, "browse", FROM, "-f", "{body}", "--selector", "n > 9").startswith("1011")
     assert json.loads(good(broker, "browse", FROM, "--json", "-n", "1").splitlines()[0])["body"] == "0"
     assert "n: 0" in good(broker, "browse", FROM, "--pretty")
-    assert [message.redelivered for message in taken(broker, FROM)] == [False] * 12
+    assert [message.redelivered for message in take_all(broker.url, FROM)] == [False] * 12
 
 
 @pytest.mark.parametrize("count", [0, 1, BATCH, BATCH + 1, COUNT])
@@ -153,7 +148,7 @@ def test_move_keeps_order_headers_and_bodies(broker, count):
     fill(broker, FROM, count, priority="7", **{"content-type": "text/plain", "idempotency-key": "", "k:\n": "v\\"})
     assert good(broker, *MOVE, "--yes") == f"{count:,} message{'s' * (count != 1)} moved to {TO}\n"
     assert broker.queued(FROM) == 0
-    moved = taken(broker, TO)
+    moved = take_all(broker.url, TO)
     assert [message.body for message in moved] == numbers(0, count)
     for number, message in enumerate(moved):
         found = [message.headers[name] for name in ("n", "priority", "k:\n", "content-type")]
@@ -167,7 +162,7 @@ def test_move_selects_and_limits(broker):
     counts = json.loads(good(broker, *MOVE, "--limit", "120", "--yes", "--json"))
     assert counts == {"verb": "move", "queue": FROM, "messages": 120, "bytes": 250, "left": 0, "dry_run": False}
     assert bodies(broker, TO) == numbers(0, 120)
-    rest = taken(broker, FROM)
+    rest = take_all(broker.url, FROM)
     assert [message.body for message in rest] == numbers(120, 240)
     assert not any(message.redelivered for message in rest)  # --limit took none that it did not move
 
@@ -178,8 +173,7 @@ def test_a_broker_with_small_transactions_gets_small_ones(verb):
         with stomp.connect(small.url) as client:
             client.send_many([(FROM, b"x" * 4000) for _ in range(40)])
             client.send(FROM, b"x" * 70_000, receipt=True)
-        result = run(small, *verb, "--yes")
-        assert (result.exit_code, "40 messages" in result.output) == (1, True), result.output
+        ended(run(small, *verb, "--yes"), 1, "40 messages")
         assert (small.queued(FROM), small.queued(TO)) == (1, 40)
 
 
@@ -189,7 +183,7 @@ def test_headers_that_would_take_effect_again_are_renamed(broker):
     for source, target in ((FROM, TO), (TO, FROM)):
         broker.wait_queued(source, 1, timeout=patience(20))
         good(broker, "move", source, target, "--yes")
-    (message,) = taken(broker, FROM)
+    (message,) = take_all(broker.url, FROM)
     got = dict(message.headers.pairs())
     assert (got["original-idempotency-key"], got["original-delay"]) == ("once", "1")
     assert not {"idempotency-key", "delay", "x-message-ttl"} & set(got)
@@ -294,7 +288,7 @@ def test_text_stays_text_for_jms(verb, read, kinds):
                 client.send(FROM, body, {"reply-to": TO}, receipt=True)
         result = run_verb(*verb.format(FROM, TO).split(), "-u", jms.url, input=read)
         assert result.exit_code == 0, result.output
-        found = ["bytes" if "content-length" in message.headers else "text" for message in taken(jms, TO)]
+        found = ["bytes" if "content-length" in message.headers else "text" for message in take_all(jms.url, TO)]
         assert found == kinds.split()
 
 
@@ -333,13 +327,6 @@ def test_rabbitmq_is_told_apart_and_nothing_is_taken(arguments, said):
         assert f"RabbitMQ {said}" in " ".join(result.output.split())
 
 
-@pytest.mark.parametrize("verb", [MOVE, ("purge", FROM), ("dlq", "retry", FROM)], ids=lambda verb: verb[0])
-def test_without_a_terminal_and_yes_nothing_happens(verb, monkeypatch):
-    monkeypatch.setattr("stompcodec.client.Client", lambda *_arguments, **_options: pytest.fail("connected"))
-    result = run_verb(*verb, input="y\n")
-    assert (result.exit_code, "give --yes" in result.output) == (2, True)
-
-
 @pytest.mark.long
 @pytest.mark.parametrize(("answer", "status", "left"), [("y\n", 0, 0), ("n\n", 1, 3), ("\x03", 130, 3)])
 def test_a_terminal_is_asked(broker, answer, status, left):
@@ -376,16 +363,13 @@ def check_all_there(broker, expected):
     return len(source), len(target)
 
 
-#: Bytes that a move of COUNT messages sends, about 40 for each SEND and ACK, and gets.
-_UP, _DOWN = 62_000, 60_000
+#: Bytes that a move of COUNT messages sends, about 40 for each SEND and ACK.
+_UP = 62_000
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
-    ("direction", "points"),
-    [
-        pytest.param("up", [600, *range(5_000, _UP, 11_000)], marks=pytest.mark.long),
-        pytest.param("down", [100, 20_000, 40_000], marks=pytest.mark.long),
-    ],
+    ("direction", "points"), [("up", [600, *range(5_000, _UP, 11_000)]), ("down", [100, 20_000, 40_000])]
 )
 def test_a_cut_connection_loses_and_doubles_nothing(broker, direction, points):
     """From the broker's side, this is what a killed process looks like: its frames end anywhere."""
@@ -403,39 +387,28 @@ def test_a_cut_connection_loses_and_doubles_nothing(broker, direction, points):
     assert len(reached) > 2 or len(points) == 3  # some cuts came between two batches
 
 
-@contextlib.contextmanager
-def ending_at(broker, arguments, commits, number):
-    """Run a tool in a process that gets a signal after so many COMMITs of this block; the process afterwards."""
+def end_at(broker, commits, number):
+    """Move in a process that gets a signal after so many COMMITs. Its status, and how many are in each queue."""
 
     def count():
         return sum(frame.command == "COMMIT" for frame in broker.frames)
 
-    before = count()
+    before, expected = count(), fill(broker, FROM, COUNT)
     with FaultProxy((broker.host, broker.port)) as proxy:
         proxy.rules = Rules(down=Direction(delay=0.005))  # else it may be over before the signal
         env = environment(STOMPCODEC_URL=f"stomp://127.0.0.1:{proxy.port}")
-        process = started(*arguments, "--yes", env=env, stderr=subprocess.DEVNULL)
-        yield process
+        process = started(*MOVE, "--yes", env=env, stderr=subprocess.DEVNULL)
         wait_for(lambda: process.poll() is not None or count() >= before + commits)
         process.send_signal(number)
         process.wait(patience(60))
-
-
-def end_at(broker, commits, number):
-    """Move, to a signal after so many COMMITs. The status, and how many are in each queue."""
-    expected = fill(broker, FROM, COUNT)
-    with ending_at(broker, MOVE, commits, number) as process:
-        pass
     return (process.returncode, *check_all_there(broker, expected))
 
 
-@pytest.mark.parametrize(
-    ("commits", "times"), [*(pytest.param(commits, 1, marks=pytest.mark.long) for commits in (1, 3))]
-)
-def test_kill_9_loses_and_doubles_nothing(broker, commits, times):
-    for _ in range(times):
-        status, _, moved = end_at(broker, commits, signal.SIGKILL)
-        assert status == -signal.SIGKILL or moved == COUNT
+@pytest.mark.long
+@pytest.mark.parametrize("commits", [1, 3])
+def test_kill_9_loses_and_doubles_nothing(broker, commits):
+    status, _, moved = end_at(broker, commits, signal.SIGKILL)
+    assert status == -signal.SIGKILL or moved == COUNT
 
 
 @pytest.mark.long
@@ -520,7 +493,6 @@ def test_purge_removes_it_from_any_place(kinds):
 
 
 # ---- dlq retry: where a letter goes, and who says so ----
-pytest.importorskip("pty")  # there are no terminals of POSIX on Windows
 #: eve may not send to /queue/secret, clerk not to /queue/closed; the passcode of all is guest.
 HASH = "scrypt$16384$8$1$nCg0MPa9EL6fOeJv2j7z6w==$Pq5fbnVFyrkPTlMrOHQRy6yHh4h3D9HuvI6/uPhKfMM="
 RULES = "".join(f'[users.{name}]\npasscode = "{HASH}"\n' for name in ("eve", "clerk", "chief"))
@@ -545,7 +517,6 @@ def run_by(at, who, *arguments):
 
 
 def retry(at, who, *arguments):
-    """Send letters back, by one who gets an error."""
     result = run_by(at, who, "dlq", "retry", DEAD, "--yes", *arguments)
     assert result.exit_code == 1, result.stderr
     return result

@@ -4,39 +4,27 @@ import json
 import os
 import re
 import signal
-import subprocess
 import time
 from types import SimpleNamespace
 
 import pytest
 from broker.management.managing import Managed
-from cli.running import Terminal, started
+from cli.running import Terminal
 from client.peer import Peer
 from patience import patience
 
 import stompcodec.client as stomp
 from stompcodec.broker.management.schema import REQUESTS
 from stompcodec.cli import figures
-from stompcodec.cli.figures import (
-    BY_NAME,
-    HELP,
-    MOST_ROWS,
-    VIEWS,
-    Asker,
-    CannotAskError,
-    Choice,
-    Snapshot,
-    Wish,
-    pattern_of,
-)
 from stompcodec.cli.verbs.top import History, keys_of, screen_of
+from stompcodec.cli.verbs.top import Terminal as Keys
 from stompcodec.testing import StompBroker
 
 pytest.importorskip("pty")
 #: Control characters as in a name that somebody chose to steer terminals.
 NASTY = "/queue/be\x9b2Jgin\x85\x1b]0;owned\x07\x7f\u202eevil\u2066\u200b\u2028\ufeffend"
 CONTROLS = "\x1b\x07\x7f\x85\x9b\u202e\u2066\u200b\u2028\ufeff"
-each_view = pytest.mark.parametrize("view", VIEWS.values(), ids=lambda view: view.name)
+each_view = pytest.mark.parametrize("view", figures.VIEWS.values(), ids=lambda view: view.name)
 
 
 class Client:
@@ -45,7 +33,7 @@ class Client:
     def __init__(self, answer):
         self.answer, self.asked = answer, []
         self.connected, self.dialect = {"server": "stompcodec/0"}, "stompcodec"
-        self.ask = Asker(self, "/management/", 1.0).ask
+        self.ask = figures.Asker(self, "/management/", 1.0).ask
 
     def request(self, destination, body, timeout):
         name, fields = destination.removeprefix("/management/"), json.loads(body)
@@ -54,7 +42,7 @@ class Client:
 
 
 def wish(view=figures.DESTINATIONS, sort="ready", match=None, page=0, limit=20):
-    return Wish(view, sort, match, page, limit)
+    return figures.Wish(view, sort, match, page, limit)
 
 
 @pytest.fixture(scope="module")
@@ -84,11 +72,11 @@ def test_many_destinations_are_asked_for_by_the_page(many):
     rows = many.ask("destinations", sort="ready", limit=60)["rows"]
     assert seen == [row["destination"] for row in rows]
     assert [row["ready"] for row in rows[:5]] == [49, 49, 49, 49, 48]
-    by_name = [client.ask(wish(sort=BY_NAME, page=page, limit=3)) for page in (0, 1, 0)]
+    by_name = [client.ask(wish(sort=figures.BY_NAME, page=page, limit=3)) for page in (0, 1, 0)]
     wanted = [[f"/queue/{number:05}" for number in at] for at in ((1, 2, 3), (4, 5, 6), (1, 2, 3))]
     assert [[row["destination"] for row in shown.rows] for shown in by_name] == wanted
     assert "sort" not in client.asked[-1][1]
-    shown = client.ask(wish(sort=BY_NAME, page=1, limit=3, match="00999"))  # the page of another list is not known
+    shown = client.ask(wish(sort=figures.BY_NAME, page=1, limit=3, match="00999"))  # the page of another list
     assert ([row["destination"] for row in shown.rows], shown.more) == (["/queue/00999"], False)
     assert client.asked[-1][1] == {"limit": 3, "match": "*00999*"}
 
@@ -99,9 +87,9 @@ def test_sessions_are_sorted_and_filtered_here():
     answers = {"broker": {"result": {}}, "store": {"result": {}}, "sessions": {"rows": rows, "next": "more"}}
     client = Client(lambda name, fields: answers[name])
     shown = client.ask(wish(figures.SESSIONS, "age", limit=4))
-    assert (shown.more, shown.partial, client.asked[-1][1]) == (True, True, {"limit": MOST_ROWS})
+    assert (shown.more, shown.partial, client.asked[-1][1]) == (True, True, {"limit": figures.MOST_ROWS})
     for sort, match, page, limit, ages in (
-        *(("age", None, 0, 4, [8, 7, 6, 5]), ("age", None, 2, 4, [0]), (BY_NAME, None, 0, 4, [0, 1, 2, 3])),
+        *(("age", None, 0, 4, [8, 7, 6, 5]), ("age", None, 2, 4, [0]), (figures.BY_NAME, None, 0, 4, [0, 1, 2, 3])),
         *(("age", "ann?", 0, 9, [7, 5, 3, 1]), ("age", "*[x]", 0, 9, [8, 6, 4, 2, 0]), ("age", "annx", 0, 9, [])),
     ):
         assert [row["age"] for row in client.ask(wish(figures.SESSIONS, sort, match, page, limit)).rows] == ages
@@ -116,7 +104,7 @@ def test_sessions_are_sorted_and_filtered_here():
     ids=str,
 )
 def test_what_is_no_answer_of_management(answer):
-    with pytest.raises(CannotAskError, match="something else than the management"):
+    with pytest.raises(figures.CannotAskError, match="something else than the management"):
         Client(lambda name, fields: answer).ask(wish())
 
 
@@ -125,7 +113,7 @@ def test_after_a_failover_to_another_broker_nothing_is_sent(many):
     client.ask(wish())
     client.connected, client.dialect = {"server": "ActiveMQ-Artemis/2.31.0"}, "artemis"
     client.asked.clear()
-    with pytest.raises(CannotAskError, match="has no management over STOMP"):
+    with pytest.raises(figures.CannotAskError, match="has no management over STOMP"):
         client.ask(wish())
     assert client.asked == []
     client.connected = {"server": "stompcodec/0.1.0 as artemis"}
@@ -133,12 +121,12 @@ def test_after_a_failover_to_another_broker_nothing_is_sent(many):
 
 
 def choice_of(view=figures.DESTINATIONS, match=None, limit=3):
-    return Choice(view, view.sort, match, limit)
+    return figures.Choice(view, view.sort, match, limit)
 
 
 def snapshot(wish, count, more):
     rows = [{"destination": f"/queue/{number}", "ready": number} for number in range(count)]
-    return Snapshot(wish, 1.0, {}, {}, rows, more, False)
+    return figures.Snapshot(wish, 1.0, {}, {}, rows, more, False)
 
 
 def test_keys_come_in_pieces():
@@ -152,7 +140,16 @@ def test_keys_come_in_pieces():
     assert keys_of("\x1b[" + "1" * 1000)[1] == ""  # nothing is kept without bound
 
 
-def test_keys_move_through_rows_and_pages():
+def test_a_wake_ends_one_wait():
+    with Keys() as keys:
+        keys.wake()
+        assert keys.wait() == []
+        began = time.monotonic()
+        keys.wait(0.05)
+        assert time.monotonic() - began > 0.04
+
+
+def test_keys_move_sort_and_filter():
     choice = choice_of()
     for key, page, row in (
         *(("down", 0, 1), ("down", 0, 2), ("down", 1, 0), ("k", 0, 2), ("up", 0, 1), ("up", 0, 0)),
@@ -160,9 +157,6 @@ def test_keys_move_through_rows_and_pages():
     ):
         assert choice.press(key, snapshot(choice.wish(), 3, more=choice.page < 2))
         assert (choice.page, choice.row) == (page, row)
-
-
-def test_keys_sort_and_each_view_keeps_its_order():
     choice = choice_of()
     for key, view, sort in (
         *(("right", "d", "unacknowledged"), (">", "d", "received_rate"), ("left", "d", "unacknowledged")),
@@ -172,9 +166,6 @@ def test_keys_sort_and_each_view_keeps_its_order():
     ):
         choice.press(key, None)
         assert (choice.view.key, choice.sort) == (view, sort)
-
-
-def test_a_filter_is_typed():
     choice = choice_of()
     choice.page = 4
     for keys, match in (("/ q x rubout s enter", "qs"), ("/ ! escape", "qs"), ("/ \x15 enter", None)):
@@ -183,7 +174,7 @@ def test_a_filter_is_typed():
     for key in "/" + "a" * 1000:
         choice.press(key, None)
     assert len(choice.typed) == 200
-    assert pattern_of("a*") == "a*"
+    assert figures.pattern_of("a*") == "a*"
 
 
 def drawn(choice, shown, width, height):
@@ -194,8 +185,8 @@ def drawn(choice, shown, width, height):
 
 
 def test_the_help_names_each_key():
-    text = " ".join(keys for keys, _ in HELP)
-    assert all(view.key in text.split() for view in VIEWS.values())
+    text = " ".join(keys for keys, _ in figures.HELP)
+    assert all(view.key in text.split() for view in figures.VIEWS.values())
     choice = choice_of()
     assert choice.press("?", None)
     assert choice.helping
@@ -218,7 +209,7 @@ def test_hostile_answers_neither_break_nor_steer_the_screen(view, width):
     choice, history = choice_of(view, NASTY, 50), History()
     for value in HOSTILE:
         broker, store = ({column.name: value for column in REQUESTS[part].columns} for part in ("broker", "store"))
-        shown = Snapshot(choice.wish(), 1.0, broker, store, rows, True, True)
+        shown = figures.Snapshot(choice.wish(), 1.0, broker, store, rows, True, True)
         history.add(shown)
         lines = screen_of(shown, choice, history, NASTY.replace("\n", ""), NASTY, width, 30)
         assert len(lines) == 30
@@ -237,7 +228,7 @@ def test_history_is_bounded():
     history = History()
     for number in range(5):
         rows = [{"destination": f"/queue/{number}-{row}", "received_rate": 1.0} for row in range(1000)]
-        history.add(Snapshot(wish(), 1.0, {"messages_rate": 1.0}, {}, rows, False, False))
+        history.add(figures.Snapshot(wish(), 1.0, {"messages_rate": 1.0}, {}, rows, False, False))
     assert (len(history.rates("/queue/0-5")), len(history.rates("/queue/4-5"))) == (0, 1)
 
 
@@ -297,21 +288,6 @@ def test_the_other_views(view, first, at, broker):
     shown = at.good("top", "--once", "--view", view, "-u", broker.url).decode()
     (line,) = [line for line in shown.splitlines() if " 30 " in line]
     assert line.startswith(first)
-
-
-@pytest.fixture
-def running():
-    processes = []
-
-    def run(*arguments):
-        streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "stdin": subprocess.DEVNULL}
-        processes.append(started("top", "-i", "0.1", *arguments, **streams))
-        return processes[-1]
-
-    yield run
-    for process in processes:
-        with process:
-            process.kill()
 
 
 def test_over_tls_and_websocket(at, certificates):

@@ -8,10 +8,10 @@ import os
 import random
 import re
 import shutil
-import threading
 import zlib
 from collections import Counter
 from datetime import datetime, timedelta, timezone
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -175,8 +175,7 @@ def test_no_record_is_lost_whatever_the_bodies_are(spark):
             at = rnd.randrange(len(body))
             body = body[:at] + bytes([rnd.randrange(256)]) + body[at + 1 :]
         bodies.append(body)
-    found = exploded(spark, bodies, "networkrail-td")
-    for rows, body in zip(found, bodies):
+    for rows, body in zip(exploded(spark, bodies, "networkrail-td"), bodies):
         if rows[0].item is None:
             assert (len(rows), bytes(rows[0]._raw)) == (1, body)
             continue
@@ -328,8 +327,7 @@ def test_names_of_later_batches():
 
 
 def test_rows_and_quarantine_hold_all_frames(spark, folder, tmp_path):
-    frames = whole(spark, folder)
-    counts = jobs.write_exploded(jobs.explode(frames, "networkrail-td"), str(tmp_path / "batch"))
+    counts = jobs.write_exploded(jobs.explode(whole(spark, folder), "networkrail-td"), str(tmp_path / "batch"))
     assert isinstance(counts, dict)
     total = len(feed())
     assert counts["frames"] == total == counts["good"] + counts["quarantined"]
@@ -429,7 +427,6 @@ def test_replay(spark, folder):
 
 
 def test_requests_are_left_out_of_a_replay(spark):
-    """It gives the broker no orders."""
     names = ["/queue/a", "/management/purge", " /management/purge", "/topic/management/"]
     frames = spark.createDataFrame([(name, bytearray(b"x")) for name in names], "destination string, body binary")
     for how, sent in [
@@ -462,8 +459,7 @@ def test_the_column_is_what_the_client_says_and_each_message_is_kept_once(spark)
     frames = spark.createDataFrame(values, kinds + " length int, error string, body binary")
     found = [row[0] for row in frames.select(identity(frames)).collect()]
     assert found == expected
-    kept = jobs.unique(frames).collect()
-    assert len(kept) == len(set(found) - {None}) + found.count(None) == len(found) - 3
+    assert len(jobs.unique(frames).collect()) == len(set(found) - {None}) + found.count(None) == len(found) - 3
     assert sum(_duplicates(narrowed(frames), None).values()) == 3
     bare = frames.drop("sent_at")  # so that nothing is known of Artemis's: all are kept
     assert sum(row.message_id in ("72,28", "82,28", "72,30") for row in jobs.unique(bare).collect()) == 6
@@ -639,39 +635,23 @@ def test_metrics_are_found_in_a_progress_of_any_form():
 
 @pytest.mark.slow
 def test_the_supervisor_of_the_page_survives_kills_of_the_source(spark, tmp_path):
-    """Its code, taken literally: rows are there once, and the progress tells of the source."""
     if not hasattr(DataSourceStreamReader, "reportLatestOffset"):
         pytest.skip("PySpark before 4.2 asks a source for nothing that the progress could show")
     blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
     (code,) = [block for block in blocks if "jobs.supervise(" in block]
-    failures = []
+
+    def look(query):
+        wait_for(lambda: source_metrics(query.lastProgress)[0]["unacknowledged"] == 0)
+        return source_metrics(query.lastProgress)
+
     with live_broker() as broker:
         code = code.replace("stomp://localhost:61613", broker.url)
         for before, name in (('frames, "', "archive"), ('checkpoint="', "checkpoint"), ('"spoolDir", "', "spool")):
             code = code.replace(f'{before}{name}"', f'{before}{tmp_path / name}"')
         assert code.count(str(tmp_path)) == 3
-
-        def run():
-            try:
-                exec(compile(code, "supervised.py", "exec"), {"__name__": "supervised"})
-            except BaseException as error:
-                failures.append(error)
-
-        def check():
-            assert not failures, failures
-
-        thread = threading.Thread(target=run)
-        thread.start()
-        try:
-            query = goes_on_when_killed(spark, broker, "/queue/orders", tmp_path / "spool", check)
-            wait_for(lambda: source_metrics(query.lastProgress)[0]["unacknowledged"] == 0)
-            (metrics,) = source_metrics(query.lastProgress)
-        finally:
-            for query in spark.streams.active:
-                query.stop()
-            thread.join(patience(120))
-        assert not failures
-        assert not thread.is_alive()
+        program = compile(code, "supervised.py", "exec")
+        run = partial(exec, program, {"__name__": "supervised"})
+        (metrics,), _ = goes_on_when_killed(spark, broker, "/queue/orders", tmp_path / "spool", run, look=look)
     rows = spark.read.parquet(str(tmp_path / "archive")).select("message_id").collect()
     assert len({row.message_id for row in rows}) == len(rows) == 40
     assert metrics["description"] == f"stomp: /queue/orders at {broker.url}, spool {tmp_path / 'spool'}"
@@ -731,21 +711,9 @@ def test_from_a_capture_to_tables(spark, tmp_path):
 
 @pytest.mark.slow
 def test_a_stream_goes_on_when_its_source_is_killed(spark, tmp_path):
-    out, spool, results = tmp_path / "out", tmp_path / "spool", []
+    out, spool = tmp_path / "out", tmp_path / "spool"
     with live_broker() as broker:
-        arguments = ("explode", broker.url, "-d", "/queue/a", "--spool", spool, "-o", out, "-p", "networkrail-td")
-        thread = threading.Thread(target=lambda: results.extend(good(*arguments)))
-        thread.start()
-
-        def check():
-            assert thread.is_alive(), results
-
-        try:
-            goes_on_when_killed(spark, broker, "/queue/a", spool, check, EVENT)
-        finally:
-            for query in spark.streams.active:
-                query.stop()
-            thread.join(patience(120))
-    assert not thread.is_alive()
-    assert results[0]["frames"] == 40
-    assert spark.read.parquet(str(out / "rows")).count() == results[0]["rows"] == 40
+        words = ("explode", broker.url, "-d", "/queue/a", "--spool", spool, "-o", out, "-p", "networkrail-td")
+        _, (counts,) = goes_on_when_killed(spark, broker, "/queue/a", spool, partial(good, *words), EVENT)
+    assert counts["frames"] == 40
+    assert spark.read.parquet(str(out / "rows")).count() == counts["rows"] == 40

@@ -151,15 +151,12 @@ def test_modes(tmp_path_factory, items, mode):
     assert seen(rows(path, commands="*", mode=mode)) == wanted
 
 
-def test_a_stream_that_ends_inside_a_frame_says_so(tmp_path):
+def test_a_torn_frame_and_a_large_body_are_malformed(tmp_path):
     whole, torn = octets([message(1)]), octets([message(2)])[:-3]
     good, bad = rows(make_stream(tmp_path / "a.stomp", [whole, torn]))
     assert good["error"] is None
     assert bad["error"] == f"truncated: the stream ended inside a frame, at offset {len(whole)}"
     assert bad["body"] == torn
-
-
-def test_a_body_above_max_body_is_malformed(tmp_path):
     path = make_stream(tmp_path / "a.stomp", [message(1, body=b"x" * 101), message(2, body=b"x" * 100)])
     bad, good = rows(path, NARROW, maxBody=100)
     assert bad["error"].startswith("limit-exceeded: ")
@@ -281,8 +278,7 @@ def test_a_frame_that_is_not_chosen_ends_a_run(tmp_path):
 
 def test_the_octets_of_a_long_run_are_bounded(tmp_path):
     garbage = (b"x" * 2000 + b"\0\n") * 700
-    path = make_stream(tmp_path / "a.stomp", [message(1), garbage, message(2)])
-    found = rows(path, NARROW, splitBytes="100k")
+    found = rows(make_stream(tmp_path / "a.stomp", [message(1), garbage, message(2)]), NARROW, splitBytes="100k")
     assert [each[1:] for each in wrong(found)] == [(len(garbage) - 1, garbage[: 2**20])]
     assert told(found)[0] == ids(1, 2)
 

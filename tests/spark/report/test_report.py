@@ -167,7 +167,6 @@ EMPTY["silent_seconds"] = 0.0
 
 
 def nothing(**figures):
-    """What stands in report.json when nothing was found."""
     figures = {**EMPTY, **figures}
     return {
         "report": 1, "title": "t", "archive": "archive", "generated": START, "verdict": verdict_of(figures),
@@ -178,7 +177,6 @@ def nothing(**figures):
 
 
 def everything(text=HOSTILE, number=2**62, buckets=180):
-    """As much as a report can hold, with the same text and number all over."""
     destination = {"destination": text, **dict.fromkeys(
         ["frames", "octets", "redelivered", "malformed", "lag_p95_seconds", "first", "last"], number
     )}  # fmt: skip
@@ -265,15 +263,12 @@ def test_each_threshold_at_its_limits(threshold):
         assert verdict["reasons"][0]["text"] in "".join(Checked(page).text)
 
 
-def test_the_worst_comes_first():
+def test_the_worst_comes_first_and_thresholds_can_be_others():
     verdict = verdict_of({**EMPTY, "frames": 100, "malformed": 1, "missing": 3, "silences": 2})
     assert [(each["level"], each["text"]) for each in verdict["reasons"]] == [
         *(("unhealthy", "3 messages missing in the sink"), ("look", "1 frame malformed (1 %)")),
         ("look", "2 silences longer than 1 min"),
     ]
-
-
-def test_other_thresholds_and_wrong_ones():
     table = plot.thresholds_of({"malformed": (0.5, None)})
     for malformed, level in ((50, "healthy"), (100, "look")):
         assert verdict_of({**EMPTY, "frames": 100, "malformed": malformed}, table)["level"] == level
@@ -491,8 +486,7 @@ def test_figures_of_a_sick_feed_are_those_python_counts(spark, tmp_path):
     assert {each["from"].bit_length() - 1: each["frames"] for each in found["sizes"] if each["frames"]} == sizes
     places = Counter(each["destination"] for each in frames)
     assert {each["destination"]: each["frames"] for each in found["destinations"]} == places
-    first = list(zip(rate["destinations"], map(sum, rate["frames"])))[:3]
-    assert first == places.most_common(3)
+    assert list(zip(rate["destinations"], map(sum, rate["frames"])))[:3] == places.most_common(3)
     reasons = Counter(each["_reason"] for each in held(200))
     assert {each["reason"]: each["count"] for each in found["quarantine"]["reasons"]} == reasons
     kinds = Counter(each["error"].partition(":")[0] for each in frames if "error" in each)
