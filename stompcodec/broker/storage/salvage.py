@@ -397,7 +397,7 @@ class _Reading:
 
     def _state(self, _rowid: int, row: list[Any]) -> bool:
         clean, seq, count, crc = row
-        if not _is(crc, clean, seq, count):
+        if crc != tables.record_crc(clean, seq, count):
             return False
         self.unclean, self.mark, self._expected_subscriptions = not clean, seq or 0, count
         return True
@@ -407,7 +407,7 @@ class _Reading:
         if not isinstance(name, bytes) or not isinstance(suspect, int) or not isinstance(high, int):
             return False
         text = name.decode("utf-8", "replace")
-        if not _is(crc, rowid, text, suspect, count, high):
+        if crc != tables.record_crc(rowid, text, suspect, count, high):
             return False
         self.totals.setdefault(rowid, tables.Total(text, suspect, count, high))
         return True
@@ -428,7 +428,7 @@ class _Reading:
 
     def _subscription(self, _rowid: int, row: list[Any]) -> bool:
         *columns, crc = (one.decode("utf-8", "replace") if isinstance(one, bytes) else one for one in row)
-        if not _is(crc, *columns) or not all(isinstance(one, str) for one in columns[:3]):
+        if crc != tables.record_crc(*columns) or not all(isinstance(one, str) for one in columns[:3]):
             return False
         self.subscriptions.append(tables.subscribed_of(columns))
         return True
@@ -504,13 +504,6 @@ class _Reading:
             if left:
                 end = ": the next start removes them" if not self.findings.problems else ""
                 self.findings.notes.append(f"{len(left)} files in bodies belong to no message{end}")
-
-
-def _is(crc: object, *columns: Any) -> bool:
-    try:
-        return crc == tables.record_crc(*columns)
-    except (TypeError, ValueError):
-        return False
 
 
 def _text(row: list[Any]) -> str:

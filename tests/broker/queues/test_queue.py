@@ -228,20 +228,30 @@ def test_others_are_delivered_meanwhile_and_it_comes_back_in_its_place():
 
 
 def test_waiting_messages_are_bounded_and_end_with_their_queue():
-    bench = Bench(redelivery_delay=GROWING, max_delayed=3)
-    put_all(bench.peer(), "1234")
+    bench = Bench(redelivery_delay=GROWING, max_delayed=4)
+    put_all(bench.peer(), "25", "/queue/b")
+    for _ in range(2):  # they wait 4 s, then
+        taker(bench, "/queue/b", ack="client").lose()
+    bench.peer().put(QUEUE, "1")
+    put_all(bench.peer(), "34", "/queue/c")
     peer = taker(bench, ack="client-individual")
-    for frame in peer.take():
+    for name in "bc":
+        peer.subscribe(f"/queue/{name}", name, ack="client-individual")
+    frames = sorted(peer.take(), key=lambda frame: "12354".index(frame.body.decode()))
+    for frame in frames:
         peer.nack(frame)
-    assert peer.bodies() == [b"4"]  # there was no room to wait
-    assert len(bench.broker.retries) == 3
+    bench.wait(0.1)  # until then they have no order
+    again = peer.next("MESSAGE")
+    assert (again.body, len(bench.broker.retries)) == (b"4", 4), "there was no room to wait"
     queue = queue_of(bench)
     queue.delete()
     assert not queue.returned.held
-    peer = taker(bench, "/temp-queue/t", ack="client-individual")
-    peer.put("/temp-queue/t", "6")
-    peer.nack(peer.next("MESSAGE"))
-    assert len(bench.broker.retries) == 1  # the others are forgotten
+    peer.nack(again)
+    assert (peer.take(), len(bench.broker.retries)) == ([], 4), "what was in the queue is forgotten"
+    bench.wait(1.5)
+    assert peer.bodies() == [b"3"]
+    bench.wait(3)
+    assert peer.bodies() == [b"4", b"2", b"5"]
 
 
 def made(by, bench=None, **arguments):

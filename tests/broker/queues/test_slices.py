@@ -76,6 +76,7 @@ def test_beside_active_sessions_a_turn_does_little(way, window):
 
 def test_a_stored_message_does_not_wait_for_the_removals_of_others(monkeypatch):
     monkeypatch.setattr(journal, "_FEW_GONE", 3 * FEW)
+    monkeypatch.setattr(journal, "_CALM", 3)
     bench = Loop(background=True)
     put_all(bench.peer(), range(12 * FEW), persistent="true")
     commit(bench)
@@ -102,6 +103,10 @@ def test_a_stored_message_does_not_wait_for_the_removals_of_others(monkeypatch):
     while bench.store.job is None:
         bench.one_turn()
     assert len(bench.store.job[0]._removes) >= removed
+    while bench.store.job is not None:
+        commit(bench)
+        bench.one_turn()
+    assert bench.broker.journal._most_gone == journal._MOST_GONE, "nobody has waited for some commits"
 
 
 @pytest.fixture(params=[True, False], ids=["c", "python"])

@@ -89,6 +89,8 @@ def test_it_ends_with_its_owner(kind, copies):
     bench = Bench()
     owner, other = taker(bench, f"/temp-{kind}/a", ack="client"), bench.peer()
     owner.subscribe(f"/temp-{kind}/a", "2", ack="client")
+    left(bench, "/topic/idle")
+    bench.broker.virtual_host("/").destinations.sweep()
     (address,) = bench.broker.virtual_host("/").owners
     other.put(address, "x", persistent="true")
     assert owner.bodies() == [b"x"] * copies

@@ -189,6 +189,7 @@ def test_a_damaged_subscription_is_noticed(tmp_path, deed):
 def test_a_changed_state_counts_as_a_crash(tmp_path, statement):
     fill(tmp_path)
     change(tmp_path, statement)
+    assert len(check(tmp_path).problems) == statement.startswith("UPDATE")
     for findings in (1, 0):
         found, store = content(tmp_path)
         assert (len(found), store.unclean, store.damage.findings) == (10, findings == 1, findings)

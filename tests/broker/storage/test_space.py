@@ -9,7 +9,7 @@ from contextlib import suppress
 import pytest
 from broker.harness import Bench
 from broker.moves import refusal
-from broker.storage.storing import BIG, MIB, SmallStore, content, message, put, seqs
+from broker.storage.storing import BIG, MIB, SmallStore, Unsure, content, message, put, seqs
 from crash.process import BrokerProcess
 from patience import patience
 
@@ -17,7 +17,7 @@ from stompcodec import client as stomp
 from stompcodec.broker.storage.salvage import check
 from stompcodec.broker.storage.sqlite import SqliteStore
 from stompcodec.broker.storage.sqlite_writer import Writer
-from stompcodec.errors import StompError
+from stompcodec.errors import StompError, StoreError
 
 QUEUE = "/queue/a"
 
@@ -83,9 +83,14 @@ def test_a_full_disk_uses_the_reserve_once(tmp_path, when):
     store._writer._db = connection
     assert store._writer.tidy() is False
     assert reserve.stat().st_size == MIB, "it is taken again when there is room"
+    store._writer._db = Unsure(connection)
+    with pytest.raises(StoreError, match="disk I/O error"):
+        put(store, message(21), message(22))
+    assert reserve.stat().st_size == MIB, "the disk was not full"
+    put(store, message(23))
     store.close()
     found, store = content(tmp_path)
-    assert ([seq for _, seq in found], store.damage.findings) == ([5, 6, 7, 8, 9, 20], 0)
+    assert ([seq for _, seq in found], store.damage.findings) == ([5, 6, 7, 8, 9, 20, 23], 0)
 
 
 class Inline:
