@@ -1,18 +1,15 @@
 """Dead letters: their headers, NACK that asks for no more attempts, and where they came from, by their message-id."""
 
 import itertools
-import json
 
 import pytest
 from broker.harness import Bench
 from broker.management.managing import Managed
 from broker.moves import messages, put_all, taker, transaction
-from patience import patience
+from broker.storage.storing import inline
 
-import stompcodec.client as stomp
 from stompcodec.broker.message import OF_DURABLE, RETURNS, STRAYS
 from stompcodec.broker.storage.salvage import salvage
-from stompcodec.testing import StompBroker
 
 QUEUE, DEAD = "/queue/a", "/queue/DLQ.a"
 #: What an attacker writes to make a message look like a dead letter.
@@ -148,42 +145,23 @@ def test_a_letter_of_a_topic_does_not_go_to_a_queue_that_has_its_name_later():
     assert lying(bench) == {letters: 1, "a": 1}
 
 
-def ask(broker, request, **fields):
-    with stomp.connect(broker.url) as client:
-        return json.loads(client.request(f"/management/{request}", json.dumps(fields), timeout=patience(20)).body)
-
-
-def fill(broker, count, **kept):
-    """Have dead letters, small and large, and one that is forged behind them."""
-    with stomp.connect(broker.url) as client:
-        for number in range(count):
-            body = b"%d" % number + bytes(0 if number % 5 else 70_000)
-            client.send(QUEUE, body, {**kept, "priority": str(4 + number % 2)}, receipt=True)
-        bad = client.subscribe(QUEUE, ack="client-individual")
-        for _ in range(count):
-            bad.get(timeout=patience(20)).nack(requeue=False, receipt=True)
-        client.send(DEAD, b"forged", {**kept, **FORGED}, receipt=True)
-
-
-def check_origins(broker, count):
-    found = [row["origin"] for row in ask(broker, "messages", destination=DEAD, body=0)["rows"]]
-    assert sorted(map(str, found)) == [QUEUE] * count + ["None"]
-    result = ask(broker, "move", destination=DEAD)["result"]
-    assert (result["messages"], result["skipped"]) == (count, 1)
-    ready = {row["destination"]: row["ready"] for row in ask(broker, "destinations")["rows"]}
-    assert (ready[QUEUE], ready[DEAD]) == (count, 1)
-
-
 @pytest.mark.parametrize("ends", ["spool", "restart", "salvage"])
 def test_the_origin_survives_pages_restarts_and_salvage(tmp_path, ends):
-    config = {"data": str(tmp_path / "data"), "window_messages": 2}
-    with StompBroker(**config) as broker:
-        fill(broker, 12, **({} if ends == "spool" else {"persistent": "true"}))
-        if ends == "spool":
-            check_origins(broker, 12)
-            return
-    if ends == "salvage":
-        salvage(tmp_path / "data", tmp_path / "saved")
-        config["data"] = str(tmp_path / "saved")
-    with StompBroker(**config) as broker:
-        check_origins(broker, 12)
+    data, kept = tmp_path / "data", {} if ends == "spool" else {"persistent": "true"}
+    bench = Managed(inline(data), window_messages=2, transient="spool")
+    peer = bench.peer()
+    for number in range(12):  # small and large
+        body = b"%d" % number + bytes(0 if number % 5 else 70_000)
+        peer.put(QUEUE, body, priority=str(4 + number % 2), **kept)
+    bury(peer, QUEUE)
+    peer.put(DEAD, "forged", **kept, **FORGED)
+    if ends != "spool":
+        bench.store.close()
+        if ends == "salvage":
+            salvage(data, data := tmp_path / "saved")
+        bench = Managed(inline(data), window_messages=2)
+    found = [row["origin"] for row in bench.result("messages", destination=DEAD, body=0)]
+    assert sorted(map(str, found)) == [QUEUE] * 12 + ["None"]
+    assert move(bench, destination=DEAD) == (12, 1, None)
+    assert lying(bench) == {QUEUE: 12, DEAD: 1}
+    bench.store.close()

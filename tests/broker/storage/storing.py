@@ -47,6 +47,12 @@ def put(store: Any, *messages: Stored) -> None:
     store.commit()
 
 
+def filled(folder: Path, *messages: Stored) -> None:
+    """Put messages into a store, which is closed."""
+    with closing(SqliteStore(folder)) as store:
+        put(store, *messages)
+
+
 def seqs(found: Any) -> list[int]:
     return [one.seq for one in (found.messages if isinstance(found, Page) else found)]
 

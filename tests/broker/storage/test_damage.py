@@ -8,7 +8,7 @@ from contextlib import closing
 import pytest
 from broker.harness import Peer
 from broker.moves import QUEUE, Slow, messages, pattern, settle, stored_bench
-from broker.storage.storing import BIG, KEY, change, content, deferred, fill, flip, message, put, read, seqs
+from broker.storage.storing import BIG, KEY, change, content, deferred, fill, filled, flip, message, put, read, seqs
 
 from stompcodec.broker.message import Message
 from stompcodec.broker.storage.folder import examine_wal, is_body
@@ -16,24 +16,6 @@ from stompcodec.broker.storage.salvage import check, salvage
 from stompcodec.broker.storage.sqlite import SqliteStore
 from stompcodec.broker.storage.store import Page
 from stompcodec.errors import StoreError
-
-
-@pytest.fixture
-def folder(tmp_path):
-    return tmp_path / "data"
-
-
-@pytest.fixture
-def store(folder):
-    made = SqliteStore(folder)
-    yield made
-    made.close()
-
-
-def filled(folder, *messages):
-    with closing(SqliteStore(folder)) as store:
-        put(store, *messages)
-
 
 COLUMNS = {
     "tail": ("x'613a620a0a3200'", "'odd'", "'é' || x'00' || 'b'", "7", "NULL"),
@@ -46,24 +28,24 @@ COLUMNS = {
 
 @pytest.mark.parametrize("plain", [False, True], ids=["slow", "hot"])  # the ways into a row, see Writer._rows
 @pytest.mark.parametrize(("column", "value"), [(column, value) for column in COLUMNS for value in COLUMNS[column]])
-def test_a_damaged_row_is_reported_once_and_left_out(column, value, plain, folder, caplog):
+def test_a_damaged_row_is_reported_once_and_left_out(column, value, plain, data, caplog):
     """By pages, and by the next start; kept in the file, and counted by each start anew."""
     sent = [message(seq, expires=None if plain else 9.5, queue="q") for seq in range(6)]
-    with closing(SqliteStore(folder)) as store:
+    with closing(SqliteStore(data)) as store:
         for one in sent:
             made = Message(one.id.encode(), one.seq, one.destination, one.tail, True) if plain else one
             store.append("q", made)
-    change(folder, f"UPDATE message SET {column} = {value} WHERE key = {KEY + 2}")
+    change(data, f"UPDATE message SET {column} = {value} WHERE key = {KEY + 2}")
     sent.pop(2)
     if column != "key":
-        with closing(SqliteStore(folder)) as store:
+        with closing(SqliteStore(data)) as store:
             for _ in range(2):
                 assert read(store) == Page(sent, 2**42 - 1, True, 1)
             assert (store.damage.messages, store.damage.findings) == (1, 1)
             assert read(store, after=1, most=1)[:2] == ([], 2)
     for again in (False, True):
         caplog.clear()
-        with closing(SqliteStore(folder)) as store:
+        with closing(SqliteStore(data)) as store:
             assert list(store.load()) == sent
             strangers = column == "key" and not again  # a row is missing, and there is one too many
             assert store.damage.messages == 1 + strangers
@@ -75,34 +57,34 @@ def test_a_damaged_row_is_reported_once_and_left_out(column, value, plain, folde
     assert store.damage.findings == findings, "the total is right"
 
 
-def test_files_that_are_missing_or_damaged_or_of_no_row_are_reported(store, folder):
+def test_files_that_are_missing_or_damaged_or_of_no_row_are_reported(store, data):
     put(store, message(1, BIG), message(2), message(3, BIG), message(4, BIG))
-    files = sorted((folder / "bodies").iterdir(), key=lambda path: int(path.name.rpartition("-")[2]))
+    files = sorted((data / "bodies").iterdir(), key=lambda path: int(path.name.rpartition("-")[2]))
     files[0].unlink()
     files[1].write_bytes(b"y" * 100)
-    change(folder, f"DELETE FROM body WHERE key = {KEY + 4}")
+    change(data, f"DELETE FROM body WHERE key = {KEY + 4}")
     page = read(store)
     assert (seqs(page), page.damaged, store.damage.messages) == ([2], 3, 3)
 
 
-def test_a_damaged_due_time_is_reported(store, folder):
+def test_a_damaged_due_time_is_reported(store, data):
     put(store, message(1, due=5.0), message(2, due=6.0))
-    change(folder, f"UPDATE special SET due = 5.5 WHERE key = {KEY + 1}")
+    change(data, f"UPDATE special SET due = 5.5 WHERE key = {KEY + 1}")
     page = deferred(store)
     assert ([one.seq for one in page.messages], list(page.damaged), seqs(store.load())) == ([2], [("q", 1)], [2])
 
 
-def test_check_finds_what_the_table_of_special_messages_lacks(folder, tmp_path):
-    filled(folder, message(1, due=5.5), message(2, expires=5.0), message(3, priority=8), message(4))
-    assert check(folder).whole
-    change(folder, f"DELETE FROM special WHERE key = {KEY + 2}")
-    change(folder, f"UPDATE special SET priority = 7 WHERE key = {KEY + 3}")
-    assert check(folder).problems == ["2 messages are missing or wrong in the table special"]
-    assert salvage(folder, tmp_path / "new").messages == 4
-    with closing(SqliteStore(tmp_path / "new")) as again:
+def test_check_finds_what_the_table_of_special_messages_lacks(data, new):
+    filled(data, message(1, due=5.5), message(2, expires=5.0), message(3, priority=8), message(4))
+    assert check(data).whole
+    change(data, f"DELETE FROM special WHERE key = {KEY + 2}")
+    change(data, f"UPDATE special SET priority = 7 WHERE key = {KEY + 3}")
+    assert check(data).problems == ["2 messages are missing or wrong in the table special"]
+    assert salvage(data, new).messages == 4
+    with closing(SqliteStore(new)) as again:
         assert [one.due for one in deferred(again).messages] == [5.5]
         assert [seqs(read(again, priority=8)), seqs(read(again))] == [[3], [2, 3, 4]]
-    assert check(tmp_path / "new").whole
+    assert check(new).whole
 
 
 @pytest.mark.parametrize(("where", "missing"), [("key = (SELECT max(key) FROM message)", 1), ("key < 1 << 46", 5)])
@@ -134,24 +116,24 @@ def test_wrong_rows_are_noticed_when_a_queue_drains(tmp_path, harm):
     store.close()
 
 
-def test_a_missing_row_is_noticed_when_the_queue_was_read_to_its_end(folder):
-    filled(folder, *map(message, range(10)))
-    change(folder, f"DELETE FROM message WHERE key = {KEY + 4}")
-    store = SqliteStore(folder)
+def test_a_missing_row_is_noticed_when_the_queue_was_read_to_its_end(data):
+    filled(data, *map(message, range(10)))
+    change(data, f"DELETE FROM message WHERE key = {KEY + 4}")
+    store = SqliteStore(data)
     assert [held.total for held in store.held()] == [10]
     assert (seqs(read(store)), store.damage.findings) == ([0, 1, 2, 3, 5, 6, 7, 8, 9], 0)
     store._writer.checkpoint()
     assert (store.damage.messages, store.damage.findings) == (1, 1)
     store.close()
-    assert check(folder).whole
+    assert check(data).whole
 
 
-def test_messages_of_no_queue_are_reported_at_the_start(folder):
-    filled(folder, message(1), message(2))
-    filled(folder, message(5, queue="r"))
-    change(folder, "UPDATE queue SET name = 'x' WHERE id = 1")
-    change(folder, f"UPDATE message SET key = {(2 << 45) + 2**44} WHERE id = 'm-2'")
-    store = SqliteStore(folder)
+def test_messages_of_no_queue_are_reported_at_the_start(data):
+    filled(data, message(1), message(2))
+    filled(data, message(5, queue="r"))
+    change(data, "UPDATE queue SET name = 'x' WHERE id = 1")
+    change(data, f"UPDATE message SET key = {(2 << 45) + 2**44} WHERE id = 'm-2'")
+    store = SqliteStore(data)
     assert [tuple(held) for held in store.held()] == [("r", 1, 0, 5, 5, (), False)]
     assert store.damage.messages == 2
     put(store, message(9))

@@ -11,7 +11,7 @@ from contextlib import closing, suppress
 import pytest
 from broker.harness import Bench
 from broker.moves import pattern
-from broker.storage.storing import BIG, OURS, change, fill, message, put, put_file, start, stop, tree, use
+from broker.storage.storing import BIG, OURS, change, fill, filled, message, put_file, start, stop, tree, use
 from broker.storage.test_salvage import run
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -300,8 +300,7 @@ def test_a_folder_that_is_a_file(tmp_path):
 def test_names_in_the_database_lead_nowhere_else(tmp_path, caplog):
     """A row that was tampered with names a file outside: it is neither read nor removed."""
     data = tmp_path / "data"
-    with closing(SqliteStore(data)) as store:
-        put(store, message(1, BIG))
+    filled(data, message(1, BIG))
     (name,) = os.listdir(data / "bodies")
     os.rename(data / "bodies" / name, tmp_path / name)
     change(data, f"UPDATE body SET file = '../../{name}'")
@@ -497,8 +496,7 @@ def test_a_folder_of_an_unreleased_build_is_refused_with_the_build_that_reads_it
 
 def test_a_newer_version_is_refused(tmp_path):
     data = tmp_path / "data"
-    with closing(SqliteStore(data)) as store:
-        put(store, message(1))
+    filled(data, message(1))
     newer = schema.VERSION + 1
     change(data, f"PRAGMA user_version = {newer}")
     with pytest.raises(StoreError, match=f"has version {newer}, and this program knows only {schema.VERSION}"):

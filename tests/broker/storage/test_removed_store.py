@@ -36,11 +36,6 @@ import fcntl
 GONE = "was removed or replaced"
 
 
-@pytest.fixture
-def data(tmp_path):
-    return tmp_path / "data"
-
-
 def opened(data):
     store = SqliteStore(data)
     put(store, message(1))

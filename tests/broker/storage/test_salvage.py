@@ -9,7 +9,7 @@ import sys
 from contextlib import closing
 
 import pytest
-from broker.storage.storing import BIG, SUBSCRIPTION, change, content, fill, flip, message, put
+from broker.storage.storing import BIG, SUBSCRIPTION, change, content, fill, filled, flip, message, put
 from installed import environment
 from patience import patience
 
@@ -26,16 +26,6 @@ from stompcodec.cli.app import app
 def run(*words):
     result = CliRunner().invoke(app, ["broker", *map(str, words)])
     return result.exit_code, result.output
-
-
-@pytest.fixture
-def data(tmp_path):
-    return tmp_path / "data"
-
-
-@pytest.fixture
-def new(tmp_path):
-    return tmp_path / "new"
 
 
 def test_a_whole_folder(data, new):
@@ -105,8 +95,7 @@ def test_marks_and_flags_are_copied(tmp_path, data, new, killed):
 def test_a_page_of_zeros(data, new, page):
     """Also where SQLite calls the file malformed: what other pages hold is copied, and nothing that was not sent."""
     sent = {("q", seq): message(seq, 1000) for seq in range(100)}
-    with closing(SqliteStore(data)) as store:
-        put(store, *sent.values())
+    filled(data, *sent.values())
     database = data / "messages.sqlite"
     octets = bytearray(database.read_bytes())
     octets[(page - 1) * 8192 : page * 8192] = bytes(8192)
@@ -127,8 +116,7 @@ def test_a_page_of_zeros(data, new, page):
 def test_what_lies_between_damaged_pages_is_copied(data, new, step):
     """Queues whose seqs have gaps, and each n-th page of theirs is zeros."""
     sent = {(f"q{seq % 2}", seq * 7): message(seq * 7, 1000, f"q{seq % 2}") for seq in range(300)}
-    with closing(SqliteStore(data)) as store:
-        put(store, *sent.values())
+    filled(data, *sent.values())
     octets = bytearray((data / "messages.sqlite").read_bytes())
     leaves = [at for at in range(16 * 8192, len(octets), 8192) if octets[at] == 13]
     lost = 0

@@ -21,7 +21,6 @@ from stompcodec.broker.storage import sqlite_writer
 from stompcodec.broker.storage.folder import examine_wal, is_body
 from stompcodec.broker.storage.large import Bodies
 from stompcodec.broker.storage.salvage import check, salvage
-from stompcodec.broker.storage.sqlite import SqliteStore
 from stompcodec.errors import StoreError
 
 pytestmark = pytest.mark.long
@@ -100,18 +99,6 @@ def test_killed_at_many_random_moments(tmp_path, how):
     for seed in range(100, 200):
         killed.round(seed, how)
         killed.check_files()
-
-
-@pytest.fixture
-def data(tmp_path):
-    return tmp_path / "data"
-
-
-@pytest.fixture
-def store(data):
-    made = SqliteStore(data)
-    yield made
-    made.close()
 
 
 BATCHES = {"commit": (20, 5000), "few": (4, 60000), "some": (300, 3000), "many": (600, 1000), "large": (5, BIG)}

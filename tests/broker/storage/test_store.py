@@ -16,7 +16,7 @@ from threading import get_ident
 
 import pytest
 from broker.storage import storing
-from broker.storage.storing import ALL, BIG, KEY, Unsure, commit_later, inline, message, put, read, seqs, synced
+from broker.storage.storing import ALL, BIG, KEY, Unsure, commit_later, filled, inline, message, put, read, seqs, synced
 from hypothesis import given
 from hypothesis import strategies as st
 from patience import patience
@@ -273,18 +273,11 @@ def test_pages_of_any_size_hold_what_was_committed(kind, operations, sizes):
 
 
 # ---- SqliteStore: in the loop, or behind it ----
-@pytest.fixture
-def store(tmp_path):
-    made = SqliteStore(tmp_path)
-    yield made
-    made.close()
-
-
 def kept(folder):
     return list(storing.content(folder)[0])
 
 
-def test_the_loop_goes_on_while_the_disk_is_slow(tmp_path, store, monkeypatch):
+def test_the_loop_goes_on_while_the_disk_is_slow(data, store, monkeypatch):
     free, begun = threading.Event(), threading.Event()
     commit = Writer.commit
 
@@ -305,7 +298,7 @@ def test_the_loop_goes_on_while_the_disk_is_slow(tmp_path, store, monkeypatch):
         store.remove("q", message(10))
         store.append("q", message(11))
         assert (store.pending, first.done()) == (2, False)
-        with closing(sqlite3.connect(tmp_path / "messages.sqlite")) as other:
+        with closing(sqlite3.connect(data / "messages.sqlite")) as other:
             assert other.execute("SELECT count(*) FROM message").fetchone() == (0,)
         free.set()
         assert await first is await commit_later(store) is None
@@ -314,7 +307,7 @@ def test_the_loop_goes_on_while_the_disk_is_slow(tmp_path, store, monkeypatch):
     assert seqs(store.load()) == [0, 1, 2, 4, 5, 6, 7, 8, 9, 11]
 
 
-def test_close_waits_for_what_is_under_way(tmp_path, store):
+def test_close_waits_for_what_is_under_way(data, store):
     async def main():
         for seq in range(1000):
             store.append("q", message(seq))
@@ -325,7 +318,7 @@ def test_close_waits_for_what_is_under_way(tmp_path, store):
         assert await waiting is None
 
     asyncio.run(main())
-    assert len(kept(tmp_path)) == 1001
+    assert len(kept(data)) == 1001
 
 
 def test_the_files_are_set_up_for_power_cuts(store):
@@ -365,7 +358,7 @@ def test_a_seq_that_does_not_fit_is_refused(store):
     assert [(one.queue, one.seq) for one in store.load()] == [("q", 2**SEQ_BITS - 1), ("r", 0)]
 
 
-def test_names_of_queues_do_not_pile_up(tmp_path, store, monkeypatch):
+def test_names_of_queues_do_not_pile_up(data, store, monkeypatch):
     """Their names come from peers: those that are gone leave next to nothing, and their numbers are used again."""
     monkeypatch.setattr(sqlite, "_SWEEP", 100)
     put(store, message(1, queue="stays"))
@@ -380,10 +373,10 @@ def test_names_of_queues_do_not_pile_up(tmp_path, store, monkeypatch):
     assert store._next < 700
     put(store, message(1, queue="last"))
     store.close()
-    assert kept(tmp_path) == [("stays", 1), ("last", 1)]
+    assert kept(data) == [("stays", 1), ("last", 1)]
 
 
-def test_clear_removes_files_and_keeps_totals(store, tmp_path):
+def test_clear_removes_files_and_keeps_totals(store, data):
     put(store, *(message(seq, b"x" * BIG if seq % 3 == 0 else b"", priority=seq % 2 * 9) for seq in range(9)))
     store._writer.checkpoint()  # counts them
     put(store, message(9), message(10, due=1.0))
@@ -392,14 +385,13 @@ def test_clear_removes_files_and_keeps_totals(store, tmp_path):
     assert seqs(read(store)) == [0, 5, 6, 7, 8, 9]
     store.clear("q", -1, ALL, 100)
     store.commit()
-    assert (seqs(read(store)), list((tmp_path / "bodies").iterdir())) == ([], [])
+    assert (seqs(read(store)), list((data / "bodies").iterdir())) == ([], [])
     store.close()
-    assert (check(tmp_path).whole, store.damage.findings) == (True, 0)
+    assert (check(data).whole, store.damage.findings) == (True, 0)
 
 
 def test_the_write_ahead_log_stays_short_while_a_long_queue_is_cleared(tmp_path, monkeypatch):
-    with closing(SqliteStore(tmp_path)) as store:
-        put(store, *(message(seq, b"x" * 100) for seq in range(20_000)))
+    filled(tmp_path, *(message(seq, b"x" * 100) for seq in range(20_000)))
     monkeypatch.setattr(sqlite_writer, "_WAL", 2**18)
     with closing(SqliteStore(tmp_path)) as store:
         for _ in range(40):
@@ -522,8 +514,7 @@ def tidy(store, times):
 
 
 def test_leftovers_are_removed_slowly_while_a_reader_keeps_the_write_ahead_log(tmp_path, monkeypatch):
-    with closing(SqliteStore(tmp_path)) as store:
-        put(store, *(message(seq, 100, persistent=False) for seq in range(20_000)))
+    filled(tmp_path, *(message(seq, 100, persistent=False) for seq in range(20_000)))
     monkeypatch.setattr(sqlite_writer, "_WAL", 2**16)
     monkeypatch.setattr(sqlite_writer, "_LEFTOVERS", 100)
     store = inline(tmp_path)
@@ -541,8 +532,7 @@ def test_leftovers_are_removed_slowly_while_a_reader_keeps_the_write_ahead_log(t
 @pytest.mark.parametrize(("priority", "wanted"), [(4, None), (4, 4), (7, 7)])
 def test_a_page_passes_over_a_bounded_number_of_leftovers(tmp_path, monkeypatch, priority, wanted):
     monkeypatch.setattr(sqlite_reader, "_PASSED", 1000)
-    with closing(SqliteStore(tmp_path)) as store:
-        put(store, *(message(seq, persistent=seq in (0, 4999), priority=priority) for seq in range(5000)))
+    filled(tmp_path, *(message(seq, persistent=seq in (0, 4999), priority=priority) for seq in range(5000)))
     store = inline(tmp_path)
     store._reader.page(1, KEY, KEY, 1, 1, None)  # connects
     steps = []
@@ -561,9 +551,8 @@ def test_a_page_passes_over_a_bounded_number_of_leftovers(tmp_path, monkeypatch,
 
 @pytest.mark.parametrize("most", [1, 3, 100])
 def test_a_queue_is_cleared_though_it_has_leftovers(tmp_path, most):
-    with closing(SqliteStore(tmp_path)) as store:
-        put(store, *(message(seq, persistent=seq % 3 == 0, priority=4 + seq % 2) for seq in range(40)))
-        put(store, *(message(seq, queue="r", persistent=seq % 3 == 0) for seq in range(40, 50)))
+    queues, how = ["q"] * 40 + ["r"] * 10, [{"persistent": seq % 3 == 0, "priority": 4 + seq % 2} for seq in range(50)]
+    filled(tmp_path, *(message(seq, queue=queues[seq], **how[seq]) for seq in range(50)))
     store = inline(tmp_path)
     before, expected = leftovers(tmp_path)[0], list(range(0, 40, 3))
     for _ in range(-(-len(expected) // most)):
@@ -582,8 +571,7 @@ def test_a_queue_is_cleared_though_it_has_leftovers(tmp_path, most):
 
 def test_the_number_of_a_queue_of_leftovers_is_not_given_to_another(tmp_path):
     """A queue that has nothing else is forgotten when they are gone, and not before."""
-    with closing(SqliteStore(tmp_path)) as store:
-        put(store, message(1, persistent=False))
+    filled(tmp_path, message(1, persistent=False))
     store = inline(tmp_path)
     assert list(store.held()) == []
     store._sweep_at = -1
