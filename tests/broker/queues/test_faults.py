@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import socket
 from functools import partial
 from types import SimpleNamespace
 
@@ -10,7 +9,6 @@ import pytest
 from broker.harness import Bench, FaultyStore
 from broker.moves import QUEUE, client, put_all, queue_of, refusal, taker
 from broker.sockets import Client, run, send, subscribe
-from patience import patience
 
 from stompcodec import Parser
 from stompcodec.broker.auth import User, hash_passcode
@@ -392,41 +390,3 @@ def test_a_store_that_fails_gets_the_dead_letter_later(hook):
         bench.store.faulty = False
         bench.wait(5)
     assert there() == (0, 1, [LETTERS])
-
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory):
-    pytest.importorskip("click")
-    from crash.process import BrokerProcess
-
-    with BrokerProcess(tmp_path_factory.mktemp("broker"), config="[listen]\nlegacy = 0\n") as broker:
-        yield broker
-        log = broker.log.read_text()
-        assert "Traceback" not in log
-        assert "internal error" not in log
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("destination", [QUEUE, "/topic/t"])
-@pytest.mark.parametrize(
-    ("port", "version", "name"),
-    [("port", "1.0", "s:eq"), ("ws_port", "1.0", "s:eq"), ("legacy_port", "legacy", "Content-Length")],
-)
-def test_a_subscription_that_cannot_be_served_is_refused(broker, port, version, name, destination):
-    from run_scenarios import WebSocket
-
-    address, limit = ("127.0.0.1", broker.address[port]), patience(30)
-    wire = WebSocket(*address, "/", limit) if port == "ws_port" else socket.create_connection(address, limit)
-    parser = Parser(version)
-
-    def ask(text):
-        wire.sendall(text.encode())
-        while not (frames := list(parser.feed(wire.recv(65536)))):
-            pass
-        return frames[0]
-
-    who = "username:guest\npasscode:guest\n\n\0\n" if version == "legacy" else "login:guest\n\n\0"
-    with contextlib.closing(wire):
-        assert ask(f"CONNECT\n{who}").command == "CONNECTED"
-        error = ask(f"SUBSCRIBE\ndestination:{destination}\nid:1\nreceipt:s\ninclude-seq:{name}\n\n\0")
-        assert (error.command, error.headers["message"]) == ("ERROR", "bad include-seq")

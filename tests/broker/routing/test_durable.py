@@ -1,15 +1,10 @@
 """Durable subscriptions: what they are called, what they keep, how they end, and what a failing disk leaves behind."""
 
-import asyncio
 import logging
-import signal
 
 import pytest
 from broker.harness import Bench, FaultyStore
 from broker.moves import client, put_all, refusal, taker
-from broker.sockets import Client, send
-from crash.process import BrokerProcess
-from patience import patience
 
 from stompcodec import Limits, Parser
 from stompcodec.broker.auth import Rule, User, hash_passcode
@@ -193,34 +188,6 @@ def test_an_end_that_could_not_be_stored_is_stored_later():
     bench.store.faulty = False
     bench.wait(5)
     assert list(bench.store.subscriptions()) == []
-
-
-@pytest.mark.long
-@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="nothing can be killed at once here")
-def test_what_has_a_receipt_survives_a_kill(tmp_path):
-    async def main(place):
-        expected = []
-        for run in range(4):
-            link = await Client.connect(place, "client-id:c")
-            if run in (0, 3):
-                link.send(f"SUBSCRIBE\nid:1\ndestination:{TOPIC}\n{NAME}:n\nreceipt:s\nack:client\n\n\0")
-            for number in range(20):
-                expected.append(f"{run}-{number}".encode())
-                link.send(send(TOPIC, f"{run}-{number}", "persistent:true", "receipt:r"))
-            found, receipts = [], 0
-            while receipts < 20 + (run in (0, 3)) or (run == 3 and len(found) < len(expected)):
-                frame = await link.frame()
-                receipts += frame.command == "RECEIPT"
-                found += [frame.body] * (frame.command == "MESSAGE")
-            if run < 3:
-                place.kill()
-            await link.close()
-            if run < 3:
-                place.start()
-        assert found == expected
-
-    with BrokerProcess(tmp_path) as place:
-        asyncio.run(asyncio.wait_for(main(place), patience(60)))
 
 
 # ---- whose it is, in all dialects ----
