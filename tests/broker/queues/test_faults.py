@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 from broker.harness import Bench, FaultyStore
-from broker.moves import QUEUE, client, put_all, queue_of, refusal, taker
+from broker.moves import QUEUE, client, put_all, queue_of, receipts, refusal, taker
 from broker.sockets import Client, run, send, subscribe
 
 from stompcodec import Parser
@@ -38,13 +38,6 @@ def user(bench, name, version="1.2"):
 
 def seqs(*numbers):
     return lambda consumer, seq: consumer.version == "1.1" and seq in numbers
-
-
-def sent(sender):
-    """Everything was received: there is a RECEIPT for each SEND, and nothing else."""
-    frames = sender.take()
-    assert all(frame.command == "RECEIPT" for frame in frames), frames
-    return len(frames)
 
 
 class FaultHook:
@@ -86,6 +79,7 @@ def hook(monkeypatch):
     ("version", "name"),
     [
         *(("1.0", name) for name in ("s:eq", "a:")),
+        *(("1.2", name) for name in ("", "message-id", "content-length", "x" * 101)),
         *(("legacy", name) for name in ("Content-Length", "MESSAGE-ID", "Destination", "Subscription")),
     ],
 )
@@ -95,9 +89,9 @@ def test_a_name_that_the_version_cannot_write_is_refused(command, version, name)
     peer.raw(f"{command}\ndestination:{QUEUE}\nid:1\ninclude-seq:{name}\nreceipt:r\n\n\0".encode())
     error = peer.error()
     assert (error.headers["message"], error.headers["receipt-id"]) == ("bad include-seq", "r")
-    assert version in error.body.decode() or name in error.body.decode()
+    assert any(word in error.body.decode() for word in (version, name, "1 to 100 characters"))
     sender.put(QUEUE, "1", receipt="1")
-    assert sent(sender) == 1
+    assert receipts(sender) == 1
 
 
 @pytest.mark.parametrize("name", ["Message-Id", "Subscription", "ACK", "Redelivered", "Destination", "Receipt"])
@@ -130,7 +124,7 @@ def test_the_session_ends_and_the_message_stays(hook, ack, whole_frames, backlog
             consumer.direct, consumer.before = True, None
             put_all(sender, "23", **headers)
     assert len(hook.faults) == backlog
-    assert sent(sender) == 3
+    assert receipts(sender) == 3
     first, error = bad.take()
     assert (first.body, error.command, error.headers["message"]) == (b"1", "ERROR", UNWRITTEN)
     assert bad.closed
@@ -154,7 +148,7 @@ def test_the_message_goes_to_the_next_consumer_at_once(hook):
     sender, bad, good = bench.peer(), taker(bench, version="1.1"), taker(bench)
     with hook.when(seqs(1)):
         put_all(sender, "123", receipt="r")
-    assert sent(sender) == 3
+    assert receipts(sender) == 3
     assert refusal(bad) == UNWRITTEN
     assert good.bodies() == [b"1", b"2", b"3"]
     bench.turn()
@@ -167,7 +161,7 @@ def test_many_messages_of_one_turn(hook):
     octets = b"".join(sender.octets_of("SEND", b"%d" % n, destination="/topic/t", receipt=str(n)) for n in range(9))
     with hook.when(seqs(3)):
         sender.raw(octets)
-    assert sent(sender) == 9
+    assert receipts(sender) == 9
     assert refusal(bad) == UNWRITTEN
     assert good.bodies() == [b"%d" % n for n in range(9)]
 
@@ -245,7 +239,7 @@ def test_a_selector_that_fails_matches_nothing_and_hurts_nobody(caplog):
             put_all(sender, "111", destination, a="b", receipt="1")
     finally:
         consumer.selector._condition, consumer.selector._failed = plain, False
-    assert sent(sender) == 6
+    assert receipts(sender) == 6
     assert len(good.bodies()) == 3
     assert (bad.take(), durable.take()) == ([], [])
     assert len([record for record in caplog.records if record.levelno > 20]) == 1
@@ -255,7 +249,7 @@ def test_a_large_body_that_cannot_be_read_to_its_end_is_no_attempt():
     bench = Bench(large=64)
     sender, bad = bench.peer(), bench.peer()
     sender.put(QUEUE, "x" * 10**6, receipt="1")
-    assert sent(sender) == 1
+    assert receipts(sender) == 1
     bad.reading = False
     bad.subscribe(QUEUE, ack="client")
     (message,) = bad.session.consumers["id:1"].unacked.values()

@@ -495,16 +495,11 @@ class Stage:
         self.paged = self.paged or bool(self.bench.broker.journal.paged)
 
     def restart(self):
-        self.finish()
+        finish(self.bench)
         date = self.bench.date
         self.bench = Bench(self.store, **self.config)
         self.bench.date = date
         self.look()
-
-    def finish(self):
-        while self.store.job is not None:
-            self.store.finish(at_once=True)
-            self.bench.turn()
 
     def wait(self, seconds):
         for _ in range(round(seconds * 2)):
@@ -652,7 +647,7 @@ def test_a_client_sees_the_same(script, dialect):
     stages = [Stage(most, config) for most in (ALL, 1, 3)]
     for stage in stages:
         script(stage)
-        stage.finish()
+        finish(stage.bench)
     assert not stages[0].paged
     assert stages[1].paged
     assert any(frames for frames in stages[0].seen)

@@ -5,13 +5,13 @@ import itertools
 import pytest
 from broker.harness import Bench
 from broker.management.managing import Managed
-from broker.moves import messages, put_all, taker, transaction
+from broker.moves import QUEUE, messages, put_all, taker, transaction
 from broker.storage.storing import inline
 
 from stompcodec.broker.message import OF_DURABLE, RETURNS, STRAYS
 from stompcodec.broker.storage.salvage import salvage
 
-QUEUE, DEAD = "/queue/a", "/queue/DLQ.a"
+DEAD = "/queue/DLQ.a"
 #: What an attacker writes to make a message look like a dead letter.
 FORGED = {
     **{"dead-letter-reason": "rejected", "original-destination": "/queue/secret", "original-message-id": "e-1"},

@@ -169,9 +169,7 @@ class Model:
     def commit(self, when):
         self.store.background = when == "later"
         if when == "now":
-            while self.store.job is not None:
-                self.store.finish(at_once=True)
-                self.bench.turn()
+            finish(self.bench)
             self.slow_until = self.bench.date + 1
 
     def restart(self):

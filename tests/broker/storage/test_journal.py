@@ -4,11 +4,9 @@ import gc
 
 import pytest
 from broker.harness import Bench, FaultyStore
-from broker.moves import commit, put_all, taker
+from broker.moves import QUEUE, commit, put_all, receive, taker
 
 from stompcodec.broker.message import Message
-
-QUEUE = "/queue/a"
 
 
 @pytest.fixture
@@ -16,16 +14,11 @@ def bench():
     return Bench(FaultyStore())
 
 
-def receive(peer, *sends, destination=QUEUE):
-    frames = (b"SEND\ndestination:%b\n%b\n\n%b\0" % (destination.encode(), headers, body) for headers, body in sends)
-    peer.session.receive(b"".join(frames), 0.0)
-
-
 def test_one_commit_a_turn_and_none_without_need(bench):
     peer, other = bench.peer(), bench.peer()
     for number in range(10):
         for sender in (peer, other):
-            receive(sender, (b"persistent:true\nreceipt:1", b"%d" % number))
+            receive(sender, "SEND", b"%d" % number, destination=QUEUE, persistent="true", receipt="1")
     bench.turn()
     assert bench.store.commits == 1
     peer.put("/queue/b", "x", receipt="r")

@@ -8,7 +8,7 @@ from contextlib import suppress
 
 import pytest
 from broker.harness import Bench
-from broker.moves import refusal
+from broker.moves import QUEUE, refusal
 from broker.storage.storing import BIG, MIB, SmallStore, Unsure, content, message, put, seqs
 from crash.process import BrokerProcess
 from patience import patience
@@ -18,8 +18,6 @@ from stompcodec.broker.storage.salvage import check
 from stompcodec.broker.storage.sqlite import SqliteStore
 from stompcodec.broker.storage.sqlite_writer import Writer
 from stompcodec.errors import StompError, StoreError
-
-QUEUE = "/queue/a"
 
 
 def bench_of(**config):
