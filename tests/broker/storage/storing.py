@@ -4,10 +4,13 @@ import asyncio
 import os
 import sqlite3
 import stat
+import sys
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import pytest
 from broker.harness import AtOnce, Bench, FaultyStore
 from broker.moves import pattern, settle
 from patience import patience
@@ -195,3 +198,50 @@ def use(data: Path) -> None:
 
 def put_file(path: Path) -> None:
     path.write_bytes(b"mine")
+
+
+def kill_at(number: int) -> None:
+    """End this process at its n-th operation on files, or commit."""
+    left = number
+
+    def count() -> None:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            os._exit(9)
+
+    def counted(function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **options: Any) -> Any:
+            count()
+            return function(*args, **options)
+
+        return call
+
+    for name in ("write", "pwrite", "fsync", "ftruncate", "close"):
+        setattr(os, name, counted(getattr(os, name)))
+    SqliteStore.commit = counted(SqliteStore.commit)
+    watched = {"open", "os.mkdir", "os.chmod", "os.chown", "os.remove", "os.rmdir", "os.rename", "os.link"}
+
+    def hook(event: str, _args: object) -> None:
+        if event in watched or event.startswith("sqlite3.connect"):
+            count()
+
+    sys.addaudithook(hook)
+
+
+def killed(number: int, do: Callable[[], object]) -> bool:
+    """Have a process do something, which is killed at its n-th operation; whether it got so far."""
+    if not hasattr(os, "fork"):
+        pytest.skip("needs fork")
+    child = os.fork()
+    if child == 0:
+        code = 3
+        try:
+            kill_at(number)
+            do()
+            code = 0
+        finally:
+            os._exit(code)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) in (0, 9), "it was refused"
+    return os.waitstatus_to_exitcode(status) == 9

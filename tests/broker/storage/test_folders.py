@@ -5,13 +5,13 @@ import os
 import random
 import shutil
 import sqlite3
-import sys
 from contextlib import closing, suppress
+from functools import partial
 
 import pytest
 from broker.harness import Bench
 from broker.moves import pattern
-from broker.storage.storing import BIG, OURS, change, fill, filled, message, put_file, start, stop, tree, use
+from broker.storage.storing import BIG, OURS, change, fill, filled, killed, message, put_file, start, stop, tree, use
 from broker.storage.test_salvage import run
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -313,50 +313,6 @@ def test_names_in_the_database_lead_nowhere_else(tmp_path, caplog):
     assert (tmp_path / name).exists()
 
 
-def kill_at(number):
-    """End this process at its n-th operation on files."""
-    left = number
-
-    def count():
-        nonlocal left
-        left -= 1
-        if left < 0:
-            os._exit(9)
-
-    def counted(function):
-        def call(*args, **options):
-            count()
-            return function(*args, **options)
-
-        return call
-
-    for name in ("write", "pwrite", "fsync", "ftruncate", "close"):
-        setattr(os, name, counted(getattr(os, name)))
-    watched = {"open", "os.mkdir", "os.chmod", "os.chown", "os.remove", "os.rmdir", "os.rename", "os.link"}
-
-    def hook(event, _args):
-        if event in watched or event.startswith("sqlite3.connect"):
-            count()
-
-    sys.addaudithook(hook)
-
-
-def killed_start(data, number, **config):
-    """Start a broker that is killed at its n-th operation; whether it got so far."""
-    child = os.fork()
-    if child == 0:
-        code = 3
-        try:
-            kill_at(number)
-            start(data, **config)
-            code = 0
-        finally:
-            os._exit(code)
-    _, status = os.waitpid(child, 0)
-    assert os.waitstatus_to_exitcode(status) in (0, 9), "it was refused"
-    return os.waitstatus_to_exitcode(status) == 9
-
-
 def foreign_of(data):
     found = tree(data) if data.exists() else {}
     return {name: value for name, value in found.items() if "orders" in name or "lost+found" in name}
@@ -364,7 +320,6 @@ def foreign_of(data):
 
 @pytest.mark.long
 @pytest.mark.no_asan  # its allocator hangs in a child that was forked beside threads
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.parametrize("empty", [True, False])
 def test_killed_while_it_starts(empty, tmp_path):
     """At each operation on files, and again at one: the next one starts, and nothing of others or stored is gone."""
@@ -377,9 +332,9 @@ def test_killed_while_it_starts(empty, tmp_path):
             (data / "lost+found").mkdir(parents=True)
             put_file(data / "orders.csv")
             (data / "bodies" / "lost+found").mkdir(parents=True)
-        foreign, going = foreign_of(data), killed_start(data, number, **config)
+        foreign, going = foreign_of(data), killed(number, partial(start, data, **config))
         if number % 4 == 0:
-            killed_start(data, rnd.randrange(number + 1), **config)
+            killed(rnd.randrange(number + 1), partial(start, data, **config))
         stop(start(data, **config))
         assert (data / MARKER).read_bytes() == b"stompcodec data 1\n"
         assert foreign_of(data) == foreign
