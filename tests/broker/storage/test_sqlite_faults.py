@@ -64,6 +64,8 @@ class Killed:
         found = content(self.folder)
         assert list(found) == sorted(found)
         assert found in [self.sure] + ([open_batch] if open_batch is not None else [])
+        large = [size for size in found.values() if size >= 65530]
+        assert len(os.listdir(self.folder / "bodies")) == len(large)
         self.sure = found
         return lines.count(b"done")
 
@@ -77,28 +79,13 @@ class Killed:
                 del after[seq]
         return after
 
-    def check_files(self):
-        large = [size for size in self.sure.values() if size >= 65530]
-        assert len(os.listdir(self.folder / "bodies")) == len(large)
-
 
 @posix
 @pytest.mark.parametrize("how", ["sync", "later"])
-def test_killed_at_random_moments(tmp_path, how):
+@pytest.mark.parametrize("seeds", [range(8), pytest.param(range(100, 200), marks=pytest.mark.slow)], ids=len)
+def test_killed_at_random_moments(tmp_path, seeds, how):
     killed = Killed(tmp_path)
-    commits = sum(killed.round(seed, how) for seed in range(8))
-    killed.check_files()
-    assert commits > 8
-
-
-@posix
-@pytest.mark.slow
-@pytest.mark.parametrize("how", ["sync", "later"])
-def test_killed_at_many_random_moments(tmp_path, how):
-    killed = Killed(tmp_path)
-    for seed in range(100, 200):
-        killed.round(seed, how)
-        killed.check_files()
+    assert sum(killed.round(seed, how) for seed in seeds) > 8
 
 
 BATCHES = {"commit": (20, 5000), "few": (4, 60000), "some": (300, 3000), "many": (600, 1000), "large": (5, BIG)}
