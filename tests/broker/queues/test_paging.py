@@ -20,7 +20,6 @@ from broker.moves import (
     numbers,
     put_all,
     queue_of,
-    refusal,
     settle,
     taker,
     transaction,
@@ -37,10 +36,6 @@ from stompcodec.broker.storage.sqlite import SqliteStore
 
 #: Limits that go with little memory.
 SMALL = {"limits": Limits(max_body=10_000, max_headers=100, max_header_line=1000), "large": 10_000}
-
-
-def in_bodies(numbers):
-    return [b"%d" % number for number in numbers]
 
 
 def drain(peer, look=lambda: None):
@@ -81,7 +76,7 @@ def test_senders_wait_at_a_limit_of_messages_paged_ones_included():
     assert not sender.session.paused
     sender.put(QUEUE, "10", persistent="true")
     assert sender.session.paused
-    assert left(bench) == in_bodies(range(11))
+    assert list(map(int, left(bench))) == list(range(11))
     assert not sender.session.paused
 
 
@@ -138,7 +133,7 @@ def test_a_broker_that_stops_while_a_page_is_read(kind):
     kept = len(list(store.load()))
     store.answer()
     bench.turn()
-    assert left(Bench(store, window_messages=3)) == in_bodies(range(20 - kept, 20))
+    assert list(map(int, left(Bench(store, window_messages=3)))) == list(range(20 - kept, 20))
 
 
 @pytest.mark.parametrize("window", [1, 2, 3, 100])
@@ -153,7 +148,7 @@ def test_pages_of_which_others_have_all_are_passed_over(looker, window):
     assert numbers(holder) == list(range(4, 15))
     if looker == "browser":
         peer.subscribe(QUEUE, browser="true")
-        assert peer.bodies() == [*in_bodies((*range(4), *range(15, 20))), b""]
+        assert peer.bodies() == [*(b"%d" % number for number in (*range(4), *range(15, 20))), b""]
     elif looker == "selector":
         peer.subscribe(QUEUE, selector="number > 2")
         assert numbers(peer) == [3, *range(15, 20)]
@@ -221,7 +216,7 @@ def test_damage_in_the_middle_is_logged_and_passed_over(tmp_path, kind, restarte
         other.execute(statement, [key for (key,) in other.execute("SELECT key FROM message LIMIT 2 OFFSET 20")])
     peer = taker(bench, ack="client-individual")
     frames = messages(peer)
-    assert [frame.body for frame in frames] == in_bodies((*range(20), *range(22, 40)))
+    assert [int(frame.body) for frame in frames] == [*range(20), *range(22, 40)]
     for frame in frames:
         peer.ack(frame)
     settle(bench)
@@ -433,10 +428,16 @@ def test_they_leave_space_on_the_disk_to_persistent_messages():
     other.put("/queue/b", "kept", persistent="true", receipt="r")
     assert other.next("RECEIPT")
     room(free - 1)
+    other.put("/queue/c", "volatile", receipt="v")
+    assert other.next("RECEIPT")
     other.put("/queue/b", "refused", persistent="true", receipt="r")
-    assert refusal(other) == "the disk is full"
-    room(10 * free)
+    error = other.error()
+    assert (error.headers["message"], error.headers["receipt-id"]) == ("the disk is full", "r")
+    room(free)
     peer = bench.peer()
+    peer.put("/queue/b", "taken again", persistent="true", receipt="r")
+    assert (peer.next("RECEIPT").command, store.bodies[-2:]) == ("RECEIPT", ["kept", "taken again"])
+    room(10 * free)
     assert (drain(peer), bool(queue_of(bench).blocked)) == (list(range(number)), False)
     peer.lose()
     put_all(sender, range(9))

@@ -232,8 +232,8 @@ def test_a_queue_that_a_subscription_names_has_three_names(topic, how):
             sender.put(name, name, persistent="true")
         sender.put(topic.replace("#", "x"), "by the topic", persistent="true")
         assert peer.bodies() == [name.encode() for name in (*FORMS, "by the topic")]
-        for name in FORMS:
-            other = taker(bench, name, "2", version, ack="client")
+        for name, more in (*((name, {}) for name in FORMS), (topic, {"x_queue_name": "Q", **how})):
+            other = taker(bench, name, "2", version, ack="client", **more)
             put_all(sender, "12", topic.replace("#", "x"))
             assert sorted(peer.bodies() + other.bodies()) == [b"1", b"2"]
             other.lose()
@@ -241,6 +241,9 @@ def test_a_queue_that_a_subscription_names_has_three_names(topic, how):
         bench.audit()
         if how:
             bench, sender, _ = rabbitmq(bench.store)
+        else:
+            peer.lose()
+            assert not list(bench.broker.virtual_host("/").destinations.durables), "it ends with its last consumer"
 
 
 @pytest.mark.parametrize("persistent", ["true", "false"])

@@ -4,7 +4,7 @@ import logging
 
 import pytest
 from broker.harness import Bench, FaultyStore
-from broker.moves import client, put_all, refusal, taker
+from broker.moves import client, put_all, refusal
 
 from stompcodec import Limits, Parser
 from stompcodec.broker.auth import Rule, User, hash_passcode
@@ -142,18 +142,6 @@ def test_receive_makes_no_durable_subscription(header):
     (error,) = peer.take()
     assert (error.command, error.headers["message"]) == ("ERROR", "no such durable subscription")
     assert (names(bench), list(bench.store.subscriptions())) == ([], [])
-
-
-def test_by_the_name_of_its_queue():
-    bench = Bench(**DIALECTS["rabbitmq"])
-    one, two = (taker(bench, TOPIC, x_queue_name="shared") for _ in range(2))
-    reader = taker(bench, "/amq/queue/shared")
-    put_all(bench.peer(), range(3), TOPIC)
-    assert [len(peer.bodies()) for peer in (one, two, reader)] == [1, 1, 1]
-    for peer in (one, two, reader):
-        assert names(bench) == ["shared"]
-        peer.lose()
-    assert names(bench) == []
 
 
 def test_a_message_of_a_transaction_goes_before_those_that_came_while_it_was_stored():

@@ -20,31 +20,9 @@ from stompcodec.broker.storage.sqlite_writer import Writer
 from stompcodec.errors import StompError, StoreError
 
 
-def bench_of(**config):
-    store = SmallStore()
-    return Bench(store, store_free=100 * MIB, **config), store
-
-
-def test_persistent_messages_are_refused_and_taken_again():
-    bench, store = bench_of()
-    store.left = 100 * MIB - 1
-    bench.wait(1.5)
-    sender = bench.peer()
-    sender.put(QUEUE, "volatile", receipt="1")
-    assert sender.next("RECEIPT")
-    sender.put(QUEUE, "stored", persistent="true", receipt="2")
-    error = sender.error()
-    assert (error.headers["message"], error.headers["receipt-id"]) == ("the disk is full", "2")
-    store.left = 100 * MIB
-    bench.wait(1.5)
-    sender = bench.peer()
-    sender.put(QUEUE, "stored", persistent="true", receipt="3")
-    assert sender.next("RECEIPT")
-    assert store.bodies == ["stored"]
-
-
 def test_the_system_is_not_asked_for_each_message():
-    bench, store = bench_of()
+    store = SmallStore()
+    bench = Bench(store, store_free=100 * MIB)
     sender, before = bench.peer(), store.asked
     for _ in range(200):
         sender.put(QUEUE, "x" * 100, persistent="true")
