@@ -14,6 +14,7 @@ from crash.process import BrokerProcess
 from patience import patience
 
 from stompcodec import client as stomp
+from stompcodec.broker.storage import sqlite_writer
 from stompcodec.broker.storage.salvage import check
 from stompcodec.broker.storage.sqlite import SqliteStore
 from stompcodec.broker.storage.sqlite_writer import Writer
@@ -146,7 +147,7 @@ def test_space_comes_back_after_a_drain(tmp_path):
     assert len(content(tmp_path)[0]) == 3
 
 
-def test_the_write_ahead_log_starts_over_in_the_file_that_is_there(tmp_path):
+def test_the_write_ahead_log_starts_over_in_the_file_that_is_there(tmp_path, monkeypatch):
     idle = Idle(tmp_path)
     idle.rest(5)
     put(idle.store, *(message(seq, 40_000) for seq in range(500, 550)))
@@ -158,6 +159,11 @@ def test_the_write_ahead_log_starts_over_in_the_file_that_is_there(tmp_path):
     idle.store._writer._reserve.is_near = True
     idle.rest(5)
     assert idle.size("-wal") == 0
+    idle.store._writer._reserve.is_near = False
+    put(idle.store, *(message(seq, 40_000) for seq in range(590, 630)))
+    monkeypatch.setattr(sqlite_writer, "_WAL", 2 * idle.size("-wal") // 5)
+    idle.rest(5)
+    assert idle.size("-wal") < MIB, "a long one is cut off"
 
 
 def test_each_step_is_small(tmp_path):
