@@ -1,10 +1,8 @@
 """Queues of which only a window is in memory: order, restarts, limits, browsers, expiry, purges and errors."""
 
 import gc
-import sqlite3
 import time
 from collections import Counter
-from contextlib import closing
 
 import pytest
 from broker.harness import Bench, FaultyStore
@@ -24,7 +22,7 @@ from broker.moves import (
     taker,
     transaction,
 )
-from broker.storage.storing import MIB, SmallStore, inline
+from broker.storage.storing import KEY, MIB, SmallStore, change, inline
 from patience import patience
 
 from stompcodec import Limits, Parser
@@ -196,10 +194,10 @@ def test_what_is_written_again_is_not_read_before(move, window):
 
 #: What happens to messages 20 and 21, and whether the broker knows which ones they are.
 DAMAGE = {
-    "missing": ("DELETE FROM message WHERE key IN (?, ?)", False),
-    "checksum": ("UPDATE message SET tail = tail || x'00' WHERE key IN (?, ?)", True),
-    "type": ("UPDATE message SET destination = x'ff' WHERE key IN (?, ?)", True),
-    "index": ("DELETE FROM special WHERE key IN (?, ?)", False),
+    "missing": ("DELETE FROM message WHERE key IN ({}, {})", False),
+    "checksum": ("UPDATE message SET tail = tail || x'00' WHERE key IN ({}, {})", True),
+    "type": ("UPDATE message SET destination = x'ff' WHERE key IN ({}, {})", True),
+    "index": ("DELETE FROM special WHERE key IN ({}, {})", False),
 }
 
 
@@ -212,8 +210,7 @@ def test_damage_in_the_middle_is_logged_and_passed_over(tmp_path, kind, restarte
         bench.store.close()
         bench = Bench(inline(tmp_path), window_messages=3, priority=True)
     statement, known = DAMAGE[kind]
-    with closing(sqlite3.connect(tmp_path / "messages.sqlite", isolation_level=None)) as other:
-        other.execute(statement, [key for (key,) in other.execute("SELECT key FROM message LIMIT 2 OFFSET 20")])
+    change(tmp_path, statement.format(KEY + 21, KEY + 22))
     peer = taker(bench, ack="client-individual")
     frames = messages(peer)
     assert [int(frame.body) for frame in frames] == [*range(20), *range(22, 40)]

@@ -2,7 +2,7 @@
 
 import pytest
 from broker.harness import Bench, FaultyStore
-from broker.moves import QUEUE, left, put_all, queue_of, refusal, taker, transaction
+from broker.moves import QUEUE, finish, left, put_all, queue_of, refusal, taker, transaction
 
 from stompcodec.broker.config import DIALECTS
 from stompcodec.broker.queues.backlog import Fifo
@@ -168,9 +168,7 @@ def test_a_message_that_came_late_has_its_place_before_priorities_count(header, 
     sender.send("COMMIT", transaction="t")
     for number in range(3):
         other.put(QUEUE, f"late {number}")
-    while bench.store.job is not None:
-        bench.store.finish()
-        bench.turn()
+    finish(bench)
     assert left(bench, ack="client") == [*first, b"late 0", b"late 1", b"late 2"]
 
 

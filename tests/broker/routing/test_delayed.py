@@ -1,12 +1,9 @@
 """Messages that are delivered later: by whichever header says so, in queues and topics, in memory and in the store."""
 
-import sqlite3
-from contextlib import closing
-
 import pytest
 from broker.harness import Bench, FaultyStore
 from broker.moves import QUEUE, Pages, finish, numbers, queue_of, refusal, taker, transaction
-from broker.storage.storing import KEY, inline
+from broker.storage.storing import KEY, change, inline
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -214,11 +211,11 @@ def test_all_come_in_their_time_whatever_happens(window, steps):
 # ---- what the store lacks, and what takes effect later ----
 #: What happens to two of them, and how many are missing and damaged then.
 CHANGES = {
-    "rows": ("DELETE FROM message WHERE key IN (?, ?)", 2, 0),
-    "index": ("DELETE FROM special WHERE key IN (?, ?)", 2, 0),
-    "checksums": ("UPDATE message SET tail = tail || x'00' WHERE key IN (?, ?)", 0, 2),
-    "due times": ("UPDATE special SET crc = crc + 1 WHERE key IN (?, ?)", 0, 2),
-    "sound": ("SELECT key FROM message WHERE key IN (?, ?)", 0, 0),
+    "rows": ("DELETE FROM message WHERE key IN ({}, {})", 2, 0),
+    "index": ("DELETE FROM special WHERE key IN ({}, {})", 2, 0),
+    "checksums": ("UPDATE message SET tail = tail || x'00' WHERE key IN ({}, {})", 0, 2),
+    "due times": ("UPDATE special SET crc = crc + 1 WHERE key IN ({}, {})", 0, 2),
+    "sound": ("SELECT key FROM message WHERE key IN ({}, {})", 0, 0),
 }
 
 
@@ -227,13 +224,12 @@ CHANGES = {
     [(kind, after) for kind in CHANGES for after in (False, True) if (kind, after) != ("index", True)],
 )
 def test_missing_and_damaged_ones_are_told_apart(tmp_path, kind, restarted, caplog):
-    change, missing, damaged = CHANGES[kind]
+    statement, missing, damaged = CHANGES[kind]
     bench = Bench(inline(tmp_path), window_messages=3)
     send_each_second(bench.peer(), range(30))
     if restarted:
         bench.store.close()
-    with closing(sqlite3.connect(tmp_path / "messages.sqlite", isolation_level=None)) as other:
-        other.execute(change, [KEY + 20, KEY + 21])
+    change(tmp_path, statement.format(KEY + 20, KEY + 21))
     if restarted:
         date, bench = bench.date, Bench(inline(tmp_path), window_messages=3)
         bench.date = date

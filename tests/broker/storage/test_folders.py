@@ -121,9 +121,7 @@ def link(data, name):
 
 
 def database(data, application):
-    with closing(sqlite3.connect(data / "messages.sqlite")) as other:
-        other.execute("CREATE TABLE a (b)")
-        other.execute(f"PRAGMA application_id = {application}")
+    change(data, "CREATE TABLE a (b)", f"PRAGMA application_id = {application}")
 
 
 def database_elsewhere(data):

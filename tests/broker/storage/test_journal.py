@@ -4,7 +4,7 @@ import gc
 
 import pytest
 from broker.harness import Bench, FaultyStore
-from broker.moves import QUEUE, commit, put_all, receive, taker
+from broker.moves import QUEUE, commit, finish, put_all, receive, taker
 
 from stompcodec.broker.message import Message
 
@@ -86,8 +86,7 @@ def test_a_session_that_ended_keeps_no_messages_until_garbage_is_looked_for(lost
         put_all(peer, range(20), persistent="true")
         if lost == "before":
             peer.lose()
-        while bench.store.job is not None:
-            commit(bench)
+        finish(bench)
         if lost == "after":
             peer.lose()
         assert len(consumer.bodies()) == 20
