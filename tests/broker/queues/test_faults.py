@@ -2,13 +2,17 @@
 
 import contextlib
 import os
+import socket
 from functools import partial
+from itertools import product
 from types import SimpleNamespace
 
 import pytest
 from broker.harness import Bench, FaultyStore
 from broker.moves import QUEUE, client, put_all, queue_of, receipts, refusal, taker
 from broker.sockets import Client, run, send, subscribe
+from crash.process import BrokerProcess
+from patience import patience
 
 from stompcodec import Parser
 from stompcodec.broker.auth import User, hash_passcode
@@ -384,3 +388,29 @@ def test_a_store_that_fails_gets_the_dead_letter_later(hook):
         bench.store.faulty = False
         bench.wait(5)
     assert there() == (0, 1, [LETTERS])
+
+
+@pytest.mark.long
+def test_a_subscription_that_cannot_be_served_is_refused(tmp_path):
+    from run_scenarios import WebSocket
+
+    pytest.importorskip("click")
+    ways = ("port", "1.0", "s:eq"), ("ws_port", "1.0", "s:eq"), ("legacy_port", "legacy", "Content-Length")
+    with BrokerProcess(tmp_path, config="[listen]\nlegacy = 0\n") as broker:
+        for destination, (port, version, name) in product((QUEUE, "/topic/t"), ways):
+            address, limit, parser = ("127.0.0.1", broker.address[port]), patience(30), Parser(version)
+            wire = WebSocket(*address, "/", limit) if port == "ws_port" else socket.create_connection(address, limit)
+            who = "username:guest\npasscode:guest" if version == "legacy" else "login:guest"
+            asked = f"SUBSCRIBE\ndestination:{destination}\nid:1\nreceipt:s\ninclude-seq:{name}\n\n\0"
+            frames = []
+            with contextlib.closing(wire):
+                for text in (f"CONNECT\n{who}\n\n\0\n", asked):
+                    wire.sendall(text.encode())
+                    wanted = len(frames) + 1
+                    while len(frames) < wanted:
+                        frames += parser.feed(wire.recv(65536))
+            assert [frame.command for frame in frames] == ["CONNECTED", "ERROR"]
+            assert frames[1].headers["message"] == "bad include-seq"
+        log = broker.log.read_text()
+    assert "Traceback" not in log
+    assert "internal error" not in log

@@ -1,11 +1,15 @@
 """No turn does more than a share of what there is to do, and none costs more in a deeper queue: others are served."""
 
+import asyncio
 from functools import partial
 
 import pytest
 from broker.harness import Bench
 from broker.loop import MOST, QUEUE, Loop, bytecodes
 from broker.moves import client, commit, messages, numbers, put_all, receive, refusal
+from broker.sockets import Client, send, subscribe
+from crash.process import BrokerProcess
+from patience import patience
 
 from stompcodec import BACKEND, serialize
 from stompcodec.broker import hot
@@ -428,3 +432,69 @@ def test_no_turn_costs_more_in_a_deeper_queue(monkeypatch, do, gone):
         assert seqs == sorted(seqs)
         assert len(seqs) == queue.count == count - gone * count
     assert found[1] <= 1.2 * found[0]
+
+
+COUNT = 10_000
+
+
+async def deep(place, destination):
+    sender = await Client.connect(place)
+    for start in range(0, COUNT, 1000):
+        sender.send("".join(send(destination, str(n), "persistent:true") for n in range(start, start + 999)))
+        await sender.ask(send(destination, str(start + 999), "persistent:true", "receipt:r"))
+    await sender.close()
+
+
+async def answers_beside(place, main):
+    """Have another client ask until something is done, and count its answers."""
+    other, count = await Client.connect(place), 0
+    doing = asyncio.ensure_future(main)
+    while not doing.done():
+        assert (await other.ask(send("/queue/other", "", "receipt:r"))).command == "RECEIPT"
+        count += 1
+    await doing
+    await other.close()
+    return count
+
+
+async def subscribed(place, destination, *headers):
+    """Connect, as soon as an earlier session with that client-id is gone, and SUBSCRIBE."""
+    for _ in range(1000):
+        client = await Client.open(place)
+        if (await client.ask("CONNECT\naccept-version:1.2\nhost:/\nclient-id:c\n\n\0")).command == "CONNECTED":
+            answer = await client.ask(subscribe(destination, *headers))
+            return client, answer
+        await client.close()
+    raise AssertionError("the client-id stays in use")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("destination", "extra"), [("/queue/a", "selector:a IS NULL"), (TOPIC, "durable-subscription-name:n")]
+)
+def test_others_are_served_while_a_deep_backlog_moves_or_ends(tmp_path, destination, extra):
+    async def move(place):
+        for ack in ("client", "auto"):  # the first one is lost with all that it holds
+            client, first = await subscribed(place, destination, f"ack:{ack}", "prefetch-count:100000", extra)
+            frames = [first, *[await client.frame() for _ in range(COUNT)]]
+            found = [int(frame.body) for frame in frames if frame.command == "MESSAGE"]
+            assert found == list(range(COUNT)), "all of them, in order"
+            await client.close()
+
+    async def end(place):
+        client, _ = await subscribed(place, destination, "ack:client", "prefetch-count:1", extra)
+        client.send(f"UNSUBSCRIBE\nid:0\n{extra}\nreceipt:u\n\n\0")
+        while (await client.frame()).command != "RECEIPT":
+            pass
+        await client.close()
+
+    async def main(place):
+        client, _ = await subscribed(place, destination, extra)
+        await client.close()
+        for what, least in ((move, 2 * COUNT // 2000), *([(end, 1)] if destination == TOPIC else [])):
+            await deep(place, destination)
+            assert await answers_beside(place, what(place)) >= least
+
+    pytest.importorskip("click")
+    with BrokerProcess(tmp_path) as place:
+        asyncio.run(asyncio.wait_for(main(place), patience(120)))
