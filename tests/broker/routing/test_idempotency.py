@@ -1,7 +1,6 @@
 """Idempotency keys: each SEND with a key is stored once, whoever sends it again, and whatever fails in between."""
 
 import logging
-import shutil
 from itertools import pairwise
 
 import pytest
@@ -185,30 +184,6 @@ def test_nobody_gets_it_before_it_is_stored(fails, destination):
     bench.store.faulty = False
     bench.turn()
     assert consumer.bodies() == ([b"behind"] if fails else [b"x", b"behind"])
-
-
-def test_keys_outlive_a_restart_and_a_crash(tmp_path):
-    bench = Bench(SqliteStore(tmp_path / "data"))
-    sender = bench.peer()
-    for number in range(5):
-        send(sender, f"k{number}", str(number), persistent="true")
-    send(sender, "volatile", "gone")
-    assert receipts(sender) == 6
-    shutil.copytree(tmp_path / "data", tmp_path / "crashed")
-    bench.broker.stop(bench.now)
-    bench.turn()
-    bench.store.close()
-    for name in ("data", "crashed"):
-        found = check(tmp_path / name)
-        assert (found.whole, found.keys) == (True, 5)
-        again = Bench(SqliteStore(tmp_path / name))
-        sender = again.peer()
-        for number in range(6):
-            send(sender, f"k{number}", str(number), persistent="true")
-        send(sender, "volatile", "there")
-        assert (receipts(sender), held(again)) == (7, ["0", "1", "2", "3", "4", "5", "there"])
-        again.audit()
-        again.store.close()
 
 
 DAMAGE = ["scope = x'00'", "key = x'00'", "key = 7", "body = 'x'", "body = body + 1"]
