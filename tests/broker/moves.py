@@ -21,9 +21,7 @@ LARGE, QUEUE = 1000, "/queue/a"
 
 def client(bench: Bench, client_id: str = "c", version: str = "1.2", **headers: str) -> Peer:
     """Return a peer that has connected with a client-id, as a user of a name, and so on."""
-    peer = bench.peer(version, connect=False)
-    peer.connect(**({"client_id": client_id} if client_id else {}), **headers)
-    return peer
+    return bench.client(version, **({"client_id": client_id} if client_id else {}), **headers)
 
 
 def taker(bench: Bench, destination: str = QUEUE, id: str = "1", version: str = "1.2", **headers: str) -> Peer:

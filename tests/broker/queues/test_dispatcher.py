@@ -231,10 +231,9 @@ class DispatcherMachine(RuleBasedStateMachine):
 
 DispatcherMachine.TestCase.settings = settings(max_examples=examples(100), stateful_step_count=40)
 TestDispatcher = DispatcherMachine.TestCase
+
+
 # ---- by name, and at bounds ----
-pytest.importorskip("lark")
-
-
 def colours(sender, words):
     for number, word in enumerate(words.split()):
         sender.put(QUEUE, f"{word}{number}", color=word)

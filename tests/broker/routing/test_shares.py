@@ -16,9 +16,7 @@ USERS = {"users": {name: User(name, hash_passcode("x")) for name in ("ada", "bob
 
 
 def login(bench, user="", address="10.0.0.1:1", **headers):
-    peer = bench.peer(connect=False, peer=address)
-    peer.connect(**({"login": user, "passcode": "x"} if user else {}), **headers)
-    return peer
+    return bench.client(address=address, **({"login": user, "passcode": "x"} if user else {}), **headers)
 
 
 def make(peer, kind, number):

@@ -312,9 +312,7 @@ def test_a_share_is_left_for_others(config, most, share, end):
 
     def client(who, number):
         host = f"10.0.{number}.1" if users else f"10.0.0.{'ab'.index(who[0])}"
-        peer = bench.peer(connect=False, peer=f"{host}:{1000 + number}")
-        peer.connect(**({"login": who, "passcode": "x"} if users else {}))
-        return peer
+        return bench.client(address=f"{host}:{1000 + number}", **({"login": who, "passcode": "x"} if users else {}))
 
     for _ in range(2):
         peers = [client("ada", number) for number in range(share)]

@@ -89,8 +89,7 @@ def _send(bench, road, way, body):
 
 def _consumer(bench, road, way):
     _headers, asked, version = ROADS[road]
-    peer = bench.peer(version, connect=False)
-    peer.connect(**({"client_id": way} if road == "durable" else {}))
+    peer = bench.client(version, **({"client_id": way} if road == "durable" else {}))
     if road == "receive":
         peer.raw(b"RECEIVE\ndestination:%b\nid:1\nack:client-individual\n\n\0" % _name(road, way).encode())
     else:
