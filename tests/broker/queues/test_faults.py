@@ -147,27 +147,18 @@ def test_the_session_ends_and_the_message_stays(hook, ack, whole_frames, backlog
     assert (message.body, message.get("redelivered")) == (b"2", None)
 
 
-def test_the_message_goes_to_the_next_consumer_at_once(hook):
+@pytest.mark.parametrize(("name", "seq"), [(QUEUE, 1), ("/topic/t", 3)])
+def test_another_consumer_gets_all_messages_of_a_turn(hook, name, seq):
     bench = Bench()
-    sender, bad, good = bench.peer(), taker(bench, version="1.1"), taker(bench)
-    with hook.when(seqs(1)):
-        put_all(sender, "123", receipt="r")
-    assert receipts(sender) == 3
-    assert refusal(bad) == UNWRITTEN
-    assert good.bodies() == [b"1", b"2", b"3"]
-    bench.turn()
-    assert (queue_of(bench).dispatcher, queue_of(bench).count) == (None, 0)
-
-
-def test_many_messages_of_one_turn(hook):
-    bench = Bench()
-    sender, bad, good = bench.peer(), taker(bench, "/topic/t", version="1.1"), taker(bench, "/topic/t")
-    octets = b"".join(sender.octets_of("SEND", b"%d" % n, destination="/topic/t", receipt=str(n)) for n in range(9))
-    with hook.when(seqs(3)):
+    sender, bad, good = bench.peer(), taker(bench, name, version="1.1"), taker(bench, name)
+    octets = b"".join(sender.octets_of("SEND", b"%d" % n, destination=name, receipt=str(n)) for n in range(9))
+    with hook.when(seqs(seq)):
         sender.raw(octets)
     assert receipts(sender) == 9
     assert refusal(bad) == UNWRITTEN
     assert good.bodies() == [b"%d" % n for n in range(9)]
+    bench.turn()
+    assert [(queue.dispatcher, queue.count) for queue in bench.broker.queues.values()] == [(None, 0)] * (name == QUEUE)
 
 
 def test_receive_is_answered_by_error_alone(hook):

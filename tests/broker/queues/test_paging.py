@@ -389,22 +389,6 @@ def test_a_disk_that_fails_stops_their_producers_and_loses_none():
     assert sender.next("RECEIPT")
 
 
-def test_their_producers_wait_for_a_slow_disk(monkeypatch):
-    monkeypatch.setattr("stompcodec.broker.storage.journal._MOST_PENDING", 5)
-    bench, sender = spooled(0, FaultyStore(background=True))
-    number = 0
-    while not bench.broker.journal.blocked:
-        sender.put(QUEUE, str(number))
-        number += 1
-    assert 9 < number < 21
-    for _ in range(5):
-        if bench.store.job is not None:
-            commit(bench)
-    assert not bench.broker.journal.blocked
-    bench.store.background = False
-    assert drain(bench.peer()) == list(range(number))
-
-
 def test_they_leave_space_on_the_disk_to_persistent_messages():
     """Their producers wait from twice `store_free` on. Persistent messages are taken until there is less than it."""
     store, free = SmallStore(), 100 * MIB

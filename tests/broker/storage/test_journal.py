@@ -4,7 +4,7 @@ import gc
 
 import pytest
 from broker.harness import Bench, FaultyStore
-from broker.moves import QUEUE, commit, finish, put_all, receive, taker
+from broker.moves import QUEUE, commit, finish, left, put_all, receive, taker
 
 from stompcodec.broker.message import Message
 
@@ -58,21 +58,27 @@ def test_what_went_out_in_auto_mode_is_removed_later(bench):
     assert (bench.store.commits, peer.closed) == (commits, False)
 
 
-def test_senders_wait_for_a_slow_disk(monkeypatch):
+@pytest.mark.parametrize(
+    ("config", "headers", "most"),
+    [({}, {"persistent": "true"}, 13), ({"window_messages": 3, "transient": "spool"}, {}, 15)],
+)
+def test_senders_wait_for_a_slow_disk(monkeypatch, config, headers, most):
+    """One message is under way, and eleven are pending; one more sees it, or a window of three is in memory."""
     monkeypatch.setattr("stompcodec.broker.storage.journal._MOST_PENDING", 10)
-    bench = Bench(FaultyStore(background=True))
+    bench = Bench(FaultyStore(background=True), **config)
     peer, quick = bench.peer(), bench.peer()
     sent = 0
-    while not peer.session.paused:
-        peer.put(QUEUE, str(sent), persistent="true")
-        quick.put(QUEUE, "transient")
+    while sent < 100 and not peer.session.paused:
+        peer.put(QUEUE, str(sent), **headers)
+        quick.put(f"/queue/{sent}", "transient")
         sent += 1
-    assert sent == 13  # one under way, eleven pending, and the one that sees it
+    assert sent == most
     assert not quick.session.paused
     commit(bench)
     assert not peer.session.paused
     commit(bench)
-    assert len(bench.store.bodies) == sent
+    bench.store.background = False
+    assert left(bench) == [b"%d" % number for number in range(sent)]
 
 
 @pytest.mark.parametrize("lost", ["before", "after"])
