@@ -145,11 +145,12 @@ clean: ## remove everything that was built
 	rm -rf $(VENV) build dist stompcodec-demo *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks stompcodec/*.so stompcodec/broker/*.so
 	find . -name __pycache__ -prune -exec rm -rf {} +
 
-# The clients that pip and npm have. What cannot be installed is said, and tried again the next time.
+# The clients that pip, npm and Composer have. What cannot be installed is said, and tried again the next time.
 build/interop/ready: Makefile | $(BIN)/python
 	@$(BIN)/python -m venv $(@D)/venv
-	-npm install --silent --no-audit --no-fund --prefix $(@D)/node @stomp/stompjs ws
-	-echo stomp-py stompman aiostomp websockets proxy.py sockjs | xargs -n 1 $(@D)/venv/bin/python -m pip install --quiet && \
+	-npm install --silent --no-audit --no-fund --prefix $(@D)/node @stomp/stompjs @stomp/rx-stomp rxjs ws sockjs-client
+	-mkdir -p $(@D)/php && composer require --quiet --no-interaction --working-dir=$(@D)/php stomp-php/stomp-php
+	-echo stomp-py stompman websockets proxy.py sockjs | xargs -n 1 $(@D)/venv/bin/python -m pip install --quiet && \
 		test -d $(@D)/node/node_modules/ws && touch $@
 
 $(BIN)/python:

@@ -2,7 +2,7 @@
 
     python scripts/interop.py [--broker NAME[=URL]] [--markdown FILE] [option of pytest ...]
 
-`make interop` installs the clients that pip and npm have; docs/development.md names Debian's packages of the others.
+`make interop` installs the clients that pip, npm and Composer have; docs/development.md says where the others are.
 
 Brokers are started here: ours, and those of scripts/peers that can run here. --broker NAME=URL takes one that runs:
 rabbitmq-4.2=stomp+ssl://user:passcode@host:61614/vhost. A second URL with the same NAME gives its WebSocket:

@@ -127,6 +127,22 @@ def _ours() -> Iterator[Target]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
+@contextlib.contextmanager
+def _relayed() -> Iterator[Target]:
+    """Our broker behind Spring's relay, which has logins of its own."""
+    with _ours() as ours:
+        options = {"relay": str(ours.port), "limit": str(4 << 20)}
+        with load().Server("spring", options, limit=patience(120)) as server:
+            url = f"ws://127.0.0.1:{server.ports['ws']}/stomp"
+            lacks = _lacks("1.0", "Spring escapes in 1.0 too", "escapes")
+            yield ours._replace(port=0, url=url, sockjs=_sockjs(url), refuses=("127.0.0.1", 0, url), lacks=lacks)
+
+
+def _sockjs(url: str) -> str:
+    """Return the SockJS endpoint of Spring beside a WebSocket."""
+    return url.replace("ws:", "http:").replace("/stomp", "/sockjs")
+
+
 def _noted(title: str, target: Target) -> Target:
     SERVERS[title] = server_of(target) if target.port else UNKNOWN
     return target
@@ -146,7 +162,8 @@ def _peer(name: str) -> Broker:
             port = server.ports["stomp"] if row.stomp else 0
             url = row.ws.format(**server.ports).replace("guest:guest@", "").partition("?")[0]
             kind = {"refuses": ("127.0.0.1", port, url), **_KINDS.get(row.dialect, {}), **known}
-            yield _noted(title, Target(row.dialect, "127.0.0.1", port, url, **kind))
+            sockjs = _sockjs(url) if name == "spring" else ""
+            yield _noted(title, Target(row.dialect, "127.0.0.1", port, url, sockjs, **kind))
 
     return Broker(title, start, lambda: str(peers.missing(row)), name not in ("spring", "vertx", "gostomp"))
 
@@ -229,4 +246,5 @@ def server_of(target: Target) -> str:
 
 #: Name -> a broker that can be started here.
 STARTED = {"stompcodec": Broker("our broker", _ours), **{name: _peer(name) for name in _PEERS}}
+STARTED["relay"] = Broker("our broker behind Spring's relay", _relayed, STARTED["spring"].missing, whole=False)
 BROKERS = {name: STARTED[name] for name in ("stompcodec", "rabbitmq", "activemq")}  # Those that the tests run with.

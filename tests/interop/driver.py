@@ -14,9 +14,11 @@ import time
 import uuid
 from base64 import b64decode, b64encode
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
+Over = Literal["", "ws", "sockjs"]  # "" is TCP.
 _ANSWER_SECONDS = 60.0  # Longer than any client's own time-out.
+_READS, _PAUSE = 0.1, 0.005  # Seconds that a program may wait for a message, and between two questions for messages.
 _UNCONFIRMED = 0.5  # In which a SUBSCRIBE without RECEIPT has been read.
 
 
@@ -36,6 +38,7 @@ class Target(NamedTuple):
     port: int
     url: str = ""
     """Of its WebSocket; "" if it has none."""
+    sockjs: str = ""
     login: str = "guest"
     passcode: str = "guest"
     vhost: str = "/"
@@ -59,9 +62,9 @@ class Message(NamedTuple):
 
 
 class Program:
-    def __init__(self, command: list[str], environment: dict[str, str], version: str, websocket: bool) -> None:
+    def __init__(self, command: list[str], environment: dict[str, str], version: str, over: Over) -> None:
         self._command, self._environment = command, environment
-        self.version, self.websocket = version, websocket
+        self.version, self.over = version, over
         self._process: Any = None
         self.links: list[Link] = []
 
@@ -118,12 +121,12 @@ class Program:
         if passcode is not None:
             assert target.refuses is not None
             host, port, url = target.refuses
-        if self.websocket and not url:
-            raise NotThere(f"{target.name} has no WebSocket here")
+        if self.over == "sockjs":  # beside the WebSocket, also for passcodes
+            url = target.sockjs
         name = uuid.uuid4().hex[:8]
         secret = target.passcode if passcode is None else passcode
         who = {"login": target.login, "passcode": secret, "vhost": target.vhost, "version": self.version}
-        where = {"host": host, "port": port, "url": url if self.websocket else "", "heart_beat": list(heart_beat)}
+        where = {"host": host, "port": port, "url": url if self.over else "", "heart_beat": list(heart_beat)}
         connected = self.ask("open", link=name, **where, **who)
         self.links.append(Link(self, name, target, connected))
         return self.links[-1]
@@ -152,7 +155,13 @@ class Link:
         return Subscription(self, name, destination)
 
     def receive(self, id: str, count: int, seconds: float) -> list[Message]:
-        found = self._ask("receive", id=id, count=count, seconds=seconds)["messages"]
+        """Return so many messages; fewer after the seconds."""
+        end, found = time.monotonic() + seconds, []
+        while len(found) < count:
+            found += self._ask("receive", id=id, count=count - len(found), seconds=_READS)["messages"]
+            if time.monotonic() > end:
+                break
+            time.sleep(_PAUSE if len(found) < count else 0.0)
         return [Message(entry["handle"], entry["headers"], b64decode(entry["body"])) for entry in found]
 
     def ack(self, message: Message, transaction: str | None = None) -> None:

@@ -4,13 +4,15 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
 from crash import process
-from interop.driver import Program
+from interop.driver import Over, Program
 from patience import patience
+from peering import load
 
 HERE = Path(__file__).parent
 CLIENTS = HERE / "clients"
@@ -18,18 +20,23 @@ CLIENTS = HERE / "clients"
 FOLDER = Path(os.environ.get("STOMPCODEC_INTEROP", HERE.parents[1] / "build" / "interop"))
 
 
+#: Program -> the servers of scripts/peers that have its library.
+_PEERS = {"Clients.java": ("spring", "vertx"), "go_stomp_client.go": ("gostomp",)}
+_BUILDS = threading.Lock()
+
+
 class Row(NamedTuple):
     """A client in one version, over one transport."""
 
     client: str
     version: str
-    websocket: bool
+    over: Over
     program: str  # Its file in clients/.
     lacks: tuple[tuple[str, str], ...] = ()  # Checks that cannot be asked of this client, and why.
 
     @property
     def name(self) -> str:
-        return f"{self.client} {self.version}{' ws' if self.websocket else ''}"
+        return f"{self.client} {self.version} {self.over}".rstrip()
 
     @property
     def _python(self) -> str:
@@ -37,27 +44,58 @@ class Row(NamedTuple):
         return sys.executable if is_here else str(FOLDER / "venv" / "bin" / "python")
 
     def start(self) -> Program:
-        environment = {"STOMPCODEC_NODE_MODULES": str(FOLDER / "node"), "STOMPCODEC_SHELL": self.client}
+        environment = {
+            "STOMPCODEC_NODE_MODULES": str(FOLDER / "node"),
+            "STOMPCODEC_COMPOSER": str(FOLDER / "php"),
+            "STOMPCODEC_SHELL": self.client,
+        }
         if self.program == "our_client.py":
             environment["PYTHONPATH"] = process.environment()["PYTHONPATH"]
-        runners = {".py": self._python, ".rb": "ruby", ".php": "php", ".pl": "perl", ".js": "node"}
-        command = [runners[Path(self.program).suffix], str(CLIENTS / self.program)]
-        return Program(command, environment, self.version, self.websocket)
+        if self.program in _PEERS:
+            with _BUILDS:
+                command = _built(self.program, self.client)
+        else:
+            runners = {".py": self._python, ".rb": "ruby", ".php": "php", ".js": "node"}
+            command = (runners[Path(self.program).suffix], str(CLIENTS / self.program))
+        return Program(list(command), environment, self.version, self.over)
 
     def missing(self) -> str:
         """What has to be installed first, or ""."""
         return _missing(self.program, self._python)
 
 
+def _lacks(why: str, *checks: str) -> tuple[tuple[str, str], ...]:
+    return tuple((check, why) for check in checks)
+
+
+@cache
+def _built(program: str, client: str) -> tuple[str, ...]:
+    """Compile a program, and return the command that runs it for one of its clients."""
+    peers, made = load(), FOLDER / program
+    folders = [str(peers.fetch(peers.PEERS[name])) for name in _PEERS[program]]
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    if program.endswith(".go"):
+        modules = peers.fetching.cache() / "go"
+        caches = {"GOMODCACHE": f"{modules}/modules", "GOCACHE": f"{modules}/builds"}
+        build = ["go", "build", "-mod=mod", "-modcacherw", "-o", f"{made}.exe", str(CLIENTS / program)]
+        subprocess.run(build, cwd=folders[0], env={**os.environ, **caches}, check=True)
+        return (f"{made}.exe",)
+    # That of the client first: both have libraries of the same name.
+    path = ":".join([str(made), *(f"{folder}/*" for folder in (folders if client == "Spring" else folders[::-1]))])
+    subprocess.run(["javac", "-nowarn", "-d", str(made), "-cp", path, str(CLIENTS / program)], check=True)
+    return ("java", "-Xmx256M", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", path, "Clients", client)
+
+
 @cache
 def _missing(program: str, python: str) -> str:
+    if program in _PEERS:
+        peers = load()
+        return next(filter(None, (str(peers.missing(peers.PEERS[name])) for name in _PEERS[program])), "")
     needs = {
         "stomp_py_client.py": [python, "-c", "import stomp"],
         "stompman_client.py": [python, "-c", "import stompman"],
-        "aiostomp_client.py": [python, "-c", "import aiostomp"],
         "ruby_stomp_client.rb": ["ruby", "-e", "require 'stomp'"],
-        "php_stomp_client.php": ["php", "-r", "exit(class_exists('Stomp') ? 0 : 1);"],
-        "net_stomp_client.pl": ["perl", "-e", "use Net::Stomp; use JSON::PP; use Time::HiRes;"],
+        "stomp_php_client.php": ["php", str(FOLDER / "php/vendor/autoload.php")],
         "stompjs_client.js": ["node", "-e", f"require({str(FOLDER / 'node/node_modules/ws')!r})"],
         "chromium_client.py": ["chromium", "--version"],
         "our_client.py": [python, "-c", "import asyncio"],
@@ -73,30 +111,38 @@ def _missing(program: str, python: str) -> str:
     return ""
 
 
-_NO_BEATS = ("heart-beats", "it has no heart-beats")
-_TEXT = "it sends every body in a text message of WebSocket, which has to be UTF-8"
-_RAW = ("escapes", "it writes and shows headers as they are")
+_TEXT = _lacks("it sends every body in a text message of WebSocket, which has to be UTF-8", "binary", "one-mebibyte")
+
+_NO_TX = _lacks("it has no transactions", "commit", "abort", "ack-in-transaction")
+_CLIENT = _lacks("it knows client-individual from 1.1 on", "ack-client-individual", "redelivery", "ack-in-transaction")
+_NO_ACK = _lacks("its ACK is that of 1.2", "ack-client", "ack-client-individual", "nack", "ack-in-transaction")
+_SOCKJS = _lacks("SockJS carries text, in UTF-8", "binary", "one-mebibyte")
 
 OTHERS = (
-    *(Row("stomp.py", version, False, "stomp_py_client.py") for version in ("1.0", "1.1", "1.2")),
-    Row("stomp.py", "1.2", True, "stomp_py_client.py"),
-    Row("stompman", "1.2", False, "stompman_client.py"),
-    Row("stompman", "1.2", True, "stompman_client.py", (("binary", _TEXT), ("one-mebibyte", _TEXT))),
-    Row("aiostomp", "1.1", False, "aiostomp_client.py"),
-    *(Row("ruby-stomp", version, False, "ruby_stomp_client.rb") for version in ("1.0", "1.1", "1.2")),
-    Row("php-stomp", "1.0", False, "php_stomp_client.php", (_NO_BEATS,)),
-    Row("php-stomp", "1.1", False, "php_stomp_client.php", (_NO_BEATS, _RAW)),
-    Row("Net::Stomp", "1.0", False, "net_stomp_client.pl", (_NO_BEATS,)),
-    *(Row("Net::Stomp", version, False, "net_stomp_client.pl", (_NO_BEATS, _RAW)) for version in ("1.1", "1.2")),
-    Row("stompjs", "1.0", True, "stompjs_client.js"),
-    Row("stompjs", "1.1", True, "stompjs_client.js", (("escapes", "it escapes in 1.2 only"),)),
-    Row("stompjs", "1.2", True, "stompjs_client.js"),
-    Row("chromium", "1.2", True, "chromium_client.py"),
+    *(Row("stomp.py", version, "", "stomp_py_client.py") for version in ("1.0", "1.1", "1.2")),
+    Row("stomp.py", "1.2", "ws", "stomp_py_client.py"),
+    Row("stompman", "1.2", "", "stompman_client.py"),
+    Row("stompman", "1.2", "ws", "stompman_client.py", _TEXT),
+    *(Row("ruby-stomp", version, "", "ruby_stomp_client.rb") for version in ("1.0", "1.1", "1.2")),
+    Row("stomp-php", "1.0", "", "stomp_php_client.php", (*_CLIENT, *_lacks("it escapes in 1.0 too", "escapes"))),
+    *(Row("stomp-php", version, "", "stomp_php_client.php") for version in ("1.1", "1.2")),
+    *(Row("go-stomp", version, "", "go_stomp_client.go") for version in ("1.0", "1.1", "1.2")),
+    *(Row("Spring", version, "", "Clients.java", _NO_TX) for version in ("1.1", "1.2")),
+    Row("Spring", "1.2", "ws", "Clients.java", _NO_TX),
+    *(Row("Vert.x", version, "", "Clients.java", _NO_ACK) for version in ("1.0", "1.1")),
+    Row("Vert.x", "1.2", "", "Clients.java"),
+    Row("stompjs", "1.0", "ws", "stompjs_client.js"),
+    Row("stompjs", "1.1", "ws", "stompjs_client.js", _lacks("it escapes in 1.2 only", "escapes")),
+    Row("stompjs", "1.2", "ws", "stompjs_client.js"),
+    Row("stompjs", "1.2", "sockjs", "stompjs_client.js", _SOCKJS),
+    Row("rx-stomp", "1.2", "ws", "stompjs_client.js"),
+    Row("chromium", "1.2", "ws", "chromium_client.py"),
 )
 
 OURS = (
-    *(Row("sync", version, False, "our_client.py") for version in ("1.0", "1.1", "1.2")),
-    *(Row("asyncio", version, False, "our_client.py") for version in ("1.0", "1.1", "1.2")),
-    Row("sync", "1.2", True, "our_client.py"),
-    Row("asyncio", "1.2", True, "our_client.py"),
+    *(Row("sync", version, "", "our_client.py") for version in ("1.0", "1.1", "1.2")),
+    *(Row("asyncio", version, "", "our_client.py") for version in ("1.0", "1.1", "1.2")),
+    Row("sync", "1.2", "ws", "our_client.py"),
+    Row("asyncio", "1.2", "ws", "our_client.py"),
+    Row("sync", "1.2", "sockjs", "our_client.py", _SOCKJS),
 )

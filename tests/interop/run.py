@@ -46,8 +46,8 @@ def _run(program: Program, check: str, row: Row, target: Target) -> Outcome:
 
 
 def run_row(row: Row, target: Target, checks: Iterable[str]) -> dict[str, Outcome]:
-    lacking = "" if (target.url if row.websocket else target.port) else "WebSocket" if row.websocket else "TCP"
-    missing = row.missing() or (f"{target.name} has no {lacking} here" if lacking else "")
+    place = {"": target.port, "ws": target.url, "sockjs": target.sockjs}[row.over]
+    missing = row.missing() or ("" if place else f"{target.name} has no {row.over or 'TCP'} here")
     if missing:
         return {check: Outcome("n/a", missing) for check in checks}
     program = row.start()
@@ -69,7 +69,7 @@ def run_rows(rows: Iterable[Row], target: Target, checks: Iterable[str] = tuple(
             raise
 
 
-_NAMES = ("stomp.py 1.2", "stomp.py 1.2 ws", "ruby-stomp 1.2", "php-stomp 1.1", "stompjs 1.2 ws", "sync 1.2")
+_NAMES = ("stomp.py 1.2", "stomp.py 1.2 ws", "ruby-stomp 1.2", "stomp-php 1.1", "stompjs 1.2 ws", "sync 1.2")
 #: A client for each kind of library and transport.
 THROUGH = tuple(row for row in (*OTHERS, *OURS) if row.name in _NAMES)
 _LISTENS = re.compile(r"stompcodec proxy: (?P<url>\S+) passes on to ")
@@ -163,7 +163,7 @@ def _judged(rows: tuple[Row, ...], target: Target, direct: Target, checks: tuple
     for row in rows:
         for place in (target, direct):
             failed = [check for check in checks if outcomes[row.name][check].word == "FAIL"]
-            if not failed or (row.websocket and not place.url):
+            if not failed or (row.over and not place.url):
                 continue
             for check, outcome in run_row(row, place, failed).items():
                 if place is target:

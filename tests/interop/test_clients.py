@@ -35,7 +35,7 @@ def judge(outcome: Outcome) -> None:
 
 @pytest.fixture(scope="module", params=BROKERS.values(), ids=BROKERS.keys())
 def broker(request: pytest.FixtureRequest) -> Iterator[tuple[Broker, Target]]:
-    candidate: Broker = request.param
+    candidate: Broker = request.param or pytest.skip("other brokers were chosen")
     if why := candidate.missing():
         pytest.skip(why)
     with candidate.start() as target:
@@ -59,7 +59,8 @@ def ran(request: pytest.FixtureRequest, broker: tuple[Broker, Target]) -> Callab
 
 
 each_check = pytest.mark.parametrize("check", CHECKS)
-ours_alone = pytest.mark.parametrize("broker", [BROKERS.get("stompcodec")], indirect=True, ids=["stompcodec"])
+_OURS = ("stompcodec", "relay")
+ours_alone = pytest.mark.parametrize("broker", [BROKERS.get(name) for name in _OURS], indirect=True, ids=_OURS)
 
 
 def of_rows(rows: tuple[Row, ...]) -> pytest.MarkDecorator:
@@ -68,7 +69,6 @@ def of_rows(rows: tuple[Row, ...]) -> pytest.MarkDecorator:
 
 @each_check
 @of_rows(OTHERS)
-@pytest.mark.skipif("stompcodec" not in BROKERS, reason="other brokers were chosen")
 @ours_alone
 def test_other_peoples_clients(ran: Any, request: Any, row: Row, check: str) -> None:
     outcomes: Outcomes = ran(run_rows, request.node)
@@ -138,7 +138,7 @@ def test_checks_notice_a_proxy_that_changes_something(ours: Target) -> None:
 @pytest.mark.parametrize("fault", ["delay CONNECTED 3", "delay RECEIPT 3"])
 def test_clients_wait_for_a_slow_broker(ours: Target, fault: str) -> None:
     """Longer than some libraries do by themselves: on a busy machine answers are as late."""
-    rows = [row for row in OTHERS if not row.websocket and row.version != "1.0" and not row.missing()]
+    rows = [row for row in OTHERS if not row.over and row.version != "1.0" and not row.missing()]
     if "CONNECTED" in fault:  # stompman always has heart-beats, and begins with them too late for the broker then
         rows = [row for row in rows if row.client != "stompman"]
     found = run_through(rows, ours, ["queues"], faults=(f"{fault} times=all",)).outcomes

@@ -278,6 +278,29 @@ def test_an_http_login_of_spark(relay: Any, letter: str, tmp_path: Path) -> None
             assert "letmein" not in rows._jdf.queryExecution().toString()
 
 
+@pytest.mark.parametrize("scheme", ["ws", "http"])
+@pytest.mark.peer("spring")
+def test_a_relay_whose_broker_starts_again(start_peer: Any, shell: Shell, scheme: str) -> None:
+    """Clients are told, and come back when the relay has its broker."""
+    told = threading.Event()
+    with StompBroker() as broker:
+        port, topic, queue = broker.port, f"/topic/{uuid4().hex}", f"/queue/{uuid4().hex}"
+        relay = start_peer("spring", relay=str(port), limit="1000000")
+        url = relay.ws_url if scheme == "ws" else sockjs(relay)
+        how = {"reconnect": QUICK, "on_state": lambda state, _: state == "reconnecting" and told.set()}
+        client = shell.connect(url, resend=True, **how)
+        news, work = client.subscribe(topic), client.subscribe(queue)
+        client.send(queue, "x" * 100_000, receipt=True)
+        assert len(taken(work).body) == 100_000
+    assert told.wait(patience(10))
+    with StompBroker(port=port):
+        client.wait_connected(patience(60))
+        for subscription in (work, news):
+            client.send(subscription.destination, "again", receipt=True)
+            assert taken(subscription).text() == "again"
+        assert client.epoch > 1
+
+
 @pytest.mark.peer("activemq5", "activemq6")
 def test_only_what_always_fails_becomes_a_dead_letter(peer: Any) -> None:
     """The first message fails for two seconds, the third one always."""

@@ -47,6 +47,7 @@ public class Spring implements WebSocketMessageBrokerConfigurer {
     private static final int LIMIT = Integer.parseInt(System.getenv("PEER_LIMIT"));
 
     @Override public void registerStompEndpoints(StompEndpointRegistry endpoints) {
+        endpoints.setPreserveReceiveOrder(!System.getenv("PEER_RELAY").isEmpty());
         endpoints.addEndpoint("/stomp", "/closed/stomp").setAllowedOriginPatterns("*");
         endpoints.addEndpoint("/sockjs", "/closed/sockjs").setAllowedOriginPatterns("*").withSockJS();
     }
@@ -71,7 +72,7 @@ public class Spring implements WebSocketMessageBrokerConfigurer {
                 .setTaskScheduler(beats).setHeartbeatValue(new long[] {BEAT, BEAT});
             return;
         }
-        StompBrokerRelayRegistration far = broker
+        StompBrokerRelayRegistration far = broker.setPreservePublishOrder(true)
             .enableStompBrokerRelay("/topic", "/queue", "/exchange", "/amq/queue", "/temp-queue", "/temp-topic")
             .setRelayHost("127.0.0.1").setRelayPort(Integer.parseInt(relay))
             .setSystemHeartbeatSendInterval(BEAT).setSystemHeartbeatReceiveInterval(BEAT)

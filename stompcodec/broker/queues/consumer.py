@@ -563,8 +563,9 @@ class Consumer:
         return b"" if name is None else serialize(Frame("MESSAGE", {name: str(seq)}), self.version)[8:-2]
 
     def tag_of(self, message_id: str) -> int | None:
-        """Return the number of a delivery by its message-id, where ACK has that; None if it is not unacknowledged."""
-        return None if self.tags is None else self.tags.get(message_id)
+        """Return the number of a delivery by its message-id; None if it is not unacknowledged."""
+        found = (tag for tag, message in self.unacked.items() if message.id == message_id)
+        return next(found, None) if self.tags is None else self.tags.get(message_id)
 
     def take(self, tag: int) -> list[Delivery]:
         """Remove the deliveries that an ACK or NACK covers from the unacknowledged ones, and return them in order.

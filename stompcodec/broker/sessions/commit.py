@@ -105,14 +105,13 @@ def _delivery(session: Session, frame: Frame) -> tuple[Consumer | None, int]:
                 return consumer, int(tag)
             if number.isdecimal() and len(number) < 20 and int(number) < session.next_number:
                 return None, 0
-        raise Refused("no such delivery", "Use the ack header of the MESSAGE as the id.")
-    message_id = session.header(frame, "message-id") or ""
-    key = session.header(frame, "subscription")
+    # In 1.2 the id may be a message-id, as stomp-php's of NACK: at RabbitMQ and Artemis the two are the same.
+    message_id, key = session.header(frame, "message-id") or frame.get("id", ""), session.header(frame, "subscription")
     for consumer in session.consumers.values():
-        found = consumer.tag_of(message_id) if key is None or consumer.key == key else None
-        if found is not None:
+        if key in (None, consumer.key) and (found := consumer.tag_of(message_id)) is not None:
             return consumer, found
-    raise Refused("no such delivery", "Use the message-id and the subscription of the MESSAGE.")
+    names = "ack header" if session.version == "1.2" else "message-id and the subscription"
+    raise Refused("no such delivery", f"Use the {names} of the MESSAGE.")
 
 
 def _settling(

@@ -41,6 +41,19 @@ def test_message_ids_that_never_were(version):
     assert peer.error().headers["message"] == "no such delivery"
 
 
+@pytest.mark.parametrize("also", [True, False])
+@pytest.mark.parametrize("verb", ["ACK", "NACK"])
+def test_the_id_of_1_2_may_be_the_message_id(verb, also):
+    """As that of stomp-php's NACK, which has both: at RabbitMQ and Artemis, `ack` is the message-id."""
+    bench, _ = filled(3)
+    peer, got = deliveries(bench)
+    message_id = got["1"].headers["message-id"]
+    peer.send(verb, id=message_id, receipt="r", **({"message_id": message_id} if also else {}))
+    peer.next("RECEIPT")
+    peer.lose()
+    assert counts(bench) == ({"0": 1, "2": 1} if verb == "ACK" else {"0": 1, "1": 2, "2": 1})
+
+
 def test_an_ack_of_a_subscription_that_ended():
     bench, _ = filled(1)
     peer = bench.peer()

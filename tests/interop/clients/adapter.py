@@ -5,7 +5,8 @@ Every program in this folder, whatever its language, obeys the same orders. Bodi
     open          link, host, port, url, login, passcode, vhost, heart_beat, version  -> what CONNECTED said, if shown
     send          link, destination, headers, body, text, transaction, receipt        -> when the receipt has come
     subscribe     link, id, destination, ack, headers
-    receive       link, id, count, seconds  -> {"messages": [{"handle", "headers", "body"}]}, fewer after the seconds
+    receive       link, id, count, seconds  -> {"messages": [{"handle", "headers", "body"}]}, as many as have come;
+                  programs that read only when they are asked to may wait so many seconds
     ack, nack     link, handle, transaction
     unsubscribe   link, id, destination
     begin, commit, abort   link, transaction
@@ -20,7 +21,6 @@ import asyncio
 import inspect
 import json
 import sys
-import time
 from base64 import b64decode, b64encode
 from typing import Any
 
@@ -46,9 +46,7 @@ class Link:
         self.waiting.setdefault(subscription, []).append(entry)
 
     async def receive(self, id: str, count: int, seconds: float) -> dict[str, Any]:
-        end, waiting = time.monotonic() + seconds, self.waiting.setdefault(id, [])
-        while len(waiting) < count and time.monotonic() < end:
-            await asyncio.sleep(0.002)
+        waiting = self.waiting.setdefault(id, [])
         taken, waiting[:count] = waiting[:count], []
         return {"messages": taken}
 

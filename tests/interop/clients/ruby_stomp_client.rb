@@ -5,7 +5,7 @@ require "stomp"
 
 $stdout.sync = true
 
-# One connection. The client's own thread fills the inbox.
+# One connection. The client's own thread fills the queues.
 class Link
   def initialize(order)
     version = order["version"]
@@ -18,7 +18,7 @@ class Link
     frame = @client.connection_frame
     raise "refused: #{frame.headers['message']}" unless frame.command == "CONNECTED"
 
-    @messages, @waiting, @arrived, @lock = [], Hash.new { |all, id| all[id] = [] }, ConditionVariable.new, Mutex.new
+    @messages, @waiting = [], {}
   end
 
   def connected = @client.connection_frame.headers
@@ -42,26 +42,17 @@ class Link
   def subscribe(order)
     id = order["id"]
     headers = order["headers"].merge("id" => id, "ack" => order["ack"])
-    @client.subscribe(order["destination"], headers) do |message|
-      @lock.synchronize do
-        @messages << message
-        entry = { handle: (@messages.size - 1).to_s, headers: message.headers, body: Base64.strict_encode64(message.body) }
-        @waiting[id] << entry
-        @arrived.broadcast
-      end
-    end
+    waiting = @waiting[id] = Queue.new
+    @client.subscribe(order["destination"], headers) { |message| waiting << message }
   end
 
   def receive(order)
-    finish = Process.clock_gettime(Process::CLOCK_MONOTONIC) + order["seconds"]
-    @lock.synchronize do
-      while @waiting[order["id"]].size < order["count"]
-        left = finish - Process.clock_gettime(Process::CLOCK_MONOTONIC)
-        break if left <= 0
-        @arrived.wait(@lock, left)
-      end
-      { messages: @waiting[order["id"]].shift(order["count"]) }
+    waiting = @waiting[order["id"]]
+    taken = Array.new([order["count"], waiting.size].min) do
+      @messages << (message = waiting.pop)
+      { handle: (@messages.size - 1).to_s, headers: message.headers, body: Base64.strict_encode64(message.body) }
     end
+    { messages: taken }
   end
 
   def ack(order) = @client.ack(@messages[order["handle"].to_i], transaction(order))
