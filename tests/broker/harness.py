@@ -42,6 +42,12 @@ class Bench:
         self.broker.open(self.now)
         self.peers = {}
 
+    @classmethod
+    def with_peers(cls, count: int, *args: Any, **config: Any) -> tuple[Any, ...]:
+        """Return a bench and so many peers."""
+        bench = cls(*args, **config)
+        return bench, *(bench.peer() for _ in range(count))
+
     def peer(self, version: str = "1.2", *, connect: bool = True, **options: Any):
         peer = Peer(self, version, **options)
         if connect:
@@ -211,9 +217,8 @@ class Peer:
         return frames[-1]
 
 
-def bench_with_two(**config: Any) -> tuple[Bench, Peer, Peer]:
-    bench = Bench(**config)
-    return bench, bench.peer(), bench.peer()
+#: A bench with this configuration, and two peers.
+bench_with_two = partial(Bench.with_peers, 2)
 
 
 class AtOnce(HelperThread):

@@ -20,9 +20,6 @@ class Small(Bench):
         super().__init__(store, **{"memory": 400_000, **SMALL, **config})
         self.account = self.broker.account
 
-    def peers_of(self, count):
-        return [self.peer() for _ in range(count)]
-
     def fill_up(self):
         self.account.used += self.account.limit
         self.audit = lambda: None
@@ -92,8 +89,7 @@ def test_everything_is_accounted_and_is_free_again_when_everybody_has_gone():
 @pytest.mark.parametrize("faulty", [False, True])
 def test_what_waits_for_the_disk_is_accounted(faulty):
     store = FaultyStore(background=True)
-    bench = Small(store)
-    peer = bench.peer()
+    bench, peer = Small.with_peers(1, store)
     peer.put("/queue/x", b"", persistent="true")
     before = bench.account.used
     peer.send("BEGIN", transaction="t")
@@ -112,8 +108,7 @@ def test_what_waits_for_the_disk_is_accounted(faulty):
 
 # ---- the first mark: senders wait ----
 def test_the_sender_to_the_largest_queue_waits_and_others_go_on():
-    bench = Small()
-    large, small, consumer, other = bench.peers_of(4)
+    bench, large, small, consumer, other = Small.with_peers(4)
     consumer.subscribe("/queue/small", ack="client-individual")
     fill(large, "/queue/large")
     assert bench.account.first < bench.account.used < bench.account.second
@@ -126,8 +121,7 @@ def test_the_sender_to_the_largest_queue_waits_and_others_go_on():
 
 
 def test_a_little_memory_that_is_free_again_is_noticed_within_a_second():
-    bench = Small()
-    large, small, holder = bench.peers_of(3)
+    bench, large, small, holder = Small.with_peers(3)
     small.put("/queue/small", b"x" * 100)
     fill(large, "/queue/large")
     holder.session.note_unwritten(bench.account.second - bench.account.used - 100)
@@ -142,8 +136,7 @@ def test_a_little_memory_that_is_free_again_is_noticed_within_a_second():
 
 
 def test_whose_acks_make_room_is_read():
-    bench = Small()
-    sender, worker = bench.peers_of(2)
+    _bench, sender, worker = Small.with_peers(2)
     worker.subscribe("/queue/a", ack="client-individual", prefetch_count="0")
     fill(sender, "/queue/a")
     messages = worker.take()
@@ -157,8 +150,7 @@ def test_whose_acks_make_room_is_read():
 
 def test_one_that_waits_for_memory_is_read_again_when_it_gets_something_to_acknowledge():
     """Else its ACKs, which nobody reads, would be what all wait for."""
-    bench = Small()
-    sender, worker = bench.peers_of(2)
+    bench, sender, worker = Small.with_peers(2)
     worker.subscribe("/queue/work", ack="client-individual")
     fill(worker, "/queue/large")
     sender.put("/queue/work", b"x")
@@ -170,8 +162,7 @@ def test_one_that_waits_for_memory_is_read_again_when_it_gets_something_to_ackno
 
 @pytest.mark.parametrize("command", ["ACK", "NACK", "ABORT", "UNSUBSCRIBE", "DISCONNECT", "COMMIT"])
 def test_what_frees_memory_is_never_refused(command):
-    bench = Small()
-    peer, sender = bench.peers_of(2)
+    bench, peer, sender = Small.with_peers(2)
     sender.put("/queue/mine", b"x" * 100)
     peer.subscribe("/queue/mine", ack="client-individual")
     message = peer.next("MESSAGE")
@@ -190,8 +181,7 @@ def test_what_frees_memory_is_never_refused(command):
 
 @pytest.mark.parametrize("policy", ["disconnect", "drop", "block"])
 def test_the_backlog_of_a_slow_subscriber_gives_way(policy):
-    bench = Small(slow_consumer=policy)
-    slow, quick, sender = bench.peers_of(3)
+    bench, slow, quick, sender = Small.with_peers(3, slow_consumer=policy)
     slow.subscribe("/topic/a", ack="client", prefetch_count="1")
     quick.subscribe("/topic/a")
     for _ in range(600):
@@ -206,8 +196,7 @@ def test_the_backlog_of_a_slow_subscriber_gives_way(policy):
 
 
 def test_delayed_messages_for_topics_make_their_senders_wait():
-    bench = Small()
-    listener, sender = bench.peers_of(2)
+    bench, listener, sender = Small.with_peers(2)
     listener.subscribe("/topic/a")
     fill(sender, "/topic/a", delay="5000")
     assert bench.account.used < bench.account.second
@@ -218,8 +207,7 @@ def test_delayed_messages_for_topics_make_their_senders_wait():
 
 # ---- the second mark: the session that holds most is ended ----
 def test_the_one_that_holds_most_is_ended_and_nobody_else():
-    bench = Small()
-    peers = bench.peers_of(4)
+    bench, *peers = Small.with_peers(4)
     for peer in peers:
         peer.session.note_unwritten(0)
         peer.send("BEGIN", transaction="t")
@@ -237,8 +225,7 @@ def test_the_one_that_holds_most_is_ended_and_nobody_else():
 
 
 def test_one_that_does_not_read_is_cut_off():
-    bench = Small()
-    reader, slow = bench.peers_of(2)
+    bench, reader, slow = Small.with_peers(2)
     slow.session.note_unwritten(bench.account.most_held - 100)
     assert not slow.session.closing
     slow.session.note_unwritten(bench.account.most_held + 100)
@@ -260,15 +247,14 @@ def test_sessions_may_hold_something_however_full_the_queues_are():
         return not peer.closed
 
     assert begin(bench.peer(), 8)
-    others = bench.peers_of(16)
+    others = [bench.peer() for _ in range(16)]
     for other in others:
         begin(other, 15)
     assert any(other.closed for other in others)
 
 
 def test_subscriptions_leave_room_for_others():
-    bench = Small(max_subscriptions=10_000)
-    other, greedy, *peers = bench.peers_of(8)
+    bench, other, greedy, *peers = Small.with_peers(8, max_subscriptions=10_000)
 
     def subscribe(peer):
         for number in range(1000):
@@ -308,8 +294,7 @@ def test_a_limit_has_room_for_one_frame():
 
 
 def test_senders_go_on_when_memory_is_free_again_though_their_own_queue_is_as_it_was():
-    bench = Small()
-    large, small, holder = bench.peers_of(3)
+    bench, large, small, holder = Small.with_peers(3)
     for _ in range(10):
         small.put("/queue/small", b"x" * 1000)
     fill(large, "/queue/large")

@@ -15,6 +15,7 @@ from broker.harness import Bench
 from broker.sockets import CONFIG, Client, browser, connect_frame, masked, run, send, served, subscribe, until
 from crash.process import BrokerProcess
 from patience import patience
+from transport.messages import request
 
 from stompcodec import Parser
 from stompcodec.broker.config import Config
@@ -310,10 +311,6 @@ def test_a_message_larger_than_the_memory_of_the_broker(tmp_path):
 
 HIGH = 128 * 1024
 RECEIVE = 4096
-UPGRADE = (
-    b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
-    b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n"
-)
 
 
 class Reader:
@@ -327,16 +324,13 @@ class Reader:
         self.kind = kind
         self.sock = trusting.wrap_socket(sock, server_hostname="127.0.0.1") if kind == "tls" else sock
         if kind == "ws":
-            self.sock.sendall(UPGRADE)
+            self.sock.sendall(request())
             self.count(b"\r\n\r\n", 1, 500)
-        self.write(b"CONNECT\naccept-version:1.2\nhost:/\n\n\0")
+        self.write(connect_frame())
         self.count(b"CONNECTED\n", 1, 500)
 
     def write(self, octets):
-        if self.kind == "ws":
-            assert len(octets) < 126
-            octets = bytes([0x81, 0x80 | len(octets), 0, 0, 0, 0]) + octets
-        self.sock.sendall(octets)
+        self.sock.sendall(masked(octets) if self.kind == "ws" else octets)
 
     def count(self, what, times, most=2000):
         tail, seen, octets = b"", 0, 0
@@ -409,8 +403,7 @@ def test_a_receive_with_ack_auto_is_bound():
 
 @pytest.mark.parametrize("ack", ["auto", "client"])
 def test_a_turn_takes_half_of_write_high(ack):
-    bench = Bench(write_high=10_000)
-    peer, sender = bench.peer(), bench.peer()
+    bench, peer, sender = Bench.with_peers(2, write_high=10_000)
     peer.reading = False
     peer.subscribe("/queue/a", ack=ack)
     for _ in range(30):

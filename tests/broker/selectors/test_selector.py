@@ -262,8 +262,7 @@ def test_without_lark_the_subscriber_is_told(monkeypatch):
 
 @pytest.mark.req("ART-SEL-01")
 def test_all_selectors_of_a_session_are_bounded_and_a_wrong_one_ends_it():
-    bench = Bench(max_subscriptions=100)
-    consumer = bench.peer()
+    bench, consumer = Bench.with_peers(1, max_subscriptions=100)
     for number in range(40):  # the same ones count once
         consumer.subscribe("/queue/a", f"same-{number}", selector="a = '" + "x" * 4000 + "'")
     for number in range(10, 25):

@@ -5,8 +5,7 @@ from broker.harness import Bench, bench_with_two
 
 
 def filled(count, body="", persistent="false", **config):
-    bench = Bench(**config)
-    sender = bench.peer()
+    bench, sender = Bench.with_peers(1, **config)
     for number in range(count):
         sender.put("/queue/a", f"{body}{number}", persistent=persistent)
     return bench, sender
