@@ -10,7 +10,6 @@ from stompcodec.broker.memory import OPERATION
 from stompcodec.broker.queues.consumer import UNLIMITED
 from stompcodec.broker.routing import durables
 from stompcodec.broker.routing.topic import LONGEST_NAME
-from stompcodec.connection import is_legacy
 
 
 def destinations_of(bench):
@@ -124,16 +123,6 @@ def test_the_length_of_a_name(first, kind, over):
     assert peer.closed is bool(over)
     if over:
         assert (refusal(peer), bench.broker.queues) == ("destination too long", {})
-
-
-@pytest.mark.parametrize(("size", "legacy"), [(8192, None), (8193, False)])
-def test_a_first_frame_that_never_ends(size, legacy):
-    head = b"CONNECT\nusername:"
-    assert is_legacy(head + b"a" * (size - len(head))) is legacy
-    if legacy is False:
-        peer = Bench(detect_legacy=True).peer(connect=False)
-        peer.raw(head + b"a" * 10_000)
-        assert refusal(peer)
 
 
 @pytest.mark.parametrize(("size", "count", "least"), [(1000, 100, 8), (100_000, 3, 2)])
