@@ -36,39 +36,27 @@ def fill(sender, destination, size=1000, **headers):
 def test_everything_is_accounted_and_is_free_again_when_everybody_has_gone():
     pytest.importorskip("lark")
     bench = Small(memory=2**24, retain=True)
-    account, broker = bench.account, bench.broker
-    seen = [0]
-
-    def grew(kind, least=1):
-        assert getattr(audit(broker), kind) > 0, kind
-        assert account.used - seen[-1] >= least
-        seen.append(account.used)
-
+    account, broker, used = bench.account, bench.broker, 0
     sender, peer = bench.peer(), bench.client(client_id="c")
-    grew("subscriptions")
-    sender.put("/queue/a", b"x" * 100, persistent="true")
-    grew("queues")
-    sender.put("/queue/a", b"")
-    grew("queues", MESSAGE)
-    peer.subscribe("/topic/t", "t", ack="client", prefetch_count="1", selector="a is null")
-    sender.put("/topic/t", b"1")
-    sender.put("/topic/t", b"2")
-    grew("backlogs")
-    sender.put("/topic/r", b"x", retain="set")
-    grew("retained")
-    sender.put("/queue/a", b"x", delay="5000")
-    sender.put("/topic/t", b"x", delay="5000")
-    grew("delayed")
-    peer.subscribe("/topic/d", "d", durable_subscriber_name="n")
-    grew("destinations")
-    sender.send("BEGIN", transaction="t")
-    grew("sessions")
-    sender.put("/queue/a", b"x", transaction="t")
-    grew("sessions", OPERATION + 1)
-    sender.raw(b"SEND\ndestination:/queue/a\nhalf:of")
-    grew("sessions")
-    peer.session.note_unwritten(1000)
-    grew("sessions")
+    picky = {"ack": "client", "prefetch_count": "1", "selector": "a is null"}
+    for kind, least, deed in (
+        ("subscriptions", 1, lambda: None),
+        ("queues", 1, lambda: sender.put("/queue/a", b"x" * 100, persistent="true")),
+        ("queues", MESSAGE, lambda: sender.put("/queue/a", b"")),
+        ("subscriptions", 1, lambda: peer.subscribe("/topic/t", "t", **picky)),
+        ("backlogs", 1, lambda: [sender.put("/topic/t", body) for body in (b"1", b"2")]),
+        ("retained", 1, lambda: sender.put("/topic/r", b"x", retain="set")),
+        ("delayed", 1, lambda: [sender.put(name, b"x", delay="5000") for name in ("/queue/a", "/topic/t")]),
+        ("destinations", 1, lambda: peer.subscribe("/topic/d", "d", durable_subscriber_name="n")),
+        ("sessions", 1, lambda: sender.send("BEGIN", transaction="t")),
+        ("sessions", OPERATION + 1, lambda: sender.put("/queue/a", b"x", transaction="t")),
+        ("sessions", 1, lambda: sender.raw(b"SEND\ndestination:/queue/a\nhalf:of")),
+        ("sessions", 1, lambda: peer.session.note_unwritten(1000)),
+    ):
+        deed()
+        assert getattr(audit(broker), kind) > 0, kind
+        assert account.used - used >= least
+        used = account.used
     sender.lose()
     peer.session.note_unwritten(0)
     peer.take()
