@@ -123,19 +123,6 @@ def test_a_little_memory_that_is_free_again_is_noticed_within_a_second():
     assert not small.session.paused
 
 
-def test_whose_acks_make_room_is_read():
-    _bench, sender, worker = Small.with_peers(2)
-    worker.subscribe("/queue/a", ack="client-individual", prefetch_count="0")
-    fill(sender, "/queue/a")
-    messages = worker.take()
-    worker.put("/queue/results", b"x" * 100)
-    assert not worker.session.paused
-    for message in messages:
-        worker.ack(message)
-    assert not worker.closed
-    assert not sender.session.paused
-
-
 def test_one_that_waits_for_memory_is_read_again_when_it_gets_something_to_acknowledge():
     """Else its ACKs, which nobody reads, would be what all wait for."""
     bench, sender, worker = Small.with_peers(2)

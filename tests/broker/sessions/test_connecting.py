@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from profiles import examples
 
 from stompcodec import __version__
-from stompcodec.broker.auth import Rule, User, hash_passcode
+from stompcodec.broker.auth import User, hash_passcode
 from stompcodec.broker.storage.store import MemoryStore
 from stompcodec.codec import Frame
 from stompcodec.connection import Connection, Role
@@ -58,42 +58,15 @@ def test_a_login_with_a_backslash_may_come_as_it_is(login, command, version):
         assert "bad-escape" in other.error().headers["message"]
 
 
-USERS = {name: User(name, hash_passcode(name, n=16)) for name in ("guest", "ada")}
-RULES = (
-    *(Rule("ada", "*", "/queue/ada.*"), Rule("*", "*", "/queue/ada.*", allow=False)),
-    *(Rule("guest", "send", "/queue/in"), Rule("*", "subscribe")),
-)
-
-
 @pytest.mark.req("S12-CON-03", "S12-CON-04")
 @pytest.mark.parametrize("passcode", ["wrong", "", "ada"])
 def test_a_wrong_passcode(passcode, caplog):
     caplog.set_level(logging.DEBUG)
-    peer = Peer(Bench(users=USERS))
+    peer = Peer(Bench(users={name: User(name, hash_passcode(name, n=16)) for name in ("guest", "ada")}))
     peer.send("CONNECT", accept_version="1.2", host="/", login="guest", passcode=passcode or "x7secret", receipt="no")
     error = peer.error()
     assert (error.headers["message"], error.get("receipt-id")) == ("login refused", None)
     assert "x7secret" not in caplog.text + repr(error) + error.body.decode()
-
-
-def test_rules():
-    bench = Bench(users=USERS, rules=RULES)
-    ada, guest, other = bench.client(login="ada", passcode="ada"), bench.peer(), bench.peer()
-    for _ in range(2):  # the second time, the answer is remembered
-        ada.put("/queue/ada.1", "x")
-        guest.put("/queue/in", "y")
-    guest.subscribe("/queue/in")
-    assert guest.bodies() == [b"y", b"y"]
-    guest.put("/queue/ada.1", "x", receipt="r")
-    error = guest.error()
-    assert (error.headers["message"], error.headers["receipt-id"]) == ("not allowed to send there", "r")
-    other.subscribe("/queue/ada.1")
-    assert other.error().headers["message"] == "not allowed to subscribe there"
-    assert bench.queue("/queue/ada.1").count == 2
-    guest = bench.peer()
-    guest.send("BEGIN", transaction="t")
-    guest.put("/queue/other", transaction="t")
-    assert guest.error().headers["message"] == "not allowed to send there"
 
 
 #: Users of the tests of blanks behind the colons of CONNECT, as examples of the older specifications write them.
@@ -373,39 +346,6 @@ def test_what_cannot_be_received_is_refused(config, headers, why):
         if not peer.closed:
             send(peer, "RECEIVE", **{"destination": "/queue/a", "id": "1", **headers})
     assert peer.error().headers["message"] == why
-
-
-@given(st.lists(st.sampled_from(["put", "take", "hold", "ack", "nack", "lose"]), max_size=30), st.sampled_from([1, 3]))
-def test_no_message_is_lost_or_doubled(steps, window):
-    bench = Bench(max_attempts=1000, window_messages=window)
-    (sender,) = peers(bench, "1.2")
-    queue = bench.broker.virtual_host("/").destinations.queue("/queue/a")
-    ready, held, count = [], [], 0
-    (peer,) = peers(bench, "1.2")
-    for step in steps:
-        if step == "put":
-            count += 1
-            sender.put("/queue/a", str(count), persistent="true" if count % 3 else "false")
-            ready.append(count)
-        elif step in ("take", "hold"):
-            answer = receive(peer, ack="auto" if step == "take" else "client-individual")
-            assert answer.command == ("MESSAGE" if ready else "EMPTY")
-            if ready:
-                assert int(answer.body) == ready.pop(0)
-                if step == "hold":
-                    held.append(answer)
-        elif step == "lose":
-            peer.lose()
-            ready = sorted(ready + [int(each.body) for each in held])
-            held = []
-            (peer,) = peers(bench, "1.2")
-        elif held:
-            message = held.pop()
-            (peer.ack if step == "ack" else peer.nack)(message)
-            if step == "nack":
-                ready = sorted([*ready, int(message.body)])
-        assert (queue.total, len(peer.session.consumers)) == (len(ready) + len(held), len(held))
-    assert peer.take() == []
 
 
 @pytest.mark.req("WISH-NEG-01", "WISH-NEG-03")
