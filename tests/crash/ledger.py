@@ -41,7 +41,8 @@ class Books:
         return {}
 
     def figures(self) -> str:
-        return f"{', '.join(f'{count} {what}' for what, count in self.counts().items())}; {dict(self.problems)}"
+        counts = ", ".join(f"{count} {what}" for what, count in self.counts().items())
+        return f"{counts}; {dict(self.problems) or 'no problems'}"
 
 
 @dataclass
@@ -140,7 +141,7 @@ class Ledger(Books):
                     self.problem("lost", f"{key}: its transaction acknowledged it, what was sent in it is not there")
 
     def counts(self) -> dict[str, int]:
-        found: Counter[str] = Counter(sent=len(self.records), dead=self.dead, late=self.late)
+        found = Counter({"sent": len(self.records), "dead-lettered": self.dead, "late": self.late})
         for record in self.records.values():
             found.update(receipted=record.receipted, acknowledged=record.acked, again=record.deliveries > 1)
         return found
