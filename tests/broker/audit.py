@@ -100,6 +100,8 @@ def _found(broker: Broker) -> dict[Source, list[Message]]:
                 if consumer.address is not None:
                     found[source] = [*source.messages, *source.returned.held.values()]
                 found.setdefault(source, []).extend(consumer.unacked.values())
+        for source, message in session.kept or ():
+            found.setdefault(source, []).append(message)
         for transaction in session.transactions.values():
             for operation in transaction.operations:
                 if isinstance(operation, Settling):

@@ -153,8 +153,7 @@ def raw_send(bench: Bench, peer: Peer, header: str, key: str, body: bytes = b"x"
 
 
 def filled(count: int, window: int = 3, store: Any = None, **config: Any) -> tuple[Bench, Peer]:
-    bench = Bench(store, window_messages=window, **config)
-    sender = bench.peer()
+    bench, sender = Bench.with_peers(1, store, window_messages=window, **config)
     for number in range(count):
         sender.put(QUEUE, str(number), persistent="true")
     return bench, sender

@@ -32,8 +32,8 @@ def test_without_users_anyone_comes_in():
     assert Auth().login(None, None, "/", 0.0) == User("", vhost="/")
 
 
-@pytest.mark.req("S12-CON-04")
-def test_only_users_with_their_passcodes_come_in():
+@pytest.mark.req("S12-CON-04", "S12-CON-10")
+def test_only_users_with_their_passcodes_come_in_to_their_virtual_hosts():
     door = Auth(users(ada="lovelace", bob="", zoë="päß\nwörd", adab="c"))
     for login, passcode in (("ada", "lovelace"), ("bob", ""), ("zoë", "päß\nwörd"), ("adab", "c")) * 2:
         user = door.login(login, passcode, "/", 0.0)
@@ -45,10 +45,6 @@ def test_only_users_with_their_passcodes_come_in():
         *(("", "lovelace"), (None, None), ("eve", "lovelace"), ("ada", "\udcff")),
     ):
         assert door.login(login, passcode, "/", 0.0) is None
-
-
-@pytest.mark.req("S12-CON-10")
-def test_users_may_be_bound_to_virtual_hosts():
     door = Auth({"ada": User("ada", hash_passcode("x", n=16), vhosts=("/", "orders"))})
     assert door.login("ada", "x", "orders", 0.0).vhost == "orders"
     assert door.login("ada", "x", "elsewhere", 0.0) is None

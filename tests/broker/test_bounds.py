@@ -10,7 +10,6 @@ from stompcodec.broker.memory import OPERATION
 from stompcodec.broker.queues.consumer import UNLIMITED
 from stompcodec.broker.routing import durables
 from stompcodec.broker.routing.topic import LONGEST_NAME
-from stompcodec.connection import is_legacy
 
 
 def destinations_of(bench):
@@ -36,8 +35,7 @@ def test_subscriptions_and_transactions(key, do, undo, message):
 @pytest.mark.parametrize("kind", ["sends", "acks"])
 def test_operations_in_transactions(kind):
     tail = len(b"destination:/queue/b\n\n\0") if kind == "sends" else 0
-    bench = Bench(max_transaction_octets=10 * (OPERATION + tail))
-    peer = bench.peer()
+    bench, peer = Bench.with_peers(1, max_transaction_octets=10 * (OPERATION + tail))
     for _ in range(11):
         peer.put("/queue/a", "")
     peer.subscribe("/queue/a", ack="client-individual")
@@ -74,8 +72,7 @@ def test_unacknowledged_messages_of_a_session():
 
 @pytest.mark.parametrize("mode", ["client", "client-individual"])
 def test_received_messages_at_their_limit(mode):
-    bench = Bench(max_subscriptions=3)
-    peer = bench.peer()
+    bench, peer = Bench.with_peers(1, max_subscriptions=3)
     receive = f"RECEIVE\nid:1\ndestination:/queue/a\nack:{mode}\n\n\0".encode()
     for _ in range(4):
         peer.put("/queue/a", "x")
@@ -121,22 +118,11 @@ def test_destinations_that_a_session_remembers():
 @pytest.mark.parametrize("over", [0, 1])
 @pytest.mark.parametrize(("first", "kind"), [("SUBSCRIBE", "queue"), ("SUBSCRIBE", "topic"), ("SEND", "queue")])
 def test_the_length_of_a_name(first, kind, over):
-    bench = Bench()
-    peer = bench.peer()
+    bench, peer = Bench.with_peers(1)
     peer.send(first, destination=f"/{kind}/".ljust(4096 + over, "a"), id="1")
     assert peer.closed is bool(over)
     if over:
         assert (refusal(peer), bench.broker.queues) == ("destination too long", {})
-
-
-@pytest.mark.parametrize(("size", "legacy"), [(8192, None), (8193, False)])
-def test_a_first_frame_that_never_ends(size, legacy):
-    head = b"CONNECT\nusername:"
-    assert is_legacy(head + b"a" * (size - len(head))) is legacy
-    if legacy is False:
-        peer = Bench(detect_legacy=True).peer(connect=False)
-        peer.raw(head + b"a" * 10_000)
-        assert refusal(peer)
 
 
 @pytest.mark.parametrize(("size", "count", "least"), [(1000, 100, 8), (100_000, 3, 2)])
@@ -150,15 +136,11 @@ def test_a_consumer_of_a_long_queue_gets_a_little_each_turn(size, count, least):
     while (sessions := list(bench.broker.turn(0.0))) or bench.broker.next_deadline() == 0.0:
         for session in sessions:
             output = session.take_output()
-            assert octets_of(output) < 10_000 + 3 * size
+            assert sum(map(len, output)) < 10_000 + 3 * size
             consumer.inbox += consumer.parser.feed(b"".join(output))
         turns += 1
     assert turns > least
     assert len(consumer.bodies()) == count
-
-
-def octets_of(chunks):
-    return sum(map(len, chunks))
 
 
 @pytest.mark.parametrize("end", ["lose", "unsubscribe"])
@@ -227,8 +209,7 @@ def test_retained_messages_that_take_effect_later_are_bounded(way):
 
 
 def test_octets_of_retained_messages_that_take_effect_later_are_bounded():
-    bench = Bench(max_retained_octets=1000, retain=True)
-    sender = bench.peer()
+    bench, sender = Bench.with_peers(1, max_retained_octets=1000, retain=True)
     for number in range(20):
         sender.put("/topic/a", "x" * 100, retain="set", delay="10")
         sender.put(f"/topic/{number}", "x" * 400, retain="set", delay="10")
@@ -341,8 +322,7 @@ def test_credit_does_not_grow_beyond_what_there_can_be():
 
 @pytest.mark.parametrize("name", ["x_message_ttl", "x_expires", "x_max_length", "x_max_length_bytes"])
 def test_the_largest_queue_arguments(name):
-    bench = Bench()
-    peer = bench.peer()
+    bench, peer = Bench.with_peers(1)
     peer.subscribe("/queue/a", **{name: "9" * 15})
     peer.put("/queue/a", "x")
     bench.later(5)

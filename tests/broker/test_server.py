@@ -15,6 +15,7 @@ from broker.harness import Bench
 from broker.sockets import CONFIG, Client, browser, connect_frame, masked, run, send, served, subscribe, until
 from crash.process import BrokerProcess
 from patience import patience
+from transport.messages import request
 
 from stompcodec import Parser
 from stompcodec.broker.config import Config
@@ -78,19 +79,25 @@ def test_what_is_counted_from_now_does_not_follow_the_clock():
     run(main, clock=clock)
 
 
-@served(trailing_lf=False, large=100_000, heart_beat=(100, 0))
-async def test_no_eol_follows_a_frame_if_so_configured(server):
+def test_no_eol_follows_a_frame_if_so_configured():
     """A body may end like a frame, also where a large one is cut, and there are heart-beats."""
-    client = await Client.open(server)
-    client.parser = Parser("1.2", heartbeats=True)
-    frames = [await client.ask(connect_frame().decode().replace("host:/", "host:/\nheart-beat:0,100"))]
-    bodies = ["", "a\0\n", "\0\n" * 200_000]
-    requests = [send("/queue/a", body, "receipt:r", f"content-length:{len(body)}") for body in bodies]
-    frames += [await client.ask(text) for text in (*requests, subscribe("/queue/a"))]
-    frames += [await client.frame() for _ in bodies]
-    assert [frame.command for frame in frames] == ["CONNECTED", *["RECEIPT"] * 4, *["MESSAGE"] * 3]
-    assert [frame.body.decode() for frame in frames[-3:]] == bodies
-    assert await client.frame() is HEARTBEAT
+    now = [1000.0]  # a heart-beat, which looks like such an EOL, is not due before the end
+
+    async def main(server):
+        client = await Client.open(server)
+        client.parser = Parser("1.2", heartbeats=True)
+        frames = [await client.ask(connect_frame().decode().replace("host:/", "host:/\nheart-beat:0,100"))]
+        bodies = ["", "a\0\n", "\0\n" * 200_000]
+        requests = [send("/queue/a", body, "receipt:r", f"content-length:{len(body)}") for body in bodies]
+        frames += [await client.ask(text) for text in (*requests, subscribe("/queue/a"))]
+        frames += [await client.frame() for _ in bodies]
+        assert [frame.command for frame in frames] == ["CONNECTED", *["RECEIPT"] * 4, *["MESSAGE"] * 3]
+        assert [frame.body.decode() for frame in frames[-3:]] == bodies
+        now[0] += 1.0
+        assert await client.frame() is HEARTBEAT
+
+    config = CONFIG.replace(trailing_lf=False, large=100_000, heart_beat=(100, 0))
+    run(main, config, clock=SimpleNamespace(monotonic=lambda: now[0], time=time.time))
 
 
 @served(max_queue_messages=500)
@@ -310,10 +317,6 @@ def test_a_message_larger_than_the_memory_of_the_broker(tmp_path):
 
 HIGH = 128 * 1024
 RECEIVE = 4096
-UPGRADE = (
-    b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
-    b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n"
-)
 
 
 class Reader:
@@ -327,16 +330,13 @@ class Reader:
         self.kind = kind
         self.sock = trusting.wrap_socket(sock, server_hostname="127.0.0.1") if kind == "tls" else sock
         if kind == "ws":
-            self.sock.sendall(UPGRADE)
+            self.sock.sendall(request())
             self.count(b"\r\n\r\n", 1, 500)
-        self.write(b"CONNECT\naccept-version:1.2\nhost:/\n\n\0")
+        self.write(connect_frame())
         self.count(b"CONNECTED\n", 1, 500)
 
     def write(self, octets):
-        if self.kind == "ws":
-            assert len(octets) < 126
-            octets = bytes([0x81, 0x80 | len(octets), 0, 0, 0, 0]) + octets
-        self.sock.sendall(octets)
+        self.sock.sendall(masked(octets) if self.kind == "ws" else octets)
 
     def count(self, what, times, most=2000):
         tail, seen, octets = b"", 0, 0
@@ -409,8 +409,7 @@ def test_a_receive_with_ack_auto_is_bound():
 
 @pytest.mark.parametrize("ack", ["auto", "client"])
 def test_a_turn_takes_half_of_write_high(ack):
-    bench = Bench(write_high=10_000)
-    peer, sender = bench.peer(), bench.peer()
+    bench, peer, sender = Bench.with_peers(2, write_high=10_000)
     peer.reading = False
     peer.subscribe("/queue/a", ack=ack)
     for _ in range(30):

@@ -36,6 +36,14 @@ class Books:
         if self.problems[kind] <= 5:
             self.examples.append(f"{kind}: {example}"[:500])
 
+    def counts(self) -> dict[str, int]:
+        """What was done, for people."""
+        return {}
+
+    def figures(self) -> str:
+        counts = ", ".join(f"{count} {what}" for what, count in self.counts().items())
+        return f"{counts}; {dict(self.problems) or 'no problems'}"
+
 
 @dataclass
 class Ledger(Books):
@@ -132,14 +140,8 @@ class Ledger(Books):
                 elif times == 0 and record.receipted:
                     self.problem("lost", f"{key}: its transaction acknowledged it, what was sent in it is not there")
 
-    def figures(self) -> str:
-        records = self.records.values()
-        receipted = sum(record.receipted for record in records)
-        acked = sum(record.acked for record in records)
-        again = sum(record.deliveries > 1 for record in records)
-        wrong = ", ".join(f"{count} {kind}" for kind, count in sorted(self.problems.items()))
-        return (
-            f"{len(self.records)} sent, {receipted} receipted, {acked} acknowledged, {again} delivered again, "
-            f"{self.dead} dead-lettered, {self.late} late; "
-            f"{wrong or '0 lost, 0 acknowledged messages came back, order kept, every duplicate marked'}"
-        )
+    def counts(self) -> dict[str, int]:
+        found = Counter({"sent": len(self.records), "dead-lettered": self.dead, "late": self.late})
+        for record in self.records.values():
+            found.update(receipted=record.receipted, acknowledged=record.acked, again=record.deliveries > 1)
+        return found

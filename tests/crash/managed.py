@@ -35,9 +35,9 @@ class Orders(Books):
     def cut(self, kind: str) -> int:
         return self.outcomes[kind, "some", False]
 
-    def figures(self) -> str:
-        found = ", ".join(f"{count} {kind} {how}" for (kind, how, _), count in sorted(self.outcomes.items()))
-        return f"{found}; {self.consumed} consumed; {dict(self.problems) or 'no problems'}"
+    def counts(self) -> dict[str, int]:
+        found = {f"{kind} {how}{' answered' * told}": count for (kind, how, told), count in self.outcomes.items()}
+        return {**found, "consumed": self.consumed}
 
 
 def _ask(client: stomp.Client, ask: str, **fields: Any) -> dict[str, Any]:

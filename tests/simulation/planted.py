@@ -33,6 +33,21 @@ from stompcodec.broker.storage.tables import Totals
 
 #: What to replace: the object, the name in it, and what makes the broken thing of the right one.
 Bug = tuple[tuple[Any, str, Callable[[Any], Any]], ...]
+#: By what is wrong.
+BUGS: dict[str, Bug] = {}
+
+
+def _bug(name: str, attribute: str, *places: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Add a bug: in place of the right function the decorated one is called, with that before the other arguments."""
+
+    def add(broken: Callable[..., Any]) -> Callable[..., Any]:
+        def make(right: Any) -> Callable[..., Any]:
+            return lambda *args, **named: broken(right, *args, **named)
+
+        BUGS[name] = (*BUGS.get(name, ()), *((where, attribute, make) for where in places))
+        return broken
+
+    return add
 
 
 def _always(result: Any) -> Callable[[Any], Any]:
@@ -40,89 +55,80 @@ def _always(result: Any) -> Callable[[Any], Any]:
     return lambda _right: lambda self, *args: result
 
 
-def _receipt_before_commit(_right: Any) -> Any:
-    return lambda session, frame: None
+@_bug("a receipt goes out before its commit", "hold_receipts", commands, commit, subscribe)
+@_bug("a receipt goes out before its commit", "hold_receipts_of", plain)
+def _receipt_before_commit(_right: Any, session: Session, frame: Any) -> None:
+    pass
 
 
-def _ack_of_another(right: Any) -> Any:
-    def take(self: Consumer, tag: int) -> Any:
-        for other in self.queue.consumers:
-            if other is not self and tag in other.unacked:
-                self.unacked[tag], other.unacked[tag] = other.unacked[tag], self.unacked.get(tag, other.unacked[tag])
-        return right(self, tag)
-
-    return take
+@_bug("receipts do not wait for the commit of frames before", "send_receipt", receipts, commit, plain)
+def _receipts_first(right: Any, session: Session, value: str) -> None:
+    pending, session.pending_commit = session.pending_commit, None
+    right(session, value)
+    session.pending_commit = pending
 
 
-def _half_stored(right: Any) -> Any:
-    def _placed(session: Any, transaction: Transaction, queues: Any) -> Any:
-        sends = [number for number, operation in enumerate(transaction.operations) if isinstance(operation, Sending)]
-        if len(sends) > 1:  # the last one comes into memory alone
-            queues = [None if number == sends[-1] else queue for number, queue in enumerate(queues)]
-        return right(session, transaction, queues)
-
-    return _placed
+@_bug("an ACK takes the delivery of another session", "take", Consumer)
+def _ack_of_another(right: Any, self: Consumer, tag: int) -> Any:
+    for other in self.queue.consumers:
+        if other is not self and tag in other.unacked:
+            self.unacked[tag], other.unacked[tag] = other.unacked[tag], self.unacked.get(tag, other.unacked[tag])
+    return right(self, tag)
 
 
-def _leak(right: Any) -> Any:
-    def expire(self: Queue, message: Message) -> None:
-        count, octets = self.count, self.octets
-        right(self, message)
-        self.count, self.octets = count - 1, octets  # its bytes stay
-
-    return expire
-
-
-def _leaked_transaction(right: Any) -> Any:
-    def end(self: Session) -> None:
-        orphans = [op for each in self.transactions.values() for op in each.operations if isinstance(op, Sending)]
-        right(self)
-        if orphans:
-            self.broker.account.used += 1
-
-    return end
+@_bug("a transaction is stored by half", "_placed", commit)
+def _half_stored(right: Any, session: Session, transaction: Transaction, queues: Any) -> Any:
+    sends = [number for number, operation in enumerate(transaction.operations) if isinstance(operation, Sending)]
+    if len(sends) > 1:  # the last one comes into memory alone
+        queues = [None if number == sends[-1] else queue for number, queue in enumerate(queues)]
+    return right(session, transaction, queues)
 
 
-def _unsynced(right: Any) -> Any:
-    def open_database(path: Any, **options: Any) -> Any:
-        connection = right(path, **options)
-        connection.execute("PRAGMA synchronous = OFF")
-        return connection
-
-    return open_database
+@_bug("expired messages stay in the account", "expire", Queue)
+def _leak(right: Any, self: Queue, message: Message) -> None:
+    count, octets = self.count, self.octets
+    right(self, message)
+    self.count, self.octets = count - 1, octets  # its bytes stay
 
 
-def _forgets_suspects(right: Any) -> Any:
-    def name_of(self: Any, number: int) -> Any:  # for what is loaded, and for pages
-        named = right(self, number)
-        return None if named is None else (named[0], 0)
-
-    return name_of
-
-
-def _no_give_back(right: Any) -> Any:
-    def abort(self: Transaction) -> Any:
-        self.operations = [operation for operation in self.operations if isinstance(operation, Sending)]
-        return right(self)
-
-    return abort
+@_bug("a lost transaction stays in the account", "end", Session)
+def _leaked_transaction(right: Any, self: Session) -> None:
+    orphans = [op for each in self.transactions.values() for op in each.operations if isinstance(op, Sending)]
+    right(self)
+    if orphans:
+        self.broker.account.used += 1
 
 
-def _one_too_many(right: Any) -> Any:
-    def made(self: Consumer, *args: Any) -> None:
-        right(self, *args)
-        self.credit += 1
+@_bug("commits are not synced", "open_database", writer)
+def _unsynced(right: Any, path: Any, **options: Any) -> Any:
+    connection = right(path, **options)
+    connection.execute("PRAGMA synchronous = OFF")
+    return connection
 
-    return made
+
+@_bug("what went through a crash is not marked", "_name_of", sqlite.SqliteStore)
+def _forgets_suspects(right: Any, self: Any, number: int) -> Any:  # for what is loaded, and for pages
+    named = right(self, number)
+    return None if named is None else (named[0], 0)
 
 
-def _no_credit_back(right: Any) -> Any:
-    def take(self: Consumer, tag: int) -> Any:
-        credit, taken = self.credit, right(self, tag)
-        self.credit = credit
-        return taken
+@_bug("ABORT forgets the messages that were acknowledged", "abort", Transaction)
+def _no_give_back(right: Any, self: Transaction) -> Any:
+    self.operations = [operation for operation in self.operations if isinstance(operation, Sending)]
+    return right(self)
 
-    return take
+
+@_bug("a window has room for one more", "__init__", Consumer)
+def _one_too_many(right: Any, self: Consumer, *args: Any) -> None:
+    right(self, *args)
+    self.credit += 1
+
+
+@_bug("an ACK gives no credit back", "take", Consumer)
+def _no_credit_back(right: Any, self: Consumer, tag: int) -> Any:
+    credit, taken = self.credit, right(self, tag)
+    self.credit = credit
+    return taken
 
 
 def _no_credit_by_the_quick_road(right: Any) -> Any:
@@ -135,13 +141,7 @@ def _no_credit_by_the_quick_road(right: Any) -> Any:
     return {**right, "ACK": acknowledge}
 
 
-def _receipts_first(right: Any) -> Any:
-    def send_receipt(session: Session, value: str) -> None:
-        pending, session.pending_commit = session.pending_commit, None
-        right(session, value)
-        session.pending_commit = pending
-
-    return send_receipt
+BUGS["an ACK gives no credit back"] += ((core, "HANDLERS", _no_credit_by_the_quick_road),)
 
 
 def _unmarked(message: Message) -> Message:
@@ -149,42 +149,35 @@ def _unmarked(message: Message) -> Message:
     return message
 
 
-def _unmarked_in_groups(right: Any) -> Any:
-    return lambda self, queue, dispatcher, message: right(
-        self, queue, dispatcher, message if message.group is None else _unmarked(message)
-    )
+@_bug("the mark is lost in a group", "_requeue_one", Returned)
+def _unmarked_in_groups(right: Any, self: Returned, queue: Queue, dispatcher: Any, message: Message) -> None:
+    right(self, queue, dispatcher, message if message.group is None else _unmarked(message))
 
 
-def _unmarked_before_commit(right: Any) -> Any:
-    def update(self: Any, queue: str, message: Any) -> None:
-        if self._key(queue, message.seq) not in self._open.puts:
-            right(self, queue, message)
-
-    return update
+@_bug("the mark is lost while its message is not stored yet", "update", sqlite.SqliteStore)
+def _unmarked_before_commit(right: Any, self: Any, queue: str, message: Any) -> None:
+    if self._key(queue, message.seq) not in self._open.puts:
+        right(self, queue, message)
 
 
-def _unmarked_next_time(right: Any) -> Any:
-    def read(self: Totals, db: Any, rows: Any, unclean: bool) -> None:
-        right(self, db, rows, unclean)
-        if not unclean:
-            self.known = {number: total._replace(suspect=0) for number, total in self.known.items()}
-
-    return read
+@_bug("the mark of a crash is gone after the next start", "read", Totals)
+def _unmarked_next_time(right: Any, self: Totals, db: Any, rows: Any, unclean: bool) -> None:
+    right(self, db, rows, unclean)
+    if not unclean:
+        self.known = {number: total._replace(suspect=0) for number, total in self.known.items()}
 
 
-def _unmarked_unsettled(_right: Any) -> Any:
-    def unsettle(self: Queue, messages: list[Message]) -> None:
-        if not self.closed:
-            for message in messages:
-                self.count_in(message)
-                if self.paging is not None:
-                    self.paging.keep_out(self.messages.rank(message), message.seq)
-                self.add_ready(message)
-                self.came_late(message.seq)
-            self.put_in_order()
-            self.dispatch()
-
-    return unsettle
+@_bug("the mark is lost when the commit of an ACK fails", "unsettle", Queue)
+def _unmarked_unsettled(_right: Any, self: Queue, messages: list[Message]) -> None:
+    if not self.closed:
+        for message in messages:
+            self.count_in(message)
+            if self.paging is not None:
+                self.paging.keep_out(self.messages.rank(message), message.seq)
+            self.add_ready(message)
+            self.came_late(message.seq)
+        self.put_in_order()
+        self.dispatch()
 
 
 def _cursor(change: Callable[[int, int], int]) -> Callable[[Any], Any]:
@@ -201,12 +194,10 @@ def _cursor(change: Callable[[int, int], int]) -> Callable[[Any], Any]:
     return wrong
 
 
-def _forgotten_at_once(_right: Any) -> Any:
-    def leaves(self: Paging, seq: int, batch: Any) -> None:
-        for span in self._spans.values():
-            span.out.discard(seq)
-
-    return leaves
+@_bug("messages that are gone are read again by a page under way", "leaves", Paging)
+def _forgotten_at_once(_right: Any, self: Paging, seq: int, batch: Any) -> None:
+    for span in self._spans.values():
+        span.out.discard(seq)
 
 
 #: What is found late.
@@ -220,47 +211,30 @@ RARE = {
     "the mark is lost with a delivery that fails": range(370, 430),
     "the mark is lost with a last commit that fails": range(90, 150),
 }
-#: By what is wrong.
-BUGS: dict[str, Bug] = {
+BUGS |= {
     "idempotency keys are gone after a restart": ((sqlite.SqliteStore, "keys", _always([])),),
     "idempotency keys of failed commits stay": (
         (SentKeys, "_written", lambda right: lambda self, batch, changes, _done: right(self, batch, changes, True)),
     ),
     "messages with a key are delivered before they are stored": ((commands, "put_keyed", lambda _right: sending.put),),
     "idempotency keys in transactions are ignored": ((commit, "_drop_known", _always(None)),),
-    "a receipt goes out before its commit": (
-        *((module, "hold_receipts", _receipt_before_commit) for module in (commands, commit, subscribe)),
-        (plain, "hold_receipts_of", _receipt_before_commit),
-    ),
-    "receipts do not wait for the commit of frames before": (
-        *((module, "send_receipt", _receipts_first) for module in (receipts, commit, plain)),
-    ),
     "the redelivered mark is lost": ((Message, "again", lambda _right: lambda self: self),),
     "the mark is lost where consumers differ": (
         (Returned, "_requeue_one", lambda right: lambda self, *where: right(self, *where[:-1], _unmarked(where[-1]))),
     ),
-    "the mark is lost in a group": ((Returned, "_requeue_one", _unmarked_in_groups),),
     "the mark is lost in a page": (
         (journal.Journal, "messages", lambda right: lambda self, page: [*map(_unmarked, right(self, page))]),
     ),
     "the mark is not stored": ((journal.Journal, "update", _always(None)),),
-    "the mark is lost while its message is not stored yet": ((sqlite.SqliteStore, "update", _unmarked_before_commit),),
-    "the mark of a crash is gone after the next start": ((Totals, "read", _unmarked_next_time),),
     "the mark is lost with a last commit that fails": (
         (writer.Writer, "close", lambda right: lambda self, clean=True: right(self)),
     ),
-    "the mark is lost when the commit of an ACK fails": ((Queue, "unsettle", _unmarked_unsettled),),
     "the mark is lost with a delivery that fails": (
         (
             *(Queue, "delivery_failed"),
             lambda right: lambda self, to, message, error: right(self, to, _unmarked(message), error),
         ),
     ),
-    "an ACK takes the delivery of another session": ((Consumer, "take", _ack_of_another),),
-    "a transaction is stored by half": ((commit, "_placed", _half_stored),),
-    "ABORT forgets the messages that were acknowledged": ((Transaction, "abort", _no_give_back),),
-    "expired messages stay in the account": ((Queue, "expire", _leak),),
-    "a lost transaction stays in the account": ((Session, "end", _leaked_transaction),),
     "what comes back goes behind all others": (
         (Fifo, "put_back", lambda _right: lambda self, messages: self.extend(messages)),
     ),
@@ -282,11 +256,9 @@ BUGS: dict[str, Bug] = {
     "dead letters are lost": (
         (DeadLetters, "bury", lambda right: lambda self, *what: what[-1] == "max-attempts" or right(self, *what)),
     ),
-    "commits are not synced": ((writer, "open_database", _unsynced),),
     "a failed commit is answered by receipts": (
         (PendingCommit, "not_committed", lambda _right: lambda self: self.committed()),
     ),
-    "what went through a crash is not marked": ((sqlite.SqliteStore, "_name_of", _forgets_suspects),),
     "seqs are given away twice": ((Broker, "_reserve", _always(None)),),
     "delivered messages of auto consumers stay stored": ((journal.Journal, "remove", _always(None)),),
     "a subscription ends without its oldest message": (
@@ -296,15 +268,10 @@ BUGS: dict[str, Bug] = {
     "a page is read twice": ((Paging, "_extend", _cursor(lambda _at, after: after)),),
     "a message between two pages is skipped": ((Paging, "_extend", _cursor(lambda at, _after: at + 1)),),
     "messages in memory are read again by pages": ((Paging, "keep_out", _always(None)),),
-    "messages that are gone are read again by a page under way": ((Paging, "leaves", _forgotten_at_once),),
     "pages are read before all of their messages are stored": (
         (Paging, "_written", lambda _right: lambda self, last: last),
     ),
     "new messages overtake paged ones": ((Paging, "allows", _always(True)),),
-    "a window has room for one more": ((Consumer, "__init__", _one_too_many),),
-    "an ACK gives no credit back": (
-        *((Consumer, "take", _no_credit_back), (core, "HANDLERS", _no_credit_by_the_quick_road)),
-    ),
 }
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 from simulation.plan import Plan
 from simulation.world import run
@@ -22,6 +23,10 @@ def shrink(plan: Plan, kind: str, most: int = 600) -> tuple[Plan, int]:
     return plan, count
 
 
+def _without(values: dict[str, Any], key: str) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if name != key}
+
+
 def _smaller(plan: Plan) -> Iterator[Plan]:
     """Plans with less in them, the boldest first."""
     steps = plan.steps
@@ -31,34 +36,24 @@ def _smaller(plan: Plan) -> Iterator[Plan]:
             yield replace(plan, steps=steps[:at] + steps[at + size :])
         size //= 2
     for name in plan.clients:
-        left = {other: spec for other, spec in plan.clients.items() if other != name}
-        yield replace(
-            plan,
-            clients=left,
-            steps=tuple(step for step in steps if step.who != name and step.args.get("client") != name),
-        )
+        others = tuple(step for step in steps if name not in (step.who, step.args.get("client")))
+        yield replace(plan, clients=_without(plan.clients, name), steps=others)
     if plan.pair:
         yield replace(plan, pair=False)
     for key in plan.config:
-        yield replace(plan, config={other: value for other, value in plan.config.items() if other != key})
+        yield replace(plan, config=_without(plan.config, key))
     for name, spec in plan.clients.items():
-        for number in range(len(spec["subscriptions"])):
-            left_over = spec["subscriptions"][:number] + spec["subscriptions"][number + 1 :]
-            yield replace(plan, clients={**plan.clients, name: {**spec, "subscriptions": left_over}})
-        for key, plain in (("hold", 0.0), ("nack", 0.0), ("delay", 0.0), ("move", 0.0)):
-            if spec.get(key):
-                yield replace(plan, clients={**plan.clients, name: {**spec, key: plain}})
+        held = spec["subscriptions"]
+        less = [{"subscriptions": held[:number] + held[number + 1 :]} for number in range(len(held))]
+        for change in [*less, *({key: 0.0} for key in ("hold", "nack", "delay", "move") if spec.get(key))]:
+            yield replace(plan, clients={**plan.clients, name: {**spec, **change}})
     for at, step in enumerate(steps):
-        if step.args.get("count", 1) > 1 and step.who != "world":
-            fewer = replace(step, args={**step.args, "count": step.args["count"] // 2})
-            yield replace(plan, steps=(*steps[:at], fewer, *steps[at + 1 :]))
-        headers = step.args.get("headers", {})
-        for key in headers:
-            if key not in ("color", "n"):
-                less = {name: value for name, value in headers.items() if name != key}
-                yield replace(
-                    plan, steps=(*steps[:at], replace(step, args={**step.args, "headers": less}), *steps[at + 1 :])
-                )
+        args, headers = step.args, step.args.get("headers", {})
+        smaller = [{"headers": _without(headers, key)} for key in headers if key not in ("color", "n")]
+        if args.get("count", 1) > 1 and step.who != "world":
+            smaller.append({"count": args["count"] // 2})
+        for change in smaller:
+            yield replace(plan, steps=(*steps[:at], replace(step, args={**args, **change}), *steps[at + 1 :]))
     for key, value in plan.settings.items():
         if key != "faults" and value:
             yield replace(plan, settings={**plan.settings, key: 0.0})

@@ -20,46 +20,27 @@ class _File(c.Structure):
     _fields_ = (("methods", _P), ("number", _I64))
 
 
-def _functions(first: Any, **arguments: tuple[Any, ...]) -> dict[str, Any]:
-    """The types of functions that return a status, and have this first argument and others."""
-    return {name: c.CFUNCTYPE(_INT, first, *others) for name, others in arguments.items()}
+#: The types of arguments, by letter.
+_TYPES = {
+    **{"p": _P, "i": _INT, "l": _I64, "t": _TEXT, "f": c.POINTER(_File), "P": c.POINTER(_P)},
+    **{"I": c.POINTER(_INT), "L": c.POINTER(_I64), "D": c.POINTER(c.c_double)},
+}
+
+
+def _functions(first: str, functions: str) -> dict[str, Any]:
+    """The types of functions that return a status, and have this first argument and those behind the colon."""
+    pairs = (each.partition(":")[::2] for each in functions.split())
+    return {name: c.CFUNCTYPE(_INT, *map(_TYPES.__getitem__, first + others)) for name, others in pairs}
 
 
 #: The calls of a file, and of the file system, in SQLite's order.
 _METHODS = _functions(
-    c.POINTER(_File),
-    Close=(),
-    Read=(_P, _INT, _I64),
-    Write=(_P, _INT, _I64),
-    Truncate=(_I64,),
-    Sync=(_INT,),
-    FileSize=(c.POINTER(_I64),),
-    Lock=(_INT,),
-    Unlock=(_INT,),
-    CheckReservedLock=(c.POINTER(_INT),),
-    FileControl=(_INT, _P),
-    SectorSize=(),
-    DeviceCharacteristics=(),
-    ShmMap=(_INT, _INT, _INT, c.POINTER(_P)),
-    ShmLock=(_INT, _INT, _INT),
-    ShmBarrier=(),
-    ShmUnmap=(_INT,),
+    "f",
+    """Close Read:pil Write:pil Truncate:l Sync:i FileSize:L Lock:i Unlock:i CheckReservedLock:I FileControl:ip
+    SectorSize DeviceCharacteristics ShmMap:iiiP ShmLock:iii ShmBarrier ShmUnmap:i""",
 )
-_NAMED = _functions(
-    _P,
-    Open=(_TEXT, c.POINTER(_File), _INT, c.POINTER(_INT)),
-    Delete=(_TEXT, _INT),
-    Access=(_TEXT, _INT, c.POINTER(_INT)),
-    FullPathname=(_TEXT, _INT, _P),
-)
-_OTHERS = _functions(
-    _P,
-    Randomness=(_INT, _P),
-    Sleep=(_INT,),
-    CurrentTime=(c.POINTER(c.c_double),),
-    GetLastError=(_INT, _P),
-    CurrentTimeInt64=(c.POINTER(_I64),),
-)
+_NAMED = _functions("p", "Open:tfiI Delete:ti Access:tiI FullPathname:tip")
+_OTHERS = _functions("p", "Randomness:ip Sleep:i CurrentTime:D GetLastError:ip CurrentTimeInt64:L")
 #: What is always answered.
 _ANSWERS = {"FileControl": _NOTFOUND, "SectorSize": 512, "DeviceCharacteristics": _POWERSAFE, "ShmBarrier": _OK}
 #: Those that fail once the disk of the file has crashed.

@@ -37,8 +37,7 @@ def test_the_defaults_serve_many_subscriptions_of_a_session(dialect, mode):
 
 @pytest.mark.parametrize("asked", [{}, {"prefetch_count": "0"}, {"prefetch_count": "100000"}, {"credit": "0"}])
 def test_a_session_divides_its_allowance(asked):
-    bench = Bench(**{**DIALECTS["rabbitmq"], "prefetch": 40, "max_unacked": 40})
-    sender, peer = bench.peer(), bench.peer()
+    _bench, sender, peer = Bench.with_peers(2, **{**DIALECTS["rabbitmq"], "prefetch": 40, "max_unacked": 40})
     for number in range(5):
         peer.subscribe(f"/queue/{number}", str(number), ack="client-individual", **asked)
     for number in range(5):

@@ -187,8 +187,7 @@ def test_delete_a_topic_and_a_durable_subscription():
 
 
 def test_a_paused_queue_delivers_nothing_until_it_is_resumed():
-    bench = Managed()
-    consumer, sender = bench.peer(), bench.peer()
+    bench, consumer, sender = Managed.with_peers(2)
     consumer.subscribe("/queue/a", id="1", ack="client-individual")
     assert [bench.result("pause", destination="/queue/a")["changed"] for _ in range(2)] == [True, False]
     for number in range(3):
@@ -232,8 +231,7 @@ def test_what_is_looked_at_and_not_shown_takes_turns_too():
 
 
 def test_destinations_are_in_the_order_of_their_names_and_kinds():
-    bench = Managed(max_destinations=100_000)
-    peer = bench.peer()
+    bench, peer = Managed.with_peers(1, max_destinations=100_000)
     for number in range(6000):
         bench.broker.virtual_host("/").destinations.queue(f"/queue/{number * 7919 % 6000:04}")
     asker = Asker(bench.broker.virtual_host("/"), "a test")
@@ -245,9 +243,8 @@ def test_destinations_are_in_the_order_of_their_names_and_kinds():
     assert len(set(found)) == len(found) == 6004
 
 
-def test_bodies_are_shown_as_text_or_in_base64():
-    bench = Managed(large=3000)
-    peer = bench.peer()
+def test_bodies_are_shown_as_text_or_in_base64_at_most_a_mebibyte_on_a_page():
+    bench, peer = Managed.with_peers(1, large=3000)
     bench.wait(100.0)
     for body in ("hello", "ä" * 40, b"\xff\x00", b"", b"x" * 5000):
         peer.put("/queue/a", body)
@@ -258,11 +255,7 @@ def test_bodies_are_shown_as_text_or_in_base64():
         *(("hello", "utf-8", 5, False), ("ä" * 20, "utf-8", 80, True), ("/wA=", "base64", 2, False)),
         *(("", "utf-8", 0, False), ("x" * 41, "utf-8", 5000, True)),
     ]
-
-
-def test_a_page_of_messages_has_at_most_a_mebibyte_of_bodies():
-    bench = Managed()
-    peer = bench.peer()
+    bench, peer = Managed.with_peers(1)
     for _ in range(20):
         peer.put("/queue/a", "x" * 90_000)
     answer = bench.ask("messages", destination="/queue/a", body=65_536, limit=1000)
@@ -274,8 +267,7 @@ def test_a_page_of_messages_has_at_most_a_mebibyte_of_bodies():
 @pytest.mark.parametrize("road", [True, False], ids=["c", "python"])
 def test_counts_agree_in_c_and_in_python(road):
     switch(road)
-    bench = Managed()
-    sender, consumer = bench.peer(), bench.peer()
+    bench, sender, consumer = Managed.with_peers(2)
     sender.put("/queue/a", "0")
     consumer.subscribe("/queue/a", id="1", ack="client-individual")
     consumer.subscribe("/queue/b", id="2")
@@ -299,8 +291,7 @@ def test_the_store_and_memory_are_told_to_this_process_too():
 
 @pytest.mark.parametrize("waits", [True, False], ids=["ready", "delivered"])
 def test_messages_of_a_transaction_are_counted(waits):
-    bench = Managed()
-    sender = bench.peer()
+    bench, sender = Managed.with_peers(1)
     if not waits:
         bench.peer().subscribe("/queue/a")
     for name in ("t", "u"):  # the second one goes to a queue that the session knows

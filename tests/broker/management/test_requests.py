@@ -180,22 +180,16 @@ def test_the_most_rows_are_allowed_and_the_session_that_asks_stays():
     assert not peer.closed
 
 
-def test_a_request_is_not_in_a_transaction():
-    peer = client(managed(), LOCAL)
-    peer.send("BEGIN", transaction="t")
-    peer.put("/management/broker", reply_to="/temp-queue/answers", transaction="t")
-    assert json.loads(peer.next("MESSAGE").body)["error"]["field"] == "transaction"
-    peer.send("COMMIT", transaction="t", receipt="1")
-    peer.next("RECEIPT")
-
-
-@pytest.mark.parametrize("name", ["delay", "AMQ_SCHEDULED_DELAY", "x-delay"])
-def test_an_order_is_not_carried_out_at_once_that_asks_for_a_delay(name):
+@pytest.mark.parametrize("name", ["transaction", "delay", "AMQ_SCHEDULED_DELAY", "x-delay"])
+def test_an_order_in_a_transaction_or_with_a_delay_is_refused(name):
     bench = managed()
     peer = client(bench, LOCAL)
+    peer.send("BEGIN", transaction="60000")
     head = b"SEND\ndestination:/management/purge\nreply-to:/temp-queue/answers\n%b:60000\n\n" % name.encode()
     peer.raw(head + b'{"destination": "/queue/a"}\0')
     assert json.loads(peer.next("MESSAGE").body)["error"]["field"] == name
+    peer.send("COMMIT", transaction="60000", receipt="1")
+    peer.next("RECEIPT")
     assert bench.queue().total == 1
 
 

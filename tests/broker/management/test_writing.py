@@ -100,8 +100,7 @@ def test_many_rows_are_written_in_turns() -> None:
 
 @pytest.fixture(scope="module")
 def numbered() -> Managed:
-    bench = Managed()
-    sender, taker, slow = bench.peer(), bench.peer(), bench.peer()
+    bench, sender, taker, slow = Managed.with_peers(3)
     for number in range(1, 6):
         for _ in range(number):
             sender.put(f"/queue/{number}", b"x" * number)

@@ -13,7 +13,7 @@ from stompcodec import Frame, MissingExtraError, StompError
 from stompcodec.broker import selectors as selector_grammar
 from stompcodec.broker.loop_quota import Wall
 from stompcodec.broker.message import message_of
-from stompcodec.broker.selectors import MOST_OCTETS, SelectorError, Typed, compile_selector, value_of
+from stompcodec.broker.selectors import _SHOWN, MOST_OCTETS, SelectorError, Typed, compile_selector, value_of
 from stompcodec.content import json_value
 
 pytest.importorskip("lark")
@@ -227,6 +227,7 @@ WRONG = [
     *(("a = 0x" + "f" * 400, 5, "this number is too large"), ("a = 0" + "7" * 400, 5, "this number is too large")),
     *(("a != 5", 3, "this is not an operator: 'not equal' is <>"), ("a = 5; b", 6, "this character is unexpected")),
     ("convert_string_expressions:a !", 30, "this is not an operator"),
+    *(("a = 1 OR " * 4 + f"{name} = = 1", len(name) + 40, "expected a name") for name in ("a", "ab")),  # cut, or not
 ]
 
 
@@ -240,7 +241,9 @@ def test_a_wrong_one_shows_where(text, column, why):
     assert error.why.startswith(why)
     first, line, caret = str(error).split("\n")
     assert first == f"column {column} of the selector: {error.why}"
-    assert (line, caret.index("^")) == (text if len(text) <= 44 else f"{text[:44]}...", column - 1)
+    begin, end = max(0, column - 1 - _SHOWN), column - 1 + _SHOWN
+    assert line == "..." * (begin > 0) + text[begin:end] + "..." * (len(text) > end)
+    assert caret.index("^") == (column - 1 if begin == 0 else _SHOWN + 3)
     assert str(pickle.loads(pickle.dumps(error))) == str(error)
 
 
@@ -259,8 +262,7 @@ def test_without_lark_the_subscriber_is_told(monkeypatch):
 
 @pytest.mark.req("ART-SEL-01")
 def test_all_selectors_of_a_session_are_bounded_and_a_wrong_one_ends_it():
-    bench = Bench(max_subscriptions=100)
-    consumer = bench.peer()
+    bench, consumer = Bench.with_peers(1, max_subscriptions=100)
     for number in range(40):  # the same ones count once
         consumer.subscribe("/queue/a", f"same-{number}", selector="a = '" + "x" * 4000 + "'")
     for number in range(10, 25):

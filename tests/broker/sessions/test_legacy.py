@@ -47,6 +47,7 @@ def worker(bench=None, connect=CONNECT, **options):
         *((b"CONNECT\nlogin:fred\nusername:x\n\n\0", False), (b"CONNECT\nlogin:fred\n\n\0", False)),
         *((b"CONNECT\n\n\0", False), (b"CONNECT\0", False), (b"STOMP\naccept-version:1.2\n\n\0", False)),
         *((b"GET / HTTP/1.1\r\n", False), (b"CONNECT\n" + b"x" * 9000, False)),
+        *((b"CONNECT\nusername:".ljust(8193, b"a"), False), (b"CONNECT\nusername:".ljust(8192, b"a"), None)),
         *((octets, None) for octets in (b"", b"\n\n", b"CON", b"connect", b"CONNECT\nusername: fred\n")),
     ],
 )
@@ -101,7 +102,8 @@ def test_where_the_dialect_is_spoken_and_that_nothing_comes_before_connect():
     peer = worker(Bench(), connect=b"CONNECT\naccept-version:1.2\nlogin:a\n\n\0", listener="legacy")
     assert peer.next("CONNECTED").get("version") is None
     assert peer.session.version == "legacy"
-    assert worker(connect=b"Send\ndestination: /queue/a\n\nx\0").closed
+    for never in (b"Send\ndestination: /queue/a\n\nx\0", b"CONNECT\nusername:" + b"a" * 10_000):
+        assert worker(connect=never).error()
     peer = worker(Bench(), connect=b"send\ndestination: /queue/a\n\nx\0", listener="legacy")
     assert "before CONNECT" in peer.error().headers["message"]
 

@@ -353,8 +353,7 @@ def test_what_it_takes(octets, subscription, whole_frames, monkeypatch):
 
 def test_headers_with_a_meaning_of_their_own_keep_a_send_off_the_short_roads(monkeypatch):
     """All that `_send_any` asks for: a header it does not know of would be lost there."""
-    bench = Bench()
-    peer = bench.peer()
+    bench, peer = Bench.with_peers(1)
     peer.put("/queue/a", "where this goes is known now")
     session = peer.session
     monkeypatch.setattr(message, "serialize_tail", lambda spy, *args, **how: serialize_tail(spy.frame, *args, **how))
@@ -366,20 +365,19 @@ def test_headers_with_a_meaning_of_their_own_keep_a_send_off_the_short_roads(mon
 
 
 def test_a_transaction_that_is_stored_later_gets_its_place():
-    bench = Bench(FaultyStore(background=True))
-    sender, other = bench.peer(), bench.peer()
+    bench, sender, other = Bench.with_peers(2, FaultyStore(background=True))
     sender.put("/queue/a")
     send = frame(b"SEND", b"destination:/queue/a", b"transaction:t", b"persistent:true", body=b"hi")
     sender.raw(frame(b"BEGIN", b"transaction:t") + send * 2 + frame(b"COMMIT", b"transaction:t"))
     other.put("/queue/a")
-    queue = bench.queue()
+    queue, horizon = bench.queue(), bench.broker.journal.horizon
     assert len(queue.messages) == 2
     bench.store.finish()
     bench.turn()
     found = [(message.seq, bool(message.persistent)) for message in queue.messages]
     first = found[0][0]
     assert found == [(first, False), (first + 1, True), (first + 2, True), (first + 3, False)]
-    assert queue.newest == first + 2
+    assert (queue.newest, horizon) == (first + 2, first + 1)
 
 
 #: What the head of a SEND may have: bytes, if there are lines to write anew, and header lines.
@@ -409,8 +407,7 @@ ACKS |= dict.fromkeys(["transaction:t", "credit:1", "receipt:a\\cb"], False)
 @pytest.mark.parametrize("persistent", ["true", "false"])
 @pytest.mark.parametrize("line", ACKS)
 def test_which_acks_it_takes(line, persistent, monkeypatch):
-    bench = Bench(FaultyStore())
-    sender, consumer = bench.peer(), bench.peer()
+    bench, sender, consumer = Bench.with_peers(2, FaultyStore())
     consumer.subscribe("/queue/a", ack="client-individual", prefetch_count="2")
     consumer.send("BEGIN", transaction="t")
     for number in range(6):
@@ -445,8 +442,7 @@ def test_an_ack_is_for_the_first_id_and_its_own_subscription(road):
 @pytest.mark.parametrize("bound", ["messages", "octets"])
 @pytest.mark.parametrize("transient", ["stop", "spool"])
 def test_ready_messages_leave_the_window_only_to_be_spooled(past, bound, transient):
-    bench = Bench(FaultyStore(), transient=transient)
-    sender = bench.peer()
+    bench, sender = Bench.with_peers(1, FaultyStore(), transient=transient)
     sender.put("/queue/a", "0")
     queue, send = bench.queue(), frame(b"SEND", b"destination:/queue/a", body=b"1")
     sender.raw(send)
@@ -475,8 +471,7 @@ COLORS = (b"red", b"blue", b"red", b"green", b"red")
 # ---- the road of a session ----
 @read_by_c
 def test_a_session_that_ends_takes_the_road_with_it():
-    bench = Bench()
-    peer = bench.peer()
+    bench, peer = Bench.with_peers(1)
     road = peer.session.road
     assert road is not None
     assert peer.session in gc.get_referents(road)

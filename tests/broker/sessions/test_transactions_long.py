@@ -24,8 +24,7 @@ def begin(peer, count, destination=QUEUE, **headers):
 
 def committed():
     """A broker that has read a COMMIT of COUNT SENDs, and no turn; their sender, and another peer."""
-    bench = Bench(FaultyStore(background=True))
-    sender, other = bench.peer(), bench.peer()
+    bench, sender, other = Bench.with_peers(2, FaultyStore(background=True))
     begin(sender, COUNT)
     receive(sender, "COMMIT", transaction="t", receipt="c")
     return bench, sender, other
@@ -91,8 +90,7 @@ def test_who_waits_for_the_disk_alone_has_its_receipt_first():
 @pytest.mark.parametrize("turns", range(0, 36, 3))
 @pytest.mark.usefixtures("small")
 def test_its_session_is_lost_in_the_middle(turns):
-    bench = Bench(FaultyStore(background=True))
-    sender = bench.peer()
+    bench, sender = Bench.with_peers(1, FaultyStore(background=True))
     for body in NUMBERS:
         sender.put("/queue/in", body, persistent="true")
         bench.store.finish()

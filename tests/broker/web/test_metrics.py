@@ -65,8 +65,7 @@ READY, CAME = "stompcodec_broker_destination_ready_messages", "stompcodec_broker
 
 
 def test_a_destination_that_gets_labels_stays_in_the_totals_of_the_others():
-    bench = Scraped(web_metrics_destinations=1)
-    peer = bench.peer()
+    bench, peer = Scraped.with_peers(1, web_metrics_destinations=1)
     for deleted, sent, labelled, expected, others in (
         *((None, "abc", "a", 1, 2), ("a", "bc", "b", 2, 4)),
         (None, "b", "b", 3, 4),  # then the one without labels ends
@@ -139,8 +138,7 @@ def test_what_comes_and_ends_between_two_scrapes_counts():
 
 
 def test_destinations_of_one_session_have_no_labels():
-    bench = Scraped(dialect="rabbitmq")
-    peer = bench.peer()
+    bench, peer = Scraped.with_peers(1, dialect="rabbitmq")
     peer.subscribe("/temp-queue/x", id="1")
     peer.subscribe("/queue/mine", id="2", exclusive="true")
     assert list(bench.told()[READY]) == [("", OTHER, OTHER)]
@@ -160,8 +158,7 @@ def fates(bench, name="/topic/t"):
 
 def test_a_subscription_that_ends_during_a_scrape_counts_once(monkeypatch):
     monkeypatch.setattr(module, "_AT_ONCE", 2)
-    bench = Scraped()
-    keeper, peer = bench.peer(), bench.peer()
+    bench, keeper, peer = Scraped.with_peers(2)
     for number in range(5):
         peer.subscribe("/topic/t", id=str(number), ack="client-individual")
     keeper.subscribe("/topic/t", id="1", ack="client-individual")
@@ -180,8 +177,7 @@ def test_a_subscription_that_ends_during_a_scrape_counts_once(monkeypatch):
 
 def test_what_becomes_of_messages_of_a_pattern_is_of_no_single_topic():
     """Else one message counted for each topic that the pattern matches, now or later, and less once it has ended."""
-    bench = Scraped(wildcards="activemq")
-    peer = bench.peer()
+    bench, peer = Scraped.with_peers(1, wildcards="activemq")
     peer.subscribe("/topic/>", id="1", ack="client-individual")
     peer.put("/topic/t", "x")
     peer.put("/topic/u", "x")
@@ -201,8 +197,7 @@ def test_any_name_can_be_told():
 @pytest.mark.parametrize("most", [0, 2, 100])
 def test_the_text_is_as_the_library_writes_it(most):
     """The lines of destinations are written without the library. With whole numbers as floats, they are the same."""
-    bench = Scraped(web_metrics_destinations=most)
-    peer = bench.peer()
+    bench, peer = Scraped.with_peers(1, web_metrics_destinations=most)
     for name in ('/queue/"', "/queue/\\", "/queue/\n", "/queue/ä} 1", '/queue/a",b="{', "/topic/t"):
         peer.subscribe(name, id=name, ack="client", prefetch_count="1")
         peer.put(name, "x")
