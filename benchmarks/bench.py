@@ -40,7 +40,7 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="see in seconds that all works")
     parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="loads of the broker, …")
     parser.add_argument("--rounds", type=int, help="of which the median is taken, or of the codec the least")
-    parser.add_argument("--seconds", type=float, help="of each run of broker and client (1)")
+    parser.add_argument("--seconds", type=float, help="of each run of broker (1.5) and client (1)")
     parser.add_argument("--brokers", nargs="+", metavar="NAME", help="ours, and those of scripts/peers")
     parser.add_argument("--against", metavar="PYTHON", help="compare our broker with that of another interpreter")
     args = parser.parse_args()

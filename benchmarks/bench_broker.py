@@ -1,7 +1,6 @@
 """Our broker beside its peers, or beside another version of itself, all in turns: `make bench WHAT=broker`.
 
-Each load is checked before it is timed (`load.check`): every body, in order, exactly once. CPU time is that of the
-broker's process until it is at rest again.
+Each load is checked before it is timed. CPU time is that of the broker's process until it is at rest again.
 """
 
 from __future__ import annotations
@@ -36,17 +35,15 @@ FIGURES: dict[str, Callable[[Load, Cell], float | None]] = {
     "rate": lambda load, cell: cell["messages"] / cell["quiet" if load.persistent else "seconds"],
     "p50": lambda load, cell: cell.get("p50"),
     "p99": lambda load, cell: cell.get("p99"),
-    "generator": lambda load, cell: cell["generator"] * 100,
 }
 
 
 def run(broker: Broker, load: Load, seconds: float, mark: str) -> Cell:
-    meter = Meter(broker)
+    meter, load = Meter(broker), broker.fitted(load)
     destination = load.destination(f"{os.getpid()}-{mark}")
     drive = generator.receipts if load.window else generator.stream
     messages, spent, latencies = drive(load, broker.port_of(load), destination, seconds, meter)
-    cell = {"messages": messages, "seconds": spent, "cpu": meter.cpu}
-    cell |= {"quiet": max(meter.quiet, spent), "generator": meter.generator / spent}
+    cell = {"messages": messages, "seconds": spent, "cpu": meter.cpu, "quiet": max(meter.quiet, spent)}
     if taken := sorted(latencies):
         cell |= {"p50": taken[len(taken) // 2] * 1e3, "p99": taken[len(taken) * 99 // 100] * 1e3}
     return cell
@@ -67,9 +64,9 @@ def tried(side: str, load: Load, wrong: dict[str, str], *steps: Callable[[], Any
 
 
 def prepare(broker: Broker, loads: list[Load], seconds: float) -> dict[str, str]:
-    """Check each load, and run it once to warm up. Return what a broker got wrong: {load: text}."""
+    """Check each load, and run it to warm up. Return what a broker got wrong: {load: text}."""
     wrong: dict[str, str] = {}
-    for load in filter(broker.has, loads):
+    for load in map(broker.fitted, filter(broker.has, loads)):
         check = partial(generator.check, load, broker.port_of(load), load.destination(f"check-{os.getpid()}"))
         tried(broker.name, load, wrong, check, partial(run, broker, load, seconds, "warm"))
     return wrong
@@ -103,7 +100,7 @@ def tables_of(cells: dict[str, dict[str, list[Cell]]], wrong: dict[str, dict[str
 
 
 def measure(args: Namespace) -> dict[str, Any]:
-    seconds = args.seconds or (0.2 if args.quick else 1.0)
+    seconds = args.seconds or (0.2 if args.quick else 1.5)
     loads = [LOADS[name] for name in args.only or LOADS]
     sides, facts = {}, {}
     try:
@@ -114,10 +111,8 @@ def measure(args: Namespace) -> dict[str, Any]:
                 print(f"{name} is left out: {error}", flush=True)
         facts["brokers"] = ", ".join(version(broker) for broker in sides.values())
         facts["disk"] = f"one fdatasync of 4 KiB takes {fdatasync() * 1e6:.0f} µs"
-        # The code of peers in Java is compiled while they work.
-        warm = {name: 0.2 if name == OURS or args.quick else 10.0 for name in sides}
-        wrong = {name: prepare(broker, loads, warm[name]) for name, broker in sides.items()}
-        cells = turns(sides, loads, wrong, args.rounds or (1 if args.quick else 5), seconds)
+        wrong = {name: prepare(broker, loads, 0.2 if args.quick else broker.warm) for name, broker in sides.items()}
+        cells = turns(sides, loads, wrong, args.rounds or (1 if args.quick else 3), seconds)
         memory = {name: broker.memory() for name, broker in sides.items()}
     finally:
         for broker in sides.values():
@@ -135,7 +130,8 @@ def version(broker: Broker) -> str:
     wire = Wire(broker.port)
     wire.close()
     lines = wire.greeting.decode(errors="replace").splitlines()
-    return next((line.partition(":")[2] for line in lines if line.startswith("server:")), broker.name)
+    name = next((line.partition(":")[2].partition(" ")[0] for line in lines if line.startswith("server:")), broker.name)
+    return name + " (journal: AIO)" * ("libaio" in Path(f"/proc/{broker.pid}/maps").read_text())
 
 
 def fdatasync() -> float:
@@ -206,9 +202,7 @@ def _first_delivery(port: int) -> float:
 
 
 def against(args: Namespace) -> int:
-    """Compare the CPU per message of our broker with that of the interpreter `args.against`, which has another version.
-    Ratios hold on a busy machine; single figures hold on a quiet one only.
-    """
+    """Compare our broker with that of the interpreter `args.against`. Only ratios hold on a busy machine."""
     told = "import stompcodec; print(stompcodec.__version__, stompcodec.__path__[0])"
     other = Path(args.against).absolute()  # not resolved: a venv's python is a link
     for python in (sys.executable, other):

@@ -159,12 +159,7 @@ def in_sql(folder: Path) -> Make:
 
 
 def ours(path: Path, schema: str | None = None) -> Make:
-
-    def table(spark: Any) -> Any:
-        reader = spark.read.format("stompfile")
-        return (reader.schema(schema) if schema else reader).load(str(path))
-
-    return table
+    return lambda spark: spark.read.load(str(path), "stompfile", schema)
 
 
 def readers(less: int) -> Readers:
@@ -195,8 +190,7 @@ def check(spark: Any, found: Readers) -> None:
 
 
 def same(table: Any) -> tuple[int, ...]:
-    found = table.selectExpr("count(*)", "sum(length(body))", "sum(crc32(cast(message_id AS binary)))").first()
-    return tuple(found)
+    return tuple(table.selectExpr("count(*)", "sum(length(body))", "sum(crc32(cast(message_id AS binary)))").first())
 
 
 def measure(args: Namespace) -> dict[str, Any]:

@@ -1,9 +1,8 @@
 """The broker's rows of instructions.py: what a message costs in process, without sockets.
 
-What is counted is what the shell of the broker does for each turn of its loop: `Session.receive` with the bytes of some
-frames, `Broker.turn`, and `take_output` of each session that has something to write. Everything else is prepared and
-checked outside of the count. Clocks stand still, and commits are written in the thread of the caller (`call_soon` is
-None), so that each run executes the same instructions. The row of WebSocket has the layer of a server between.
+A turn of the broker's loop is counted: `Session.receive` with some frames, `Broker.turn`, and `take_output` of each
+session that has something to write. Clocks stand still, and commits are written in the thread of the caller, so that
+each run executes the same instructions. The row of WebSocket has the layer of a server between.
 """
 
 from __future__ import annotations

@@ -7,10 +7,12 @@ import sys
 import tempfile
 import time
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
-from load import Load
+from load import PREFETCH, Load
 
 sys.path.extend(str(Path(__file__).resolve().parents[1] / name) for name in ("tests", "scripts"))
 from crash.process import BrokerProcess
@@ -18,8 +20,15 @@ from peers import PEERS as SERVERS
 from peers import Server, missing
 
 OURS = "ours"
-#: The peers of the page, of Debian's packages. Those of scripts/peers can be named, too.
+#: The peers of the page, of Debian's packages. Others of scripts/peers can be named, too.
 PEERS = ("activemq", "rabbitmq")
+OPTIONS = {"artemis": {"journal": "aio"}}  # which needs libaio1; else it takes NIO
+#: The words of a dialect: the window that serves a consumer best, and what makes a message transient.
+WORDS: dict[str, dict[str, Any]] = {
+    "artemis": {"prefetch": "consumer-window-size:1048576"},
+    "activemq": {"prefetch": f"activemq.prefetchSize:{PREFETCH}"},
+    "rabbitmq": {"transient": ""},  # with persistent:false RabbitMQ 4.3 declares a queue of that connection alone
+}
 SAMPLE = 0.02  # seconds between two looks at a broker that comes to rest
 REST = 8  # looks in a row without work: it is at rest
 BUSY = 0.1  # share of a core that is still rest: a virtual machine is never quite idle
@@ -33,6 +42,8 @@ class Broker:
     port: int
     ws_port: int | None
     pid: int
+    warm = 0.2  # seconds of a load before it is measured
+    dialect = ""
 
     def stop(self) -> None:
         """End it."""
@@ -44,6 +55,10 @@ class Broker:
         port = self.ws_port if load.websocket else self.port
         assert port is not None
         return port
+
+    def fitted(self, load: Load) -> Load:
+        """Return the load in the broker's words."""
+        return replace(load, **WORDS.get(self.dialect, {}))
 
     def processes(self) -> list[int]:
         """Return the first process and its descendants."""
@@ -83,20 +98,18 @@ def _field(pid: int, file: str, name: str) -> int:
 
 
 class Meter:
-    """The CPU seconds that a broker uses from start() until it is at rest after stop(), and those that this process
-    uses between the two; `quiet` are the seconds from start() until the last work that was seen."""
+    """The CPU seconds that a broker uses from start() until it is at rest after stop(); `quiet` are the seconds from
+    start() until the last work that was seen."""
 
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
-        self.cpu = self.generator = self.quiet = 0.0
+        self.cpu = self.quiet = 0.0
 
     def start(self) -> None:
-        self._generator = time.process_time()
         self._start = time.perf_counter()
         self._before = self.broker.cpu()
 
     def stop(self) -> None:
-        self.generator = time.process_time() - self._generator
         moment, cpu = rest(self.broker)
         self.quiet = moment - self._start
         self.cpu = cpu - self._before
@@ -123,8 +136,11 @@ class Peer(Broker):
     def __init__(self, name: str) -> None:
         if reason := missing(SERVERS[name]):
             raise LookupError(reason)
-        self.name, self._server = name, Server(name)
+        self.name, self._server = name, Server(name, OPTIONS.get(name, {}))
         self._server.__enter__()
+        self.dialect = SERVERS[name].dialect
+        if self._server.classpath:
+            self.warm = 6.0  # Java compiles its code while it works
         self.port, self.ws_port = self._server.ports["stomp"], urlsplit(self._server.ws_url).port
         assert self._server.process is not None
         self.pid = self._server.process.pid
@@ -134,13 +150,14 @@ class Peer(Broker):
 
 
 class Ours(Broker):
-    """`stompcodec broker` with its defaults; of another interpreter if `python` names one."""
+    """`stompcodec broker`, whose topics wait for slow consumers as the peers' do; `python` is another interpreter."""
 
     name = OURS
 
     def __init__(self, *, python: Path | None = None) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix="stompcodec-bench-"))
-        self._process = BrokerProcess(self._folder, python=python, flags=("--log-level", "warning"))
+        config, flags = '[topics]\nslow_consumer = "block"\n', ("--log-level", "warning")
+        self._process = BrokerProcess(self._folder, config=config, python=python, flags=flags)
         self.restart()
 
     def restart(self) -> float:

@@ -1,8 +1,7 @@
 """The client's rows of instructions.py: what a message costs the program that sends or takes it, without sockets.
 
-What is counted is what runs in the program's thread and in the I/O thread, without waiting and without sockets: the
-client's shell, its engine and its core. The server is bytes: CONNECTED, and MESSAGE frames that are prepared outside of
-the count. Nothing is written, so that the output is taken from the core after each message, as the I/O thread does.
+Counted are the client's shell, its engine and its core, in the program's thread and in the I/O thread. The server is
+bytes that are prepared before: CONNECTED and MESSAGE frames. Output is taken from the core after each message.
 """
 
 from __future__ import annotations

@@ -80,8 +80,7 @@ def loops(codec, workload) -> dict:
 
 
 def child(name: str) -> None:
-    """Run every operation some times between two markers. callgrind forgets its counts at the first, dumps them at the
-    second. In between the heap is moved a little: how its pools happen to be filled makes a difference of 2 %."""
+    """Run every operation some times between two markers."""
     import gc
 
     import stompcodec.codec
@@ -111,7 +110,8 @@ def count(state: str) -> None:
 
 
 def counted(run, prepare=tuple) -> None:
-    """Run something once to warm up, then `TURNS` times between the markers, with what `prepare` returns."""
+    """Run something once to warm up, then `TURNS` times between the markers, with what `prepare` returns. The heap is
+    moved a little each time: how its pools are filled makes a difference of 2 %."""
     moved = []
     run(*prepare())
     for turn in range(TURNS):
@@ -126,8 +126,7 @@ def counted(run, prepare=tuple) -> None:
 
 
 def measure(names: list[str]) -> Counts:
-    """Instructions per frame, by operation and workload: the least of the turns. The rows of broker and client, per
-    message, are under the names of `PARTS`."""
+    """Return the least count of the turns, for a frame of a workload or a message of a row of `PARTS`."""
     workloads = corpus.load(SCALE, tuple(name for name in names if name not in PARTS))
     rows = {(part, row): module for part, module in PARTS.items() if part in names for row in module.ROWS}
     children = [*workloads, *(row for _, row in rows)]
@@ -199,8 +198,7 @@ def judge(counts: Counts, known: Counts) -> dict[tuple[str, str], str]:
 
 
 def judge_twice(counts: Counts, known: Counts) -> dict[tuple[str, str], str]:
-    """Return what is wrong by the lesser of two counts, if one is not enough. Beside other work a broker's turns are
-    cut otherwise now and then, and its count is higher; code that costs more does so each time."""
+    """Return what is wrong by the lesser of two counts: beside other work a broker now and then takes more turns."""
     wrong = judge(counts, known)
     if not wrong:
         return wrong

@@ -1,8 +1,7 @@
 """The rows of management of instructions.py: what a broker with 1,000 queues pays for a look at them, in process.
 
-What is counted is what the shell of the broker does from the bytes of a request to those of its answer, or a read of
-/metrics without HTTP. Each look is a second after the one before, as those of a page or of Prometheus are: rates are
-computed anew, and so are ages. Nothing else happens to the queues.
+Counted is the way from the bytes of a request to those of its answer, or a read of /metrics without HTTP. Each look is
+a second after the one before, so that rates and ages are computed anew.
 """
 
 from __future__ import annotations

@@ -52,7 +52,6 @@ TABLES: dict[str, dict[str, Table]] = {
         "p99": Table("Latency, p99, ms", "", True),
         "memory": Table("Resident memory", ""),
         "deep": Table("A deep queue", "Our broker is killed with it, started again, and drains it."),
-        "generator": Table("The load generator", "Its share of a core, in percent.", rows=()),
     },
     "client": {
         "received": Table("Messages received per CPU second", "More is better."),

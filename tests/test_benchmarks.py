@@ -43,6 +43,7 @@ def test_goals_and_readme_name_rows_that_exist(bench: Load) -> None:
     named += [(subject, *cell) for subject, (_, _, labels) in page.README.items() for cell in labels.values()]
     assert {subject for subject, _, _ in named} == set(rows)
     assert set(page.README["broker"][1]) == {brokers.OURS, *brokers.PEERS} <= {brokers.OURS, *brokers.SERVERS}
+    assert brokers.WORDS.keys() <= {peer.dialect for peer in brokers.SERVERS.values()}
     for subject, table, row in named:
         assert table in page.TABLES[subject]
         assert row in rows[subject], row
@@ -155,7 +156,6 @@ def test_a_row_of_instructions_does_what_it_says(bench: Load, module: str, name:
 
 
 def test_each_message_of_a_row_says_whether_it_is_persistent(bench: Load) -> None:
-    """So no figure depends on what a broker does with messages that do not say."""
     load, rows = bench("load"), bench("broker_rows")
     said = {name: load.send_frame(each, "/queue/a", 0, 0) for name, each in load.LOADS.items()}
     for name in rows.ROWS:

@@ -216,7 +216,7 @@ def _jars(server: Server) -> tuple[list[str], dict[str, str]]:
     row = server.row
     environment = {f"PEER_{name.upper()}": value for name, value in server.options.items()}
     words = [word.format(**server.ports, **server.options) for word in row.arguments]
-    quiet = ("-Xmx512M", "-Dlogging.level.root=warn", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn")
+    quiet = ("-Xmx1G", "-Dlogging.level.root=warn", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn")
     return ["java", *quiet, "-cp", classpath(row), f"peer.{row.main}", *words], environment
 
 
@@ -226,7 +226,7 @@ def _artemis(server: Server) -> tuple[list[str], dict[str, str]]:
         create = ["bash", str(folder_of(server.row) / "home/bin/artemis"), "create", "--silent", "--name", "peer"]
         create += ["--user", "guest", "--password", "guest", "--no-web", "--no-autotune"]
         create += [f"--no-{name}-acceptor" for name in ("mqtt", "hornetq", "amqp", "stomp")]
-        create += ["--host", "127.0.0.1", "--default-port", str(ports["core"]), "--java-memory", "512M"]
+        create += ["--host", "127.0.0.1", "--default-port", str(ports["core"]), "--java-memory", "1G"]
         create += [f"--{server.options['access']}", f"--{server.options['journal']}", str(instance)]
         if spawn(create, server.folder, {}, server.log.name).wait():
             raise PeerError(f"{server.row.name} could not be created:\n{tail(server.log)}")
