@@ -17,8 +17,9 @@ from stompcodec.broker.memory import Account, Holder
 _STEP, _LOGGED = 1.0, 60.0
 #: Least decrease of message bytes for which trimming pays.
 _LEAST = 16 * 2**20
-#: A parameter of `mallopt`, and its initial value in glibc, in bytes.
-_MMAP_THRESHOLD, _LARGE = -3, 128 * 1024
+#: Parameters of `mallopt`, and bytes: a larger buffer is mapped alone, and the heap keeps as many free ones at its end.
+#: What a turn writes fits in. With glibc's 128 KiB it is mapped anew each time: a quarter of the CPU of a message.
+_MMAP_THRESHOLD, _TRIM_THRESHOLD = (-3, 512 * 1024), (-1, 1024 * 1024)
 
 
 class Moment(float):
@@ -95,7 +96,7 @@ class Heap:
         if self._most - octets < _LEAST or octets > self._most // 2:
             return False
         self._most = octets
-        _give_back()
+        _call("malloc_trim", 0)  # takes some milliseconds
         return True
 
 
@@ -105,12 +106,8 @@ def give_back_large() -> None:
     By default glibc raises the threshold to the largest buffer freed so far. The memory of unfinished frames would then
     not be available for messages, which are small.
     """
-    _call("mallopt", _MMAP_THRESHOLD, _LARGE)
-
-
-def _give_back() -> None:
-    """Trim the heap, which takes some milliseconds."""
-    _call("malloc_trim", 0)
+    _call("mallopt", *_MMAP_THRESHOLD)
+    _call("mallopt", *_TRIM_THRESHOLD)
 
 
 def _call(name: str, *arguments: int) -> None:
