@@ -58,7 +58,7 @@ class Outbox:
     def deliver(self, head: bytes, tail: bytes, size: int) -> None:
         """Add a MESSAGE and deduct its size from the budget."""
         chunks = self.chunks
-        if self.whole_frames:
+        if self.whole_frames or len(tail) < 2048:  # a copy costs less than three chunks: 15 % of a message of 100 bytes
             chunks.append(frame_of(head, tail))
         else:
             chunks.append(head)
