@@ -158,11 +158,6 @@ def _xml_parser() -> Any:
     return DefusedXMLParser
 
 
-def require_xml() -> None:
-    """Raise MissingExtraError if a package is missing that reads XML."""
-    _xml_parser()
-
-
 def parse_xml(body: bytes) -> Element:
     """Return the tree of an XML document. DTDs, entities, namespaces and text between elements raise ContentError."""
     parser = _xml_parser()(target=_Builder(), forbid_dtd=True, forbid_entities=True, forbid_external=True)
@@ -494,6 +489,6 @@ def _check_form(name: str, config: Config) -> None:
     if not config.max_transformed:
         raise Refused("transformations are off", "max_transformed of the broker's configuration is 0.")
     try:
-        require_xml()
+        _xml_parser()
     except MissingExtraError as error:
         raise Refused("transformations are not installed", f"On the broker, {error}.") from error

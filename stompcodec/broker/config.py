@@ -27,65 +27,77 @@ _COUNT = values.whole(1, 2**40)
 _SIZE = values.octets()
 _T = TypeVar("_T")
 
-#: Values by dialect and field of `Config`.
+#: Values by dialect and field of `Config`, each with a scenario of tests/interop that the real broker played.
 DIALECTS: Mapping[str, Mapping[str, Any]] = {
     "stompcodec": {},
     "rabbitmq": {
-        "redelivery_delay": Pauses(),
-        "max_attempts": 2**40,
-        "letters": "none",
-        "limits": DEFAULT_LIMITS._replace(max_headers=99, max_body=4 * _MIB),
-        "priority": False,
-        "durable": "persistent",
-        "wildcards": "rabbitmq",
-        "exchanges": EXCHANGES,
-        "exclusive": "session",
-        "reply_to_subscribes": True,
-        "refuse_message_id": True,
-        "same_client": "allow",
-        "routing_headers": False,
-        "prefetch": 100_000,
-        "heart_beat": (1000, 1000),
-        "heart_beat_answer": "seconds",
-        "queue_arguments": "refuse",
+        "redelivery_delay": Pauses(),  # HA-59
+        "max_attempts": 2**40,  # HA-59
+        "letters": "none",  # HA-04
+        "limits": DEFAULT_LIMITS._replace(max_headers=99, max_body=4 * _MIB),  # HA-54
+        "priority": False,  # HA-24
+        "durable": "persistent",  # HA-05
+        "wildcards": "rabbitmq",  # HA-52
+        "exchanges": EXCHANGES,  # HA-49
+        "exclusive": "session",  # HA-44
+        "reply_to_subscribes": True,  # HA-55
+        "refuse_message_id": True,  # HA-53
+        "same_client": "allow",  # HA-15
+        "routing_headers": False,  # HA-12
+        "prefetch": 100_000,  # HA-60
+        "heart_beat": (1000, 1000),  # HA-28
+        "mirrors": (1000, 0),  # HA-28
+        "queue_arguments": "refuse",  # HA-47
+        "forbidden": ("/", "RabbitMQ has no slashes in names: write %2F."),  # AR-05
+        "ack_after_unsubscribe": True,  # HA-21
+        "receipts_at_commit": True,  # HA-33
     },
     "activemq": {
-        "redelivery_delay": Pauses(),
-        "max_attempts": 1,
-        "dead_letter": "/queue/ActiveMQ.DLQ",
-        "dead_letter_expired": True,
-        "letters": "persistent",
-        "jms": True,
-        "priority": False,
-        "durable": "persistent",
-        "wildcards": "activemq",
-        "composite": True,
-        "virtual_topics": True,
-        "routing_headers": False,
-        "prefetch": 1000,
-        # ActiveMQ offers heart-beats every millisecond on request; we offer at least 100 ms.
-        "heart_beat": (100, 100),
-        "heart_beat_answer": "mirror",
-        "queue_arguments": "ignore",
+        "redelivery_delay": Pauses(),  # HA-01
+        "max_attempts": 1,  # HA-01
+        "dead_letter": "/queue/ActiveMQ.DLQ",  # HA-01
+        "dead_letter_expired": True,  # HA-58
+        "letters": "persistent",  # HA-02
+        "jms": True,  # MS-43
+        "priority": False,  # HA-24
+        "durable": "persistent",  # HA-05
+        "wildcards": "activemq",  # HA-52
+        "composite": True,  # HA-51
+        "virtual_topics": True,  # HA-50
+        "routing_headers": False,  # HA-12
+        "prefetch": 1000,  # HA-60
+        "page": 200,  # HA-60
+        "heart_beat": (100, 100),  # HA-28 (ActiveMQ offers 1 on request)
+        "mirrors": (1, 2**63 - 1),  # HA-28
+        "queue_arguments": "ignore",  # HA-47
+        "limits": DEFAULT_LIMITS._replace(max_headers=1000, max_header_line=10 * 1024),  # HA-62
+        "durable_queues": False,  # HA-18
+        "refuse_ended": True,  # HA-55
+        "nack_in_transaction": False,  # HA-34
+        "utf8_texts": True,  # HA-61
     },
     "artemis": {
-        "redelivery_delay": Pauses(),
-        "max_attempts": 10,
-        "counts_losses": True,
-        "dead_letter": "DLQ",
-        "nack": "drop",
-        "queue_prefixes": (),
-        "topic_prefixes": (),
-        "one_address": True,
-        "same_client": "allow",
-        "durable": "persistent",
-        "wildcards": "artemis",
-        "routing": "MULTICAST",
-        "transactional_acks": False,
-        "prefetch_octets": True,
-        "window": 10_240,
-        "ttl": 60_000,
-        "queue_arguments": "ignore",
+        "redelivery_delay": Pauses(),  # HA-05
+        "max_attempts": 10,  # HA-05
+        "counts_losses": True,  # HA-05
+        "dead_letter": "DLQ",  # HA-05
+        "nack": "drop",  # HA-01
+        "queue_prefixes": (),  # HA-40
+        "topic_prefixes": (),  # HA-10
+        "one_address": True,  # HA-10
+        "same_client": "allow",  # HA-15
+        "durable": "persistent",  # HA-05
+        "wildcards": "artemis",  # HA-52
+        "routing": "MULTICAST",  # HA-09
+        "transactional_acks": False,  # HA-34
+        "prefetch_octets": True,  # HA-37
+        "window": 10_240,  # HA-38
+        "window_overhead": 176,  # HA-38
+        "ttl": 60_000,  # HA-28
+        "queue_arguments": "ignore",  # HA-47
+        "forbidden": ("::", "Queues of an address cannot be named here: Artemis would use the one behind ::."),  # HA-13
+        "signs_old": False,  # HA-28
+        "utf8_texts": True,  # HA-61
     },
 }
 
@@ -543,7 +555,8 @@ class Config:
     delimiter: str = ""
 
     # Without a key, by dialect.
-    heart_beat_answer: str = _by_dialect("own")
+    #: Intervals of the client are the answer, rounded down to a multiple of the first number, at most the second.
+    mirrors: tuple[int, int] | None = _by_dialect(None)
     routing: str = _by_dialect("ANYCAST")
     routing_headers: bool = _by_dialect(True)
     composite: bool = _by_dialect(False)
@@ -559,6 +572,16 @@ class Config:
     priority: bool = _by_dialect(True)
     queue_prefixes: tuple[str, ...] = _by_dialect(("/queue/",))
     topic_prefixes: tuple[str, ...] = _by_dialect(("/topic/",))
+    forbidden: tuple[str, str] = _by_dialect(("", ""))
+    durable_queues: bool = _by_dialect(True)
+    refuse_ended: bool = _by_dialect(False)
+    ack_after_unsubscribe: bool = _by_dialect(False)
+    nack_in_transaction: bool = _by_dialect(True)
+    receipts_at_commit: bool = _by_dialect(False)
+    window_overhead: int = _by_dialect(0)
+    page: int = _by_dialect(0)
+    utf8_texts: bool = _by_dialect(False)
+    signs_old: bool = _by_dialect(True)
 
     # Without a key; 0 and None are a share of the key of the whole.
     mode: int | None = None
@@ -604,15 +627,18 @@ class Config:
     def _faults(self) -> list[tuple[bool, str, str]]:
         ports = [self.port, *self.ports, self.ws_port, self.tls_port, self.legacy_port]
         taken = [port for port in ports if port]
+        matching = values.Wildcards(values.SYNTAXES["artemis"], self.delimiter)
         origins, hosts = fault_of(self.ws_origins or (), ()), fault_of((), self.ws_hosts)
-        strangers = [rule.who for rule in self.rules if not self._knows(rule.who)]
+        users = self.users or {}  # if any login is accepted, anyone could use a login named in a rule
+        known = {"*", *users, *("@" + group for user in users.values() for group in user.groups)}
+        strangers = [rule.who for rule in self.rules if rule.who not in known]
         return [
             (all(port is None for port in ports), "port", "there is no port to listen on"),
             (len(set(taken)) < len(taken), "port", "two listeners cannot share a port"),
             (self.tls_port is not None and not self.tls_cert, "tls_port", "TLS needs a certificate, and its key"),
             (bool(self.tls_key) and not self.tls_cert, "tls_key", "a key needs its certificate, tls_cert"),
             (
-                not all(setting.is_usable(self.delimiter) for setting in self.address_settings),
+                not all(matching.words("", setting.match) for setting in self.address_settings),
                 "address_settings",
                 "match has at most 64 words",
             ),
@@ -666,10 +692,6 @@ class Config:
             (served and self.ws_port is None, "ws_port", "web.health, web.metrics and web.page need it: set it"),
         ]
 
-    def _knows(self, who: str) -> bool:
-        users = self.users or {}  # if any login is accepted, anyone could use a login named in a rule
-        return who == "*" or who in users or any(who == "@" + group for user in users.values() for group in user.groups)
-
     def replace(self, **changes: Any) -> Config:
         """Return a copy with other values, checked like a new configuration.
 
@@ -700,19 +722,15 @@ def _unusable(limits: Limits) -> bool:
     return False
 
 
-def _defaults(dialect: str) -> Mapping[str, Any]:
-    if dialect not in DIALECTS:
-        raise ConfigError(f"{dialect!r} is not a dialect: use {', '.join(DIALECTS)}", key="dialect")
-    return DIALECTS[dialect]
-
-
 #: Fields that a dialect may set, with their defaults for other dialects.
 _PLAIN = {each.name: each.metadata["usual"] for each in fields(Config) if "usual" in each.metadata}
 
 
 def _usual(dialect: str) -> dict[str, Any]:
     """Return the defaults of a dialect, for all fields that a dialect may set."""
-    return {**_PLAIN, **_defaults(dialect)}
+    if dialect not in DIALECTS:
+        raise ConfigError(f"{dialect!r} is not a dialect: use {', '.join(DIALECTS)}", key="dialect")
+    return {**_PLAIN, **DIALECTS[dialect]}
 
 
 #: All keys of a file, in the order of the documentation.

@@ -114,7 +114,7 @@ class Broker(BrokerState):
         self.sent = SentKeys(config, self.journal, account, self.wall, share_commit)
         self.stores_some = self.journal.store is not None
         self.stores_all = self.journal.keeps and config.durable == "all"
-        self.plain = not (config.jms or config.message_id_header)
+        self.plain = not (config.jms or config.utf8_texts or config.message_id_header)
         self.spool = spool_of(config, access_to(config), helper)
         #: Set by the shell.
         self.wake: Callable[[], None] = lambda: None

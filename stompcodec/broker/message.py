@@ -354,9 +354,7 @@ def schedule(message: Message, frame: Frame, values: Values, wall: Wall, dialect
     JMSXGroupSeq.
     """
     get = frame.get
-    group = get(GROUPS[0]) or get(GROUPS[1]) or None
-    if group is not None and dialect != OWN:
-        group = next((text for name in GROUPS if is_read(name, dialect) and (text := get(name))), None)
+    group = next((text for name in GROUPS if (text := get(name)) and is_read(name, dialect)), None)
     wait = min(next((values[name] for name in DELAYS if name in values), 0), _LONGEST) if values else 0
     if group is None and not wait:
         return message

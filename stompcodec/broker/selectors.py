@@ -183,6 +183,8 @@ _ALIASES = {
 }
 
 
+#: Dialects whose headers compare as texts only; dialects without the prefixes of selectors.
+_TEXTS, _UNPREFIXED = ("artemis",), ("activemq",)
 #: Names that are always NULL in other dialects: their brokers keep these headers elsewhere.
 _HIDDEN = {
     "activemq": ("type", "correlation-id", "reply-to"),
@@ -376,7 +378,7 @@ class Rules:
     """One method for each rule of the grammar, from its parts to a Node. lark calls them from the inside out."""
 
     def __init__(self, convert: bool, dialect: str) -> None:
-        self._convert, self._texts, self._hidden = convert, dialect == "artemis", _HIDDEN.get(dialect, ())
+        self._convert, self._texts, self._hidden = convert, dialect in _TEXTS, _HIDDEN.get(dialect, ())
 
     def name(self, parts: list[Token]) -> Node:
         token = parts[0]
@@ -877,16 +879,15 @@ class Selector:
 
 
 def _all(_head: bytes, _message: Message, _known: Known) -> bool:
-    """Return True. JMS treats an empty selector as no selector."""
-    return True
+    return True  # JMS treats an empty selector as none
 
 
-def _without_prefixes(text: str) -> tuple[str, bool, bool]:
+def _without_prefixes(text: str, dialect: str) -> tuple[str, bool, bool]:
     """Replace prefixes by spaces, which keeps columns; also return whether names have hyphens and texts convert."""
     found = set()
     while True:
         bare = text.lstrip()
-        for prefix in (_CONVERT, _HYPHENS):
+        for prefix in () if dialect in _UNPREFIXED else (_CONVERT, _HYPHENS):
             if bare.startswith(prefix):
                 found.add(prefix)
                 text = " " * (len(text) - len(bare) + len(prefix)) + bare[len(prefix) :]
@@ -914,6 +915,6 @@ def compile_selector(text: str, dialect: str = "") -> Selector:
     if len(text.encode("utf-8", "surrogatepass")) > MOST_OCTETS:
         raise SelectorError(text[: 2 * _SHOWN], 0, f"it is longer than {MOST_OCTETS} bytes")
     try:
-        return Selector(text, condition_of(*_without_prefixes(text), dialect) if text.strip() else _all)
+        return Selector(text, condition_of(*_without_prefixes(text, dialect), dialect) if text.strip() else _all)
     except SelectorFault as error:
         raise SelectorError(text, error.at, error.why) from None

@@ -83,10 +83,6 @@ class Setting(NamedTuple):
     redelivery_delay: Pauses | None = None
     """The pause before a message is delivered again after a NACK; None for that of the broker."""
 
-    def is_usable(self, delimiter: str) -> bool:
-        """Return whether the pattern is short enough to be matched."""
-        return bool(Wildcards(SYNTAXES["artemis"], delimiter).words("", self.match))
-
 
 class Preset(NamedTuple):
     """An address that exists from the start: one table [[addresses.preset]]."""

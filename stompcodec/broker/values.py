@@ -137,7 +137,7 @@ READ_BY: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("delay", "x-delay", "message_group", "consumer-priority"), ()),
     **dict.fromkeys(("AMQ_SCHEDULED_DELAY", "_AMQ_DUPL_ID", "consumer-window-size"), ("artemis",)),
     **dict.fromkeys(("durable-subscriber-name", "durable-subscription-name"), ("artemis",)),
-    **dict.fromkeys(("activemq.exclusive", "activemq.priority", "browser"), ("activemq",)),
+    **dict.fromkeys(("activemq.exclusive", "activemq.priority", "browser", "transformation"), ("activemq",)),
     **dict.fromkeys(("activemq.prefetchSize", "activemq.subscriptionName", "expires"), ("activemq", "artemis")),
     **dict.fromkeys(("JMSXGroupID", "selector"), ("activemq", "artemis")),
     **dict.fromkeys(("durable", "exclusive", "expiration", "prefetch-count", "requeue", "x-priority"), ("rabbitmq",)),
@@ -163,8 +163,8 @@ NONE: Values = MappingProxyType({})
 #: Headers of our own browsers, which work in every dialect.
 _OF_BROWSERS = ("browser-end", "include-seq", "from-seq")
 _TRUTHS = {"true": True, "false": False}
-#: The dialects in which booleans have any case, and other spellings of one dialect.
-_ANY_CASE = (OWN, "artemis")
+#: The dialects in which booleans have any case, with the beginning of their names; and spellings of one dialect.
+_ANY_CASE = {OWN: "", "artemis": "", "activemq": "activemq."}
 _SPELLINGS = {"rabbitmq": {"True": True, "False": False}}
 _NUMBER = re.compile("-?[0-9]{1,19}")
 #: Other brokers also take a plus, and spaces around a number.
@@ -240,7 +240,7 @@ def _credit_of(text: str) -> CreditGrant | None:
 
 def _truth_of(text: str, name: str, dialect: str) -> bool | None:
     """Return a boolean as the dialect spells it; None for any other text."""
-    if dialect in _ANY_CASE or (dialect == "activemq" and name.startswith("activemq.")):
+    if name.startswith(_ANY_CASE.get(dialect, "\0")):
         return _TRUTHS.get(text.lower()) if len(text) < 6 and text.isascii() else None
     return _SPELLINGS.get(dialect, _TRUTHS).get(text, _TRUTHS.get(text))
 

@@ -50,6 +50,7 @@ _MASKS = (
 )
 #: What an ERROR may say in its headers is not compared.
 _OF_ERRORS = ("receipt-id",)
+_AFTER = "after our ERROR"
 Frame = list[Any]  # Command, headers and body, masked; or one word, such as "closed".
 Answers = dict[str, list[Frame]]  # By connection.
 
@@ -206,20 +207,27 @@ def differences(theirs: Answers, own: Answers) -> list[str]:
         if len(left) == len(right) == 2:  # the one stream of MESSAGEs, whatever the subscription is called
             left, right = ({stream[:7]: frames for stream, frames in side.items()} for side in (left, right))
         for stream in sorted(left.keys() | right.keys()):
-            lines = list(_compared(left.get(stream, []), right.get(stream, [])))
+            lines = list(_compared(left.get(stream, []), right.get(stream, []), any_error(own.get(name, []))))
             moved = {line.partition(": ")[2] for line in lines if line.startswith("only ours: RECEIPT")}
-            moved &= {line.partition(": ")[2] for line in lines if line.startswith("only theirs: RECEIPT")}
+            moved &= {line.partition(": ")[2] for line in lines if not line.startswith("only ours: RECEIPT")}
             found.update((line, None) for line in lines if line.partition(": ")[2] not in moved)
     return list(found)
 
 
-def _compared(theirs: list[Frame], own: list[Frame]) -> Iterator[str]:
+def any_error(frames: list[Frame]) -> bool:
+    return any(frame[0] == "ERROR" for frame in frames)
+
+
+def _compared(theirs: list[Frame], own: list[Frame], ended: bool) -> Iterator[str]:
+    """Return the lines of one stream. What follows an ERROR of ours, if it `ended` the connection, is marked so."""
     heads = [_head(frame) for frame in theirs], [_head(frame) for frame in own]
+    last = heads[1].index("ERROR") if "ERROR" in heads[1] else len(own)
     matcher = difflib.SequenceMatcher(None, *heads, autojunk=False)
     for what, begin, end, at, to in matcher.get_opcodes():
         if what != "equal":
-            yield from (f"only theirs: {head}" for head in heads[0][begin:end])
-            yield from (f"only ours: {head}" for head in heads[1][at:to])
+            after = ended and (at > last or at == len(own) or last in range(at, to))
+            yield from (f"{_AFTER if after else 'only theirs'}: {head}" for head in heads[0][begin:end])
+            yield from (f"{_AFTER if ended and head == 'closed' else 'only ours'}: {head}" for head in heads[1][at:to])
             continue
         for one, other in zip(theirs[begin:end], own[at:to]):
             if len(one) > 1:
@@ -229,6 +237,12 @@ def _compared(theirs: list[Frame], own: list[Frame]) -> Iterator[str]:
                         yield f"{one[0]} {name}: {' / '.join(told)}"
                 if one[2] != other[2]:
                     yield f"{one[0]} body: {one[2]!r} / {other[2]!r}"
+
+
+#: The kinds of differences that there may be. A dialect is never kinder than its broker.
+KINDS = ("stricter", "richer", "open", "theirs is a fault")
+#: What shows that we hide a loss, a stop or an error of theirs.
+_HIDES = re.compile("only (theirs: (ERROR|closed)|ours: (?!ERROR|closed)).*")
 
 
 class Explained(NamedTuple):
@@ -241,7 +255,14 @@ class Explained(NamedTuple):
     kind: str
     what: str
 
-    def fits(self, broker: str, scenario: str, difference: str) -> bool:
+    def fits(self, broker: str, scenario: str, difference: str, theirs: Answers) -> bool:
+        """Return whether the row explains a difference. A stricter broker hides nothing; a richer one only what the
+        other broker, with these answers, refused.
+        """
+        if _HIDES.fullmatch(difference) and self.kind in ("stricter", "richer"):
+            refused = any(any_error(frames) or ["closed"] in frames for frames in theirs.values())
+            if self.kind == "stricter" or not refused:
+                return False
         return (
             any(fnmatch.fnmatchcase(broker, each) for each in self.brokers.split())
             and any(fnmatch.fnmatchcase(scenario, each) for each in self.scenarios.split())
@@ -252,7 +273,10 @@ class Explained(NamedTuple):
 @functools.cache
 def explained() -> list[Explained]:
     with (HERE / "differences.tsv").open(encoding="utf-8", newline="") as file:
-        return [Explained(*row) for row in csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE)][1:]
+        rows = [Explained(*row) for row in csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE)][1:]
+    if wrong := [row for row in rows if row.kind not in KINDS]:
+        raise ValueError(f"{wrong[0].what}: a difference cannot be {wrong[0].kind!r}, only {', '.join(KINDS)}")
+    return rows
 
 
 def unexplained(
@@ -261,8 +285,9 @@ def unexplained(
     """Return the differences by scenario that no row explains; the rows that explain one go into `used`."""
     found: dict[str, list[str]] = {}
     for scenario in own:
-        for line in differences(theirs.get(scenario, {}), own[scenario]):
-            rows = [row for row in explained() if row.fits(broker, scenario, line)]
+        answers = theirs.get(scenario, {})
+        for line in differences(answers, own[scenario]):
+            rows = [row for row in explained() if row.fits(broker, scenario, line, answers)]
             used.update(rows)
             if not rows:
                 found.setdefault(scenario, []).append(line)

@@ -1,14 +1,27 @@
 """Our dialects against recorded answers of their brokers; `make differential` plays on those brokers themselves."""
 
+import inspect
 import re
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 from interop import differential
 from interop.differential import ANSWERS, Explained, config_of, differences, explained, ours, recorded, unexplained
 
+from stompcodec.broker import config
+
 NAMES = sorted(path.name.partition(".")[0] for path in ANSWERS.glob("*.xz"))
+
+
+def test_each_scenario_has_recorded_answers_and_each_value_of_a_dialect_a_scenario() -> None:
+    known = {scenario["id"] for scenario in differential.scenarios()}
+    assert {name: recorded(name)[1].keys() ^ known for name in NAMES} == {name: set() for name in NAMES}
+    source = inspect.getsource(config).partition("DIALECTS: ")[2].partition("\n}\n")[0]
+    told = dict(re.findall(r'^        ("\w+"): .*,  # ([A-Z]+-\d+)\b', source, re.MULTILINE))
+    assert set(told.values()) <= known
+    assert {f'"{name}"' for values in config.DIALECTS.values() for name in values} == told.keys()
 
 
 @pytest.mark.long
@@ -28,14 +41,40 @@ def test_our_dialects_answer_as_their_brokers_did_but_for_the_differences_of_the
 def test_the_page_has_the_table() -> None:
     page = (Path(__file__).parents[2] / "docs" / "broker-extensions.md").read_text("utf-8")
     assert differential.page(page) == page, "run: python tests/interop/differential.py docs/broker-extensions.md"
-    assert {row.kind for row in explained()} <= {"stricter", "richer", "kinder", "open", "theirs is a fault"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "line", "theirs", "fits"),
+    [
+        ("stricter", "only ours: ERROR", [], True),
+        ("stricter", "only theirs: MESSAGE 'x'", [], True),
+        ("stricter", "only theirs: ERROR", [["ERROR", {}, ""]], False),
+        ("stricter", "only theirs: closed", [["closed"]], False),
+        ("stricter", "only ours: MESSAGE 'x'", [], False),
+        ("richer", "only ours: MESSAGE 'x'", [], False),
+        ("richer", "only ours: RECEIPT r", [["closed"]], True),
+        ("theirs is a fault", "only ours: MESSAGE 'x'", [], True),
+    ],
+)
+def test_no_row_explains_what_a_kinder_broker_hides(kind: str, line: str, theirs: list[Any], fits: bool) -> None:
+    assert Explained("*", "*", ".*", kind, "").fits("artemis", "HA-01", line, {"a": theirs}) is fits
 
 
 @pytest.mark.parametrize(
     ("theirs", "own", "lines"),
     [
         ([["RECEIPT", {"receipt-id": "r"}, ""]], [], ["only theirs: RECEIPT r"]),
-        ([], [["ERROR", {}, ""], ["closed"]], ["only ours: ERROR", "only ours: closed"]),
+        ([], [["ERROR", {}, ""], ["closed"]], ["only ours: ERROR", "after our ERROR: closed"]),
+        (
+            [["ERROR", {}, ""], ["RECEIPT", {"receipt-id": "r"}, ""]],
+            [["ERROR", {}, ""]],
+            ["after our ERROR: RECEIPT r"],
+        ),
+        (
+            [["RECEIPT", {"receipt-id": "r"}, ""], ["ERROR", {}, ""]],
+            [["ERROR", {}, ""]],
+            ["only theirs: RECEIPT r"],
+        ),
         (
             [["MESSAGE", {"subscription": "1"}, "x"]],
             [["MESSAGE", {"subscription": "1", "a": "b"}, "x"]],

@@ -283,7 +283,7 @@ class OverStomp:
 
     def _given(self, session: Session, frame: Frame, destination: str) -> Mapping[str, Any] | schema.BadRequest:
         """Return the fields of a request, or why they cannot be read."""
-        local = is_local(session)
+        local = is_loopback(host_of_peer(session.peer)) and not session.foreign  # that is a page of another site
         if not self._broker.auth.may_manage(session.user, destination, local=local):
             why = (
                 "no rule allows it" if self._broker.config.users is not None else "only this machine may, without users"
@@ -320,11 +320,6 @@ class OverStomp:
             pairs += [(copied, value) for copied in _COPIED if (value := session.header(frame, copied)) is not None]
             put(session, target, message_of(Frame("SEND", pairs, body), address, False, self._broker.wall))
         confirm(session, frame)
-
-
-def is_local(session: Session) -> bool:
-    """Return whether a session is of this machine: of a program, or of the page of the broker itself."""
-    return is_loopback(host_of_peer(session.peer)) and not session.foreign
 
 
 def host_of_peer(peer: str) -> str:

@@ -41,7 +41,6 @@ from stompcodec.broker.routing.registry import VirtualHost
 from stompcodec.broker.routing.topic import Durable, Topic, fates, title
 from stompcodec.broker.selectors import Selector, SelectorError, compile_selector
 from stompcodec.broker.sessions.session import Session
-from stompcodec.broker.sessions.transaction import Transaction
 from stompcodec.errors import MissingExtraError
 
 #: The least seconds over which a rate is taken.
@@ -266,10 +265,6 @@ def subscription_row(session: Session, consumer: Consumer) -> Row:
     )
 
 
-def transaction_row(session: Session, name: str, transaction: Transaction) -> Row:
-    return (session.id, name, transaction.weight, transaction.octets + transaction.base)
-
-
 def message_row(message: Message, most: int, clock: Clock) -> Row:
     """Return the row of a message, with at most `most` bytes of its body."""
     frame = message.frame
@@ -363,7 +358,7 @@ def memory(broker: Broker, asker: Asker) -> Generator[Line, None, dict[str, Any]
     queues = destinations = retained = topics = held = connections = 0
     mine: list[tuple[int, Queue]] = []
     for host in broker.hosts.values():
-        holding = queues_of(host)
+        holding = [*host.queues.values(), *(durable.queue for durable in host.destinations.durables)]
         costs = yield from map_in_turns(_cost, holding, quota, LOOKS_AT_ONCE)
         queues += sum(costs)
         if host is asker.host:
@@ -405,11 +400,6 @@ def memory(broker: Broker, asker: Asker) -> Generator[Line, None, dict[str, Any]
         "largest_queues": [{"destination": queue.name, "bytes": cost} for cost, queue in largest if cost],
         "largest_sessions": _largest_sessions(broker, asker.host),
     }
-
-
-def queues_of(host: VirtualHost) -> list[Queue]:
-    """Return the queues of a virtual host, and those of its durable subscriptions."""
-    return [*host.queues.values(), *(durable.queue for durable in host.destinations.durables)]
 
 
 def _cost(queue: Queue) -> int:
@@ -564,7 +554,7 @@ class Questions:
                 for number, (name, transaction) in enumerate(list(session.transactions.items()), 1):
                     place = _number(session), number
                     if place > (session_after, after):
-                        yield place, transaction_row(session, name, transaction)
+                        yield place, (session.id, name, transaction.weight, transaction.octets + transaction.base)
 
         rows = yield from in_turns(found(), self._broker.quota, ROWS_AT_ONCE, limit + 1)
         return _page(rows, limit, lambda place: place)

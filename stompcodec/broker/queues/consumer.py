@@ -216,10 +216,6 @@ def _text(_name: str, text: str) -> str:
     return text
 
 
-def _is_named(_name: str, text: str) -> bool:
-    return text == "named"
-
-
 def _selector(text: str, dialect: str) -> Selector:
     try:
         return compile_selector(text, dialect)
@@ -253,7 +249,7 @@ _FIELDS: dict[str, tuple[Callable[[str, str], Any] | None, tuple[str, ...]]] = {
     "queue_name": (_text, ("x-queue-name",)),
     "transformation": (_text, ("transformation",)),
     "encoding": (_text, ("content-encoding",)),
-    "is_named": (_is_named, ("attempts",)),
+    "is_named": (lambda _name, text: text == "named", ("attempts",)),
     "redelivery_delay": (None, REDELIVERY_DELAYS),
 }
 
@@ -280,6 +276,10 @@ def read_request(session: Reader, frame: Frame) -> SubscribeRequest:
     if config.queue_arguments != "ignore":
         fields["arguments"] = read_arguments(header)
     window, octets = _window(values, fields["mode"], fields.get("credit"), config)
+    if fields["mode"] == AUTO and config.prefetch_octets and "credit" not in fields:
+        count, size = _window(values, CLIENT, CreditGrant(), config)  # Artemis has no ACK that would give it back
+        if count < UNLIMITED or size is not None:
+            fields["credit"] = CreditGrant(count, size, False)
     return SubscribeRequest(header("destination") or "", header("id"), window=window, octets=octets, **fields)
 
 
@@ -347,13 +347,14 @@ class Credit:
     10
     """
 
-    __slots__ = ("_auto", "_messages", "_octets", "window")
+    __slots__ = ("_auto", "_messages", "_octets", "_overhead", "window")
 
-    def __init__(self, grant: CreditGrant, window: int) -> None:
+    def __init__(self, grant: CreditGrant, window: int, overhead: int = 0) -> None:
         self._messages = grant.messages
         self._octets = grant.octets
         self._auto = grant.auto
         self.window = window
+        self._overhead = overhead
 
     def left(self, unacked: int) -> int:
         """Return how many deliveries may follow: 0 once the bytes are used up. The last message may exceed them."""
@@ -365,7 +366,7 @@ class Credit:
         """Use credit for a delivery of this size."""
         self._messages -= 1
         if self._octets is not None:
-            self._octets -= octets
+            self._octets -= octets + self._overhead
 
     def settled(self, sizes: Iterable[int]) -> None:
         """Give back the credit of deliveries of these sizes, which were acknowledged or refused."""
@@ -373,7 +374,7 @@ class Credit:
             for octets in sizes:
                 self._messages += 1
                 if self._octets is not None:
-                    self._octets += octets
+                    self._octets += octets + self._overhead
 
     def grant(self, grant: CreditGrant) -> None:
         """Add the credit of a `credit` header of ACK."""
@@ -382,8 +383,9 @@ class Credit:
             self._octets = min(self._octets + grant.octets, 2**62)
 
 
-def credit_of(request: SubscribeRequest) -> Credit | None:
-    """Return the credit of a new subscription; None if only unacknowledged messages count.
+def credit_of(request: SubscribeRequest, overhead: int = 0) -> Credit | None:
+    """Return the credit of a new subscription; None if only unacknowledged messages count. `overhead` is added to the
+    bytes of each message.
 
     A `credit` header limits deliveries, in all ack modes; a window in bytes limits unacknowledged deliveries.
     """
@@ -394,9 +396,9 @@ def credit_of(request: SubscribeRequest) -> Credit | None:
             octets = request.octets
         if request.mode == "auto" and request.credit.auto:  # each delivery is acknowledged when it is made
             return None
-        return Credit(request.credit._replace(octets=octets), window)
+        return Credit(request.credit._replace(octets=octets), window, overhead)
     if request.octets is not None:
-        return Credit(CreditGrant(UNLIMITED, request.octets), request.window)
+        return Credit(CreditGrant(UNLIMITED, request.octets), request.window, overhead)
     return None
 
 
@@ -478,7 +480,7 @@ class Consumer:
         #: Deliveries stay unacknowledged until the client says more.
         self.acks = request.mode != AUTO
         #: The credit, where more than unacknowledged messages count; None otherwise.
-        self.flow = credit_of(request)
+        self.flow = credit_of(request, session.broker.config.window_overhead)
         #: Further deliveries that it may have.
         self.credit = request.window if self.flow is None else self.flow.left(0)
         #: It is in the ring of its queue.

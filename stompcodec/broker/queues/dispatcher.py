@@ -184,10 +184,6 @@ class _Cursor:
     #: It is in the ring, and has looked at all READY messages.
     at_end: bool = False
 
-    def start_over(self) -> None:
-        self.place, self.at_end = START, False
-        self.revisit.clear()
-
     def note(self, place: Place) -> None:
         """Note the place of a message that has become READY."""
         if self.at_end:  # `give` asked its consumer
@@ -305,8 +301,8 @@ class Dispatcher:
         """Return the progress of a consumer; None if it is not known here."""
         cursor = self._cursors.get(consumer)
         if cursor is not None and cursor.epoch != self._epoch:
-            cursor.start_over()
-            cursor.epoch = self._epoch
+            cursor.place, cursor.at_end, cursor.epoch = START, False, self._epoch
+            cursor.revisit.clear()
         return cursor
 
     def drop(self, consumer: Consumer) -> None:

@@ -124,10 +124,8 @@ class Addresses:
                     raise Refused("two routing types", f"{routing} contradicts the prefix: Artemis delivers nothing.")
                 return self._checked(Address(kind, "", rest))
         kind, prefix, rest = self._naming.split(destination)
-        if self._config.dialect == "rabbitmq" and "/" in rest and kind in (Kind.QUEUE, Kind.TOPIC):
-            raise Refused("invalid destination", "RabbitMQ has no slashes in names: write %2F.")
         if prefix:
-            return Address(kind, prefix, named(rest))
+            return self._checked(Address(kind, prefix, named(rest)))
         if routing is None or not self._config.routing_headers:
             setting = self.setting(destination)
             routing = setting.default_queue_routing_type if subscribing else setting.default_address_routing_type
@@ -138,8 +136,10 @@ class Addresses:
         return self._checked(Address(ROUTING[routing], "", rest))
 
     def _checked(self, address: Address) -> Address:
-        """Raise Refused for a topic whose name is that of a queue, where both are one address."""
-        name = address.rest
+        """Raise Refused for a name that the dialect forbids, and for a topic named as a queue, where both are one."""
+        name, (part, why) = address.rest, self._config.forbidden
+        if part and part in name and address.kind in (Kind.QUEUE, Kind.TOPIC):
+            raise Refused("invalid destination", why)
         if self._config.one_address and address.kind is Kind.TOPIC and name in self._queues and name not in self.topics:
             raise Refused("the address is a queue", "As MULTICAST, Artemis takes the frame, and delivers nothing.")
         return address

@@ -332,14 +332,9 @@ class Destinations:
             return topic
         name = self.address(name, session)
         found = self.queues.get(name) or self.topics.by_name.get(name)
-        if found is None and self._config.dialect == "activemq":
+        if found is None and self._config.refuse_ended:
             raise Refused("no such destination", "The connection that this temporary one was of has ended.")
         return found
-
-    @staticmethod
-    def is_lasting(address: Address) -> bool:
-        """Return whether a session may remember the target of an address until destinations are removed."""
-        return not address.found and address.kind in (Kind.QUEUE, Kind.TOPIC)
 
     def is_certain(self, destination: str, address: Address) -> bool:
         """Return whether all SENDs to a destination have the same target, whatever their other headers are."""
@@ -713,7 +708,7 @@ class VirtualHost:
     def _consumer_of_queue(self, session: Peer, number: int, request: SubscribeRequest, name: str) -> Consumer:
         """Make the consumer of a queue, and the queue if need be, which may be exclusive or end with its consumers."""
         queue, new = self.queues.get(name), name not in self.queues
-        if request.durable is not None and self._config.dialect == "activemq":
+        if request.durable is not None and not self._config.durable_queues:
             raise Refused("cannot durably subscribe to a queue", "A queue keeps its messages: leave out the name.")
         if queue is None:
             self.destinations.check_plain(name)

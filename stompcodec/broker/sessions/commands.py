@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from stompcodec import __version__
 from stompcodec.broker import hot
@@ -129,7 +129,9 @@ def _connect(session: Session, frame: Frame) -> None:
     session.plain = session.exact and broker.plain
     session.virtual_host.join(session, session.header(frame, "client-id"))
     manner = "" if config.dialect == "stompcodec" else f" as {config.dialect}"
-    headers = [("session", session.id), ("server", f"stompcodec/{__version__}{manner}")]
+    headers = [("session", session.id)]
+    if session.exact or config.signs_old:
+        headers.append(("server", f"stompcodec/{__version__}{manner}"))
     if config.commands:
         headers.append(("commands", ",".join(config.commands)))
     beat = protocol_value(frame, "heart-beat")
@@ -142,37 +144,20 @@ def _connect(session: Session, frame: Frame) -> None:
     hot.begin(session, EACH)
 
 
-class _Mirror(NamedTuple):
-    """An answer derived from the client's own intervals, in milliseconds."""
-
-    unit: int
-    """Intervals are rounded down to a multiple of this."""
-    most: int | None
-    """Larger intervals are refused; None for no limit."""
-
-
-#: Answers by the value of `Config.heart_beat_answer`. None sends `sessions.heart_beat`, whatever the client offers.
-_ANSWERS: dict[str, _Mirror | None] = {
-    "own": None,
-    "mirror": _Mirror(unit=1, most=2**63 - 1),
-    "seconds": _Mirror(unit=1000, most=None),
-}
-
-
 def _answer(config: Config, version: str, heart_beat: str | None) -> tuple[int, int] | None:
     """Return the heart-beat header of CONNECTED, in ms, or None to send `sessions.heart_beat`.
 
     Mirrored intervals are at least those of `sessions.heart_beat`, except that 0 on either side stays 0. Raise Refused
     if an interval is longer than brokers of this dialect accept.
     """
-    mirror = _ANSWERS[config.heart_beat_answer]
-    if mirror is None or version not in ("1.1", "1.2"):
+    if config.mirrors is None or version not in ("1.1", "1.2"):
         return None
+    unit, most = config.mirrors
     sends, wants = (0, 0) if heart_beat is None else parse_heart_beat(heart_beat)
-    if mirror.most is not None and max(sends, wants) > mirror.most:
-        raise Refused("bad heart-beat", f"An interval has at most {mirror.most} milliseconds.")
+    if most and max(sends, wants) > most:
+        raise Refused("bad heart-beat", f"An interval has at most {most} milliseconds.")
     can_send, wishes = config.heart_beat
-    return _met(wants, can_send, mirror.unit), _met(sends, wishes, mirror.unit)
+    return _met(wants, can_send, unit), _met(sends, wishes, unit)
 
 
 def _met(asked: int, least: int, unit: int) -> int:
@@ -278,7 +263,16 @@ def _send_any(session: Session, frame: Frame, body: LargeBody | None = None) -> 
             if persistent:
                 hold_receipts(session, frame)
             broker.sent.enter(mark, broker.now, stored=persistent, batch=session.behind)
-    confirm(session, frame)
+    _confirm(session, frame, transaction)
+
+
+def _confirm(session: Session, frame: Frame, transaction: str | None) -> None:
+    """Send the receipt of a SEND, or keep it until COMMIT."""
+    receipt = session.header(frame, "receipt")
+    if receipt is None or transaction is None or not session.broker.config.receipts_at_commit:
+        confirm(session, frame)
+    else:
+        plain.hold(session, session.transactions[transaction].keep_receipt(receipt))
 
 
 def _marks(session: Session, frame: Frame, body: LargeBody | None) -> list[Mark] | None:

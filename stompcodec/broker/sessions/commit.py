@@ -43,10 +43,6 @@ def ack(session: Session, frame: Frame) -> None:
         _acknowledge(True, session, frame)
 
 
-def nack(session: Session, frame: Frame) -> None:
-    _acknowledge(False, session, frame)
-
-
 def _acknowledge(accepted: bool, session: Session, frame: Frame) -> None:
     """Handle ACK or NACK in all their forms."""
     get = frame.get
@@ -68,6 +64,8 @@ def _acknowledge(accepted: bool, session: Session, frame: Frame) -> None:
     pause = None if accepted or wanted is None else wanted / 1000
     transaction = get("transaction")
     if transaction is not None and session.broker.config.transactional_acks:
+        if not (accepted or session.broker.config.nack_in_transaction):
+            raise Refused("a NACK in a transaction", "ActiveMQ refuses it, and goes on: send it without the header.")
         operation = Settling(consumer, consumer.take(tag), accepted, requeue, pause)
         defer(session, transaction if session.exact else transaction.strip(" "), operation)
         deliveries = None
@@ -93,6 +91,9 @@ def _acknowledge(accepted: bool, session: Session, frame: Frame) -> None:
             consumer.queue.offer(consumer)
     elif deliveries is not None:  # not deferred: otherwise COMMIT does this
         release(session, consumer)
+
+
+nack = partial(_acknowledge, False)
 
 
 def _delivery(session: Session, frame: Frame) -> tuple[Consumer | None, int]:
@@ -249,6 +250,13 @@ def commit(session: Session, frame: Frame) -> None:
     except Refused:
         session.virtual_host.stop((), transaction.abort())
         raise
+    _confirm(session, transaction, frame)
+
+
+def _confirm(session: Session, transaction: Transaction, frame: Frame) -> None:
+    """Send the receipts of the SENDs that waited for the COMMIT, and its own."""
+    for receipt in transaction.receipts:
+        send_receipt(session, receipt)
     confirm(session, frame)
 
 
@@ -368,7 +376,7 @@ def _committing(session: Session, transaction: Transaction, frame: Frame) -> Ite
         yield from _staged(session, frame, shares, charged)
         journal.batch.actions.append(partial(_after_commit, session, transaction, shares, pinned.copy()))
         pinned.clear()
-        confirm(session, frame)
+        _confirm(session, transaction, frame)
     finally:
         journal.keep(-cost)
         for queue in pinned:
@@ -428,7 +436,7 @@ def _at_once(session: Session, transaction: Transaction, frame: Frame, shares: d
     _finish(session, last)
     if transaction.retains and session.broker.stores_some and not session.ended:
         hold_receipts(session, frame)
-    confirm(session, frame)
+    _confirm(session, transaction, frame)
 
 
 def _staged(session: Session, frame: Frame, shares: deque[_Share], cost: int) -> Iterator[Line]:

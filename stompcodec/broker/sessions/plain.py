@@ -75,7 +75,9 @@ def defer(
     if transaction is None:
         raise Refused("no such transaction", "Send BEGIN with that name first.")
     hold(session, transaction.send(target, plain_message(b"", 0, shared(destination), tail, persistent)))
-    if receipt is not None:
+    if receipt is not None and session.broker.config.receipts_at_commit:
+        hold(session, transaction.keep_receipt(receipt))
+    elif receipt is not None:
         send_receipt(session, receipt)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 from stompcodec.broker.memory import MESSAGE
-from stompcodec.broker.message import Message
+from stompcodec.broker.message import Message, is_text
 from stompcodec.broker.queues.consumer import QueueArguments, read_arguments
 from stompcodec.broker.queues.paging import NOT_PAGED
 from stompcodec.broker.queues.queue import Queue
@@ -15,8 +15,10 @@ from stompcodec.broker.routing.registry import VirtualHost
 from stompcodec.broker.routing.topic import Topic
 from stompcodec.broker.sessions.session import Session
 from stompcodec.broker.sessions.transaction import QueueOrTopic, Target
+from stompcodec.broker.settings import Kind
 from stompcodec.broker.values import Refused, Unready
 from stompcodec.codec import Frame
+from stompcodec.frame import is_utf8
 
 #: Targets that a session caches.
 _MOST_TARGETS = 1000
@@ -31,6 +33,8 @@ def targets_of(session: Session, frame: Frame) -> list[Target]:
     config, destination = session.broker.config, session.header(frame, "destination") or ""
     if config.refuse_message_id and frame.get("message-id") is not None:
         raise Refused("message-id must not be set", "Only the broker gives messages their message-id.")
+    if config.utf8_texts and is_text(frame) and not is_utf8(frame.body or b""):
+        raise Refused("the body is not UTF-8", f"{config.dialect} would change it: send a content-length.")
     queue = session.cached_targets.get(destination)
     if queue is not None:  # its other headers make no difference
         return [Target(destination, queue=queue)]
@@ -89,7 +93,7 @@ def queue_of(session: Session, target: Target, arguments: QueueArguments | None 
             raise Refused("the queue is full", f"Acknowledge messages before you send more to it. {NOT_PAGED}")
     if isinstance(found, RetainTarget) or (isinstance(found, Queue) and found.arguments is not None):
         return found
-    if destinations.is_lasting(address):
+    if not address.found and address.kind in (Kind.QUEUE, Kind.TOPIC):  # it lasts until destinations are removed
         certain = destinations.is_certain(destination, address)
         if certain or (target.routing is None and target.retain is None):
             if len(session.cached_targets) >= _MOST_TARGETS:

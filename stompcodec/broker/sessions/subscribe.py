@@ -234,6 +234,8 @@ def _subscribe(session: Session, name: str, request: SubscribeRequest) -> Consum
     consumer = session.virtual_host.subscribe(session, number, request)
     if request.mode == AUTO and consumer.address is None and not request.browser:
         session.outbox.bound()
+    if config.page and consumer.address is None and consumer.queue.count > config.page:
+        window = min(window, config.page)
     session.next_number += 1
     session.consumers[name] = session.by_number[str(number)] = consumer
     if consumer.selector is not None:
@@ -294,7 +296,7 @@ def unsubscribe(session: Session, frame: Frame) -> None:
     persistent = any(message.persistent for consumer in consumers for message in consumer.unacked.values())
     if persistent or (durables and session.broker.stores_some):
         hold_receipts(session, frame)
-    if session.broker.config.dialect == "rabbitmq":
+    if session.broker.config.ack_after_unsubscribe:
         session.kept = session.kept or []
     session.virtual_host.stop(consumers, (), True, kept=session.kept)
     for durable in durables:

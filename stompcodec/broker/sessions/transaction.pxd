@@ -3,7 +3,7 @@ from stompcodec.broker.message cimport Message
 cimport cython
 
 cdef class Transaction:
-    cdef public list operations
+    cdef public list operations, receipts
     cdef public bint keyed, delayed, stores, retains, settles, _mixed
     cdef public long long weight, octets, base
     cdef public object _target

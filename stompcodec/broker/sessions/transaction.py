@@ -69,10 +69,12 @@ class Transaction:
 
     __slots__ = (
         *("_mixed", "_target", "base", "delayed", "keyed", "octets", "operations", "retains", "settles", "stores"),
-        "weight",
+        *("receipts", "weight"),
     )
 
     def __init__(self, name: str) -> None:
+        #: The receipts of its SENDs that wait for COMMIT.
+        self.receipts: list[str] = []
         self.operations: list[Sending | Settling] = []
         #: At least one SEND: has an idempotency key, is delayed, will be stored, may replace a retained message.
         self.keyed = self.delayed = self.stores = self.retains = False
@@ -124,6 +126,12 @@ class Transaction:
     def only_target(self) -> Target | None:
         """The target if there are only persistent SENDs without special headers, and all of them have the same."""
         return None if self._mixed or not self.stores else self._target
+
+    def keep_receipt(self, receipt: str) -> int:
+        """Keep the receipt of a SEND until COMMIT. Return the bytes that it counts toward the limit."""
+        self.receipts.append(receipt)
+        self.octets += len(receipt)
+        return len(receipt)
 
     def keep(self, operations: list[Sending | Settling]) -> None:
         """Keep only these operations."""

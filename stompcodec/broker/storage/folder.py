@@ -192,10 +192,6 @@ class Places:
         paths = [self._log] if self.noted else [self._database, self._log]
         self.noted = (*self.noted[:1], *filter(None, map(_noted, paths)))
 
-    def log_closed(self) -> None:
-        """Forget the WAL: the last connection that is closed removes it."""
-        self.noted = self.noted[:1]
-
     def put_aside(self) -> str | None:
         """Rename the WAL, and its index, if another database is at the path of the noted one: SQLite would copy the
         pages in it into that. Return the new path of the WAL; None if that is not so.

@@ -826,7 +826,7 @@ class Writer:
             with suppress(sqlite3.Error):
                 self._db.close()
             self._db = None
-            self._places.log_closed()
+            self._places.noted = self._places.noted[:1]  # the last connection that is closed removes the WAL
 
 
 class Timer:

@@ -1,4 +1,4 @@
-"""Heart-beats that are offered, and many subscriptions of a session."""
+"""Heart-beats that are offered, many subscriptions of a session, and habits of the dialects."""
 
 import pytest
 from broker.harness import Bench, bench_with_two
@@ -51,3 +51,52 @@ def test_a_session_divides_its_allowance(asked):
         peer.send("UNSUBSCRIBE", id=str(number))
     rest = [frame for frame in peer.take() if frame.headers["subscription"] == "4"]
     assert counts[4] + len(rest) == 40  # alone, it has all of it again
+
+
+@pytest.mark.parametrize("persistent", ["true", "false"])
+@pytest.mark.parametrize(("dialect", "at_once"), [("rabbitmq", []), ("activemq", ["r", "s"])])
+@pytest.mark.parametrize("end", ["COMMIT", "ABORT"])
+def test_where_the_receipts_of_a_transaction_wait_for_commit(dialect, at_once, end, persistent):
+    peer = Bench(**DIALECTS[dialect]).peer()
+    peer.send("BEGIN", transaction="t")
+    peer.put("/queue/a", "x", transaction="t", receipt="r", persistent=persistent)
+    peer.put("/queue/a", "x", transaction="t", receipt="s", persistent=persistent, expiration="99999")
+    assert [frame.headers["receipt-id"] for frame in peer.take()] == at_once
+    peer.send(end, transaction="t", receipt="e")
+    waited = [] if at_once or end == "ABORT" else ["r", "s"]
+    assert [frame.headers["receipt-id"] for frame in peer.take()] == [*waited, "e"]
+
+
+def test_a_nack_in_a_transaction_is_refused_where_it_has_no_effect():
+    peer = Bench(**DIALECTS["activemq"]).peer()
+    peer.subscribe("/queue/a", ack="client-individual")
+    peer.put("/queue/a", "x")
+    peer.send("BEGIN", transaction="t")
+    peer.nack(peer.next("MESSAGE"), transaction="t")
+    assert peer.error().headers["message"] == "a NACK in a transaction"
+
+
+def test_activemq_delivers_a_page_of_waiting_messages_before_the_first_ack():
+    _bench, sender, peer = bench_with_two(**DIALECTS["activemq"])
+    for number in range(1500):
+        sender.put("/queue/a", str(number))
+    peer.subscribe("/queue/a", ack="client-individual")
+    first = peer.take()
+    peer.ack(first[0])
+    assert (len(first), len(peer.take())) == (200, 1)
+
+
+@pytest.mark.parametrize(("window", "count"), [(None, 3), ("-1", 3), ("9", 1), ("0", 1)])
+def test_artemis_counts_a_window_in_mode_auto_too(window, count):
+    _bench, sender, peer = bench_with_two(dialect="artemis")
+    peer.subscribe("/queue/a", **({} if window is None else {"consumer-window-size": window}))
+    for _ in range(3):
+        sender.put("/queue/a", "x")
+    assert len(peer.take()) == count
+
+
+@pytest.mark.parametrize("dialect", ["activemq", "artemis"])
+def test_text_that_would_change_is_refused(dialect):
+    peer = Bench(dialect=dialect).peer()
+    peer.raw(b"SEND\ndestination:/queue/a\ncontent-length:2\n\n\xff\xfe\0SEND\ndestination:/queue/a\n\n\xff\xfe\0")
+    assert peer.error().headers["message"] == "the body is not UTF-8"

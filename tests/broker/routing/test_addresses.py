@@ -106,6 +106,9 @@ def test_a_composite_send_is_one_or_none_and_bounded():
         ("activemq", {"destination": "/queue/a", "activemq.noLocal": "true"}, "bad activemq.noLocal"),
         ("activemq", {"destination": "/queue/a", "activemq.noLocal": "false"}, None),
         ("artemis", {"destination": "/topic/a", "no-local": "true"}, "bad no-local"),
+        ("artemis", {"destination": "/topic/a::q"}, "invalid destination"),
+        ("activemq", {"destination": "/queue/a", "selector": "convert_string_expressions:a = 1"}, "bad selector"),
+        ("artemis", {"destination": "/topic/a", "selector": "convert_string_expressions:a = 1"}, None),
         ("activemq", {"destination": "/queue/a.>b"}, None),
         ("activemq", {"destination": "/queue/Consumer.A.VirtualTopic.>"}, None),
         ("stompcodec", {"destination": "/queue/a.>", "durable-subscriber-name": "n"}, None),
@@ -188,7 +191,7 @@ def test_an_exclusive_queue_is_its_sessions():
 
 @pytest.mark.parametrize("before", [False, True])
 def test_an_auto_delete_queue_ends_with_its_last_consumer_if_that_made_it(before):
-    bench, sender, _ = rabbitmq()
+    bench, sender, _ = rabbitmq(ack_after_unsubscribe=False)
     if before:
         sender.put("/queue/a", "0")
         assert refusal(taker(bench, exclusive="true")) == "the queue is not exclusive"

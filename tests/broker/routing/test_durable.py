@@ -205,6 +205,7 @@ class Place:
         dialect, self.version, self.headers, self.name = way
         self.prefix = "/amq/queue/" if dialect == "rabbitmq" else None
         letters = {"max_attempts": 1, "nack": "requeue", "letters": "all", "dead_letter": "/queue/DLQ.{name}"}
+        letters["forbidden"] = ("", "")  # ada may name it
         self.bench = Bench(**{**DIALECTS[dialect], **letters}, **({"users": users} if users else {}))
         self.subscribed("ada", ack="client").lose()
         self.put(b"secret")
