@@ -96,7 +96,6 @@ DIALECTS: Mapping[str, Mapping[str, Any]] = {
         "ttl": 60_000,  # HA-28
         "queue_arguments": "ignore",  # HA-47
         "forbidden": ("::", "Queues of an address cannot be named here: Artemis would use the one behind ::."),  # HA-13
-        "signs_old": False,  # HA-28
         "utf8_texts": True,  # HA-61
     },
 }
@@ -581,7 +580,6 @@ class Config:
     window_overhead: int = _by_dialect(0)
     page: int = _by_dialect(0)
     utf8_texts: bool = _by_dialect(False)
-    signs_old: bool = _by_dialect(True)
 
     # Without a key; 0 and None are a share of the key of the whole.
     mode: int | None = None

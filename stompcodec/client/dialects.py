@@ -450,7 +450,6 @@ _UNKNOWN = BrokerDialect(
 #: The fields of our own broker in every dialect.
 _OWN: dict[str, Any] = {
     "login_refused": (_OURS,),
-    "nack_transacted": True,
     "attempts": ("redelivery-count",),
     "names_causes": True,
     "lasting": "id",

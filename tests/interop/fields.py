@@ -42,7 +42,7 @@ class Place(NamedTuple):
 
     @property
     def takes_nack_in_transactions(self) -> bool:
-        return self.nacks and (self.own or self.name != "activemq")
+        return self.nacks and self.name != "activemq"
 
     @property
     def nacks(self) -> bool:

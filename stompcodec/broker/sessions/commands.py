@@ -129,9 +129,7 @@ def _connect(session: Session, frame: Frame) -> None:
     session.plain = session.exact and broker.plain
     session.virtual_host.join(session, session.header(frame, "client-id"))
     manner = "" if config.dialect == "stompcodec" else f" as {config.dialect}"
-    headers = [("session", session.id)]
-    if session.exact or config.signs_old:
-        headers.append(("server", f"stompcodec/{__version__}{manner}"))
+    headers = [("session", session.id), ("server", f"stompcodec/{__version__}{manner}")]
     if config.commands:
         headers.append(("commands", ",".join(config.commands)))
     beat = protocol_value(frame, "heart-beat")
