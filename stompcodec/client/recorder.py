@@ -406,7 +406,8 @@ class Recorder:
 
         The first client writes the chain CHAIN, the others CHAIN.1, CHAIN.2 and so on. `prefetch` is the number of
         unacknowledged messages per client, unless `headers` say it in the broker's words. What is acknowledged when it
-        is synced is taken as bytes, and one ACK settles all of it.
+        is synced is taken as bytes, and one ACK settles all of it; but one by one if unreadable messages are passed
+        over, which that ACK would settle, too.
 
         Raises:
             ValueError: a client records another destination, whose messages that ACK could settle.
@@ -414,10 +415,11 @@ class Recorder:
         for number, client in enumerate(self._clients if clients is None else clients):
             if self._of[client]:
                 raise ValueError(f"the client records {self._of[client][0].destination!r:.60}: use another client")
-            mode: Any = "client" if self._held is None else "client-individual"
+            is_whole = self._held is None and options.get("on_unreadable", "raise") == "raise"
+            mode: Any = "client" if is_whole else "client-individual"
             window = BROKERS[client.dialect].beside(prefetch, pairs_of("SUBSCRIBE", options.get("headers", ())))
             subscription = client.subscribe(destination, ack=mode, prefetch=window, **options)
-            if self._held is None:
+            if is_whole:
                 client._link.core.inbound.give_runs(subscription)
             self._subscriptions[subscription] = f"{chain}.{number}" if number else chain
             self._of[client].append(subscription)
@@ -621,7 +623,11 @@ class Recorder:
             self.duplicates += each.piece.again
         held = self._held
         if held is None:
-            acknowledge({each.piece.message.subscription: each.piece.message for each in written}.values())
+            last: dict[object, Message] = {}
+            for each in written:
+                message = each.piece.message
+                last[message.subscription if message.subscription.ack == "client" else message] = message
+            acknowledge(last.values())
             return
         for client, epoch in self._epochs.items():
             if client.epoch != epoch:

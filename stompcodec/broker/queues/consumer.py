@@ -80,8 +80,15 @@ class QueueArguments(NamedTuple):
 
 
 _Header = Callable[[str], "str | None"]
-#: The headers that are read. x-max-priority, and x-queue-type except for streams, have no effect: each queue has
-#: priorities, and stores the messages that ask for it.
+#: Types of queues that are refused -> why, and what to do.
+_KINDS = {
+    "stream": ("streams are not supported", "Browse a queue: browser:true, from-seq:N, include-seq:NAME."),
+    "quorum": (
+        "quorum queues are not supported",
+        "RabbitMQ drops a message of theirs after 21 deliveries that end with their connection: leave x-queue-type out.",
+    ),
+}
+#: The headers that are read. x-max-priority has no effect: each queue has priorities.
 _NAMES = (
     *("x-message-ttl", "x-expires", "x-max-length", "x-max-length-bytes", "x-overflow"),
     *("x-dead-letter-exchange", "x-dead-letter-routing-key", "x-queue-type"),
@@ -94,8 +101,8 @@ def read_arguments(header: _Header) -> QueueArguments | None:
     """
     if list(map(header, _NAMES)).count(None) == len(_NAMES):
         return None
-    if header("x-queue-type") == "stream":
-        raise Refused("streams are not supported", "Browse a queue: browser:true, from-seq:N, include-seq:NAME.")
+    if (kind := header("x-queue-type")) not in (None, "classic"):
+        raise Refused(*_KINDS.get(kind or "", ("bad x-queue-type", "x-queue-type must be classic.")))
     message_ttl, expires = _number(header, "x-message-ttl"), _number(header, "x-expires")
     overflow = header("x-overflow") or "drop-head"
     if overflow not in ("drop-head", "reject-publish"):
