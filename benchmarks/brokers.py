@@ -20,8 +20,8 @@ from peers import PEERS as SERVERS
 from peers import Server, missing
 
 OURS = "ours"
-#: The peers of the page, of Debian's packages. Others of scripts/peers can be named, too.
-PEERS = ("activemq", "rabbitmq")
+#: The peers of the page. Others of scripts/peers can be named, too.
+PEERS = ("artemis", "activemq6", "rabbitmq4")
 OPTIONS = {"artemis": {"journal": "aio"}}  # which needs libaio1; else it takes NIO
 #: The words of a dialect: the window that serves a consumer best, and what makes a message transient.
 WORDS: dict[str, dict[str, Any]] = {

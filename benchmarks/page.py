@@ -83,11 +83,11 @@ GOALS = (
     Goal("codec", "dict", "ticks", C, STOMP_PY, 40),
     Goal("codec", "serialize", "ticks", C, STOMP_PY, 15),
     Goal("codec", "serialize", "ticks", C, STOMPMAN, 55),
-    Goal("broker", "cpu", "queue, 1 KiB, auto", OURS, "activemq", 15),
-    Goal("broker", "cpu", INDIVIDUAL, OURS, "activemq", 10),
-    Goal("broker", "cpu", FAN_OUT, OURS, "activemq", 25),
-    Goal("broker", "rate", f"{WINDOW} 100", OURS, "rabbitmq", 10),
-    Goal("broker", "rate", f"{WINDOW} 1", OURS, "activemq", 1.5),
+    Goal("broker", "cpu", "queue, 1 KiB, auto", OURS, "artemis", 8.4),
+    Goal("broker", "cpu", INDIVIDUAL, OURS, "artemis", 6.8),
+    Goal("broker", "cpu", FAN_OUT, OURS, "activemq6", 15),
+    Goal("broker", "rate", f"{WINDOW} 100", OURS, "artemis", 2.6),
+    Goal("broker", "rate", f"{WINDOW} 1", OURS, "activemq6", 0.9),
     Goal("broker", "deep", "first delivery, s", OURS, None, most=3),
     Goal("broker", "deep", "peak memory, MiB", OURS, None, most=300),
     *(
@@ -117,7 +117,7 @@ README: dict[str, tuple[str, dict[str, str], dict[str, tuple[str, str]]]] = {
     ),
     "broker": (
         "broker, messages per CPU second",
-        {OURS: "stompcodec", "activemq": "ActiveMQ 5.17", "rabbitmq": "RabbitMQ 3.10"},
+        {OURS: "stompcodec", "artemis": "Artemis 2.40", "activemq6": "ActiveMQ 6.3", "rabbitmq4": "RabbitMQ 4.3"},
         {
             "queue, 1 KiB": ("cpu", "queue, 1 KiB, auto"),
             "queue, 1 KiB, each acknowledged": ("cpu", INDIVIDUAL),
