@@ -80,14 +80,16 @@ class QueueArguments(NamedTuple):
 
 
 _Header = Callable[[str], "str | None"]
-#: Types of queues that are refused -> why, and what to do.
+#: The type of a queue -> why it is refused, and what to do.
 _KINDS = {
+    "classic": None,
     "stream": ("streams are not supported", "Browse a queue: browser:true, from-seq:N, include-seq:NAME."),
     "quorum": (
         "quorum queues are not supported",
-        "RabbitMQ drops a message of theirs after 21 deliveries that end with their connection: leave x-queue-type out.",
+        "RabbitMQ drops their messages after 21 deliveries that end with their connection: leave x-queue-type out.",
     ),
 }
+_ODD = ("bad x-queue-type", "x-queue-type must be classic.")
 #: The headers that are read. x-max-priority has no effect: each queue has priorities.
 _NAMES = (
     *("x-message-ttl", "x-expires", "x-max-length", "x-max-length-bytes", "x-overflow"),
@@ -101,8 +103,9 @@ def read_arguments(header: _Header) -> QueueArguments | None:
     """
     if list(map(header, _NAMES)).count(None) == len(_NAMES):
         return None
-    if (kind := header("x-queue-type")) not in (None, "classic"):
-        raise Refused(*_KINDS.get(kind or "", ("bad x-queue-type", "x-queue-type must be classic.")))
+    refusal = _KINDS.get(header("x-queue-type") or "classic", _ODD)
+    if refusal is not None:
+        raise Refused(*refusal)
     message_ttl, expires = _number(header, "x-message-ttl"), _number(header, "x-expires")
     overflow = header("x-overflow") or "drop-head"
     if overflow not in ("drop-head", "reject-publish"):
