@@ -411,7 +411,7 @@ WORDS = {
     "stompcodec/1": (_COUNT, None, {}, _DISCARD, ["NACK"], True),
     "stompcodec/1 as stompcodec": (_COUNT, None, {}, _DISCARD, ["NACK"], True),
     "stompcodec/1 as rabbitmq": (_COUNT, None, {"requeue": "true"}, _DISCARD, ["NACK"], True),
-    "stompcodec/1 as activemq": (_ACTIVEMQ, "client_id", None, {}, ["NACK"], False),
+    "stompcodec/1 as activemq": (_ACTIVEMQ, "client_id", None, {}, _REFUSED, False),
     "stompcodec/1 as artemis": (_ARTEMIS, "client_id", None, {}, [], False),
     "RabbitMQ/3.10.8": (_COUNT, None, {"requeue": "true"}, _DISCARD, ["NACK"], True),
     "ActiveMQ/6.1": (_ACTIVEMQ, "client_id", None, {}, _REFUSED, False),
