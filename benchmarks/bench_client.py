@@ -17,11 +17,13 @@ import time
 from argparse import Namespace
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
-from contextlib import suppress
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import ExitStack, suppress
 from functools import partial
 from importlib import metadata
 from multiprocessing import get_context
+from tempfile import TemporaryDirectory
+from threading import Barrier
 from typing import Any
 
 import contestants
@@ -46,6 +48,8 @@ MESSAGE = (
     b"timestamp:1718000000000\nexpires:0\npriority:4\ncontent-length:200\n\n" + b"x" * 200 + b"\0"
 )
 PARSED = 20_000  # of these messages
+#: How messages are recorded: by how many connections, on how many cores, and whether the wall clock counts.
+RECORD = {"per CPU second": (1, 2, False), "by 1 on one core": (1, 1, True), "by 2 on two cores": (2, 2, True)}
 _RECEIPT = re.compile(rb"\nreceipt:([^\n\r]*)")
 _SUBSCRIBE = re.compile(rb"SUBSCRIBE\n[^\0]*?\bid:([^\n\r]*)[^\0]*\0")
 
@@ -53,6 +57,18 @@ _SUBSCRIBE = re.compile(rb"SUBSCRIBE\n[^\0]*?\bid:([^\n\r]*)[^\0]*\0")
 def receipts(data: bytes) -> bytes:
     """Return the receipts that some frames ask for."""
     return b"".join(b"RECEIPT\nreceipt-id:%b\n\n\0" % receipt for receipt in _RECEIPT.findall(data))
+
+
+def subscribed(client: socket.socket) -> bytes:
+    """Answer a client until it subscribes. Return the id of its subscription."""
+    said = b""
+    while not (found := _SUBSCRIBE.search(said)):
+        more = client.recv(64 * KIB)
+        if not more:
+            raise ConnectionError("the client went away before it subscribed")
+        client.sendall((CONNECTED if b"CONNECT\n" in more or b"STOMP\n" in more else b"") + receipts(more))
+        said += more
+    return found[1]
 
 
 class Feeder:
@@ -71,14 +87,7 @@ class Feeder:
         client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         client.settimeout(LIMIT)
         with client:
-            said = b""
-            while not (found := _SUBSCRIBE.search(said)):
-                more = client.recv(64 * KIB)
-                if not more:
-                    raise ConnectionError("the client went away before it subscribed")
-                client.sendall((CONNECTED if b"CONNECT\n" in more or b"STOMP\n" in more else b"") + receipts(more))
-                said += more
-            sent = self._feed(client, found[1], size, ack, seconds, count)
+            sent = self._feed(client, subscribed(client), size, ack, seconds, count)
             client.settimeout(LIMIT)
             while more := client.recv(64 * KIB):  # ACKs, UNSUBSCRIBE, DISCONNECT
                 client.sendall(receipts(more))
@@ -294,6 +303,51 @@ def parsed(who: str, patched: bool, count: int, _check: bool) -> float:
         return pool.submit(parse, who, patched, count).result()
 
 
+def record(port: int, dedupe: str, connections: int, cores: int, count: int) -> tuple[float, float]:
+    """Record what some connections receive, in memory. Return the CPU seconds of that, and the time of its end."""
+    import stompcodec.client as stomp
+    from stompcodec.capture import CaptureWriter
+    from stompcodec.client.hub import apart
+    from stompcodec.client.recorder import Dedupe, Recorder
+
+    os.sched_setaffinity(0, range(cores))
+    with ExitStack() as stack, CaptureWriter(stack.enter_context(TemporaryDirectory(dir="/dev/shm"))) as capture:
+        with apart():
+            clients = [stack.enter_context(stomp.connect(f"stomp://127.0.0.1:{port}")) for _ in range(connections)]
+        recorder = Recorder(clients, capture, dedupe=Dedupe.of(dedupe), most=connections * count)
+        start = time.process_time()
+        recorder.subscribe(QUEUE)
+        recorder.run()
+        return time.process_time() - start, time.time()
+
+
+def recorded(
+    feeder: Feeder, dedupe: str, connections: int, cores: int, by_wall: bool, count: int, _check: bool
+) -> float:
+    """Feed a recorder `count` messages of 200 B by each connection. Return how many it took in a second."""
+    ready = Barrier(connections)
+
+    def feed(client: socket.socket, first: int) -> float:
+        name = subscribed(client)
+        block = b"".join(feeder._frame(name, at, "client", body(200, 0, at)) for at in range(first, first + count))
+        ready.wait(LIMIT)
+        start = time.time()
+        client.sendall(block)
+        while more := client.recv(64 * KIB):
+            client.sendall(receipts(more))
+        return start
+
+    with alone() as pool, ThreadPoolExecutor() as threads, ExitStack() as stack:
+        done = pool.submit(record, feeder.port, dedupe, connections, cores, count)
+        feeder.listener.settimeout(LIMIT)
+        feeds = []
+        for number in range(connections):
+            client = stack.enter_context(feeder.listener.accept()[0])
+            feeds.append(threads.submit(feed, client, number * count))
+        spent, end = done.result()
+        return connections * count / (end - min(each.result() for each in feeds) if by_wall else spent)
+
+
 Key = tuple[str, str, str]  # table, row, column
 
 
@@ -307,6 +361,9 @@ def tasks(feeder: Feeder, seconds: float, count: int) -> dict[Key, Callable[[boo
         for column, patched in (("as it is", False), ("on our codec", True)):
             found["compat", f"{who}, parsed", column] = partial(parsed, who, patched, count)
             found["compat", f"{who}, received", column] = partial(received, feeder, seconds, who, 200, "auto", patched)
+    for row, dedupe in (("as they come", "none"), ("deduplicated", "messageId")):
+        for column, how in RECORD.items():
+            found["recorded", row, column] = partial(recorded, feeder, dedupe, *how, 20 * count)
     return found
 
 
@@ -326,7 +383,7 @@ def measure(args: Namespace) -> dict[str, Any]:
                         faults[": ".join(key)] = f"{type(error).__name__}: {error}"
                         print(f"{': '.join(key)}: {error}", flush=True)
             print("checked" if turn < 0 else f"round {turn + 1} is done", flush=True)
-    tables: dict[str, dict[str, dict[str, float]]] = {"received": {}, "compat": {}}
+    tables: dict[str, dict[str, dict[str, float]]] = {"received": {}, "compat": {}, "recorded": {}}
     for (table, row, column), (_checked, *found) in values.items():
         if found and ": ".join((table, row, column)) not in faults:
             tables[table].setdefault(row, {})[column] = statistics.median(found)

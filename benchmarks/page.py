@@ -56,6 +56,7 @@ TABLES: dict[str, dict[str, Table]] = {
     "client": {
         "received": Table("Messages received per CPU second", "More is better."),
         "compat": Table("Other libraries on our codec", "Messages of 200 bytes per CPU second."),
+        "recorded": Table("Messages of 200 B recorded", "By one connection or two, into memory: no disk plays a part."),
     },
     "spark": {"read": Table("Frames read per second", "More is better.")},
 }
@@ -97,6 +98,8 @@ GOALS = (
     ),
     Goal("client", "compat", "stomp.py, parsed", CODEC, "as it is", 20),
     Goal("client", "compat", "stompman, parsed", CODEC, "as it is", 50),
+    Goal("client", "recorded", "as they come", "per CPU second", None, 400_000),
+    Goal("client", "recorded", "as they come", "by 2 on two cores", "by 1 on one core", 1.6),
     Goal("spark", "read", "all columns", "stompcodec", "mapInPandas", 20),
     Goal("spark", "read", "narrow", "stompcodec", "mapInPandas", 30),
     Goal("spark", "read", "all columns", "stompcodec", "UDF", 10),

@@ -669,7 +669,7 @@ def _stale(message: BaseMessage, command: str) -> StaleAckError:
     return StaleAckError(f"{command} not sent: {ended}, and the broker delivers the message again")
 
 
-def _covered(message: BaseMessage, command: str) -> list[int]:
+def _covered(message: BaseMessage, command: str) -> Sequence[int]:
     """Return `Subscription.covered`. Raise LocalProtocolError if an earlier one of these has failed and is stuck."""
     subscription = message.subscription
     covered, stuck = subscription.covered(message.seq), subscription.stuck

@@ -24,7 +24,7 @@ from sys import is_finalizing as is_finalizing  # for those that ask it beside t
 from typing import Any
 
 from stompcodec.errors import LocalProtocolError
-from stompcodec.transport.owner import LONGEST_WAIT
+from stompcodec.transport.owner import LONGEST_WAIT, read_at_once
 from stompcodec.transport.sync import Waker
 
 
@@ -115,6 +115,8 @@ LATE = 0.5
 _MOST = 500 if selectors.DefaultSelector.__name__ == "SelectSelector" else 2**31
 #: Outdated timers that are not worth the tidying.
 _TIDY = 64
+#: The most bytes that a hub reads at once for a client of its own.
+_MUCH = 512 * 1024
 #: The work of a client: yields times (None for never), and gets the events of its socket, or 0.
 Steps = Generator["float | None", int, None]
 
@@ -176,9 +178,10 @@ class Task:
 
 
 class Hub:
-    """The I/O thread of a process."""
+    """The I/O thread of a process; one that is `apart` has one client, for which it reads much at once."""
 
-    def __init__(self) -> None:
+    def __init__(self, apart: bool = False) -> None:
+        self._is_apart = apart
         self.selector: selectors.BaseSelector = selectors.DefaultSelector()
         self.waker = Waker()
         self.ready: deque[Task] = deque()  # those to go on with
@@ -200,8 +203,8 @@ class Hub:
 
     @property
     def has_room(self) -> bool:
-        """True if the selector can watch the socket of another client."""
-        return len(self._tasks) < _MOST
+        """True if the hub takes another client, whose socket its selector can watch."""
+        return not self._is_apart and len(self._tasks) < _MOST
 
     def is_here(self) -> bool:
         return threading.current_thread() is self._thread
@@ -217,6 +220,8 @@ class Hub:
 
     # ---- the thread ----
     def _run(self) -> None:
+        if self._is_apart:
+            read_at_once(_MUCH)
         try:
             self._serve()
         except Exception as error:  # a bug must not leave callers waiting
@@ -290,8 +295,25 @@ class Hub:
             heapq.heapify(timers)
 
 
+class _Here(threading.local):
+    apart = False
+
+
+_here = _Here()
+
+
+@contextlib.contextmanager
+def apart() -> Generator[None]:
+    """Give each client that this thread opens in the block a hub of its own, for a recorder, which may have several."""
+    _here.apart = True
+    try:
+        yield
+    finally:
+        _here.apart = False
+
+
 class _Hubs:
-    """The hubs of this process: one, unless its selector takes a limited number of sockets."""
+    """The hubs of this process: one, more if its selector takes a limited number of sockets, and those `apart`."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()  # guards this object, and the tasks of its hubs
@@ -301,7 +323,8 @@ class _Hubs:
     def run(self, steps: Steps) -> Task:
         """Begin with the work of a client."""
         with self.lock:
-            hub = next((hub for hub in self._hubs if hub.has_room), None) or Hub()
+            shared = None if _here.apart else next((hub for hub in self._hubs if hub.has_room), None)
+            hub = shared or Hub(_here.apart)
             if hub not in self._hubs:
                 self._hubs.append(hub)
             return hub.add(steps)

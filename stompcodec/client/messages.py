@@ -262,7 +262,7 @@ class Subscription:
             headers += dialect.durable_headers(self.durable, client_id)
         return headers
 
-    def covered(self, seq: int) -> list[int]:
+    def covered(self, seq: int) -> Sequence[int]:
         """Return the `seq` of the messages that an ACK or NACK of this one settles; in mode `client` with earlier ones,
         and none if it is settled already.
         """
@@ -271,7 +271,8 @@ class Subscription:
         if seq <= self.settled_to and seq not in self.reopened:
             return []
         earlier = [each for each in self.reopened if each <= seq]
-        return [*sorted(earlier), *range(self.settled_to + 1, seq + 1)]
+        later = range(self.settled_to + 1, seq + 1)
+        return [*sorted(earlier), *later] if earlier else later
 
     def settle(self, covered: Sequence[int]) -> None:
         """Count messages as settled, or as part of a transaction."""

@@ -28,8 +28,6 @@ class Run(NamedTuple):
     @property
     def redelivered(self) -> int:
         """The number of those that the broker has delivered before."""
-        if b"redelivered" not in self.octets:
-            return 0
         return parse_columns(self.octets, "1.2", columns=(), where=[("redelivered", "in", ["true"])]).rows
 
     def frames(self) -> Sequence[Frame]:

@@ -21,6 +21,7 @@ from typing import Any
 from stompcodec.capture import CHAIN, Capture, CaptureBusyError, CaptureWriter
 from stompcodec.client import Backoff, Client, connect
 from stompcodec.client.dialects import is_login_refused
+from stompcodec.client.hub import apart
 from stompcodec.client.recorder import Dedupe, Recorder, holder_of
 from stompcodec.disk import access_of
 from stompcodec.errors import ConnectionLostError, ReceiptTimeoutError, RejectedError, StompError, StoreError
@@ -313,15 +314,16 @@ class Receiver:
         arguments = link.arguments()
         if arguments["passcode"] is not None:
             arguments["passcode"] = lambda: link.passcode() or ""  # it may change
-        return connect(
-            list(link.addresses),
-            client_id=client_id,
-            limits=Limits(max_body=options.file.max_body),
-            lenient=True,  # an odd frame must not be redelivered for ever
-            reconnect=Backoff(),
-            close_timeout=2.0,
-            **arguments,
-        )
+        with apart():
+            return connect(
+                list(link.addresses),
+                client_id=client_id,
+                limits=Limits(max_body=options.file.max_body),
+                lenient=True,  # an odd frame must not be redelivered for ever
+                reconnect=Backoff(),
+                close_timeout=2.0,
+                **arguments,
+            )
 
     # ---- called by the recorder ----
     def _on_turn(self) -> None:

@@ -209,6 +209,7 @@ def _record(
     broker: dict[str, Any],
 ) -> None:
     from stompcodec.client import Backoff
+    from stompcodec.client.hub import apart
     from stompcodec.client.recorder import Recorder
 
     until = None if seconds is None else time.monotonic() + seconds
@@ -223,7 +224,8 @@ def _record(
         clients = []
         for number, _ in enumerate(destinations):  # an ACK of one may settle others of its connection
             name = broker["client_id"] and number and {"client_id": f"{broker['client_id']}-{number}"}
-            clients.append(stack.enter_context(connecting.connected(stopped, **{**broker, **(name or {})})))
+            with apart():
+                clients.append(stack.enter_context(connecting.connected(stopped, **{**broker, **(name or {})})))
         recorder = Recorder(clients, capture, **how, on_turn=turn, on_trouble=progress.told)
         progress.recorder = recorder
         for client, destination in zip(clients, destinations):
