@@ -10,6 +10,7 @@ import json
 import os
 import random
 import statistics
+import subprocess
 import sys
 import time
 from argparse import Namespace
@@ -17,14 +18,17 @@ from collections.abc import Callable, Iterable, Iterator
 from importlib import metadata
 from itertools import islice
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "examples"))
 
 DATA = Path(__file__).resolve().parent.parent / "build" / "spark"
 #: Frames, so that each contestant takes some seconds on two cores. By hand fewer, for rates are compared.
 OURS, SQL, HAND = 1_600_000, 400_000, 120_000
-ALL, FEW = "all columns", "narrow"
+ALL, FEW, CONVERT = "all columns", "narrow", "stompcodec convert"
 Make = Callable[[Any], Any]
 #: (row, column) of the table -> a DataFrame of our frames, and how many they are.
 Readers = dict[tuple[str, str], tuple[Make, int]]
@@ -158,8 +162,69 @@ def in_sql(folder: Path) -> Make:
     return table
 
 
+def in_json(folder: Path) -> Make:
+    """JSON lines with the same columns, written before; the body is text."""
+    return lambda spark: spark.read.json(str(folder), WHOLE.replace("binary", "string"))
+
+
+class Floor(DataSource):
+    """What Spark needs for Arrow batches of a Python source that has them already."""
+
+    def reader(self, schema: Any) -> Any:
+        return Batches(Path(self.options["path"]))
+
+
+class Batches(DataSourceReader):
+    def __init__(self, folder: Path) -> None:
+        self.paths = sorted(folder.glob("*.arrow"))
+
+    def partitions(self) -> list[InputPartition]:
+        return list(map(InputPartition, self.paths))
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        import pyarrow
+
+        with pyarrow.memory_map(str(partition.value)) as file, pyarrow.ipc.open_file(file) as batches:
+            yield from map(batches.get_batch, range(batches.num_record_batches))
+
+
 def ours(path: Path, schema: str | None = None) -> Make:
     return lambda spark: spark.read.load(str(path), "stompfile", schema)
+
+
+def derived(spark: Any, few: Path, count: int) -> Readers:
+    """Write the frames of some files as JSON lines, as Parquet, and as Arrow batches. Return who reads those."""
+    import pyarrow
+
+    rows, paths = ours(few)(spark), {kind: DATA / f"{kind}-{count}" for kind in ("json", "parquet", "arrow")}
+    whole = rows.selectExpr(
+        "command", "destination", "message_id", "headers['timestamp'] AS timestamp", "headers", "cast(body AS string)"
+    )
+    whole.repartition(2).write.json(str(paths["json"]), "overwrite")
+    rows.repartition(2).write.parquet(str(paths["parquet"]), "overwrite", compression="zstd")
+    paths["arrow"].mkdir(exist_ok=True)
+    table = rows.toArrow()
+    for half in (0, 1):
+        with pyarrow.ipc.new_file(paths["arrow"] / f"{half}.arrow", table.schema) as file:
+            file.write_table(table.slice(half * (count // 2), count // 2), 8192)
+    spark.dataSource.register(Floor)
+    return {
+        (ALL, "JSON lines"): (in_json(paths["json"]), count),
+        (ALL, "Parquet"): (lambda spark: spark.read.parquet(str(paths["parquet"])), count),
+        (ALL, "Arrow batches"): (
+            lambda spark: spark.read.format("Floor").schema(rows.schema).load(str(paths["arrow"])),
+            count,
+        ),
+    }
+
+
+def converted(feed: Path, count: int) -> float:
+    """Return how many frames `stompcodec convert` writes to Parquet per CPU second, its start included."""
+    spent = -sum(os.times()[2:4])
+    with TemporaryDirectory() as folder:
+        command = [sys.executable, "-m", "stompcodec", "convert", str(feed), f"{folder}/feed.parquet"]
+        subprocess.run(command, check=True, stderr=subprocess.DEVNULL)
+    return count / (spent + sum(os.times()[2:4]))
 
 
 def readers(less: int) -> Readers:
@@ -204,20 +269,23 @@ def measure(args: Namespace) -> dict[str, Any]:
     rates: dict[tuple[str, str], list[float]] = {}
     try:
         found = readers(less)
+        few, feed = SQL // less, OURS // less
+        found |= derived(spark, files(DATA / f"files-{few}", few), few)
         check(spark, found)
         for turn in range(-warm, rounds):
             for key, (make, count) in found.items():
                 start = time.perf_counter()
                 make(spark).write.format("noop").mode("overwrite").save()
                 rates.setdefault(key, []).append(count / (time.perf_counter() - start))
+            rates.setdefault(("Parquet", CONVERT), []).append(converted(capture(DATA / f"capture-{feed}", feed), feed))
             print(f"round {turn + 1} of {rounds}" if turn >= 0 else "warming up", flush=True)
         java = spark.sparkContext._jvm.java.lang.System.getProperty("java.version")
     finally:
         spark.stop()
-    table: dict[str, dict[str, float]] = {}
+    tables: dict[str, dict[str, dict[str, float]]] = {"read": {}, "convert": {}}
     for (row, who), taken in rates.items():
-        table.setdefault(row, {})[who] = statistics.median(taken[warm:])
+        tables["convert" if who == CONVERT else "read"].setdefault(row, {})[who] = statistics.median(taken[warm:])
     versions = {name: metadata.version(name) for name in ("pyspark", "pyarrow", "stomp.py", "pandas")}
     facts = {"Spark": f"PySpark {versions['pyspark']}, local[2], Java {java}, pyarrow {versions['pyarrow']}"}
     facts["peers"] = f"stomp.py {versions['stomp.py']}, pandas {versions['pandas']}"
-    return {"facts": facts, "tables": {"read": table}, "wrong": []}
+    return {"facts": facts, "tables": tables, "wrong": []}
