@@ -123,23 +123,6 @@ def _lines(spark: Any, folder: Path) -> Any:
     return spark.read.text(str(folder), lineSep="\0").where("length(value) > 1")
 
 
-def in_udf(folder: Path) -> Make:
-    """text, cut at NUL, and a Python UDF that calls parse_frame of stomp.py."""
-
-    def parse(text: str) -> tuple[Any, ...]:
-        from stomp.utils import parse_frame
-
-        return _whole(parse_frame(text.encode()))
-
-    def table(spark: Any) -> Any:
-        from pyspark.sql import functions as F
-
-        function = F.udf(parse, WHOLE)
-        return _lines(spark, folder).select(function("value").alias("frame")).select("frame.*")
-
-    return table
-
-
 def in_sql(folder: Path) -> Make:
     """text, cut at NUL, and nothing but SQL."""
     names = ("destination", "message-id", "timestamp")
@@ -234,7 +217,6 @@ def readers(less: int) -> Readers:
     feed = capture(DATA / f"capture-{by_us}", by_us)
     return {
         (ALL, "mapInPandas"): (in_pandas(few, WHOLE), by_hand),
-        (ALL, "UDF"): (in_udf(few), by_hand),
         (ALL, "SQL"): (in_sql(some), by_sql),
         (ALL, "stompcodec"): (ours(feed), by_us),
         (FEW, "mapInPandas"): (in_pandas(few, SOME), by_hand),

@@ -33,17 +33,17 @@ DIALECTS: Mapping[str, Mapping[str, Any]] = {
     "rabbitmq": {
         "redelivery_delay": Pauses(),  # HA-59
         "max_attempts": 2**40,  # HA-59
-        "letters": "none",  # HA-04
+        "letters": "none",  # HA-67
         "limits": DEFAULT_LIMITS._replace(max_headers=99, max_body=4 * _MIB),  # HA-54
         "priority": False,  # HA-24
-        "durable": "persistent",  # HA-05
+        "durable": "persistent",  # restart
         "wildcards": "rabbitmq",  # HA-52
         "exchanges": EXCHANGES,  # HA-49
         "exclusive": "session",  # HA-44
         "reply_to_subscribes": True,  # HA-55
         "refuse_message_id": True,  # HA-53
         "same_client": "allow",  # HA-15
-        "routing_headers": False,  # HA-12
+        "routing_headers": False,  # AR-03
         "prefetch": 100_000,  # HA-60
         "heart_beat": (1000, 1000),  # HA-28
         "mirrors": (1000, 0),  # HA-28
@@ -53,23 +53,22 @@ DIALECTS: Mapping[str, Mapping[str, Any]] = {
         "receipts_at_commit": True,  # HA-33
     },
     "activemq": {
-        "redelivery_delay": Pauses(),  # HA-01
         "max_attempts": 1,  # HA-01
         "dead_letter": "/queue/ActiveMQ.DLQ",  # HA-01
         "dead_letter_expired": True,  # HA-58
-        "letters": "persistent",  # HA-02
+        "letters": "persistent",  # HA-58
         "jms": True,  # MS-43
         "priority": False,  # HA-24
-        "durable": "persistent",  # HA-05
+        "durable": "persistent",  # restart
         "wildcards": "activemq",  # HA-52
         "composite": True,  # HA-51
         "virtual_topics": True,  # HA-50
-        "routing_headers": False,  # HA-12
+        "routing_headers": False,  # AR-03
         "prefetch": 1000,  # HA-60
         "page": 200,  # HA-60
         "heart_beat": (100, 100),  # HA-28 (ActiveMQ offers 1 on request)
         "mirrors": (1, 2**63 - 1),  # HA-28
-        "queue_arguments": "ignore",  # HA-47
+        "queue_arguments": "ignore",  # HA-48
         "limits": DEFAULT_LIMITS._replace(max_headers=1000, max_header_line=10 * 1024),  # HA-62
         "durable_queues": False,  # HA-18
         "refuse_ended": True,  # HA-55
@@ -77,16 +76,15 @@ DIALECTS: Mapping[str, Mapping[str, Any]] = {
         "utf8_texts": True,  # HA-61
     },
     "artemis": {
-        "redelivery_delay": Pauses(),  # HA-05
         "max_attempts": 10,  # HA-05
         "counts_losses": True,  # HA-05
         "dead_letter": "DLQ",  # HA-05
         "nack": "drop",  # HA-01
-        "queue_prefixes": (),  # HA-40
+        "queue_prefixes": (),  # HA-14
         "topic_prefixes": (),  # HA-10
         "one_address": True,  # HA-10
         "same_client": "allow",  # HA-15
-        "durable": "persistent",  # HA-05
+        "durable": "persistent",  # restart
         "wildcards": "artemis",  # HA-52
         "routing": "MULTICAST",  # HA-09
         "transactional_acks": False,  # HA-34
@@ -94,7 +92,7 @@ DIALECTS: Mapping[str, Mapping[str, Any]] = {
         "window": 10_240,  # HA-38
         "window_overhead": 176,  # HA-38
         "ttl": 60_000,  # HA-28
-        "queue_arguments": "ignore",  # HA-47
+        "queue_arguments": "ignore",  # HA-48
         "forbidden": ("::", "Queues of an address cannot be named here: Artemis would use the one behind ::."),  # HA-13
         "utf8_texts": True,  # HA-61
     },

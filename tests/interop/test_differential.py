@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from crash import process
 from interop import differential
 from interop.differential import ANSWERS, Explained, config_of, differences, explained, ours, recorded, unexplained
 
@@ -15,13 +16,36 @@ from stompcodec.broker import config
 NAMES = sorted(path.name.partition(".")[0] for path in ANSWERS.glob("*.xz"))
 
 
+def _cells() -> dict[tuple[str, str], str]:
+    """Return the scenario that stands beside each value of a dialect, or "restart": test_peers.py."""
+    source = inspect.getsource(config).partition("DIALECTS: ")[2].partition("\n}\n")[0]
+    found = {}
+    for dialect, block in re.findall(r'^    "(\w+)": \{\n(.*?)^    \}', source, re.MULTILINE | re.DOTALL):
+        told = re.findall(r'^        "(\w+)": .*,  # ([A-Z]+-\d+|restart)\b', block, re.MULTILINE)
+        found.update({(dialect, name): id for name, id in told})
+    return found
+
+
+CELLS = _cells()
+
+
 def test_each_scenario_has_recorded_answers_and_each_value_of_a_dialect_a_scenario() -> None:
     known = {scenario["id"] for scenario in differential.scenarios()}
     assert {name: recorded(name)[1].keys() ^ known for name in NAMES} == {name: set() for name in NAMES}
-    source = inspect.getsource(config).partition("DIALECTS: ")[2].partition("\n}\n")[0]
-    told = dict(re.findall(r'^        ("\w+"): .*,  # ([A-Z]+-\d+)\b', source, re.MULTILINE))
-    assert set(told.values()) <= known
-    assert {f'"{name}"' for values in config.DIALECTS.values() for name in values} == told.keys()
+    assert set(CELLS.values()) - {"restart"} <= known
+    values = {(dialect, name) for dialect, values in config.DIALECTS.items() for name in values}
+    assert values == CELLS.keys()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("dialect", "name", "scenario"), [(*cell, id) for cell, id in CELLS.items() if "-" in id])
+def test_a_value_of_a_dialect_shows_in_its_scenario(dialect: str, name: str, scenario: str, monkeypatch: Any) -> None:
+    brokers = [broker for broker in differential.CONFIGS if broker.startswith(dialect)]
+    as_they_are = [ours(broker, scenario)[scenario] for broker in brokers]
+    without = f"from stompcodec.broker import config; del config.DIALECTS[{dialect!r}][{name!r}]"
+    monkeypatch.setattr(process, "_WITH_FIELDS", f"{without}\n{process._WITH_FIELDS}")
+    changed = [ours(broker, scenario)[scenario] for broker in brokers]
+    assert any(map(differential.differences, as_they_are, changed))
 
 
 @pytest.mark.long
