@@ -205,7 +205,8 @@ def drive(url: str, folder: Path, frames: int, log: Path, pipe: Connection) -> N
     source |= {"dedupe": f"header:{ID_HEADER}", "maxFramesPerTrigger": str(max(100, frames // 8))}
     stream = spark.readStream.format("stomp").options(**source).load()
     # The source drops duplicates, so the archive need not.
-    query: Any = jobs.archive(stream, archive, checkpoint=str(folder / "checkpoint"), dedupe=False)
+    job = jobs.archive(stream, archive, checkpoint=str(folder / "checkpoint"), every="200 milliseconds", dedupe=False)
+    query: Any = job.query
     while not (folder / "ledger.json").exists():
         batches = {each["batchId"]: each["numInputRows"] for each in query.recentProgress}
         pipe.send({"rows": sum(batches.values())})

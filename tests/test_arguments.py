@@ -39,7 +39,7 @@ MADE = {
 }
 LEFT_OUT = {
     *("AsyncConnectOptions", "AsyncMiddleware", "BodyReader", "Borrower", "ConnectOptions", "Cursor", "Fault"),
-    *("Installed", "Layer", "Middleware", "Owner", "Place", "RecordedFrame", "Role", "Tally"),
+    *("Installed", "Job", "Layer", "Middleware", "Owner", "Place", "RecordedFrame", "Role", "Tally"),
 }
 CORES = {"Broker"}
 #: Methods that only other parts of the package, or asyncio, call.

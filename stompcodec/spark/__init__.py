@@ -1,7 +1,6 @@
 """Spark: captures and live brokers as tables and streams, and jobs on them. See docs/spark-tutorial.md.
 
->>> from stompcodec.spark import session
->>> spark = session()                                                             # doctest: +SKIP
+>>> spark = SparkSession.builder.getOrCreate()                                    # doctest: +SKIP
 >>> frames = spark.read.format("stompfile").load("feed.stompcap")                 # doctest: +SKIP
 """
 

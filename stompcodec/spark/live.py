@@ -61,7 +61,8 @@ class Stomp(base.Shipped, DataSource):
         from stompcodec.spark.link import parse_live
         from stompcodec.spark.reading.schema import frame_schema
 
-        return frame_schema(parse_live(self.options).file.headers)
+        parse_live(self.options)  # so that wrong options are told before the first action
+        return frame_schema()
 
     def reader(self, schema: StructType) -> DataSourceReader:
         return LiveReader(self.options, schema)
@@ -141,7 +142,15 @@ class LiveStreamReader(SplitReader, DataSourceStreamReader, base.SupportsTrigger
         return self._file.fail_on_data_loss
 
     def initialOffset(self) -> Offset:
-        return {}  # the start of the spool
+        from stompcodec.spark.options import EARLIEST
+        from stompcodec.spark.reading.plan import starts_of
+        from stompcodec.spark.receiver import identity_of, stamped
+
+        position, folder = self._file.starting_position, self._options.spool_dir
+        if position == EARLIEST:
+            return {}
+        found, identity = starts_of(_chains(self._options), position), identity_of(folder)
+        return stamped(found, identity) if identity else {**found}
 
     def getDefaultReadLimit(self) -> base.ReadLimit:
         return base.limit_of(self._file.max_bytes_per_trigger, self._file.max_frames_per_trigger)

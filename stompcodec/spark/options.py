@@ -42,6 +42,8 @@ class Option(NamedTuple):
         return re.sub(r"(?<=[a-z])([A-Z])", lambda found: "_" + found[1].lower(), self.name).lower()
 
 
+#: Positions in a chain, besides times.
+EARLIEST, LATEST = "earliest", "latest"
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
@@ -58,6 +60,10 @@ def _time(text: str) -> int:
     return (moment.replace(tzinfo=moment.tzinfo or timezone.utc) - _EPOCH) // timedelta(microseconds=1)
 
 
+def _position(text: str) -> str | int:
+    return text.lower() if text.lower() in (EARLIEST, LATEST) else _time(text)
+
+
 def _text(text: str) -> str:
     if not text:
         raise ValueError
@@ -71,6 +77,7 @@ _KINDS: dict[str, tuple[Callable[[str], Any], str]] = {
     "seconds": (values.duration, values.DURATION),
     "bool": (values.boolean, values.BOOLEAN),
     "time": (_time, "a time such as 2026-01-31 or 2026-01-31T12:30:00Z"),
+    "position": (_position, "earliest, latest, or a time such as 2026-01-31T12:30:00Z"),
     "names": (_names, "names separated by commas"),
     "text": (_text, "a text that is not empty"),
     "mode": (mode_of, "the octal mode of a file, such as 0600 or 0640"),
@@ -133,7 +140,6 @@ _MODES = ("PERMISSIVE", "DROPMALFORMED", "FAILFAST")
 FILE_OPTIONS = (
     Option("mode", _MODES, "PERMISSIVE", "malformed frames become rows, are dropped, or fail the query"),
     Option("commands", "names", ("MESSAGE", "SEND"), "frames that become rows; * for all"),
-    Option("headers", "bool", True, "include the column headers if no schema is given"),
     Option(
         "decode",
         ("none", "gzip", "auto"),
@@ -153,6 +159,7 @@ FILE_OPTIONS = (
     Option("splitBytes", "size positive", 32 * 2**20, "bytes of frames that a task reads, from one or several files"),
     Option("maxBytesPerTrigger", "size positive", None, "streams: most bytes of a batch; at least one frame"),
     Option("maxFramesPerTrigger", "count positive", None, "streams: most frames of a batch"),
+    Option("startingPosition", "position", EARLIEST, "streams: where a new query begins: earliest, latest, or a time"),
     Option("failOnDataLoss", "bool", True, "streams: fail if frames are gone, or executors lack them"),
 )
 #: Options of "stompfile" alone that choose which frames become rows.
@@ -163,6 +170,10 @@ CHOICE_OPTIONS = (
 )
 #: Options that Spark itself reads.
 ELSEWHERE = ("path", "checkpointLocation", "queryName")
+#: Properties that Spark adds to those of CREATE TABLE, and hands over as options.
+RESERVED = (
+    "comment", "collation", "location", "provider", "owner", "external", "is_managed_location", "table_type",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -194,7 +205,6 @@ class FileOptions:
 
     mode: str = "PERMISSIVE"
     commands: tuple[str, ...] = ("MESSAGE", "SEND")
-    headers: bool = True
     decode: str = "none"
     version: str = "auto"
     checksums: bool = True
@@ -204,6 +214,7 @@ class FileOptions:
     split_bytes: int = 32 * 2**20
     max_bytes_per_trigger: int | None = None
     max_frames_per_trigger: int | None = None
+    starting_position: str | int = EARLIEST
     fail_on_data_loss: bool = True
     choice: Choice = Choice()
 
@@ -230,7 +241,9 @@ def file_options(values: dict[str, Any]) -> FileOptions:
 
 def parse_file(options: Mapping[str, Any]) -> FileOptions:
     """Return the options of "stompfile". Raises as `parse`."""
-    values = parse((*FILE_OPTIONS, *CHOICE_OPTIONS), options, also=(*ELSEWHERE, "paths"))
+    # CREATE TABLE gives each option twice.
+    options = {name: text for name, text in options.items() if not name.startswith("option.")}
+    values = parse((*FILE_OPTIONS, *CHOICE_OPTIONS), options, also=(*ELSEWHERE, *RESERVED, "paths"))
     choice = Choice(values.pop("destination") or (), values.pop("since"), values.pop("until"))
     return FileOptions(**values, choice=choice)
 

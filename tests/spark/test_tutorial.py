@@ -19,7 +19,7 @@ from stompcodec.testing import StompBroker
 
 PAGE = ROOT / "docs" / "spark-tutorial.md"
 #: Rows with the time of a run, or with whichever bodies came first into quarantine.
-OF_A_RUN = re.compile(r"\|?20\d\d-\d\d-\d\d|\|.*\|\[[0-9A-F]{2} ")
+OF_A_RUN = re.compile(r"\|?20\d\d-\d\d-\d\d|\|.*\|\[[0-9A-F]{2} |\+[-+]+$")
 QUEUES = ("/queue/TD_ALL_SIG_AREA", "/queue/TRAIN_MVT_ALL_TOC")
 pytestmark = [
     pytest.mark.slow,
@@ -69,8 +69,9 @@ def test_the_page_does_what_it_says(spark, folder):
         reader = Reader(broker)
         put_in = {
             "--rate 200": "--rate 1e6",
-            "query.awaitTermination()": "until_it_listens(broker)",
-            "archive = jobs": "until_all_is_archived(query, broker)\narchive = jobs",
+            'every="1 minute"': 'every="200 milliseconds"',
+            "job.awaitTermination()": "until_it_listens(broker)",
+            "archive = jobs": "until_all_is_archived(job.query, broker)\narchive = jobs",
             "stomp://broker:61613": broker.url,
         }
         waits = {"until_it_listens": until_it_listens, "until_all_is_archived": until_all_is_archived}

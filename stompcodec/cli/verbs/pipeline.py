@@ -40,7 +40,8 @@ from stompcodec.errors import MissingExtraError, StompError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming.query import StreamingQuery
+
+    from stompcodec.spark.jobs import Job
 
 _REDRAW = 0.5
 #: Seconds after the end of a stream in which a signal counts as its cause: processes of Spark may get it first.
@@ -50,6 +51,8 @@ _OURS = re.compile(r"stompcodec\.[\w.]*\.(\w+(?:Error|Exception)): ([^\n]+)")
 _THEIRS = re.compile(r"^\s*(?:[\w.]+\.)?\w+(?:Error|Exception): ([^\n]+)", re.MULTILINE)
 _TAG = re.compile(r"^\[[A-Z0-9_.]+\]\s*|\s*SQLSTATE: \w+.*$")
 _LONGEST = 400
+#: Interval between the batches of a stream that goes on.
+_EVERY = "10 seconds"
 #: Formats of files that Spark's source does not read, for people.
 _CONVERTED = {"pcapng": "packets", "json": "JSON"}
 F = TypeVar("F", bound=Callable[..., Any])
@@ -232,7 +235,10 @@ class Input:
     @property
     def how(self) -> dict[str, Any]:
         """Options of a stream, for jobs."""
-        return {"checkpoint": self._options["checkpoint"], "available_now": self._options["stream"] == "now"}
+        return {
+            "checkpoint": self._options["checkpoint"],
+            "every": None if self._options["stream"] == "now" else _EVERY,
+        }
 
     def frames(self, spark: SparkSession, *columns: str) -> DataFrame:
         """Return the frames with the columns that are needed; none for all."""
@@ -336,8 +342,9 @@ class _Counts:
 class _Watched:
     """A running stream that shows its progress and can be stopped."""
 
-    def __init__(self, query: StreamingQuery, line: Line, stop: threading.Event, counts: _Counts) -> None:
-        self._query, self._line, self._stop, self._counts = query, line, stop, counts
+    def __init__(self, job: Job, line: Line, stop: threading.Event, counts: _Counts) -> None:
+        assert job.query is not None
+        self._query, self._line, self._stop, self._counts = job.query, line, stop, counts
 
     def awaitTermination(self) -> None:
         """Wait until the stream ends or is stopped, and raise its error."""
@@ -366,7 +373,7 @@ class _Watched:
             self._counts.add(progress)
 
 
-def waited(start: Callable[[], StreamingQuery]) -> dict[str, Any]:
+def waited(start: Callable[[], Job]) -> dict[str, Any]:
     """Run a stream until Ctrl-C, SIGTERM or SIGHUP. Restart it if a process of Spark is killed, but not too often.
 
     Returns the counts batches, frames, and late (too late for their window).
@@ -427,12 +434,12 @@ _mode = click.option(
 )
 
 
-def _done(start: Callable[[], Any], reading: Input, spark: Any) -> Any:
-    """Run a job to its end, and return the counts of a stream, or the result of the job."""
+def _done(start: Callable[[], Job], reading: Input, spark: Any) -> Mapping[str, Any]:
+    """Run a job to its end, and return its counts."""
     if reading.streaming:
         return waited(start)
     with Line().stages(spark):
-        return start()
+        return start().counts
 
 
 @command.command("archive")
@@ -457,10 +464,10 @@ def archive(
 
         made = _done(
             lambda: jobs.archive(
-                reading.frames(spark), output, mode=mode or "errorifexists", **reading.how,
+                reading.frames(spark), output, mode=mode or "error", **reading.how,
             ), reading, spark,
         )  # fmt: skip
-    finish({"archive": output, **(made if reading.streaming else {"frames": made})}, as_json)
+    finish({"archive": output, **made}, as_json)
 
 
 @command.command("explode")
@@ -492,14 +499,14 @@ def explode(
         totals = dict.fromkeys(("frames", "good", "quarantined", "rows", "quarantine"), 0)
         last: dict[str, int] = {}
 
-        def add(counts: dict[str, int]) -> None:
+        def add(counts: Mapping[str, int]) -> None:
             again = last if last.get("batch") == counts.get("batch") else {}  # a batch that is repeated
             totals.update({name: total + counts[name] - again.get(name, 0) for name, total in totals.items()})
             last.update(counts)
 
-        def start() -> Any:
+        def start() -> Job:
             exploded = jobs.explode(reading.frames(spark, *_EXPLODED), preset, schema)
-            return jobs.write_exploded(exploded, output, mode=mode or "errorifexists", on_counts=add, **reading.how)
+            return jobs.write_exploded(exploded, output, mode=mode or "error", on_counts=add, **reading.how)
 
         made = _done(start, reading, spark)
         if not reading.streaming:
@@ -545,10 +552,10 @@ def metrics(
             _print_rows(found, as_json, ("sequences", "end", "lag_p95", "size_p95", "size_p99"))
             return
         made = _done(
-            lambda: jobs.write_metrics(windows(), output, mode=mode or "errorifexists", **reading.how),
+            lambda: jobs.write_metrics(windows(), output, mode=mode or "error", **reading.how),
             reading, spark,
         )  # fmt: skip
-    finish({"metrics": output, **(made if reading.streaming else {"windows": made})}, as_json)
+    finish({"metrics": output, **made}, as_json)
 
 
 def _print_rows(rows: list[dict[str, Any]], as_json: bool, left_out: tuple[str, ...]) -> None:

@@ -19,9 +19,10 @@ from stompcodec.spark.jobs.frames import (
     unique,
     write_metrics,
 )
-from stompcodec.spark.jobs.output import SourceDiedError, supervise
+from stompcodec.spark.jobs.output import Job, SourceDiedError, supervise
 
 __all__ = [
+    "Job",
     "Preset",
     "SourceDiedError",
     "archive",

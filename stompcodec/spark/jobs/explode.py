@@ -9,14 +9,13 @@ import json
 import os
 import re
 import secrets
-import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import reduce
 from importlib.resources import files
 from operator import or_
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pyspark import StorageLevel
 from pyspark.sql import Column as C
@@ -26,17 +25,13 @@ from pyspark.sql import types as T
 
 from stompcodec.arguments import check_fields, checked
 from stompcodec.errors import ConfigError
-from stompcodec.spark.jobs.output import Running, append_batch, run_id, start, write_new
+from stompcodec.spark.jobs.output import Job, append_batch, run_id, start, write_new
 from stompcodec.spark.reading.schema import FRAME_SCHEMA
-
-if TYPE_CHECKING:
-    from pyspark.sql.streaming.query import StreamingQuery
-
 
 #: Columns of frames that every row keeps.
 KEPT = ("destination", "message_id", "received_at", "spool", "pos")
 MOST_RECORDS = 100_000
-#: Largest body in bytes, also when inflated: in memory a record takes many times its size.
+#: Largest body in bytes: in memory a record takes many times its size.
 MAX_BODY = 4 * 2**20
 _TYPES = {name: FRAME_SCHEMA[name].dataType for name in (*KEPT, "error", "command", "body")}
 QUARANTINE_SCHEMA = T.StructType(
@@ -47,7 +42,6 @@ QUARANTINE_SCHEMA = T.StructType(
         T.StructField("_raw", T.BinaryType()),
     ]
 )
-_KEPT_DDL = ", ".join(f"{name} {_TYPES[name].simpleString()}" for name in KEPT)
 
 
 def preset_of(preset: Preset | str | os.PathLike[str] | None = None, schema: Any = None) -> Preset:
@@ -65,7 +59,6 @@ def explode(
     preset: Preset | str | os.PathLike[str] | None = None,
     schema: T.StructType | str | os.PathLike[str] | None = None,
     *,
-    gzip: bool = False,
     max_body: int = MAX_BODY,
 ) -> DataFrame:
     """Return the records in the bodies of frames, with typed columns; also for streams.
@@ -76,8 +69,7 @@ def explode(
         preset: name of a preset, path of its file, or a `Preset`.
         schema: for JSON bodies, instead of a preset: a StructType, its JSON, DDL, or the path of a file with one of
             them.
-        gzip: inflate gzipped bodies.
-        max_body: largest body in bytes, also when inflated; larger ones go to quarantine.
+        max_body: largest body in bytes; larger ones go to quarantine.
 
     Returns:
         A row for each record: `destination`, `message_id`, `received_at`, `spool`, `pos`; `item`, its number in the
@@ -99,10 +91,6 @@ def explode(
     other = F.when(~F.col("command").isin("MESSAGE", "SEND"), F.concat(F.lit("not a message but "), F.col("command")))
     error = F.coalesce(F.concat(F.lit("frame: "), F.col("error")), other)
     frames = frames.select(*KEPT, "body", error.alias("error"))
-    if gzip:
-        frames = frames.mapInArrow(inflating(max_body), f"{_KEPT_DDL}, body binary, error string, raw binary")
-    else:
-        frames = frames.withColumn("raw", F.col("body"))
     items = json_items(frames, bool(chosen.unwrap or chosen.sections), max_body)
     return _typed(_unwrapped(items, chosen) if chosen.unwrap else items, chosen)
 
@@ -180,11 +168,11 @@ def write_exploded(
     path: str,
     *,
     checkpoint: str | None = None,
-    available_now: bool = False,
     every: str | None = None,
-    mode: str = "errorifexists",
+    name: str | None = None,
+    mode: str = "error",
     on_counts: Callable[[dict[str, int]], object] | None = None,
-) -> StreamingQuery | dict[str, int]:
+) -> Job:
     """Write valid records to `path`/rows and invalid ones to `path`/_quarantine, as Parquet (zstd).
 
     A batch that Spark repeats after a crash replaces what it wrote before.
@@ -192,36 +180,38 @@ def write_exploded(
     Args:
         exploded: result of `explode`.
         path: output folder.
-        checkpoint, available_now, every, mode: see `archive`.
+        checkpoint, every, name, mode: see `archive`.
         on_counts: stream: called with the counts of each batch, and with its number as `batch`, which is the same when
             the batch is repeated.
 
     Returns:
-        The query of a stream, or counts: `frames`; of them `good`, and `quarantined` with at least one invalid record;
+        The job, which counts of a batch: `frames`; of them `good`, and `quarantined` with at least one invalid record;
             `rows`; `quarantine`, the rows there.
 
     >>> write_exploded(explode(frames, "networkrail-td"), "td")                       # doctest: +SKIP
     """
     if not exploded.isStreaming:
-        return _written(
-            exploded,
-            lambda rows, _count: write_new(rows, f"{path}/rows", mode),
-            lambda rows, _count: write_new(rows, f"{path}/_quarantine", mode),
+        return Job(
+            _written(
+                exploded,
+                lambda rows, _count: write_new(rows, f"{path}/rows", mode),
+                lambda rows, _count: write_new(rows, f"{path}/_quarantine", mode),
+            )
         )
 
-    how = Running(checkpoint or f"{path}/_checkpoint", available_now, every, "explode")
+    kept = checkpoint or f"{path}/_checkpoint"
 
     def write(batch: DataFrame, number: int) -> None:
-        name = run_id(batch, number, how.checkpoint)
+        id = run_id(batch, number, kept)
 
         def append(folder: str) -> Callable[[DataFrame, int], None]:
-            return lambda rows, count: append_batch(rows, f"{path}/{folder}", name) if count else None
+            return lambda rows, count: append_batch(rows, f"{path}/{folder}", id) if count else None
 
         counts = _written(batch, append("rows"), append("_quarantine"))
         if on_counts is not None:
             on_counts({**counts, "batch": number})
 
-    return start(exploded.sparkSession, exploded.writeStream.foreachBatch(write), how)
+    return start(exploded.sparkSession, exploded.writeStream.foreachBatch(write), kept, every, name, "explode")
 
 
 Write = Callable[[DataFrame, int], None]
@@ -268,11 +258,12 @@ _END = secrets.token_hex(8)
 def json_items(frames: DataFrame, deep: bool, max_body: int) -> DataFrame:
     """Return the records of JSON bodies of at most `max_body` bytes.
 
-    Columns in: KEPT, body, error, raw. Columns out: KEPT; item; rec, a map, of maps if `deep`; raw, the body if item is
+    Columns in: KEPT, body, error. Columns out: KEPT; item; rec, a map, of maps if `deep`; raw, the body if item is
     null; each, for `record_text`; reason.
     """
     single = _single().alias("single")
-    step = frames.select(*KEPT, "raw", single, _refusal(max_body).alias("reason"), _wrapped().alias("whole"))
+    step = frames.withColumn("raw", F.col("body"))
+    step = step.select(*KEPT, "raw", single, _refusal(max_body).alias("reason"), _wrapped().alias("whole"))
     whole = F.when(F.col("reason").isNull(), F.col("whole"))
     quick = F.from_json(whole, f"array<array<{_TWO if deep else FLAT}>>")
     step = step.select(*KEPT, "raw", "single", "reason", whole.alias("whole"), quick.alias("quick"))
@@ -300,7 +291,7 @@ def _refusal(max_body: int) -> C:
         F.when(F.col("error").isNotNull(), F.col("error"))
         .when(F.coalesce(size, F.lit(0)) == 0, F.lit("no body"))
         .when(size > max_body, F.lit(f"the body is larger than {max_body} bytes"))
-        .when(F.startswith("body", F.lit(b"\x1f\x8b")), F.lit("the body is gzip: inflate it first (gzip=True, --gzip)"))
+        .when(F.startswith("body", F.lit(b"\x1f\x8b")), F.lit("the body is gzip: read the frames with decode=gzip"))
         .when(~F.is_valid_utf8(F.col("body").cast("string")), F.lit("not UTF-8"))
     )
 
@@ -662,72 +653,3 @@ def _named(name: str, columns: list[Column], *more: str) -> tuple[Column, ...]:
         seen.add(chosen.lower())
         made.append(Column(column.path, chosen, column.type, column.required))
     return tuple(made)
-
-
-# ---- bodies that Spark's own functions cannot inflate: in its Python workers, within bounds ----
-#: Most rows and bytes of a batch.
-_ROWS, _OCTETS = 4096, 4 * 2**20
-_GZIP = b"\x1f\x8b"
-
-
-class BodyError(ValueError):
-    """Error for an invalid body. Its text is the reason."""
-
-
-def inflated(body: bytes, most: int) -> bytes:
-    """Return the body, inflated to at most `most` bytes if it is gzip; raise BodyError if that fails."""
-    if not body.startswith(_GZIP):
-        if len(body) > most:
-            raise BodyError(f"the body is larger than {most} bytes")
-        return bytes(body)
-    parts, size, rest = [], 0, bytes(body)
-    while rest:  # gzip allows several consecutive members
-        member = zlib.decompressobj(31)
-        try:
-            part = member.decompress(rest, most - size + 1)
-        except zlib.error as error:
-            raise BodyError(f"gzip: {str(error).partition(': ')[2] or error}") from None
-        size += len(part)
-        if size > most:
-            raise BodyError(f"gzip: the inflated body is larger than {most} bytes")
-        if not member.eof:
-            raise BodyError("gzip: truncated")
-        parts.append(part)
-        rest = member.unused_data.lstrip(b"\0")
-        if rest and not rest.startswith(_GZIP):
-            raise BodyError("gzip: data after the end")
-    return b"".join(parts)
-
-
-def inflating(most: int) -> Callable[[Iterable[Any]], Iterator[Any]]:
-    """Return a function for mapInArrow that inflates gzip in `body`; `raw` keeps the original, `error` failures."""
-
-    def run(batches: Iterable[Any]) -> Iterator[Any]:
-        for batch in batches:
-            made: list[tuple[bytes | None, str | None]] = []
-            start = size = 0
-            for row, (body, error) in enumerate(zip(batch.column("body"), batch.column("error")), 1):
-                made.append(_inflated(body.as_py(), error.as_py(), most))
-                size += len(made[-1][0] or b"")
-                if len(made) == _ROWS or size >= _OCTETS or row == batch.num_rows:
-                    yield _batch(batch.slice(start, len(made)), made)
-                    made, start, size = [], row, 0
-
-    return run
-
-
-def _inflated(body: bytes | None, error: str | None, most: int) -> tuple[bytes | None, str | None]:
-    if error is not None:
-        return body, error
-    try:
-        return inflated(body or b"", most), None
-    except BodyError as problem:
-        return body, str(problem)
-
-
-def _batch(frames: Any, made: list[tuple[bytes | None, str | None]]) -> Any:
-    import pyarrow as pa
-
-    bodies, errors = (list(column) for column in zip(*made))
-    columns = [*map(frames.column, KEPT), pa.array(bodies, pa.binary()), pa.array(errors, pa.string())]
-    return pa.RecordBatch.from_arrays([*columns, frames.column("body")], names=[*KEPT, "body", "error", "raw"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pyspark.sql import Column as C
 from pyspark.sql import DataFrame, Observation, Row, SparkSession
@@ -16,12 +16,8 @@ from stompcodec.arguments import checked
 from stompcodec.client import Client
 from stompcodec.client.dialects import ARTEMIS_ID
 from stompcodec.errors import ConfigError
-from stompcodec.spark.jobs.output import Running, append_batch, check_sink, moment, run_id, save_mode, start, write_new
+from stompcodec.spark.jobs.output import Job, append_batch, check_sink, moment, run_id, start, write_new
 from stompcodec.spark.reading.schema import FRAME_SCHEMA
-
-if TYPE_CHECKING:
-    from pyspark.sql.streaming.query import StreamingQuery
-
 
 # ---- archives: frames as Parquet by date and destination ----
 #: Columns of an archive whose frames have all their columns.
@@ -39,28 +35,29 @@ def archive(
     path: str,
     *,
     checkpoint: str | None = None,
-    available_now: bool = False,
     every: str | None = None,
+    name: str | None = None,
     dedupe: bool = True,
     within: str = "10 minutes",
     partition_by: Sequence[str] = ("date", "destination"),
-    mode: str = "errorifexists",
-) -> StreamingQuery | int:
+    mode: str = "error",
+) -> Job:
     """Write frames as Parquet (zstd) to folders date=/destination= under `path`, with all columns and all rows.
 
     Args:
         frames: a stream or a batch.
         path: output folder.
         checkpoint: checkpoint folder of a stream; None for a folder in `path`.
-        available_now: stream: stop once everything that exists now is written.
-        every: stream: interval between batches, as in "1 minute"; each batch writes one file per date and destination.
+        every: stream: interval between batches, as in "1 minute", each of which writes one file per date and
+            destination; None to write what exists now, and end.
+        name: stream: name of the query, as Spark shows it; None for one that no other query has.
         dedupe: drop repeated frames, see `unique`.
         within: stream: how long a message is remembered.
         partition_by: folder levels: date, destination, or both.
-        mode: batch: what to do if `path` exists: errorifexists, overwrite, or append.
+        mode: batch: what to do if `path` exists: error, overwrite, or append.
 
     Returns:
-        The query of a stream, or the number of frames written.
+        The job, which counts `frames` of a batch.
 
     Raises:
         ConfigError: stream: `path` was written with another checkpoint.
@@ -69,14 +66,14 @@ def archive(
     """
     rows = archived(unique(frames, within) if dedupe else frames, partition_by)
     if frames.isStreaming:
-        how = Running(checkpoint or f"{path}/_checkpoint", available_now, every, "archive")
-        check_sink(frames.sparkSession, path, how.checkpoint)
+        checkpoint = checkpoint or f"{path}/_checkpoint"
+        check_sink(frames.sparkSession, path, checkpoint)
         writer = rows.writeStream.format("parquet").option("path", path).option("compression", "zstd")
-        return start(frames.sparkSession, writer.partitionBy(*partition_by), how)
+        return start(frames.sparkSession, writer.partitionBy(*partition_by), checkpoint, every, name, "archive")
     seen = Observation()
     rows = rows.observe(seen, F.count(F.lit(1)).alias("frames"))
-    rows.write.mode(save_mode(mode)).option("compression", "zstd").partitionBy(*partition_by).parquet(path)
-    return int(seen.get["frames"])
+    rows.write.mode(mode).option("compression", "zstd").partitionBy(*partition_by).parquet(path)
+    return Job(seen.get)
 
 
 def archived(frames: DataFrame, partition_by: Sequence[str] = ("date", "destination")) -> DataFrame:
@@ -209,7 +206,6 @@ def paced(
     client: Client,
     speed: float | None,
     *,
-    receipts: bool = True,
     on_sent: Callable[[int], object] = lambda _sent: None,
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], object] = time.sleep,
@@ -222,7 +218,6 @@ def paced(
         client: a connected client.
         speed: 2 sends twice as fast as the frames came, None as fast as possible. Frames without a time are sent at
             once.
-        receipts: ask for a receipt for each message, instead of one at the end.
         on_sent: called with the number of messages sent so far.
         clock, sleep: functions in seconds.
         how: `destination`, `ids` and `requests`, as for `outgoing`.
@@ -239,11 +234,7 @@ def paced(
     waiting: list[Any] = []
     for each in _in_time(rows.toLocalIterator(), speed, clock, sleep):
         body = bytes(each["body"] or b"")
-        message = each["destination"], body, each["headers"]
-        if receipts:
-            waiting.append(client.send_for_receipt(*message))
-        else:
-            client.send(*message)
+        waiting.append(client.send_for_receipt(each["destination"], body, each["headers"]))
         sent += 1
         if len(waiting) >= _WINDOW:
             for receipt in waiting[: _WINDOW // 2]:
@@ -252,7 +243,6 @@ def paced(
         on_sent(sent)
     for receipt in waiting:
         receipt.wait()
-    client.ping()
     return sent
 
 
@@ -438,19 +428,19 @@ def write_metrics(
     path: str,
     *,
     checkpoint: str | None = None,
-    available_now: bool = False,
     every: str | None = None,
-    mode: str = "errorifexists",
-) -> StreamingQuery | int:
+    name: str | None = None,
+    mode: str = "error",
+) -> Job:
     """Write the result of `metrics` as Parquet under `path`. A stream appends changed windows; see `read_metrics`.
 
     Args:
         rows: result of `metrics`.
         path: output folder.
-        checkpoint, available_now, every, mode: see `archive`.
+        checkpoint, every, name, mode: see `archive`.
 
     Returns:
-        The query of a stream, or the number of rows.
+        The job, which counts `windows` of a batch.
 
     >>> write_metrics(metrics(frames), "metrics")                                     # doctest: +SKIP
     """
@@ -458,17 +448,17 @@ def write_metrics(
         rows = rows.coalesce(1).persist()
         try:
             write_new(rows, path, mode)
-            return rows.count()
+            return Job({"windows": rows.count()})
         finally:
             rows.unpersist()
 
-    how = Running(checkpoint or f"{path}/_checkpoint", available_now, every, "metrics")
+    folder = checkpoint or f"{path}/_checkpoint"
 
     def write(batch: DataFrame, number: int) -> None:
-        append_batch(batch.coalesce(1), path, run_id(batch, number, how.checkpoint))
+        append_batch(batch.coalesce(1), path, run_id(batch, number, folder))
 
     writer = rows.writeStream.outputMode("update").foreachBatch(write)
-    return start(rows.sparkSession, writer, how)
+    return start(rows.sparkSession, writer, folder, every, name, "metrics")
 
 
 @checked

@@ -8,10 +8,10 @@ import re
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import functions as F
@@ -30,16 +30,29 @@ _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProv
 
 
 @dataclass(frozen=True)
-class Running:
-    """Settings of a streaming query."""
+class Job:
+    """A job that writes: the query of a stream, or a batch, which has been written.
 
-    checkpoint: str
-    """Folder in which Spark keeps the query's progress."""
-    available_now: bool = False
-    """Stop once everything that exists now is processed."""
-    every: str | None = None
-    """Interval between batches, as in "10 seconds"; None to start each batch after the previous one."""
-    name: str | None = None
+    Attributes:
+        counts: what a batch has written; empty for a stream.
+        query: the query of a stream; None for a batch.
+
+    >>> Job({"frames": 5}).awaitTermination()
+    True
+    """
+
+    counts: Mapping[str, int]
+    query: StreamingQuery | None = None
+
+    @checked
+    def awaitTermination(self, timeout: float | None = None) -> bool:
+        """Wait for the end, at most `timeout` seconds. Return whether it has come; raise the error of a query."""
+        return self.query is None or self.query.awaitTermination(timeout) is not False  # type: ignore[arg-type]
+
+    def stop(self) -> None:
+        """Stop the query of a stream."""
+        if self.query is not None:
+            self.query.stop()
 
 
 @contextmanager
@@ -62,16 +75,14 @@ def _state_on_disk(spark: SparkSession) -> Iterator[None]:
 _DEFAULT = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
 
 
-def start(spark: SparkSession, writer: DataStreamWriter, how: Running) -> StreamingQuery:
-    writer = writer.option("checkpointLocation", how.checkpoint)
-    if how.name:
-        writer = writer.queryName(how.name)
-    if how.available_now:
-        writer = writer.trigger(availableNow=True)
-    elif how.every:
-        writer = writer.trigger(processingTime=how.every)
+def start(
+    spark: SparkSession, writer: DataStreamWriter, checkpoint: str, every: str | None, name: str | None, job: str
+) -> Job:
+    """Start the query of a job. Without a name it gets one that no other query of the session has."""
+    writer = writer.option("checkpointLocation", checkpoint).queryName(name or f"{job}-{uuid.uuid4().hex[:12]}")
+    trigger: dict[str, Any] = {"processingTime": every} if every else {"availableNow": True}
     with _state_on_disk(spark):
-        return writer.start()
+        return Job({}, writer.trigger(**trigger).start())
 
 
 def run_id(batch: DataFrame, number: int, checkpoint: str) -> str:
@@ -118,7 +129,8 @@ def _last(spark: SparkSession, folder: str) -> int | None:
 def _rows_of(spark: SparkSession, path: str) -> DataFrame | None:
     """Return the files at a path as rows, None if there are none. Those in the log of Spark's own sink give no rows."""
     try:
-        files = spark.read.format("binaryFile").load(path)
+        # Twice: of a single path that is not there, Spark logs a warning of a hundred lines.
+        files = spark.read.format("binaryFile").load([path, path])
         _ = files.schema  # Spark Connect checks the path only on use
         return files
     except AnalysisException as error:
@@ -144,20 +156,15 @@ def _above(number: int | None) -> str:
     return "{" + ",".join([*parts, f"[1-9]{'[0-9]' * len(digits)}*"]) + "}"
 
 
-def save_mode(mode: str) -> str:
-    """Return a `DataFrameWriter` mode under a name that Spark Connect knows, too."""
-    return "error" if mode == "errorifexists" else mode
-
-
 def append_batch(batch: DataFrame, path: str, name: str) -> None:
     """Write a batch of a stream as Parquet, replacing what an earlier attempt left."""
     batch.write.mode("overwrite").option("compression", "zstd").parquet(f"{path}/batch={name}")
 
 
 def write_new(frames: DataFrame, path: str, mode: str) -> None:
-    """Write a batch as Parquet in the layout of streams; `mode` is errorifexists, overwrite, or append."""
+    """Write a batch as Parquet in the layout of streams; `mode` is error, overwrite, or append."""
     named = frames.withColumn("batch", F.lit(f"run-{uuid.uuid4().hex[:12]}"))
-    named.write.mode(save_mode(mode)).option("compression", "zstd").partitionBy("batch").parquet(path)
+    named.write.mode(mode).option("compression", "zstd").partitionBy("batch").parquet(path)
 
 
 def moment(frames: DataFrame) -> Column:
@@ -228,7 +235,7 @@ def supervise(start: Callable[[], _Running], *, restarts: int = 10, within: floa
         SourceDiedError: the process was killed too often.
         PySparkException: the query failed for another reason.
 
-    >>> supervise(lambda: jobs.archive(frames, "archive", checkpoint="checkpoint"))        # doctest: +SKIP
+    >>> supervise(lambda: jobs.archive(frames, "archive", every="1 minute"))               # doctest: +SKIP
     """
     died: deque[float] = deque()
     while True:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 
 Offset = dict[str, int]
+#: Key of a table's options in the metadata of its first column.
+_TABLE = "stompfile"
 
 
 class StompFile(base.Shipped, DataSource):
@@ -29,7 +31,8 @@ class StompFile(base.Shipped, DataSource):
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
         self._options = parse_file(options)
-        self._paths = paths_of(options)
+        if options.keys() & {"path", "paths"}:  # a table hands them over by its schema
+            paths_of(options)
 
     @classmethod
     def name(cls) -> str:
@@ -38,13 +41,22 @@ class StompFile(base.Shipped, DataSource):
     def schema(self) -> StructType:
         from stompcodec.spark.reading.schema import frame_schema
 
-        return frame_schema(self._options.headers)
+        schema = frame_schema()
+        if "provider" in self.options:  # CREATE TABLE: whoever reads the table gets its schema, but not its options
+            first = schema.fields[0]
+            schema.fields[0] = type(first)(first.name, first.dataType, metadata={_TABLE: dict(self.options)})
+        return schema
 
     def reader(self, schema: StructType) -> FileReader:
-        return FileReader(self._paths, schema, self._options)
+        return FileReader(*self._read(schema))
 
     def streamReader(self, schema: StructType) -> FileStreamReader:
-        return FileStreamReader(self._paths, schema, self._options)
+        return FileStreamReader(*self._read(schema))
+
+    def _read(self, schema: StructType) -> tuple[list[str], StructType, FileOptions]:
+        """Return what is read: paths, schema and options."""
+        options = {**schema.fields[0].metadata.get(_TABLE, {}), **self.options} if schema.fields else self.options
+        return paths_of(options), schema, parse_file(options)
 
 
 class SplitReader(base.Shipped):
@@ -109,7 +121,9 @@ class FileStreamReader(SplitReader, DataSourceStreamReader, base.SupportsTrigger
         return chains_of(self._paths, self._file)
 
     def initialOffset(self) -> Offset:
-        return {key: each.first for key, each in self._chains().items()}
+        from stompcodec.spark.reading.plan import starts_of
+
+        return starts_of(self._chains(), self._file.starting_position)
 
     def getDefaultReadLimit(self) -> base.ReadLimit:
         return base.limit_of(self._file.max_bytes_per_trigger, self._file.max_frames_per_trigger)

@@ -13,10 +13,12 @@ from itertools import takewhile
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+
 from stompcodec.capture import Capture, Segment
 from stompcodec.capture.index import fail, index_path, is_segment, names_of, read_trailer
 from stompcodec.errors import StoreError
-from stompcodec.spark.options import Choice, FileOptions
+from stompcodec.spark.options import EARLIEST, LATEST, Choice, FileOptions, OptionError
 from stompcodec.spark.reading.splits import NO_INDEX, Split, Unit, open_index, splits_of, whole_frames
 from stompcodec.spark.reading.window import compression_of
 
@@ -176,6 +178,13 @@ def chains_of(paths: Iterable[str], options: FileOptions) -> dict[str, Chain]:
     return {key: Chain(key, chains[key], options) for key in sorted(chains)}
 
 
+def starts_of(chains: Mapping[str, Chain], position: str | int) -> Offset:
+    """Return the offset of a position: the start or the end of each chain, or the first frame received at a time."""
+    if position == LATEST:
+        return ends_of(chains, {})
+    return {key: each.first if position == EARLIEST else each.at(int(position)) for key, each in chains.items()}
+
+
 def ends_of(chains: Mapping[str, Chain], start: Mapping[str, int], target: Mapping[str, int] | None = None) -> Offset:
     """Return the offset behind the last synced frame of each chain. Frames before `start` do not matter.
 
@@ -260,6 +269,20 @@ class Chain:
             return start
         except OSError as error:
             raise fail(Path(unit.path), "read", error) from error
+
+    def at(self, time: int) -> int:
+        """Return the offset of the first frame received at `time`, in µs since 1970, or later; the end if none was."""
+        for unit in self._units:
+            index = open_index(Path(unit.path), unit.base, single=unit.single) if unit.capture else None
+            if index is None:
+                raise OptionError(f"option startingPosition: {unit.path} has no times: use earliest or latest")
+            with closing(index):
+                last = [rows.times[-1] for rows in index.rows(max(0, index.count - 2))]
+                for rows in index.rows() if not last or last[0] >= time else ():
+                    late = np.flatnonzero(rows.times >= time)
+                    if len(late):
+                        return unit.base + (int(rows.ends[late[0] - 1]) if late[0] else rows.start)
+        return self.end(self.first)
 
     def _end_in(self, unit: Unit, start: int) -> int:
         path = Path(unit.path)

@@ -64,10 +64,9 @@ class SchemaError(StompError, ValueError):
     """Error for a schema that asks for something that frames do not have: one line that names the column."""
 
 
-def frame_schema(headers: bool = True) -> T.StructType:
+def frame_schema() -> T.StructType:
     """Return the columns of a table without a user's schema."""
-    left_out = {"text"} if headers else {"text", "headers"}
-    return T.StructType([field for field in FRAME_SCHEMA.fields if field.name not in left_out])
+    return T.StructType([field for field in FRAME_SCHEMA.fields if field.name != "text"])
 
 
 class Column(NamedTuple):
@@ -226,7 +225,9 @@ class Projector:
         self._base = base
         self._times = times
         self.schema = projection.arrow_schema()
-        columns = {*projection.columns} | ({"offset"} if options.choice.is_timed else set())
+        columns = {*projection.columns}
+        if options.choice.is_timed or options.mode == "FAILFAST":
+            columns.add("offset")
         self.raw = Raw(tuple(name for name in _PARSED if name in columns), projection.names)
 
     def batches(self, raw: Any) -> Iterator[Any]:
@@ -234,7 +235,7 @@ class Projector:
 
         Raises MalformedError for a malformed row if mode is FAILFAST.
         """
-        self._fail_on(raw["#error"])
+        self._fail_on(raw, raw["#error"])
         raw, times = self._in_range(raw)
         for start, part, bodies, contents, notes in self._inflated(raw):
             if part.num_rows:
@@ -360,10 +361,12 @@ class Projector:
         return raw[f"#{source}"]  # command, headers, length, error
 
     # ---- rows that are wrong ----
-    def _fail_on(self, wrong: Any) -> None:
+    def _fail_on(self, raw: Any, wrong: Any) -> None:
         if self.options.mode == "FAILFAST" and wrong.null_count < len(wrong):
-            first = pc.drop_null(wrong)[0].as_py()
-            raise MalformedError(f"{self._spool}: {first} (mode is FAILFAST: PERMISSIVE gives such frames as rows)")
+            first = pc.index(wrong.is_valid(), True).as_py()
+            text, offset = wrong[first].as_py(), self._base + raw["#offset"][first].as_py()
+            text = text if ", at offset " in text else f"{text}, at offset {offset}"
+            raise MalformedError(f"{self._spool}: {text} (mode is FAILFAST: PERMISSIVE gives such frames as rows)")
 
     def _checked(self, raw: Any, arrays: list[Any], errors: Errors) -> Iterator[Any]:
         """Yield the batch with its malformed rows treated as `mode` says."""
@@ -373,7 +376,7 @@ class Projector:
             for row, more in errors.items():
                 texts[row] += more
             wrong = pa.array(["; ".join(each) or None for each in texts], pa.string())
-            self._fail_on(wrong)
+            self._fail_on(raw, wrong)
         for place, column in enumerate(self._projection.fields):
             if column.source == "error":
                 arrays[place] = wrong

@@ -1,9 +1,8 @@
 """`report`: one page that shows whether a feed is healthy, and its figures as JSON.
 
-    from stompcodec.spark import session
     from stompcodec.spark.report import report
 
-    report(session(), "archive", "report", exploded="exploded", metrics="metrics", spool="feed.stompcap")
+    report(spark, "archive", "report", exploded="exploded", metrics="metrics", spool="feed.stompcap")
 
 This writes report/report.html, a self-contained page, and report/report.json. All times in the JSON are µs since 1970
 (UTC), all durations are seconds, and null means unknown. Its keys:
@@ -71,7 +70,6 @@ def report(
     proof: Mapping[str, int] | None = None,
     title: str | None = None,
     thresholds: Mapping[str, tuple[float | None, float | None]] | None = None,
-    silence_seconds: float = 60.0,
     since: datetime | None = None,
     until: datetime | None = None,
     now: float | None = None,
@@ -86,7 +84,6 @@ def report(
         checkpoint: checkpoint of the streaming query that reads the spool, for the backlog.
         proof: counts made by the producer of the feed: `produced`, `in_sink`, `missing`, `duplicates`, and others.
         thresholds: limits that replace those of `page.THRESHOLDS`: name -> (look here above, unhealthy above).
-        silence_seconds: a silence is longer than this, and longer than 20 mean intervals between frames.
         since, until: report only frames that were received at or after `since` and before `until`.
         now: time of the report, in seconds since 1970; None for the current time.
 
@@ -99,7 +96,7 @@ def report(
     limits = thresholds_of(thresholds)
     found: dict[str, Any] = {"report": 1, "title": title or "STOMP feed", "archive": os.fspath(archive)}
     found |= {"generated": int((time.time() if now is None else now) * 1e6), "verdict": None}
-    found |= data.archived(spark, archive, since, until, silence_seconds)
+    found |= data.archived(spark, archive, since, until)
     figures = found["figures"]
     found |= {"quarantine": data.quarantine(spark, figures, exploded), "spool": _spool(found, spool, checkpoint)}
     found |= {"proof": dict(proof or {}) or None, "thresholds": [each._asdict() for each in limits]}

@@ -36,6 +36,8 @@ _MOST_KINDS, _MOST_LISTED = 20, 50
 _TEXT, _SAMPLE = 200, 400
 _SECOND = 1_000_000
 _HOUR = 3600
+#: Seconds without a frame.
+_SILENCE = 60.0
 
 
 def bucket_width(first: float, last: float) -> int:
@@ -68,7 +70,6 @@ def archived(
     archive: str | os.PathLike[str],
     since: datetime | None,
     until: datetime | None,
-    silence_seconds: float,
 ) -> dict[str, Any]:
     """Return the figures of an archive, and its malformed frames; a bound leaves out rows without a time."""
     frames = _table_at(jobs.read_archive, spark, archive)
@@ -81,7 +82,7 @@ def archived(
     if until is not None:
         frames = frames.where(time < until.timestamp() * _SECOND)
         frames = frames.where(F.col("date") <= (until.astimezone(timezone.utc) + timedelta(days=1)).date())
-    found = figures(narrowed(frames), silence_seconds=silence_seconds)
+    found = figures(narrowed(frames))
     return {**found, "malformed": malformed(frames) if found["figures"]["malformed"] else None}
 
 
@@ -120,11 +121,11 @@ def _sums() -> list[Column]:
     ]
 
 
-def figures(rows: DataFrame, *, silence_seconds: float = 60.0) -> dict[str, Any]:
+def figures(rows: DataFrame) -> dict[str, Any]:
     """Return everything computed from `narrowed` rows, under the keys figures, rate, lag, sizes, destinations and
     silences of report.json.
 
-    A silence is longer than `silence_seconds`, and longer than 20 mean intervals.
+    A silence is longer than `_SILENCE` seconds, and longer than 20 mean intervals.
     """
     total = _totals(rows)
     top, many = _destinations(rows)
@@ -132,7 +133,7 @@ def figures(rows: DataFrame, *, silence_seconds: float = 60.0) -> dict[str, Any]
     first, last, timed = total["first"], total["last"], total["frames"] - total["without_time"]
     seconds = None if first is None else (last - first) / _SECOND
     total |= {"seconds": seconds, "per_second": timed / seconds if seconds else None, "duplicates": 0}
-    total["silence_seconds"] = max(silence_seconds, 20 * seconds / timed if seconds else 0.0)
+    total["silence_seconds"] = max(_SILENCE, 20 * seconds / timed if seconds else 0.0)
     total |= {"silences": 0, "longest_silence_seconds": None, "silent_seconds": 0.0, "per_second_peak": None}
     found: dict[str, Any] = {"figures": total, "destinations": top, "sizes": _sizes(rows)}
     found |= {"rate": None, "lag": None, "silences": []}

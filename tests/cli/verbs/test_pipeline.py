@@ -101,7 +101,9 @@ class Query:
 
 
 def test_a_stream_whose_source_is_killed_starts_again(caplog, monkeypatch):
+    from stompcodec.spark.jobs import Job
+
     monkeypatch.setattr(time, "sleep", lambda _seconds: None)
     left = [Query(range(3), "Connection reset"), Query(range(2, 4), "java.io.EOFException"), Query(range(4, 5))]
-    assert waited(lambda: left.pop(0)) == {"batches": 5, "frames": 50, "late": 5}
+    assert waited(lambda: Job({}, left.pop(0))) == {"batches": 5, "frames": 50, "late": 5}
     assert (caplog.text.count("starts again"), left) == (2, [])

@@ -8,7 +8,6 @@ import os
 import random
 import re
 import shutil
-import zlib
 from collections import Counter
 from datetime import datetime, timedelta, timezone
 from functools import partial
@@ -16,8 +15,6 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from patience import patience
 
 pytest.importorskip("pyspark")
@@ -29,7 +26,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.datasource import DataSourceStreamReader
 from pyspark.sql.types import ArrayType, IntegerType, StringType, StructField, StructType
 from spark.live_rounds import goes_on_when_killed, live_broker, wait_for
-from spark.making import make_capture, message, pa
+from spark.making import make_capture, message
 
 import stompcodec.client as stomp
 from stompcodec import Frame
@@ -37,17 +34,7 @@ from stompcodec.cli.verbs.pipeline import command
 from stompcodec.client.dialects import BROKERS, lasting_identity
 from stompcodec.errors import ConfigError
 from stompcodec.spark import FRAME_SCHEMA, jobs
-from stompcodec.spark.jobs.explode import (
-    KEPT,
-    SCALARS,
-    TAKEN,
-    BodyError,
-    inflated,
-    inflating,
-    load,
-    of_schema,
-    preset_names,
-)
+from stompcodec.spark.jobs.explode import SCALARS, TAKEN, load, of_schema, preset_names
 from stompcodec.spark.jobs.frames import identity, outgoing
 from stompcodec.spark.jobs.output import SourceDiedError, _above, has_died, supervise
 from stompcodec.spark.live import source_metrics
@@ -149,12 +136,9 @@ def test_what_is_not_right_is_in_quarantine_with_the_reason(spark):
 
 
 def test_a_large_body_is_not_taken_apart(spark):
-    packed = gzip.compress(GOOD * 50)
-    found = exploded(spark, [GOOD, b" " + GOOD, packed], "networkrail-td", max_body=len(GOOD), gzip=True)
-    assert [found[at][0]._reason is None for at in range(3)] == [True, False, False]
-    assert found[1][0]._reason == f"the body is larger than {len(GOOD)} bytes"
-    assert found[2][0]._reason == f"gzip: the inflated body is larger than {len(GOOD)} bytes"
-    assert bytes(found[2][0]._raw) == packed
+    found = exploded(spark, [GOOD, b" " + GOOD], "networkrail-td", max_body=len(GOOD))
+    assert [rows[0]._reason for rows in found] == [None, f"the body is larger than {len(GOOD)} bytes"]
+    assert bytes(found[1][0]._raw) == b" " + GOOD
 
 
 def _value(rnd, depth=0):
@@ -264,11 +248,11 @@ def again(checkpoint):
 def test_an_archive_keeps_each_message_once(spark, folder, tmp_path):
     rows = feed()
     messages = {(row[1], row[2], bytes(row[10])) for row in rows}
-    count = jobs.archive(whole(spark, folder), str(tmp_path / "batch"))
-    jobs.archive(stream(spark, folder), str(tmp_path / "stream"), available_now=True).awaitTermination()
+    count = jobs.archive(whole(spark, folder), str(tmp_path / "batch")).counts["frames"]
+    jobs.archive(stream(spark, folder), str(tmp_path / "stream")).awaitTermination()
     assert count == len(messages) == len(rows) - 10
     again(tmp_path / "stream/_checkpoint")
-    jobs.archive(stream(spark, folder), str(tmp_path / "stream"), available_now=True).awaitTermination()
+    jobs.archive(stream(spark, folder), str(tmp_path / "stream")).awaitTermination()
     assert sorted(path.name for path in (tmp_path / "batch").glob("date=*/*")) == [
         *("destination=%2Ftopic%2Fa", "destination=%2Ftopic%2Fb", "destination=__HIVE_DEFAULT_PARTITION__"),
     ]
@@ -278,7 +262,7 @@ def test_an_archive_keeps_each_message_once(spark, folder, tmp_path):
         assert (len(made), {str(row.date) for row in made}) == (len(messages), {"2026-03-01"})
         assert [row.error for row in made if row.error] == ["bad-header: it"]
     shutil.rmtree(tmp_path / "batch")
-    assert jobs.archive(whole(spark, folder), str(tmp_path / "batch"), dedupe=False) == len(rows)
+    assert jobs.archive(whole(spark, folder), str(tmp_path / "batch"), dedupe=False) == jobs.Job({"frames": len(rows)})
 
 
 @pytest.mark.slow
@@ -301,7 +285,7 @@ def test_an_archive_and_another_checkpoint_are_told(spark, folder, tmp_path):
     path, frames = tmp_path / "archive", stream(spark, folder)
 
     def run(**options):
-        jobs.archive(frames, str(path), available_now=True, **options).awaitTermination()
+        jobs.archive(frames, str(path), **options).awaitTermination()
         return int(spark.read.parquet(str(path)).count())
 
     count = run()
@@ -318,6 +302,26 @@ def test_an_archive_and_another_checkpoint_are_told(spark, folder, tmp_path):
         run()
 
 
+def test_streams_of_one_job_run_beside_each_other(spark, tmp_path):
+    (tmp_path / "in").mkdir()  # there is nothing to read
+    frames = stream(spark, tmp_path / "in")
+    exploded, measured = jobs.explode(frames, schema="n long"), jobs.metrics(frames)
+    writes = [(jobs.archive, frames), (jobs.write_exploded, exploded), (jobs.write_metrics, measured)]
+    started, numbers = [], iter(range(10))
+    try:
+        for write, rows in writes * 2:
+            started.append(write(rows, f"{tmp_path}/{next(numbers)}", every="1 hour"))
+        started.append(jobs.archive(frames, f"{tmp_path}/named", every="1 hour", name="mine"))
+        names = [job.query.name for job in started]
+        assert len({*names}) == 7
+        assert [name.partition("-")[0] for name in names] == ["archive", "explode", "metrics"] * 2 + ["mine"]
+        assert not started[0].awaitTermination(1)
+    finally:
+        for job in started:
+            job.stop()
+    assert all(job.awaitTermination(patience(60)) for job in started)
+
+
 def test_names_of_later_batches():
     for number in (0, 8, 9, 10, 37, 99, 100, 1099):
         patterns = _above(number).strip("{}").split(",")
@@ -327,15 +331,14 @@ def test_names_of_later_batches():
 
 
 def test_rows_and_quarantine_hold_all_frames(spark, folder, tmp_path):
-    counts = jobs.write_exploded(jobs.explode(whole(spark, folder), "networkrail-td"), str(tmp_path / "batch"))
-    assert isinstance(counts, dict)
+    counts = jobs.write_exploded(jobs.explode(whole(spark, folder), "networkrail-td"), str(tmp_path / "batch")).counts
     total = len(feed())
     assert counts["frames"] == total == counts["good"] + counts["quarantined"]
     batches = []
 
     def run():
         made, out = jobs.explode(stream(spark, folder), "networkrail-td"), str(tmp_path / "stream")
-        jobs.write_exploded(made, out, available_now=True, on_counts=batches.append).awaitTermination()
+        jobs.write_exploded(made, out, on_counts=batches.append).awaitTermination()
 
     run()
     assert {name: sum(each[name] for each in batches) for name in counts} == counts
@@ -355,7 +358,7 @@ def test_rows_and_quarantine_hold_all_frames(spark, folder, tmp_path):
 def test_figures_of_a_stream_are_those_of_the_whole(spark, folder, tmp_path):
     jobs.write_metrics(jobs.metrics(whole(spark, folder), sequence="message-id"), str(tmp_path / "batch"))
     rows = jobs.metrics(stream(spark, folder), sequence="message-id")
-    jobs.write_metrics(rows, str(tmp_path / "stream"), available_now=True).awaitTermination()
+    jobs.write_metrics(rows, str(tmp_path / "stream")).awaitTermination()
     one, other = (
         sorted(jobs.read_metrics(spark, str(tmp_path / name)).collect(), key=str) for name in ("batch", "stream")
     )
@@ -465,42 +468,7 @@ def test_the_column_is_what_the_client_says_and_each_message_is_kept_once(spark)
     assert sum(row.message_id in ("72,28", "82,28", "72,30") for row in jobs.unique(bare).collect()) == 6
 
 
-# ---- bodies inflated, and presets ----
-MOST = 100_000
-ZIPPED = gzip.compress(b"{}", mtime=0)
-
-
-@pytest.mark.parametrize(
-    ("body", "most", "reason"),
-    [
-        (gzip.compress(bytes(MOST + 1)), MOST, "larger than 100000 bytes"),
-        (ZIPPED + gzip.compress(b"a", mtime=0), 2, "larger than 2 bytes"),
-        *((ZIPPED[:-1], MOST, "gzip: truncated"), (ZIPPED + b"more", MOST, "data after the end")),
-        (b"\x1f\x8b\x08nonsense", MOST, "gzip: "),
-    ],
-)
-def test_what_is_not_right_is_told(body, most, reason):
-    with pytest.raises(BodyError, match=reason):
-        inflated(body, most)
-
-
-def test_a_size_up_to_the_limit_is_fine():
-    assert inflated(gzip.compress(bytes(MOST)), MOST) == bytes(MOST)
-    assert inflated(gzip.compress(b"a", mtime=0) + gzip.compress(b"b") + b"\0\0", 2) == b"ab"
-
-
-@given(st.lists(st.tuples(st.binary(max_size=50), st.sampled_from([bytes, gzip.compress, zlib.compress])), max_size=9))
-def test_batches_keep_each_row_and_the_bytes_that_came(bodies):
-    given = [pack(body) for body, pack in bodies]
-    columns = {name: [str(number) for number in range(len(given))] for name in KEPT}
-    batch = pa.RecordBatch.from_pydict({**columns, "body": given, "error": pa.array([None] * len(given), pa.string())})
-    rows = [row for made in inflating(MOST)([batch]) for row in made.to_pylist()]
-    assert [(row["pos"], row["raw"]) for row in rows] == [(str(number), body) for number, body in enumerate(given)]
-    for row, (body, pack) in zip(rows, bodies):
-        if pack is gzip.compress or not row["raw"].startswith(b"\x1f\x8b"):
-            assert (row["body"], row["error"]) == (body if pack is gzip.compress else row["raw"], None)
-
-
+# ---- presets ----
 @pytest.mark.parametrize("name", preset_names())
 def test_presets_are_as_the_page_says(name):
     preset = load(name)
@@ -649,6 +617,7 @@ def test_the_supervisor_of_the_page_survives_kills_of_the_source(spark, tmp_path
         for before, name in (('frames, "', "archive"), ('checkpoint="', "checkpoint"), ('"spoolDir", "', "spool")):
             code = code.replace(f'{before}{name}"', f'{before}{tmp_path / name}"')
         assert code.count(str(tmp_path)) == 3
+        code = code.replace('every="1 minute"', 'every="200 milliseconds"')
         program = compile(code, "supervised.py", "exec")
         run = partial(exec, program, {"__name__": "supervised"})
         (metrics,), _ = goes_on_when_killed(spark, broker, "/queue/orders", tmp_path / "spool", run, look=look)

@@ -10,6 +10,7 @@ import re
 import sys
 import threading
 import time
+from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
@@ -255,6 +256,10 @@ def test_a_broker_that_stays_away_ends_the_query(proxy, queue, spool):
         error = failure(receiver.check)
     assert isinstance(error, ConnectionLostError)
     assert "reconnectTimeout" in str(error)
+    with closed_port() as port:
+        options = given(f"stomp://127.0.0.1:{port}", queue, spool, reconnectTimeout="200ms")
+        with pytest.raises(ConnectionLostError, match=r"\(option reconnectTimeout\): .*refused"):
+            LiveReader(options, FRAME_SCHEMA).partitions()
 
 
 @pytest.mark.parametrize("mode", ["spool", "batch"])
@@ -392,6 +397,22 @@ def test_a_new_query_on_an_old_spool_is_told(broker, queue, reader_of, end_of, c
     assert "file sink" not in caplog.text  # the spool was new, and then the offset was known
     end_of(reader_of(), {})
     assert caplog.text.count("a file sink of Spark skips batches") == 1
+
+
+def test_a_new_query_begins_where_it_is_told_to(broker, queue, reader_of, end_of, caplog):
+    assert reader_of(startingPosition="latest").initialOffset() == {}  # there is no spool
+    publish(broker.url, queue, 3)
+    end = end_of(reader_of(), {})
+    middle = datetime.now(timezone.utc).isoformat()
+    publish(broker.url, queue, 2, first=3)
+    end_of(reader_of(), end)
+    for position, count in (("latest", 0), (middle, 2), ("earliest", 5)):
+        assert "file sink" not in caplog.text
+        reader = reader_of(startingPosition=position)
+        start = reader.initialOffset()
+        parts = reader.partitions(start, end_of(reader, start))
+        assert sum(batch.num_rows for part in parts for batch in reader.read(part)) == count
+    assert "file sink" in caplog.text
 
 
 @pytest.mark.parametrize("filled", [20, 0])

@@ -144,7 +144,7 @@ def test_modes(tmp_path_factory, items, mode):
     path = make_stream(tmp_path_factory.mktemp("modes") / "a.stomp", items)
     wanted = expected(items)
     if mode == "FAILFAST" and not all(row["ok"] for row in wanted):
-        with pytest.raises(MalformedError, match=r"mode is FAILFAST[^\n]*\Z"):
+        with pytest.raises(MalformedError, match=r"a\.stomp: .* at offset \d+ \(mode is FAILFAST[^\n]*\Z"):
             rows(path, commands="*", mode=mode)
         return
     wanted = [row for row in wanted if row["ok"] or mode != "DROPMALFORMED"]
@@ -431,7 +431,9 @@ def test_headers_are_cast(tmp_path, kind, text, value):
 def test_a_bad_value_is_malformed_for_the_modes(tmp_path):
     path = make_stream(tmp_path / "a.stomp", [Frame("MESSAGE", {"h": "x"}), Frame("MESSAGE", {"h": "1"})])
     assert rows(path, schema_of(h="integer"), mode="DROPMALFORMED") == [{"h": 1}]
-    with pytest.raises(ValueError, match="bad-value: h is not int32"):
+    make_stream(path, [message(1), Frame("MESSAGE", {"h": "x"})])
+    told = rf"a\.stomp: bad-value: h is not int32, at offset {len(octets([message(1)]))} "
+    with pytest.raises(ValueError, match=told):
         rows(path, schema_of(h="integer"), mode="FAILFAST")
 
 

@@ -19,9 +19,10 @@ from spark.making import ADMISSION, START, ids, make_capture, make_stream, messa
 
 import stompcodec
 from stompcodec.capture import CaptureWriter
-from stompcodec.spark import session
+from stompcodec.spark import register, session
 from stompcodec.spark.base import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
 from stompcodec.spark.live import LiveReader
+from stompcodec.spark.options import OptionError
 from stompcodec.spark.reading import FileReader, StompFile
 from stompcodec.spark.reading.schema import frame_schema
 
@@ -117,6 +118,34 @@ def test_available_now_stops_at_what_there_was(tmp_path):
         assert ids_of(reader, stream(folder).partitions(end, again)) == ids(2, 3)
 
 
+@pytest.mark.parametrize(
+    ("position", "first"),
+    [
+        *(("earliest", 0), ("LATEST", 20), ("2023-11-14T22:13:20Z", 0), ("2023-11-14", 0)),
+        *(("2023-11-14T22:13:24.5Z", 5), ("2023-11-15T00:13:25+02:00", 5), ("2023-11-14T22:13:39", 19)),
+        *(("2023-11-14T22:13:39.000001Z", 20), ("2030-01-01", 20)),
+    ],
+)
+def test_a_new_query_begins_where_it_is_told_to(tmp_path, position, first):
+    """One frame came each second, and segments have three or one of them."""
+    for name, size in (("a", 400), ("b", 1)):
+        make_capture(tmp_path / f"{name}.stompcap", map(message, range(20)), segment_octets=size, single=False)
+    (tmp_path / "b.stompcap/frames-00000000000000000000.stomp").unlink()
+    (tmp_path / "b.stompcap/frames-00000000000000000000.idx").unlink()
+    reader = stream(tmp_path, startingposition=position)
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, ReadAllAvailable())
+    wanted = [*range(first, 20), *range(max(first, 1), 20)]
+    assert ids_of(reader, reader.partitions(start, end)) == ids(*wanted)
+
+
+def test_a_position_in_what_has_no_times(tmp_path):
+    path = make_stream(tmp_path / "a.stomp", [message(1)])
+    assert stream(path, startingposition="latest").initialOffset() == {"frames": path.stat().st_size}
+    with pytest.raises(OptionError, match=r"startingPosition: \S+a\.stomp has no times: use earliest or latest\Z"):
+        stream(path, startingposition="2026-01-01").initialOffset()
+
+
 @pytest.fixture(scope="module")
 def feed(tmp_path_factory):
     """Frames of two destinations, one of them malformed."""
@@ -137,6 +166,10 @@ def test_the_session_and_its_workers(spark):
     def where(batches):
         for _ in batches:
             yield pa.record_batch([pa.array([__import__("stompcodec").__file__])], names=["path"])
+
+    other = spark.newSession()  # as where Spark looked for sources before this package was installed
+    register(other)
+    assert other.read.format("stompfile").load("nowhere").schema == frame_schema()
 
     # Workers search their current folder first: started in the source tree, they would run its code.
     assert {row.path for row in spark.range(1).mapInArrow(where, "path string").collect()} == {stompcodec.__file__}
@@ -212,9 +245,7 @@ def test_a_capture_is_a_table_and_errors_reach_the_user(spark, feed, tmp_path):
     assert (first.command, first.destination, first.body) == ("MESSAGE", "/topic/0", b'{"n": 0}')
     assert (first.redelivered, first.received_at) == (False, datetime.fromtimestamp(START / 1e6))
     assert first.headers["message-id"] == "id-0"
-    bare = reading(mode="DROPMALFORMED", headers="false")
-    assert "headers" not in bare.columns
-    assert bare.count() == 999
+    assert reading(mode="DROPMALFORMED").count() == 999
     with pytest.raises(Exception, match="option splitBytes is 'much': it must be a size in bytes, such as"):
         reading(splitBytes="much")
     for wrong, told in (
@@ -223,6 +254,15 @@ def test_a_capture_is_a_table_and_errors_reach_the_user(spark, feed, tmp_path):
     ):
         with pytest.raises(Exception, match=told):
             wrong.count()
+    options = f"path '{feed}', mode 'DROPMALFORMED'"
+    spark.sql(f"CREATE TABLE railway USING stompfile OPTIONS ({options}) COMMENT 'a feed'")
+    try:
+        assert spark.sql("SELECT destination, count(*) FROM railway GROUP BY 1 ORDER BY 1").collect()[0][1] == 499
+        assert spark.table("railway").columns == frame_schema().names
+        assert spark.sql("SELECT * FROM railway WITH (mode = 'PERMISSIVE')").count() == 1000
+    finally:
+        spark.sql("DROP TABLE railway")
+    assert feed.exists()
     other = make_stream(tmp_path / "b.stomp", [message(5000)])
     assert spark.read.format("stompfile").load([str(feed), str(other)]).count() == 1001
 
@@ -232,10 +272,10 @@ def test_a_stream_reads_what_is_added_each_once(spark, tmp_path):
     folder.mkdir()
     make_capture(folder / "b.stompcap", map(message, range(2000, 2010)))
 
-    def run(**options):
+    def run(checkpoint="checkpoint", **options):
         frames = spark.readStream.format("stompfile").options(**options).load(str(folder))
         writer = frames.writeStream.foreachBatch(lambda batch, number: seen.append(batch.count()))
-        writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True)
+        writer = writer.option("checkpointLocation", str(tmp_path / checkpoint)).trigger(availableNow=True)
         assert writer.start().awaitTermination(patience(120))
 
     with CaptureWriter(folder / "a.stompcap", segment_octets=5000) as writer:
@@ -247,3 +287,7 @@ def test_a_stream_reads_what_is_added_each_once(spark, tmp_path):
     assert seen == ([110, 60, 40] if ADMISSION else [110, 100])
     offsets = sorted((tmp_path / "checkpoint" / "offsets").glob("[0-9]"))
     assert list(json.loads(offsets[-1].read_text().splitlines()[-1])) == ["a.stompcap/frames", "b.stompcap/frames"]
+    run("late", startingPosition="latest")
+    make_stream(folder / "c.stomp", [message(1)])
+    run("late", startingPosition="latest")  # it has an offset by now
+    assert seen[-2:] == [0, 1]

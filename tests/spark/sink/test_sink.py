@@ -5,6 +5,7 @@ import inspect
 import os
 import pickle
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 
 import pytest
@@ -481,6 +482,7 @@ def test_a_stream_of_micro_batches_and_one_that_is_done_again(spark, broker, tmp
             writer.sync()
 
         def run(expected):
+            spark.createDataFrame([], "n int")  # the thread has no active session, in which Spark looks for sinks
             stream = spark.readStream.format("stompfile").option("maxFramesPerTrigger", "150").load(str(folder))
             options = {"url": broker.url, "dedupeHeader": "x-id", "checkpointLocation": str(checkpoint)}
             sink = stream.select("destination", "body", "headers").writeStream.format("stomp").options(**options)
@@ -495,7 +497,8 @@ def test_a_stream_of_micro_batches_and_one_that_is_done_again(spark, broker, tmp
             return query
 
         more(0, 400)
-        query = run(400)
+        with ThreadPoolExecutor(1) as thread:
+            query = thread.submit(run, 400).result()
         assert (sorted(seen), len(set(ids))) == (list(range(400)), 400)
         assert all(each.startswith(f"{query.id}-") for each in ids)
         assert len({each[len(query.id) + 1 :].split("-")[0] for each in ids}) >= (3 if ADMISSION else 1)
