@@ -249,6 +249,18 @@ def copy_access(path: str | os.PathLike[str], file: int) -> None:
         return
 
 
+def replace(path: Path, text: str, access: Access = PRIVATE) -> None:
+    """Write a small file anew, atomically, also on the disk. Raises OSError."""
+    new = path.with_name(f".{path.name}.new")
+    new.unlink(missing_ok=True)
+    with open(new, "w", encoding="utf-8", opener=opener(access)) as stream:
+        stream.write(text)
+        stream.flush()
+        sync(stream.fileno())
+    os.replace(new, path)
+    sync_folder(path.parent)
+
+
 def opener(access: Access = PRIVATE) -> Callable[[str, int], int]:
     """Return an `opener` for `open` that gives new files these permissions."""
     return lambda path, flags: create(path, flags & ~os.O_CREAT, access, follow=True)

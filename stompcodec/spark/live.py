@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyspark
@@ -83,10 +84,10 @@ class Stomp(base.Shipped, DataSource):
         return StompStreamWriter(self.options, schema)  # any output mode will do
 
 
-def _chains(options: LiveOptions) -> dict[str, Chain]:
+def _chains(options: LiveOptions, start: Mapping[str, int] | None = None) -> dict[str, Chain]:
     from stompcodec.spark.reading.plan import chains_of
 
-    return chains_of([options.spool_dir], options.file)
+    return chains_of([options.spool_dir], options.file, start)
 
 
 class LiveReader(SplitReader, DataSourceReader):
@@ -114,7 +115,8 @@ class LiveReader(SplitReader, DataSourceReader):
             receiver.drain()
         finally:
             end = receiver.close()
-        return pack(splits_between(_chains(options), receiver.begin, end, self._file), self._file.split_bytes)
+        begin = receiver.begin
+        return pack(splits_between(_chains(options, begin), begin, end, self._file), self._file.split_bytes)
 
     def _strict(self) -> bool:
         return True  # the broker has given it away
@@ -187,7 +189,7 @@ class LiveStreamReader(SplitReader, DataSourceStreamReader, base.SupportsTrigger
         end = {**begin, **(receiver.ends() if self._target is None else self._target)}
         if not isinstance(limit, base.ReadAllAvailable):
             most = self._file.max_bytes_per_trigger, self._file.max_frames_per_trigger
-            end = limit_chains(_chains(self._options), begin, end, *most)
+            end = limit_chains(_chains(self._options, begin), begin, end, *most)
         self._planned = end
         return stamped(end, receiver.identity)
 
@@ -233,7 +235,7 @@ class LiveStreamReader(SplitReader, DataSourceStreamReader, base.SupportsTrigger
             return []
         if before is not None and before != identity:  # failOnDataLoss=false: a new spool is read from its start
             begin = {}
-        return pack(splits_between(_chains(options), begin, stop, self._file), self._file.split_bytes)
+        return pack(splits_between(_chains(options, begin), begin, stop, self._file), self._file.split_bytes)
 
     def stop(self) -> None:
         receiver, self._receiver = self._receiver, None
@@ -242,12 +244,20 @@ class LiveStreamReader(SplitReader, DataSourceStreamReader, base.SupportsTrigger
 
     def _open(self, start: Offset) -> tuple[Receiver, dict[str, int]]:
         """Return the receiver, and the positions to continue from. Losses are detected before anything is received."""
-        from stompcodec.spark.receiver import Receiver
+        from stompcodec.capture.archive import Archive
+        from stompcodec.disk import access_of
+        from stompcodec.spark.receiver import Receiver, positions_of
 
         if self._receiver is None:
             tell_once()
-            short = self._look_for_loss(start)
-            self._receiver = Receiver(self._options, anew=short)  # it may soon grow beyond the offset
+            options = self._options
+            if options.spool_archive is not None:
+                access = access_of(options.spool_mode, options.spool_group)
+                Archive(Path(options.spool_dir), options.spool_archive).join(access)
+            short = self._look_for_loss(start)  # it may soon grow beyond the offset
+            goes_on = short and options.spool_archive is not None
+            begin = positions_of(start)[1] if goes_on else None
+            self._receiver = Receiver(options, anew=short and not goes_on, begin=begin)
             self._receiver.wait(_FIRST)
         return self._receiver, self._here(start, self._receiver)
 
@@ -282,17 +292,16 @@ class LiveStreamReader(SplitReader, DataSourceStreamReader, base.SupportsTrigger
         short = {chain: offset for chain, offset in begin.items() if offset > ends.get(chain, 0)}
         if short:
             gone = (f"bytes {ends.get(chain, 0)} to {offset} of {chain}" for chain, offset in short.items())
-            self._lost(f"{', '.join(gone)}, which were read already")
+            known = () if self._options.spool_archive is None else ("go on behind them",)
+            self._lost(f"{', '.join(gone)}, which were read already", *known)
         return bool(short)
 
-    def _lost(self, what: str) -> None:
+    def _lost(self, what: str, follows: str = "read the new one from its start") -> None:
         """Raise an error for frames that are gone with another spool, or warn with failOnDataLoss=false."""
         folder = self._options.spool_dir
         text = f"{folder} is not the spool of the checkpoint, or was deleted and created again: lost: {what}"
         if self._options.file.fail_on_data_loss:
-            raise StoreError(
-                f"{text} (restore the old folder, or set failOnDataLoss=false to read the new one from its start)"
-            )
+            raise StoreError(f"{text} (restore the old folder, or set failOnDataLoss=false to {follows})")
         _log.warning("%s", text)
 
 

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from datetime import datetime, timedelta, timezone
 from typing import Any, NamedTuple
-from urllib.parse import unquote, urlsplit
 
 from stompcodec import values
 from stompcodec.disk import mode_of
@@ -236,21 +235,20 @@ def parse_file(options: Mapping[str, Any]) -> FileOptions:
 
 
 def paths_of(options: Mapping[str, Any]) -> list[str]:
-    """Return the local paths that a user gave to `load`; raise OptionError for none, or another file system."""
+    """Return the paths and URIs that a user gave to `load`; raise OptionError for none, or a URI with a secret."""
     paths = json.loads(options["paths"]) if options.get("paths") else []
     if options.get("path"):
         paths.append(options["path"])
     if not paths:
         raise OptionError("option path is missing: load(path) takes a capture, a file, a folder of them, or a glob")
-    return [_local(path) for path in paths]
+    return [uri_of("path", path) for path in paths]
 
 
-def _local(path: str) -> str:
-    parts = urlsplit(path)
-    if parts.scheme == "file":
-        return unquote(parts.path)
-    if "://" in path:
-        raise OptionError(
-            f"option path is {path!r:.200}: only local paths can be read: mount that file system, or copy the files"
-        )
-    return path
+def uri_of(option: str, path: str) -> str:
+    """Return a path or URI as `place_of` writes it; raise OptionError if it has a secret."""
+    from stompcodec.capture.places import place_of
+
+    try:
+        return str(place_of(path))
+    except StompError as error:
+        raise OptionError(f"option {option}: {error}") from None

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from stompcodec.capture.places import open_place, place_of
 from stompcodec.codec import frame_ends
 from stompcodec.errors import MissingExtraError, StompError
 from stompcodec.spec import Limits, dialect_of
@@ -29,7 +30,7 @@ class UnreadableError(StompError):
 
 def compression_of(path: str | os.PathLike[str]) -> str | None:
     """Return the compression of a file, by its first bytes: "gzip", "zstd" or None."""
-    with open(path, "rb") as stream:
+    with open_place(place_of(path)) as stream:
         begin = stream.read(4)
     return next((name for magic, name in _MAGIC.items() if begin.startswith(magic)), None)
 
@@ -40,10 +41,11 @@ def opened(path: str, compression: str | None, start: int, stop: int | None, sta
     The function raises UnreadableError when compressed data is damaged. A compressed file is read as a whole.
     """
     if compression == "gzip":
-        return _guarded(stack.enter_context(gzip.open(path, "rb")))
+        stream = stack.enter_context(open_place(place_of(path), ahead=True))
+        return _guarded(stack.enter_context(gzip.open(stream, "rb")))
     if compression == "zstd":
         return _guarded(stack.enter_context(_zstd(path)))
-    stream = stack.enter_context(open(path, "rb", buffering=0))  # noqa: SIM115
+    stream = stack.enter_context(open_place(place_of(path)))
     stream.seek(start)
     return _Part(stream, None if stop is None else stop - start).readinto
 
@@ -69,7 +71,7 @@ def _zstd(path: str) -> Any:
         import pyarrow
     except ImportError:
         raise MissingExtraError("spark", "pyarrow") from None
-    return pyarrow.input_stream(path, compression="zstd")
+    return pyarrow.input_stream(open_place(place_of(path)), compression="zstd")
 
 
 def _guarded(stream: Any) -> Callable[[Any], int]:
@@ -245,7 +247,7 @@ def begins_frame(view: Any, extra: tuple[str, ...] = ()) -> bool:
 
 def begins_at(path: str, place: int, extra: tuple[str, ...] = ()) -> bool:
     """Return whether a frame begins at an offset of a file, or the file ends there."""
-    with open(path, "rb") as stream:
+    with open_place(place_of(path)) as stream:
         stream.seek(place)
         octets = stream.read(4096)
     return not octets or begins_frame(octets, extra)
@@ -311,9 +313,9 @@ def looker(path: str, compression: str | None) -> Callable[[int], bytes]:
 
     def look(place: int) -> bytes:
         if compression is None:
-            with open(path, "rb", buffering=0) as stream:
+            with open_place(place_of(path)) as stream:
                 stream.seek(place)
-                return stream.read(1)
+                return bytes(stream.read(1))
         with ExitStack() as stack:
             window = Window(opened(path, compression, 0, None, stack), 0)
             return bytes(window.view[:1]) if window.skip(place) and window.fill(1) else b""

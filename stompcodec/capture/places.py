@@ -1,0 +1,191 @@
+"""Places of captures: paths of this machine, and URIs of file systems of pyarrow, such as object stores.
+
+A sealed segment may move to an archive, which the file `archive` in the folder of its capture names. So what is not at
+its path any more is opened there.
+"""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import re
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path, PurePosixPath
+from typing import Any, NamedTuple, TypeVar
+from urllib.parse import unquote, urlsplit
+
+from stompcodec.errors import MissingExtraError, StoreError, may_be_secret
+
+#: The file in the folder of a capture that names its archive.
+MARKER = "archive"
+#: Bytes that a buffered reader of a remote file asks for at once.
+_AHEAD = 2**20
+_SECRET = re.compile("key|sig=", re.IGNORECASE)
+_URI = re.compile(r"([a-z][a-z0-9+.-]+)(://[^/?]*)([^?]*)(\?.*)?", re.IGNORECASE)
+#: Names of S3 in Hadoop.
+_ALIASES = {"s3a": "s3", "s3n": "s3"}
+
+
+class Remote(NamedTuple):
+    """A file or folder of a file system of pyarrow, with the methods of `pathlib.Path` that readers use.
+
+    >>> str(place_of("s3a://bucket/feed.stompcap?region=eu-north-1") / "lock")
+    's3://bucket/feed.stompcap/lock?region=eu-north-1'
+    """
+
+    root: str
+    path: PurePosixPath
+    query: str
+
+    def __str__(self) -> str:
+        return f"{self.root}{self.path if self.path.name else ''}{self.query}"
+
+    def __fspath__(self) -> str:
+        return str(self)
+
+    def __truediv__(self, name: str) -> Remote:
+        return self._replace(path=self.path / name)
+
+    @property
+    def name(self) -> str:
+        return self.path.name
+
+    @property
+    def stem(self) -> str:
+        return self.path.stem
+
+    @property
+    def suffix(self) -> str:
+        return self.path.suffix
+
+    def with_name(self, name: str) -> Remote:
+        return self._replace(path=self.path.with_name(name))
+
+    def with_suffix(self, suffix: str) -> Remote:
+        return self._replace(path=self.path.with_suffix(suffix))
+
+    def relative_to(self, other: Remote) -> PurePosixPath:
+        return self.path.relative_to(other.path)
+
+    @property
+    def system(self) -> tuple[Any, str]:
+        """The file system, and the path there."""
+        system, base = _system_of(self.root, self.query)
+        return system, f"{base.rstrip('/')}{self.path}".rstrip("/")
+
+    def _info(self) -> Any:
+        system, path = self.system
+        return system.get_file_info(path)
+
+    def exists(self) -> bool:
+        return bool(self._info().type.name != "NotFound")
+
+    def is_dir(self) -> bool:
+        return bool(self._info().type.name == "Directory")
+
+    def iterdir(self) -> Iterator[Remote]:
+        """Yield what is in the folder; nothing if there is none."""
+        system, path = self.system
+        selector = _arrow_fs().FileSelector(path, allow_not_found=True)
+        return (self / info.base_name for info in system.get_file_info(selector))
+
+    def stat(self) -> os.stat_result:
+        """Return the size in bytes and the time of the last change."""
+        info = self._info()
+        if info.type.name == "NotFound":
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(self))
+        return os.stat_result((*[0] * 6, info.size or 0, 0, (info.mtime_ns or 0) // 10**9, 0))
+
+    def open(self) -> Any:
+        system, path = self.system
+        return system.open_input_file(path)
+
+
+Place = Path | Remote
+Same = TypeVar("Same", bound=Place)
+
+
+def _arrow_fs() -> Any:
+    try:
+        from pyarrow import fs
+    except ImportError:
+        raise MissingExtraError("spark", "pyarrow") from None
+    return fs
+
+
+@lru_cache(64)
+def _system_of(root: str, query: str) -> tuple[Any, str]:
+    """Return the file system behind a URI, and the path of its root there."""
+    try:
+        system, base = _arrow_fs().FileSystem.from_uri(root + ("/" if root.startswith("hdfs:") else "") + query)
+    except ValueError as error:
+        raise StoreError(f"{root}: {error}") from None
+    return system, base
+
+
+def place_of(text: str | os.PathLike[str]) -> Place:
+    """Return the place that a path, a file: URI or another URI names. Raise StoreError for a URI that holds a secret.
+
+    >>> place_of("s3://key:secret@bucket/a")
+    Traceback (most recent call last):
+    stompcodec.errors.StoreError: s3://***: secrets belong into the environment, such as AWS_SECRET_ACCESS_KEY
+    """
+    if isinstance(text, Remote):
+        return text
+    if isinstance(text, str) and text[:6].lower() == "file:/":
+        return Path(unquote(urlsplit(text).path))
+    found = _URI.fullmatch(text) if isinstance(text, str) else None
+    if found is None:
+        return Path(text)
+    scheme, query = found[1].lower(), found[4] or ""
+    if ":" in found[2][3:].rpartition("@")[0] or may_be_secret(query) or _SECRET.search(query):
+        raise StoreError(f"{scheme}://***: secrets belong into the environment, such as AWS_SECRET_ACCESS_KEY")
+    return Remote(_ALIASES.get(scheme, scheme) + found[2], PurePosixPath("/" + found[3].strip("/")), query)
+
+
+def archive_of(folder: Place) -> Remote | None:
+    """Return the archive of a capture in a folder; None if it has none. Raise StoreError if that cannot be read."""
+    if isinstance(folder, Remote):
+        return None
+    try:
+        text = (folder / MARKER).read_text("utf-8").strip()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (OSError, ValueError) as error:
+        raise StoreError(f"{folder / MARKER}: cannot be read: {error}") from error
+    place = place_of(text)
+    if isinstance(place, Path):
+        raise StoreError(f"{folder / MARKER}: it must hold a URI, such as s3://bucket/feed.stompcap")
+    return place
+
+
+def _moved(place: Place) -> Remote:
+    """Return where a file that is not there may have moved to; raise the FileNotFoundError that is handled if not."""
+    archive = archive_of(place.parent) if isinstance(place, Path) else None
+    if archive is None:
+        raise
+    return archive / place.name
+
+
+def open_place(place: Place, *, ahead: bool = False) -> Any:
+    """Open a file to read, there or in its archive. Raises OSError.
+
+    Each read of a remote file is a request, unless it is read `ahead`, for many small ones.
+    """
+    if isinstance(place, Path):
+        try:
+            return place.open("rb", buffering=0)
+        except FileNotFoundError:
+            place = _moved(place)
+    stream = place.open()
+    return io.BufferedReader(stream, _AHEAD) if ahead else stream
+
+
+def size_of(place: Place) -> int:
+    """Return the size of a file in bytes, there or in its archive. Raises OSError."""
+    try:
+        return place.stat().st_size
+    except FileNotFoundError:
+        return _moved(place).stat().st_size
