@@ -155,7 +155,7 @@ class Archive:
         is_whole = system.type_name in _WHOLE
         if not is_whole:
             system.create_dir(path.rpartition("/")[0])
-        stream = system.open_output_stream(path if is_whole else f"{path}.new")
+        stream = system.open_output_stream(path if is_whole else f"{path}.new", compression=None)
         for piece in pieces:
             stream.write(piece)
         stream.close()

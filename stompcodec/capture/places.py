@@ -42,9 +42,6 @@ class Remote(NamedTuple):
     def __str__(self) -> str:
         return f"{self.root}{self.path if self.path.name else ''}{self.query}"
 
-    def __fspath__(self) -> str:
-        return str(self)
-
     def __truediv__(self, name: str) -> Remote:
         return self._replace(path=self.path / name)
 
@@ -125,7 +122,7 @@ def _system_of(root: str, query: str) -> tuple[Any, str]:
     return system, base
 
 
-def place_of(text: str | os.PathLike[str]) -> Place:
+def place_of(text: str | os.PathLike[str] | Remote) -> Place:
     """Return the place that a path, a file: URI or another URI names. Raise StoreError for a URI that holds a secret.
 
     >>> place_of("s3://key:secret@bucket/a")

@@ -28,6 +28,8 @@ from pyspark.sql.datasource import (
 )
 
 from stompcodec.arguments import check_values
+from stompcodec.capture.index import names_of
+from stompcodec.disk import access_of
 from stompcodec.errors import StoreError
 from stompcodec.spark import base
 from stompcodec.spark.reading import SplitReader
@@ -88,6 +90,15 @@ def _chains(options: LiveOptions, start: Mapping[str, int] | None = None) -> dic
     from stompcodec.spark.reading.plan import chains_of
 
     return chains_of([options.spool_dir], options.file, start)
+
+
+def _join(options: LiveOptions) -> None:
+    """Name the archive in the spool, which is new on a node that takes over from another one."""
+    from stompcodec.capture.archive import Archive
+
+    if options.spool_archive is not None:
+        access = access_of(options.spool_mode, options.spool_group)
+        Archive(Path(options.spool_dir), options.spool_archive).join(access)
 
 
 class LiveReader(SplitReader, DataSourceReader):
@@ -228,6 +239,7 @@ class LiveStreamReader(SplitReader, DataSourceStreamReader, base.SupportsTrigger
         start, end = base.plain(start), base.plain(end)
         if start == end:
             return []
+        _join(options)
         (before, begin), (identity, stop) = positions_of(start), positions_of(end)
         if identity is not None and identity != identity_of(options.spool_dir):
             ranges = [(chain, begin.get(chain, 0), offset) for chain, offset in stop.items()]
@@ -244,18 +256,14 @@ class LiveStreamReader(SplitReader, DataSourceStreamReader, base.SupportsTrigger
 
     def _open(self, start: Offset) -> tuple[Receiver, dict[str, int]]:
         """Return the receiver, and the positions to continue from. Losses are detected before anything is received."""
-        from stompcodec.capture.archive import Archive
-        from stompcodec.disk import access_of
         from stompcodec.spark.receiver import Receiver, positions_of
 
         if self._receiver is None:
             tell_once()
             options = self._options
-            if options.spool_archive is not None:
-                access = access_of(options.spool_mode, options.spool_group)
-                Archive(Path(options.spool_dir), options.spool_archive).join(access)
+            _join(options)
             short = self._look_for_loss(start)  # it may soon grow beyond the offset
-            goes_on = short and options.spool_archive is not None
+            goes_on = short and self._is_taken_over()
             begin = positions_of(start)[1] if goes_on else None
             self._receiver = Receiver(options, anew=short and not goes_on, begin=begin)
             self._receiver.wait(_FIRST)
@@ -292,9 +300,13 @@ class LiveStreamReader(SplitReader, DataSourceStreamReader, base.SupportsTrigger
         short = {chain: offset for chain, offset in begin.items() if offset > ends.get(chain, 0)}
         if short:
             gone = (f"bytes {ends.get(chain, 0)} to {offset} of {chain}" for chain, offset in short.items())
-            known = () if self._options.spool_archive is None else ("go on behind them",)
+            known = ("go on behind them",) if self._is_taken_over() else ()
             self._lost(f"{', '.join(gone)}, which were read already", *known)
         return bool(short)
+
+    def _is_taken_over(self) -> bool:
+        """Return whether all of the spool is in its archive, as on a node that takes over from another one."""
+        return self._options.spool_archive is not None and not names_of(Path(self._options.spool_dir))
 
     def _lost(self, what: str, follows: str = "read the new one from its start") -> None:
         """Raise an error for frames that are gone with another spool, or warn with failOnDataLoss=false."""

@@ -32,7 +32,7 @@ class Store:
         return sorted(info.base_name for info in found)
 
     def put(self, name, data):
-        with self.system.open_output_stream(f"{self.bucket}/{name}") as stream:
+        with self.system.open_output_stream(f"{self.bucket}/{name}", compression=None) as stream:
             stream.write(data)
 
 
