@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from stompcodec.errors import MissingExtraError, StoreError, may_be_secret
@@ -23,54 +23,41 @@ MARKER = "archive"
 #: Bytes that a buffered reader of a remote file asks for at once.
 _AHEAD = 2**20
 _SECRET = re.compile("key|sig=", re.IGNORECASE)
-_URI = re.compile(r"([a-z][a-z0-9+.-]+)(://[^/?]*)([^?]*)(\?.*)?", re.IGNORECASE)
+_URI = re.compile(r"([a-z][a-z0-9+.-]+)://([^/?]*)([^?]*)(\?[^/]*)?", re.IGNORECASE)
 #: Names of S3 in Hadoop.
 _ALIASES = {"s3a": "s3", "s3n": "s3"}
 
 
-class Remote(NamedTuple):
+class Remote(PurePosixPath):
     """A file or folder of a file system of pyarrow, with the methods of `pathlib.Path` that readers use.
+
+    Its parts are the scheme with the query, the host or bucket, and the path there.
 
     >>> str(place_of("s3a://bucket/feed.stompcap?region=eu-north-1") / "lock")
     's3://bucket/feed.stompcap/lock?region=eu-north-1'
     """
 
-    root: str
-    path: PurePosixPath
-    query: str
+    __slots__ = ()
 
     def __str__(self) -> str:
-        return f"{self.root}{self.path if self.path.name else ''}{self.query}"
+        scheme, query, path = self._split()
+        return f"{scheme}//{path}{query}"
 
-    def __truediv__(self, name: str) -> Remote:
-        return self._replace(path=self.path / name)
+    def _split(self) -> tuple[str, str, str]:
+        scheme, mark, query = self.parts[0].partition("?")
+        return scheme, mark + query, "/".join(self.parts[1:])
 
-    @property
-    def name(self) -> str:
-        return self.path.name
-
-    @property
-    def stem(self) -> str:
-        return self.path.stem
-
-    @property
-    def suffix(self) -> str:
-        return self.path.suffix
-
-    def with_name(self, name: str) -> Remote:
-        return self._replace(path=self.path.with_name(name))
-
-    def with_suffix(self, suffix: str) -> Remote:
-        return self._replace(path=self.path.with_suffix(suffix))
-
-    def relative_to(self, other: Remote) -> PurePosixPath:
-        return self.path.relative_to(other.path)
+    def as_posix(self) -> str:
+        """Return it without the query, which may change; or what is relative to another place."""
+        return "/".join((self.parts[0].partition("?")[0], *self.parts[1:]))
 
     @property
     def system(self) -> tuple[Any, str]:
         """The file system, and the path there."""
-        system, base = _system_of(self.root, self.query)
-        return system, f"{base.rstrip('/')}{self.path}".rstrip("/")
+        scheme, query, path = self._split()
+        host, _, path = path.partition("/")
+        system, base = _system_of(f"{scheme}//{host}", query)
+        return system, f"{base.rstrip('/')}/{path}".rstrip("/")
 
     def _info(self) -> Any:
         system, path = self.system
@@ -122,7 +109,7 @@ def _system_of(root: str, query: str) -> tuple[Any, str]:
     return system, base
 
 
-def place_of(text: str | os.PathLike[str] | Remote) -> Place:
+def place_of(text: str | os.PathLike[str]) -> Place:
     """Return the place that a path, a file: URI or another URI names. Raise StoreError for a URI that holds a secret.
 
     >>> place_of("s3://key:secret@bucket/a")
@@ -137,9 +124,9 @@ def place_of(text: str | os.PathLike[str] | Remote) -> Place:
     if found is None:
         return Path(text)
     scheme, query = found[1].lower(), found[4] or ""
-    if ":" in found[2][3:].rpartition("@")[0] or may_be_secret(query) or _SECRET.search(query):
+    if ":" in found[2].rpartition("@")[0] or may_be_secret(query) or _SECRET.search(query):
         raise StoreError(f"{scheme}://***: secrets belong into the environment, such as AWS_SECRET_ACCESS_KEY")
-    return Remote(_ALIASES.get(scheme, scheme) + found[2], PurePosixPath("/" + found[3].strip("/")), query)
+    return Remote(f"{_ALIASES.get(scheme, scheme)}:{query}", found[2] + found[3])
 
 
 def archive_of(folder: Place) -> Remote | None:

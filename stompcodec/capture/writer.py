@@ -504,6 +504,11 @@ class CaptureWriter:
         """True if an error was final: close the writer, and open the capture again."""
         return self._gone or any(segment.failed for segment in self._open.values())
 
+    @property
+    def chains(self) -> set[str]:
+        """The names of the chains."""
+        return {*self._open, *self._ends}
+
     def end(self, chain: str = CHAIN) -> int:
         """Return the offset of the end of synced frames."""
         segment = self._open.get(chain)

@@ -316,7 +316,8 @@ def _say(record: logging.LogRecord) -> bool:
     return True
 
 
-logging.getLogger("stompcodec.client.emptied").addFilter(_say)
+for _name in ("stompcodec.client.emptied", "stompcodec.capture"):
+    logging.getLogger(_name).addFilter(_say)
 
 
 def _key(error: Any) -> object:

@@ -286,7 +286,7 @@ class LiveStreamReader(SplitReader, DataSourceStreamReader, base.SupportsTrigger
 
         folder = self._options.spool_dir
         identity, begin = positions_of(start)
-        ends = ends_of(_chains(self._options), {})
+        ends = ends_of(_chains(self._options, begin), {})
         if not begin and any(ends.values()):
             _log.warning(
                 "%s holds frames from before, and this query has no offset: it reads them from the start. If its "

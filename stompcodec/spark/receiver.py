@@ -79,7 +79,7 @@ class Receiver:
         self._capture = _open_spool(options, self._segment, begin)
         self.identity = self._identified(anew)
         """Identity of the spool."""
-        self._chains = {*Capture(options.spool_dir).chains(), CHAIN, *(f"{CHAIN}.{number}" for number in numbers[1:])}
+        self._chains = {*self._capture.chains, CHAIN, *(f"{CHAIN}.{number}" for number in numbers[1:])}
         self._received_before = _last_received(options.spool_dir)
         self._lock = threading.Lock()
         self._released: dict[str, int] = {}

@@ -108,7 +108,7 @@ def _units(found: _Found, after: Mapping[str, int] | None = None, *, missing: bo
 def _existing_units(found: _Found, after: Mapping[str, int] | None) -> list[Unit]:
     path = found.path
     if found.folder:
-        capture = Capture(str(path))
+        capture = Capture(path)
         return [unit_of(capture, segment) for segment in capture.segments(after=after)]
     if is_segment(path.name) and index_path(path).exists():
         chain, _, base = path.stem.rpartition("-")

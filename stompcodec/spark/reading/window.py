@@ -7,7 +7,6 @@ however many NULs it contains.
 from __future__ import annotations
 
 import gzip
-import os
 import re
 import zlib
 from collections.abc import Callable
@@ -16,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from stompcodec.capture.places import open_place, place_of
+from stompcodec.capture.places import Place, open_place, place_of
 from stompcodec.codec import frame_ends
 from stompcodec.errors import MissingExtraError, StompError
 from stompcodec.spec import Limits, dialect_of
@@ -28,7 +27,7 @@ class UnreadableError(StompError):
     """A damaged file that cannot be read any further."""
 
 
-def compression_of(path: str | os.PathLike[str]) -> str | None:
+def compression_of(path: str | Place) -> str | None:
     """Return the compression of a file, by its first bytes: "gzip", "zstd" or None."""
     with open_place(place_of(path)) as stream:
         begin = stream.read(4)
