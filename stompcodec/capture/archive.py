@@ -10,11 +10,21 @@ import io
 import logging
 import os
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from stompcodec.capture.index import PIECE, IndexDecoder, Row, checksum, delete, fail, index_path, names_of, read_rows
+from stompcodec.capture.index import (
+    PIECE,
+    IndexDecoder,
+    checksum,
+    delete,
+    fail,
+    index_path,
+    names_of,
+    read_rows,
+    sealed,
+)
 from stompcodec.capture.places import MARKER, Remote, archive_of, open_place, place_of
 from stompcodec.disk import Access, make_folder, replace
 from stompcodec.errors import StompError, StoreError
@@ -57,11 +67,14 @@ class Archive:
 
     def ends(self) -> dict[str, int]:
         """Return the ends of the chains in the archive, behind which another node goes on."""
-        last = {chain: (base, path) for chain, base, path in names_of(self._there)}
+        last, ends = {chain: (base, path) for chain, base, path in names_of(self._there)}, dict[str, int]()
         try:
-            return {chain: base + _end_in(self._read(index_path(path)), base) for chain, (base, path) in last.items()}
+            for chain, (base, path) in last.items():
+                index = sealed(self._read(index_path(path)) or b"", base)
+                ends[chain] = base if index is None else base + index.end
         except OSError as error:
             raise fail(self._there, "read", error) from error
+        return ends
 
     def start(self) -> None:
         self._thread.start()
@@ -110,7 +123,7 @@ class Archive:
     def _copy(self, path: Path, base: int) -> bool:
         """Copy a segment, unless it is there, and verify the copy. Return False if it is not sealed."""
         index, there = index_path(path).read_bytes(), self._there / path.name
-        if not _end_in(index, base):
+        if sealed(index, base) is None:
             return False
         beside = index_path(there)
         found = self._read(beside)
@@ -134,7 +147,7 @@ class Archive:
         end = 0
         try:
             with open_place(there, ahead=True) as stream:
-                for row in _rows_in(index, IndexDecoder(base)):
+                for row in read_rows(io.BytesIO(index).read, IndexDecoder(base), len(index)):
                     end = row.end
                     if checksum(stream, row.start, end) != row.sum:
                         return False
@@ -161,14 +174,3 @@ class Archive:
         stream.close()
         if not is_whole:
             system.move(f"{path}.new", path)
-
-
-def _rows_in(index: bytes, decoder: IndexDecoder) -> Iterator[Row]:
-    return read_rows(io.BytesIO(index).read, decoder, len(index))
-
-
-def _end_in(index: bytes | None, base: int) -> int:
-    """Return the bytes of the segment that an index covers; 0 if it is damaged or not sealed."""
-    decoder = IndexDecoder(base)
-    end = max((row.end for row in _rows_in(index or b"", decoder)), default=0)
-    return end if decoder.sealed and not decoder.damaged else 0

@@ -11,6 +11,7 @@ Numbers are little-endian; a checksum is the CRC-32 of zlib. A seal is a row wit
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import struct
@@ -21,7 +22,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from stompcodec.arguments import checked
-from stompcodec.capture.places import Place, Same, archive_of
+from stompcodec.capture.places import Place, Same, archive_of, open_place, place_of
 from stompcodec.codec import END_OF_BODY, Parser
 from stompcodec.disk import PRIVATE, Access, create, is_at, lock, sync, unlock
 from stompcodec.errors import FrameError, StoreError
@@ -360,7 +361,7 @@ def is_sealed(path: str | os.PathLike[str]) -> bool:
     False
     """
     try:
-        with open(path, "rb") as stream:
+        with open_place(place_of(path)) as stream:
             size = stream.seek(0, os.SEEK_END)
             stream.seek(max(0, size - ROW))
             return read_trailer(stream.read(ROW), size) is not None
@@ -430,6 +431,14 @@ def read_rows(read: Callable[[int], bytes], decoder: IndexDecoder, most: int) ->
             return
         most -= len(data)
         yield from decoder.feed(data)
+
+
+def sealed(index: bytes, base: int) -> IndexDecoder | None:
+    """Return the decoder of a whole index; None if it is not sealed, or damaged."""
+    decoder = IndexDecoder(base)
+    for _ in read_rows(io.BytesIO(index).read, decoder, len(index)):
+        pass
+    return decoder if decoder.sealed and not decoder.damaged else None
 
 
 def index_path(segment: Same) -> Same:

@@ -32,6 +32,7 @@ from stompcodec.capture.index import (
     read_trailer,
     rows_of,
     scan,
+    sealed,
     segment_name,
     trailer,
     write,
@@ -624,10 +625,7 @@ def _size_of(path: Path) -> int:
 def _sealed_at(path: Path, base: int) -> int | None:
     """Return the arrival time of a sealed segment's last frames; None if it is not sealed, or its index is damaged."""
     try:
-        with index_path(path).open("rb") as stream:
-            decoder = IndexDecoder(base)
-            for _ in read_rows(stream.read, decoder, os.fstat(stream.fileno()).st_size // ROW * ROW):
-                pass
+        decoder = sealed(index_path(path).read_bytes(), base)
     except OSError:
         return None
-    return decoder.time if decoder.sealed and not decoder.damaged else None
+    return None if decoder is None else decoder.time

@@ -116,8 +116,7 @@ def _addresses(url: str) -> tuple[Address, ...]:
 LIVE_OPTIONS = (
     Option("destination", "names", ..., "destinations to read, such as /queue/a,/topic/b"),
     Option("spoolDir", "text", ..., "folder for received messages, on a disk that the driver and all executors share"),
-    Option("spoolMode", "mode", None, "octal mode of the spool's files, such as 0640; default 0600"),
-    Option("spoolGroup", "text", None, "their group, for executors that run as another user; sets mode 0640"),
+    Option("spoolGroup", "text", None, "group of the spool's files, if executors run as another user; mode 0640"),
     Option("spoolArchive", "text", None, "URI of a folder to which full segments move, as in s3://bucket/a.stompcap"),
     Option("ackMode", ("spool", "batch"), "spool", "acknowledge a message once it is on disk, or in Spark's log"),
     Option(
@@ -160,7 +159,6 @@ class LiveOptions:
     file: FileOptions
     destination: tuple[str, ...]
     spool_dir: str
-    spool_mode: int | None
     spool_group: str | None
     spool_archive: str | None
     ack_mode: str
@@ -248,7 +246,7 @@ def _headers(text: str | None) -> tuple[tuple[str, str], ...]:
 def _check(options: LiveOptions) -> None:
     """Refuse options that do not go together."""
     try:
-        access_of(options.spool_mode, options.spool_group)
+        access_of(group=options.spool_group)
     except ValueError as error:
         raise OptionError(f"option spoolGroup: {str(error).removeprefix('group: ')}") from None
     try:

@@ -97,8 +97,7 @@ def _join(options: LiveOptions) -> None:
     from stompcodec.capture.archive import Archive
 
     if options.spool_archive is not None:
-        access = access_of(options.spool_mode, options.spool_group)
-        Archive(Path(options.spool_dir), options.spool_archive).join(access)
+        Archive(Path(options.spool_dir), options.spool_archive).join(access_of(group=options.spool_group))
 
 
 class LiveReader(SplitReader, DataSourceReader):

@@ -11,7 +11,6 @@ from datetime import datetime, timedelta, timezone
 from typing import Any, NamedTuple
 
 from stompcodec import values
-from stompcodec.disk import mode_of
 from stompcodec.errors import StompError
 from stompcodec.spec import Limits, dialect_of
 
@@ -72,7 +71,6 @@ _KINDS: dict[str, tuple[Callable[[str], Any], str]] = {
     "time": (_time, "a time such as 2026-01-31 or 2026-01-31T12:30:00Z"),
     "names": (_names, "names separated by commas"),
     "text": (_text, "a text that is not empty"),
-    "mode": (mode_of, "the octal mode of a file, such as 0600 or 0640"),
 }
 
 

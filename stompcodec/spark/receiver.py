@@ -105,8 +105,8 @@ class Receiver:
 
     def _identified(self, anew: bool) -> str:
         try:
-            access = access_of(self._options.spool_mode, self._options.spool_group)
-            return identify(self._options.spool_dir, anew=anew, access=access)
+            options = self._options
+            return identify(options.spool_dir, anew=anew, access=access_of(group=options.spool_group))
         except StoreError:
             self._capture.close()
             raise
@@ -436,7 +436,7 @@ def _open_spool(options: LiveOptions, segment: int, begin: Mapping[str, int] | N
                 single=False,
                 segment_octets=segment,
                 segment_seconds=max(60.0, min(_AGE, options.retain / 4)),
-                access=access_of(options.spool_mode, options.spool_group),
+                access=access_of(group=options.spool_group),
                 holder=_holder(options),
                 archive=options.spool_archive,
                 begin=begin,

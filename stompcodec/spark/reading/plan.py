@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import glob
 import logging
-import os
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -14,8 +13,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from stompcodec.capture import Capture, Segment
-from stompcodec.capture.index import all_names_of, fail, index_path, is_segment, read_trailer
-from stompcodec.capture.places import Place, Remote, open_place, place_of, size_of
+from stompcodec.capture.index import all_names_of, fail, index_path, is_sealed, is_segment
+from stompcodec.capture.places import Place, Remote, place_of, size_of
 from stompcodec.errors import StoreError
 from stompcodec.spark.options import Choice, FileOptions
 from stompcodec.spark.reading.splits import NO_INDEX, Split, Unit, open_index, splits_of, whole_frames
@@ -116,17 +115,8 @@ def _existing_units(found: _Found, after: Mapping[str, int] | None) -> list[Unit
     packed = compression_of(path)
     if packed:
         return [Unit(str(path), str(path), compression=packed)]
-    single = _is_single(path)
+    single = path.suffix == ".stompcap" or index_path(path).exists() or is_sealed(path)
     return [Unit(str(path), str(path), capture=single, single=single)]
-
-
-def _is_single(path: Place) -> bool:
-    if path.suffix == ".stompcap" or index_path(path).exists():
-        return True
-    with open_place(path) as stream:
-        size = stream.seek(0, os.SEEK_END)
-        stream.seek(max(0, size - 24))
-        return read_trailer(stream.read(24), size) is not None
 
 
 # ---- batches ----
