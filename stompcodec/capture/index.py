@@ -88,11 +88,7 @@ def fail(path: Place, what: str, error: OSError) -> StoreError:
 
 
 def gone(path: Path) -> StoreError:
-    """Return the StoreError for an open file that is no longer at its path.
-
-    >>> str(gone(Path("a.stompcap")))[:38]
-    'a.stompcap: it was removed, renamed or'
-    """
+    """Return the StoreError for an open file that is no longer at its path."""
     return StoreError(
         f"{path}: it was removed, renamed or replaced while it was being written (start again, and keep what did that "
         "away from the folder)"

@@ -213,10 +213,6 @@ class LiveStreamReader(SplitReader, DataSourceStreamReader, base.SupportsTrigger
         stalled = receiver.stalled
         return report if stalled is None else {**report, _STALLED: stalled}
 
-    def metrics(self) -> dict[str, Any]:
-        """Return the metrics of the source; empty before the first batch. See `source_metrics`."""
-        return {} if self._receiver is None else self._receiver.metrics(self._planned)
-
     def prepareForTriggerAvailableNow(self) -> None:
         self._now = True  # nothing is received before `latestOffset` has checked for losses
 

@@ -100,9 +100,6 @@ def parse(table: Iterable[Option], options: Mapping[str, Any], *, also: Iterable
 
     Raises OptionError, which names the option and shows no secret, if a value is invalid, a mandatory option is
     missing, or a name is unknown.
-
-    >>> parse([Option("batchRows", "count positive", 8192, "rows of a batch")], {"batchrows": "10k"})
-    {'batch_rows': 10000}
     """
     given = {str(name).lower(): str(value) for name, value in options.items()}
     table = tuple(table)
@@ -170,9 +167,6 @@ class Choice:
         destinations: destinations to keep; empty for all.
         since, until: keep frames received from `since` up to but not including `until`, in microseconds since 1970;
             None for no bound. If either is given, frames of unknown time are left out.
-
-    >>> Choice(since=0).is_timed, Choice().is_timed
-    (True, False)
     """
 
     destinations: tuple[str, ...] = ()

@@ -155,7 +155,6 @@ def test_an_archive_that_is_away_is_told_once_and_stops_nothing(path, store, uri
                 writer.sync()
             _until(lambda: len(tries) > 5)
             assert len(here(path)) == 3
-            monkeypatch.setattr(Archive, "_copy", Archive._copy)
     assert [each.message for each in caplog.records if "NETWORK_CONNECTION" in each.message] == [
         f"{tries[0]} stays here, and is tried again: not moved to the archive: AWS Error NETWORK_CONNECTION"
     ]

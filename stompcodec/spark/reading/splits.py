@@ -401,11 +401,7 @@ class Pack(InputPartition):
 
 
 def pack(parts: Iterable[Split], most: int) -> list[Split | Pack]:
-    """Return the partitions in their order, with neighbours packed while they have at most `most` bytes together.
-
-    >>> [len(parts_of(each)) for each in pack([Split("a", 0, n) for n in (5, 3, 2, 9, 20, 1)], 10)]
-    [3, 1, 1, 1]
-    """
+    """Return the partitions in their order, with neighbours packed while they have at most `most` bytes together."""
     found: list[Split | Pack] = []
     group: list[Split] = []
     total = 0

@@ -102,16 +102,7 @@ def _new_buffer(size: int) -> bytearray:
 
 
 class Window:
-    """The part of a stream that is in memory.
-
-    >>> from io import BytesIO
-    >>> window = Window(BytesIO(b"abcdef").readinto, 100)
-    >>> window.fill(4), bytes(window.view[:4])
-    (True, b'abcd')
-    >>> window.take(3)
-    >>> window.fill(10), bytes(window.view), window.offset, window.ended
-    (False, b'def', 103, True)
-    """
+    """The part of a stream that is in memory."""
 
     def __init__(self, read: Callable[[Any], int], offset: int) -> None:
         self._read = read
@@ -227,11 +218,7 @@ _EOLS = 4
 
 
 def begins_frame(view: Any, extra: tuple[str, ...] = ()) -> bool:
-    """Return whether bytes begin, after EOLs, with a command line or a part of one; `extra` are further commands.
-
-    >>> [begins_frame(octets) for octets in (b"SEND\\n\\nx", b"\\r\\nMES", b"SENDER\\n", b"", b"SEND\\0")]
-    [True, True, False, False, True]
-    """
+    """Return whether bytes begin, after EOLs, with a command line or a part of one; `extra` are further commands."""
     for at in range(0, len(view), _SOME):
         found = _BEGIN.search(view, at, min(len(view), at + _SOME))
         if found:
@@ -282,9 +269,6 @@ def clean(view: memoryview, ends: Any, extra: tuple[str, ...] = ()) -> Any:
 def declared_end(view: Any) -> int | None:
     """Return where the content-length of the first frame says that it ends, which may be behind the view; None if it
     has none or the head is incomplete.
-
-    >>> declared_end(b"SEND\\ncontent-length:900\\n\\nabc"), declared_end(b"SEND\\n\\nabc")
-    (926, None)
     """
     begin = _BEGIN.search(view)
     head = _HEAD_END.search(view, begin.start()) if begin else None
