@@ -21,9 +21,9 @@ from stompcodec.errors import MissingExtraError, StoreError, may_be_secret
 #: The file in the folder of a capture that names its archive.
 MARKER = "archive"
 #: Bytes that a buffered reader of a remote file asks for at once.
-_AHEAD = 2**20
-_SECRET = re.compile("key|sig=", re.IGNORECASE)
-_URI = re.compile(r"([a-z][a-z0-9+.-]+)://([^/?]*)([^?]*)(\?[^/]*)?", re.IGNORECASE)
+_AHEAD = 4 * 2**20
+_URI = re.compile(r"([a-z][a-z0-9+.-]+)://([^/?]*)([^?]*)(\?.*)?", re.IGNORECASE)
+_NAME = re.compile(r"[?&]([^=&]+)")
 #: Names of S3 in Hadoop.
 _ALIASES = {"s3a": "s3", "s3n": "s3"}
 
@@ -123,8 +123,9 @@ def place_of(text: str | os.PathLike[str]) -> Place:
     found = _URI.fullmatch(text) if isinstance(text, str) else None
     if found is None:
         return Path(text)
-    scheme, query = found[1].lower(), found[4] or ""
-    if ":" in found[2].rpartition("@")[0] or may_be_secret(query) or _SECRET.search(query):
+    scheme, query = found[1].lower(), (found[4] or "").replace("/", "%2F")  # as a part of the path
+    secret = any(may_be_secret(name) or name.endswith(("key", "sig")) for name in _NAME.findall(query.lower()))
+    if secret or ":" in found[2].rpartition("@")[0]:
         raise StoreError(f"{scheme}://***: secrets belong into the environment, such as AWS_SECRET_ACCESS_KEY")
     return Remote(f"{_ALIASES.get(scheme, scheme)}:{query}", found[2] + found[3])
 

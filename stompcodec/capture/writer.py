@@ -335,7 +335,7 @@ class CaptureWriter:
         begin: the least offsets at which chains begin that have no segment in the folder.
 
     Raises:
-        ValueError: `segment_seconds` is out of range, or `archive` is given for a single file.
+        ValueError: `segment_seconds` is out of range.
         MissingExtraError: an archive needs pyarrow.
         CaptureBusyError: another writer has the capture open.
         StoreError: the capture cannot be written, or is not of the kind that `single` asks for.
@@ -379,7 +379,7 @@ class CaptureWriter:
             raise StoreError(f"{path}: it is {kinds[not single]}, and not {kinds[single]}: name another one")
         self.single = single
         if single and archive is not None:
-            raise ValueError("archive: a single file has no segments to move")
+            raise StoreError(f"{path}: a single file has no segments to move to an archive: name a folder")
         self._archive = None if archive is None else Archive(self.path, archive)
         self._lock = self._locked()
         try:

@@ -167,7 +167,8 @@ def test_an_archive_that_is_away_is_told_once_and_stops_nothing(path, store, uri
     [
         ("/disk/a.stompcap", "cannot be an archive: use a URI, such as s3://bucket/feed.stompcap"),
         ("s3://key:s3cr3t@bucket/a", r"s3://\*\*\*: secrets belong into the environment"),
-        ("s3://bucket/a?secret_key=s3cr3t", r"s3://\*\*\*: secrets belong into the environment"),
+        *((f"s3://bucket/a?x=1&{name}=s3cr3t", r"s3://\*\*\*: secrets") for name in ("secret_key", "ssekey", "Sig")),
+        ("s3://bucket/a?token=s3cr3t", r"s3://\*\*\*: secrets belong into the environment"),
         ("none://bucket/a", "none://bucket: Unrecognized filesystem type"),
     ],
 )
@@ -177,11 +178,18 @@ def test_an_archive_that_cannot_be(path, archive, problem):
     assert "s3cr3t" not in str(refused.value)
 
 
+def test_the_value_of_a_parameter_is_no_secret():
+    uri = "s3://bucket/a?endpoint_override=http://monkey.example:9000&region=x"
+    assert str(place_of(uri) / "b") == "s3://bucket/a/b?endpoint_override=http:%2F%2Fmonkey.example:9000&region=x"
+    assert place_of("s3://bucket/a/") == place_of("S3N://bucket/a")
+    assert place_of("hdfs://ann@node:8020/a/b").parent == place_of("hdfs://ann@node:8020/a")
+
+
 def test_a_folder_has_one_archive_and_a_single_file_none(path, tmp_path, store, uri):
     write(path, 1, uri)
     with pytest.raises(StoreError, match=r"its archive is s3://.*: name that one, or write another capture"):
         CaptureWriter(path, archive=store.uri("other"))
-    with pytest.raises(ValueError, match="a single file has no segments to move"):
+    with pytest.raises(StoreError, match="a single file has no segments to move"):
         CaptureWriter(tmp_path / "single", single=True, archive=uri)
 
 
