@@ -25,7 +25,7 @@ from stompcodec.capture.index import (
     read_rows,
     sealed,
 )
-from stompcodec.capture.places import MARKER, Remote, archive_of, open_place, place_of
+from stompcodec.capture.places import MARKER, Remote, archive_of, arrow_fs, open_place, place_of
 from stompcodec.disk import Access, make_folder, replace
 from stompcodec.errors import StompError, StoreError
 
@@ -41,10 +41,11 @@ _WHOLE = ("s3", "gcs", "abfs")
 class Archive:
     """The mover of the sealed segments in a folder to the archive `uri`, in a thread from `start` until `close`.
 
-    Raises StoreError if that is no URI, or the folder has another archive; MissingExtraError without pyarrow.
+    Raises StoreError if that is not a URI; MissingExtraError without pyarrow.
     """
 
     def __init__(self, folder: Path, uri: str) -> None:
+        arrow_fs()
         place = place_of(uri)
         if not isinstance(place, Remote):
             raise StoreError(f"{uri!r:.200} cannot be an archive: use a URI, such as s3://bucket/feed.stompcap")
@@ -107,7 +108,7 @@ class Archive:
         last = {chain: path for chain, _, path in segments}
         for chain, base, path in segments:
             is_last = path == last[chain]
-            if (is_last and not rest) or (self._stop.is_set() and not rest):
+            if not rest and (is_last or self._stop.is_set()):
                 continue
             try:
                 if self._copy(path, base) and not is_last:

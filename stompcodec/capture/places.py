@@ -72,7 +72,7 @@ class Remote(PurePosixPath):
     def iterdir(self) -> Iterator[Remote]:
         """Yield what is in the folder; nothing if there is none."""
         system, path = self.system
-        selector = _arrow_fs().FileSelector(path, allow_not_found=True)
+        selector = arrow_fs().FileSelector(path, allow_not_found=True)
         return (self / info.base_name for info in system.get_file_info(selector))
 
     def stat(self) -> os.stat_result:
@@ -91,7 +91,8 @@ Place = Path | Remote
 Same = TypeVar("Same", bound=Place)
 
 
-def _arrow_fs() -> Any:
+def arrow_fs() -> Any:
+    """Return `pyarrow.fs`; raise MissingExtraError without it."""
     try:
         from pyarrow import fs
     except ImportError:
@@ -103,7 +104,7 @@ def _arrow_fs() -> Any:
 def _system_of(root: str, query: str) -> tuple[Any, str]:
     """Return the file system behind a URI, and the path of its root there."""
     try:
-        system, base = _arrow_fs().FileSystem.from_uri(root + ("/" if root.startswith("hdfs:") else "") + query)
+        system, base = arrow_fs().FileSystem.from_uri(root + ("/" if root.startswith("hdfs:") else "") + query)
     except ValueError as error:
         raise StoreError(f"{root}: {error}") from None
     return system, base

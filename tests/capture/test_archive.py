@@ -194,6 +194,7 @@ def test_a_folder_has_one_archive_and_a_single_file_none(path, tmp_path, store, 
 
 
 def test_without_pyarrow_the_error_names_the_extra(path, uri, monkeypatch):
+    write(path, 2)
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(MissingExtraError, match=r"pip install 'stompcodec\[spark\]'"):
         CaptureWriter(path, archive=uri)
