@@ -260,10 +260,7 @@ class IndexEncoder:
 
 
 class IndexDecoder:
-    """The reader of an index. It returns rows up to the first damaged one.
-
-    `base` is the offset of the segment in its chain, which the header must have.
-    """
+    """The reader of an index of a segment at offset `base`. It returns rows up to the first damaged one."""
 
     def __init__(self, base: int) -> None:
         self._base = base

@@ -102,10 +102,7 @@ class Batches:
         self.start = dict(end)
 
     def first(self) -> bool:
-        """Return True for the first call of `latestOffset()`, and log what this Spark lacks.
-
-        The first batch has no limits: with the trigger availableNow it is the only one.
-        """
+        """Return True for the first call of `latestOffset()`, and log what this Spark lacks."""
         if self._asked:
             return False
         self._asked = True

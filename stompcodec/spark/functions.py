@@ -261,10 +261,7 @@ def _no_struct(kind: object) -> SinkError:
 
 
 def _moments(row: Any, kind: str) -> dict[str, Any]:
-    """Return a row of PySpark 4.0 as Arrow would give it: timestamps in UTC, timestamp_ntz without a zone.
-
-    PySpark 4.0 gives both as naive datetimes, timestamps in local time. The type, as text, tells which is which.
-    """
+    """Return a row of PySpark 4.0, where times are naive, as Arrow would give it, by its type as text."""
     made: dict[str, Any] = row.asDict()
     rest = kind.removeprefix("struct<")
     for name in row.__fields__:

@@ -51,10 +51,7 @@ _log = logging.getLogger("stompcodec.spark")
 
 
 class Stomp(base.Shipped, DataSource):
-    """Data source behind `spark.read`, `readStream`, `write` and `writeStream` with the format "stomp".
-
-    Its options are `LIVE_OPTIONS` for reading and `SINK_OPTIONS` for writing, in `link`.
-    """
+    """Data source behind the format "stomp"; its options are `LIVE_OPTIONS` and `SINK_OPTIONS` of `link`."""
 
     @classmethod
     def name(cls) -> str:
@@ -101,11 +98,7 @@ def _join(options: LiveOptions) -> None:
 
 
 class LiveReader(SplitReader, DataSourceReader):
-    """Batch reader: reads until no more messages come. Each action on the DataFrame goes to the broker again, so cache
-    it.
-
-    A message is acknowledged once it is in the spool, where it can still be read later.
-    """
+    """Batch reader: reads until no more messages come. Each action on the DataFrame goes to the broker again."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
         from stompcodec.spark.link import parse_live
@@ -272,10 +265,7 @@ class LiveStreamReader(SplitReader, DataSourceStreamReader, base.SupportsTrigger
         return positions if identity in (None, receiver.identity) else {}
 
     def _look_for_loss(self, start: Offset) -> bool:
-        """Check that the spool belongs to the offset; return True if it does, but ends before what was read.
-
-        `partitions` checks that unread frames are still there.
-        """
+        """Check that the spool belongs to the offset; return True if it does, but ends before what was read."""
         from stompcodec.spark.reading.plan import ends_of
         from stompcodec.spark.receiver import identity_of, positions_of
 

@@ -161,12 +161,8 @@ ELSEWHERE = ("path", "checkpointLocation", "queryName")
 
 @dataclass(frozen=True)
 class Choice:
-    """Choice of the frames that become rows, by what a reader can tell before it builds a row.
-
-    Attributes:
-        destinations: destinations to keep; empty for all.
-        since, until: keep frames received from `since` up to but not including `until`, in microseconds since 1970;
-            None for no bound. If either is given, frames of unknown time are left out.
+    """Frames that become rows: those of `destinations` (empty for all), received from `since` to before `until`, in us
+    since 1970; None for no bound. With a bound, frames of unknown time are left out.
     """
 
     destinations: tuple[str, ...] = ()

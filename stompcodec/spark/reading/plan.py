@@ -156,10 +156,8 @@ def _is_chosen(split: Split, choice: Choice) -> bool:
 
 # ---- streams ----
 def chains_of(paths: Iterable[str], options: FileOptions, start: Mapping[str, int] | None = None) -> dict[str, Chain]:
-    """Return the chains that exist at these paths, by their names in an offset, in order. Files of an archive may be
-    left out if nothing behind `start` is in them.
-
-    Chains of a single capture keep their names; those of several captures are prefixed with the name of the capture.
+    """Return the chains that exist at these paths, by their names in an offset, which begin with that of the capture if
+    there are several. Files of an archive may be left out if nothing behind `start` is in them.
     """
     chains: dict[str, list[Unit]] = {}
     for found in _find(paths, missing=True):

@@ -282,10 +282,7 @@ class _Rows:
 
 
 def _outside_of_garbage(splits: list[Split], options: FileOptions) -> Iterator[Split]:
-    """Yield the splits without cuts inside a run of garbage.
-
-    In a damaged file an index row may end inside one.
-    """
+    """Yield the splits without cuts inside a run of garbage, where index rows of a damaged file may end."""
     before: Split | None = None
     for split in splits:
         if before is None:

@@ -289,10 +289,7 @@ def rest_of_run(view: memoryview, end: int) -> int:
 
 
 def looker(path: str, compression: str | None) -> Callable[[int], bytes]:
-    """Return a function that reads the byte at an offset of a file; b"" behind its end.
-
-    In a compressed file that is slow, and only done for oversized frames.
-    """
+    """Return a function that reads the byte at an offset of a file, slowly if compressed; b"" behind its end."""
 
     def look(place: int) -> bytes:
         if compression is None:
