@@ -9,6 +9,7 @@ from capture.capturing import ONE, TIME, TWO
 from capture.storing import object_store
 from patience import patience
 
+fs = pytest.importorskip("pyarrow.fs")
 from stompcodec.capture import Capture, CaptureWriter
 from stompcodec.capture import archive as module
 from stompcodec.capture.archive import Archive
@@ -28,8 +29,18 @@ def store():
 
 
 @pytest.fixture
-def uri(store, request, tmp_path):
+def uri(store, tmp_path):
     return store.uri(f"{tmp_path.name}/a.stompcap")
+
+
+@pytest.fixture(params=["s3", "disk"])
+def any_uri(request, uri, tmp_path, monkeypatch):
+    """One of an object store, and one of a file system where files can be seen while they are written."""
+    if request.param == "disk":
+        (tmp_path / "disk").mkdir()
+        system = fs.SubTreeFileSystem(str(tmp_path / "disk"), fs.LocalFileSystem())
+        monkeypatch.setattr("stompcodec.capture.places._system_of", lambda root, query: (system, ""))
+    return uri
 
 
 def write(path, count, archive=None, start=TIME):
@@ -74,7 +85,8 @@ def kill_before(patch, where, name, after):
 
 
 @pytest.mark.parametrize("step", STEPS)
-def test_a_kill_at_every_step_of_a_move_loses_nothing(path, uri, step):
+def test_a_kill_at_every_step_of_a_move_loses_nothing(path, any_uri, step):
+    uri = any_uri
     write(path, 3)
     archive = Archive(path, uri)
     archive.join(module.Access())
