@@ -151,6 +151,19 @@ def test_damage_is_not_moved(path, uri, caplog):
     assert path_of.exists()
 
 
+@pytest.mark.parametrize("copy", [ONE[:-1], TWO])
+def test_a_damaged_copy_is_made_again(path, tmp_path, store, uri, copy):
+    write(path, 2)
+    segment = Capture(path).segments()[0].path
+    for name, data in (
+        (segment.with_suffix(".idx").name, segment.with_suffix(".idx").read_bytes()),
+        (segment.name, copy),
+    ):
+        store.put(f"{tmp_path.name}/a.stompcap/{name}", data)
+    Archive(path, uri).move()
+    assert (bodies(uri), here(path)) == ([b"one"], [len(ONE)])
+
+
 def test_an_archive_that_is_away_is_told_once_and_stops_nothing(path, store, uri, caplog, monkeypatch):
     monkeypatch.setattr(module, "_AGAIN", 0.01)
     tries = []
