@@ -24,7 +24,8 @@ from stompcodec.spark.reading.window import compression_of
 Offset = dict[str, int]
 _SUFFIXES = (".stomp", ".stompcap")
 _PACKED = (".gz", ".zst", ".zstd")
-_THREADS = 4
+#: Threads that plan: those of a disk are slowed by more, those of an object store wait for answers.
+_THREADS, _WAITING = 4, 32
 
 
 class _Found(NamedTuple):
@@ -127,7 +128,7 @@ def batch_splits(paths: Iterable[str], options: FileOptions) -> list[Split]:
     nothing to read, or it cannot be read.
     """
     units = [unit for found in _find(paths) for unit in _units(found)]
-    with ThreadPoolExecutor(_THREADS) as threads:
+    with ThreadPoolExecutor(_WAITING if any("://" in unit.path for unit in units) else _THREADS) as threads:
         parts = list(threads.map(lambda unit: splits_of(unit, options), units))
     splits = [split for unit, part in zip(units, _with_gaps(units, parts)) for split in part]
     choice = options.choice
