@@ -132,18 +132,6 @@ class Access(NamedTuple):
 PRIVATE = Access()
 
 
-def mode_of(value: object) -> int:
-    """Return the permission bits of a text such as "0640". Raise ValueError if the owner could not read and write,
-    others could write, or a bit is not allowed for files.
-    """
-    number = value if type(value) is int else -1
-    if isinstance(value, str) and re.fullmatch(r"(0o?)?[0-7]{3}", value):
-        number = int(value[-3:], 8)
-    if number < 0 or number & ~0o666 or number & 0o600 != 0o600 or number & 0o002:
-        raise ValueError('it must be the octal mode of a file, such as "0600", "0640" or "0660"')
-    return number
-
-
 def access_of(mode: int | None = None, group: str | None = None) -> Access:
     """Return the permissions for two options: the bits of files, by default 0600, or 0640 with a group; and the name or
     number of the group, which raises ValueError if it is unknown.
@@ -247,6 +235,21 @@ def copy_access(path: str | os.PathLike[str], file: int) -> None:
         os.fchmod(file, info.st_mode & 0o666)
     except OSError:
         return
+
+
+def replace(path: Path, text: str, access: Access = PRIVATE) -> None:
+    """Write a small file anew, atomically, also on the disk. Raises OSError."""
+    new = path.with_name(f".{path.name}.new")
+    new.unlink(missing_ok=True)
+    try:
+        with open(new, "w", encoding="utf-8", opener=opener(access)) as stream:
+            stream.write(text)
+            stream.flush()
+            sync(stream.fileno())
+        os.replace(new, path)
+    finally:
+        new.unlink(missing_ok=True)
+    sync_folder(path.parent)
 
 
 def opener(access: Access = PRIVATE) -> Callable[[str, int], int]:

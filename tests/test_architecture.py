@@ -28,7 +28,7 @@ FLOORS = {
     "cli": "screen, streams > app, inputs > connecting, figures, linting, packets, show"
     " > files, looking, proxying > verbs > __init__ > __main__",
     "bridge": "mapping > headers > sources > carrier > bridge > __init__",
-    "capture": "index > writer > __init__",
+    "capture": "places > index > archive > writer > __init__",
     "client": "headers, bodies, runs > dialects, outbox > messages > backoff, middleware"
     " > middleware.otel, middleware.prometheus, options > handlers > link > inbound > core > hub, owner > engine"
     " > shell > aio, sync > __init__ > recorder",

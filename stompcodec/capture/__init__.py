@@ -15,9 +15,8 @@ from __future__ import annotations
 
 import os
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from stompcodec.arguments import checks
@@ -28,15 +27,16 @@ from stompcodec.capture.index import (
     CaptureBusyError,
     IndexDecoder,
     Row,
+    all_names_of,
     fail,
     index_path,
     is_sealed,
-    names_of,
     read_rows,
     read_trailer,
     rows_of,
     scan,
 )
+from stompcodec.capture.places import Place, open_place, place_of, size_of
 from stompcodec.capture.writer import CHAIN, CaptureWriter, octets_of
 from stompcodec.codec import Frame, Parser
 from stompcodec.errors import FrameError, StoreError, moved
@@ -60,7 +60,7 @@ __all__ = [
 class Segment(NamedTuple):
     """A file of frames in a capture.
 
-    >>> Segment("frames", 0, Path("a.stompcap")).path.name
+    >>> Segment("frames", 0, place_of("a.stompcap")).path.name
     'a.stompcap'
     """
 
@@ -68,8 +68,8 @@ class Segment(NamedTuple):
     """The name of its chain."""
     base: int
     """The offset of its first byte in the chain."""
-    path: Path
-    """The file."""
+    path: Place
+    """The file, here or in the archive of the capture."""
 
 
 class Piece(NamedTuple):
@@ -94,10 +94,10 @@ class Piece(NamedTuple):
 
 @checks("problem")
 class Capture:
-    """A reader of a capture: a folder of segments, or a single file.
+    """A reader of a capture: a folder of segments, or a single file. Segments in its archive belong to it, too.
 
     Args:
-        path: the folder or file.
+        path: the folder or file; or its URI, such as s3://bucket/feed.stompcap, for a file system of pyarrow.
         on_problem: called with a line of text for each problem, such as a damaged index; reading continues. None:
             problems are raised as errors.
 
@@ -114,7 +114,7 @@ class Capture:
     """
 
     def __init__(self, path: str | os.PathLike[str], *, on_problem: Callable[[str], object] | None = None) -> None:
-        self.path = Path(path)
+        self.path = place_of(path)
         self.single = not self.path.is_dir()
         self._on_problem = on_problem
         try:
@@ -128,12 +128,14 @@ class Capture:
             raise StoreError(text)
         self._on_problem(text)
 
-    def segments(self, chain: str | None = None) -> list[Segment]:
-        """Return the segments of a chain, or of all chains, in order."""
-        if self.single:
-            found = [(CHAIN, 0, self.path)]
-        else:
-            found = names_of(self.path)
+    def segments(self, chain: str | None = None, *, after: Mapping[str, int] | None = None) -> list[Segment]:
+        """Return the segments of a chain, or of all chains, in order.
+
+        Args:
+            chain: the name of the chain; None for all.
+            after: offsets of chains, if what is before them is not needed: it may be left out.
+        """
+        found = [(CHAIN, 0, self.path)] if self.single else all_names_of(self.path, after)
         return [Segment(*each) for each in found if chain in (None, each[0])]
 
     def chains(self) -> list[str]:
@@ -226,7 +228,7 @@ class _View:
             return
         with ExitStack() as stack:
             self.stream = _opened(self.segment.path, stack)
-            size = os.fstat(self.stream.fileno()).st_size
+            size = self.stream.seek(0, os.SEEK_END)
             if self.whole:  # a single file may have been opened again for writing
                 if size == self._size and not index_path(self.segment.path).exists():
                     return
@@ -240,7 +242,7 @@ class _View:
                 return
 
             # Invariant: frames are written before their rows. So a size read after the index covers all its rows.
-            self._size = os.fstat(self.stream.fileno()).st_size
+            self._size = self.stream.seek(0, os.SEEK_END)
             size = start or self._size
 
             def read(octets: int) -> bytes:
@@ -261,14 +263,14 @@ class _View:
     def _index(self, stack: ExitStack) -> tuple[BinaryIO | None, int, int]:
         """Return the file with the index, its offset there, and its size. One beside a single file takes precedence."""
         try:
-            beside = stack.enter_context(index_path(self.segment.path).open("rb", buffering=0))
-            return beside, 0, os.fstat(beside.fileno()).st_size
+            beside = stack.enter_context(open_place(index_path(self.segment.path), ahead=True))
+            return beside, 0, beside.seek(0, os.SEEK_END)
         except FileNotFoundError:
             pass
         except OSError as error:
             raise fail(index_path(self.segment.path), "read", error) from error
         if self._capture.single:
-            size = os.fstat(self.stream.fileno()).st_size  # it may have been sealed meanwhile
+            size = self.stream.seek(0, os.SEEK_END)  # it may have been sealed meanwhile
             self.stream.seek(max(0, size - ROW))
             start = read_trailer(self.stream.read(ROW), size)
             if start is not None:
@@ -288,9 +290,9 @@ class _View:
             self._capture.problem(f"{self.segment.path}: bytes {end} to {size} are not whole frames: skipped")
 
 
-def _opened(path: Path, stack: ExitStack) -> Any:
+def _opened(path: Place, stack: ExitStack) -> Any:
     try:
-        return stack.enter_context(path.open("rb", buffering=0))
+        return stack.enter_context(open_place(path, ahead=True))
     except OSError as error:
         raise fail(path, "read", error) from error
 
@@ -373,7 +375,7 @@ class Cursor:
         if segment.base == at:
             return True
         try:
-            return segment.path.stat().st_size > at - segment.base
+            return size_of(segment.path) > at - segment.base
         except OSError:
             return False
 

@@ -11,16 +11,18 @@ Numbers are little-endian; a checksum is the CRC-32 of zlib. A seal is a row wit
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import struct
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 from stompcodec.arguments import checked
+from stompcodec.capture.places import Place, Same, archive_of, open_place, place_of
 from stompcodec.codec import END_OF_BODY, Parser
 from stompcodec.disk import PRIVATE, Access, create, is_at, lock, sync, unlock
 from stompcodec.errors import FrameError, StoreError
@@ -32,6 +34,15 @@ FARTHEST = 2**62
 #: Bytes of the note that names the holder of a lock.
 _NOTED = 1000
 _NAME = re.compile(r"([a-z0-9][a-z0-9_.]{0,63})-([0-9]{20})\.stomp")
+
+
+def delete(segment: Path) -> None:
+    """Delete a segment, then its index. In the other order, a crash in between would bring the segment back."""
+    try:
+        segment.unlink(missing_ok=True)
+        index_path(segment).unlink(missing_ok=True)
+    except OSError as error:
+        raise fail(segment, "deleted", error) from error
 
 
 class CaptureBusyError(StoreError):
@@ -69,19 +80,15 @@ def _noted(file: int) -> str:
     return "".join(each if each.isprintable() else " " for each in text).strip()
 
 
-def fail(path: Path, what: str, error: OSError) -> StoreError:
-    """Return the StoreError for an error of the operating system."""
+def fail(path: Place, what: str, error: OSError) -> StoreError:
+    """Return the StoreError for an error of the operating system, or of a file system of pyarrow."""
     result = StoreError(f"{path}: cannot be {what}: {error.strerror or error}")
     result.__cause__ = error
     return result
 
 
 def gone(path: Path) -> StoreError:
-    """Return the StoreError for an open file that is no longer at its path.
-
-    >>> str(gone(Path("a.stompcap")))[:38]
-    'a.stompcap: it was removed, renamed or'
-    """
+    """Return the StoreError for an open file that is no longer at its path."""
     return StoreError(
         f"{path}: it was removed, renamed or replaced while it was being written (start again, and keep what did that "
         "away from the folder)"
@@ -154,14 +161,32 @@ def is_segment(name: str) -> bool:
     return _NAME.fullmatch(name) is not None
 
 
-def names_of(folder: Path) -> list[tuple[str, int, Path]]:
+def names_of(folder: Same) -> list[tuple[str, int, Same]]:
     """Return chain, base and path of all segments in a folder, in order; raise StoreError if it cannot be read."""
     try:
-        found = [(_NAME.fullmatch(name), name) for name in os.listdir(folder)]
+        names = os.listdir(folder) if isinstance(folder, Path) else [each.name for each in folder.iterdir()]
     except OSError as error:
         raise fail(folder, "read", error) from error
-    segments = [(match[1], int(match[2]), folder / name) for match, name in found if match]
-    return sorted(each for each in segments if each[1] <= FARTHEST)
+    found = [(_NAME.fullmatch(name), name) for name in names]
+    at: Any = folder
+    segments = [(match[1], int(match[2]), at / name) for match, name in found if match]
+    return sorted((each for each in segments if each[1] <= FARTHEST), key=lambda each: each[:2])
+
+
+def all_names_of(folder: Place, after: Mapping[str, int] | None = None) -> list[tuple[str, int, Place]]:
+    """Return the segments in a folder and in its archive, as `names_of`. Those in both are read in the folder.
+
+    If everything behind the offsets `after` of the chains is in the folder, the archive is not asked.
+    """
+    here = names_of(folder)  # before the archive: a segment that moves meanwhile is in one of them
+    archive = archive_of(folder)
+    if archive is None:
+        return here
+    first = {chain: base for chain, base, _ in reversed(here)}
+    if after and all(first.get(chain, at + 1) <= at for chain, at in {**dict.fromkeys(first, 0), **after}.items()):
+        return here
+    found = {each[:2]: each for each in [*names_of(archive), *here]}
+    return [found[key] for key in sorted(found)]
 
 
 #: The time of frames whose arrival time is not known.
@@ -235,10 +260,7 @@ class IndexEncoder:
 
 
 class IndexDecoder:
-    """The reader of an index. It returns rows up to the first damaged one.
-
-    `base` is the offset of the segment in its chain, which the header must have.
-    """
+    """The reader of an index of a segment at offset `base`. It returns rows up to the first damaged one."""
 
     def __init__(self, base: int) -> None:
         self._base = base
@@ -332,7 +354,7 @@ def is_sealed(path: str | os.PathLike[str]) -> bool:
     False
     """
     try:
-        with open(path, "rb") as stream:
+        with open_place(place_of(path)) as stream:
             size = stream.seek(0, os.SEEK_END)
             stream.seek(max(0, size - ROW))
             return read_trailer(stream.read(ROW), size) is not None
@@ -404,6 +426,16 @@ def read_rows(read: Callable[[int], bytes], decoder: IndexDecoder, most: int) ->
         yield from decoder.feed(data)
 
 
-def index_path(segment: Path) -> Path:
+def sealed(index: bytes, base: int) -> IndexDecoder | None:
+    """Return the decoder of a whole index; None if it is not sealed, or damaged."""
+    decoder = IndexDecoder(base)
+    for _ in read_rows(io.BytesIO(index).read, decoder, len(index)):
+        pass
+    return decoder if decoder.sealed and not decoder.damaged else None
+
+
+def index_path(segment: Same) -> Same:
     """Return the path of the index of a segment, or of an unsealed single file."""
-    return segment.with_suffix(".idx") if segment.suffix == ".stomp" else segment.with_name(segment.name + ".idx")
+    at: Any = segment
+    index: Same = at.with_suffix(".idx") if at.suffix == ".stomp" else at.with_name(at.name + ".idx")
+    return index

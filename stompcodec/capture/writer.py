@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from stompcodec.arguments import check_values, checks
+from stompcodec.capture.archive import Archive
 from stompcodec.capture.index import (
     PIECE,
     ROW,
@@ -21,6 +22,7 @@ from stompcodec.capture.index import (
     Row,
     checksum,
     cut,
+    delete,
     fail,
     gone,
     index_path,
@@ -30,6 +32,7 @@ from stompcodec.capture.index import (
     read_trailer,
     rows_of,
     scan,
+    sealed,
     segment_name,
     trailer,
     write,
@@ -326,9 +329,14 @@ class CaptureWriter:
         access: permissions of files and folders that are created, whatever the umask. See
             `stompcodec.disk.access_of`.
         holder: the name of this writer, for the error of a second one; for folders only.
+        archive: the URI of a folder in a file system of pyarrow, such as s3://bucket/feed.stompcap, to which sealed
+            segments move in the background. One is removed here once its copy is verified, and not by `retain`. The
+            last of each chain stays. A new folder goes on behind what the archive has.
+        begin: the least offsets at which chains begin that have no segment in the folder.
 
     Raises:
         ValueError: `segment_seconds` is out of range.
+        MissingExtraError: an archive needs pyarrow.
         CaptureBusyError: another writer has the capture open.
         StoreError: the capture cannot be written, or is not of the kind that `single` asks for.
 
@@ -349,6 +357,8 @@ class CaptureWriter:
         segment_seconds: float | None = None,
         access: Access = PRIVATE,
         holder: str = "",
+        archive: str | None = None,
+        begin: Mapping[str, int] | None = None,
     ) -> None:
         self.path = Path(path)
         self._access = access
@@ -358,7 +368,7 @@ class CaptureWriter:
             raise ValueError(f"segment_seconds must be 0 to {_LONGEST:.0f}, or None for no limit")
         self._age = None if segment_seconds is None else round(segment_seconds * 1e6)
         self._open: dict[str, SegmentWriter] = {}
-        self._ends: dict[str, int] = {}  # of chains that were finished
+        self._ends = dict(begin or {})  # of chains that have no open segment
         self._gone = False
         self.lost = 0
         """Bytes that repair cut off: frames that were incomplete or not synced."""
@@ -368,6 +378,9 @@ class CaptureWriter:
             kinds = ("a folder", "a file")
             raise StoreError(f"{path}: it is {kinds[not single]}, and not {kinds[single]}: name another one")
         self.single = single
+        if single and archive is not None:
+            raise StoreError(f"{path}: a single file has no segments to move to an archive: name a folder")
+        self._archive = None if archive is None else Archive(self.path, archive)
         self._lock = self._locked()
         try:
             self._begin()
@@ -390,6 +403,11 @@ class CaptureWriter:
             self._add(CHAIN, SegmentWriter(self.path, 0, single=True, access=self._access))
             return
         segments = names_of(self.path)
+        if self._archive is not None:
+            self._archive.join(self._access)
+            for chain, end in () if segments else self._archive.ends().items():
+                self._ends[chain] = max(end, self._ends.get(chain, 0))
+            self._archive.start()
         _drop_orphans(self.path, {path for _, _, path in segments})
         for chain, base, path in segments:
             last = all(base >= other for name, other, _ in segments if name == chain)
@@ -454,6 +472,8 @@ class CaptureWriter:
             raise fail(self.path, "written", error) from error
         if chain in self._open:
             self._open[chain].close()
+        if self._archive is not None:
+            self._archive.wake()
         return self._add(chain, segment)
 
     def sync(self) -> None:
@@ -484,6 +504,11 @@ class CaptureWriter:
     def failed(self) -> bool:
         """True if an error was final: close the writer, and open the capture again."""
         return self._gone or any(segment.failed for segment in self._open.values())
+
+    @property
+    def chains(self) -> set[str]:
+        """The names of the chains."""
+        return {*self._open, *self._ends}
 
     def end(self, chain: str = CHAIN) -> int:
         """Return the offset of the end of synced frames."""
@@ -521,9 +546,9 @@ class CaptureWriter:
             below: only delete segments that end before these offsets of chains.
 
         Returns:
-            How many segments were deleted.
+            How many segments were deleted; 0 with an archive.
         """
-        if self.single:
+        if self.single or self._archive is not None:
             return 0
         count = 0
         chains: dict[str, list[tuple[int, Path]]] = {}
@@ -538,7 +563,7 @@ class CaptureWriter:
                 old = seconds is not None and sealed_at and now - sealed_at > seconds * 1e6
                 if not old and (octets is None or total <= octets):
                     break
-                _delete(path)
+                delete(path)
                 total -= size
                 count += 1
         return count
@@ -574,6 +599,9 @@ class CaptureWriter:
         finally:
             for segment in segments:
                 segment.close()
+            archive, self._archive = self._archive, None
+            if archive is not None:
+                archive.close(rest=seal and not self._gone)
             lock = self.__dict__.pop("_lock", None)
             if lock is not None:
                 lock.release()
@@ -597,19 +625,7 @@ def _size_of(path: Path) -> int:
 def _sealed_at(path: Path, base: int) -> int | None:
     """Return the arrival time of a sealed segment's last frames; None if it is not sealed, or its index is damaged."""
     try:
-        with index_path(path).open("rb") as stream:
-            decoder = IndexDecoder(base)
-            for _ in read_rows(stream.read, decoder, os.fstat(stream.fileno()).st_size // ROW * ROW):
-                pass
+        decoder = sealed(index_path(path).read_bytes(), base)
     except OSError:
         return None
-    return decoder.time if decoder.sealed and not decoder.damaged else None
-
-
-def _delete(path: Path) -> None:
-    """Delete a segment, then its index. In the other order, a crash in between would bring the segment back."""
-    try:
-        path.unlink(missing_ok=True)
-        index_path(path).unlink(missing_ok=True)
-    except OSError as error:
-        raise fail(path, "deleted", error) from error
+    return None if decoder is None else decoder.time

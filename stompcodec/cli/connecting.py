@@ -9,11 +9,10 @@ import os
 import re
 import stat
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
 
@@ -24,7 +23,7 @@ from stompcodec.cli.app import INTERRUPTED, SILENT
 from stompcodec.cli.inputs import Duration, complain, option_group
 from stompcodec.cli.screen import printable
 from stompcodec.content import is_text_type
-from stompcodec.disk import PRIVATE, create, lock, make_folder, sync, sync_folder
+from stompcodec.disk import PRIVATE, create, lock, make_folder, replace
 from stompcodec.errors import (
     ConfigError,
     ConnectionLostError,
@@ -195,18 +194,7 @@ def save(contexts: Contexts) -> None:
     text = json.dumps({"format": _FORMAT, "selected": contexts.selected, "contexts": fields}, indent=2) + "\n"
     path = Path(os.path.realpath(path_of()))  # a link to the file stays one
     try:
-        file, temporary = tempfile.mkstemp(prefix=".contexts-", dir=path.parent)  # with mode 0600
-        try:
-            with os.fdopen(file, "w", encoding="utf-8") as stream:
-                stream.write(text)
-                stream.flush()
-                sync(stream.fileno())
-            os.replace(temporary, path)
-        except BaseException:
-            with suppress(OSError):
-                os.unlink(temporary)
-            raise
-        sync_folder(path.parent)
+        replace(path, text)
     except OSError as error:
         _fail(path, f"cannot be written: {error.strerror}")
 
@@ -316,7 +304,8 @@ def _say(record: logging.LogRecord) -> bool:
     return True
 
 
-logging.getLogger("stompcodec.client.emptied").addFilter(_say)
+for _name in ("stompcodec.client.emptied", "stompcodec.capture"):
+    logging.getLogger(_name).addFilter(_say)
 
 
 def _key(error: Any) -> object:

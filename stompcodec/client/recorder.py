@@ -385,9 +385,9 @@ class Recorder:
         """The number of duplicates, which were not recorded."""
         self.last: float | None = None
         """The time at which the last message on disk was received, in seconds since 1970."""
-        read = Capture(capture.path)
-        self._chains = set(read.chains())
+        self._chains = capture.chains
         if dedupe is not None:
+            read = Capture(capture.path)
             dialects = [client._link.core.link.dialect for client in self._clients]
             for dialect in {(each.name, each.lasting): each for each in dialects}.values():
                 _load(dedupe, read, dialect)

@@ -86,13 +86,6 @@ class Batches:
 
     Spark plans a batch once the previous one is in its commit log. It plans nothing while the offset stays the same, so
     the last batch is only known to be done after the offset changes: a tick changes it, which makes an empty batch.
-
-    >>> batches = Batches()
-    >>> batches.planned({"a": 1}, {"a": 5})
-    >>> batches.start, batches.done, batches.settled
-    ({'a': 5}, {'a': 1}, False)
-    >>> batches.following({"a": 9}), batches.following({"a": 5}), batches.following({"a": 5}, tick=True)
-    ({'a': 9}, {'a': 5}, {'a': 5, '#tick': 1})
     """
 
     def __init__(self) -> None:
@@ -109,10 +102,7 @@ class Batches:
         self.start = dict(end)
 
     def first(self) -> bool:
-        """Return True for the first call of `latestOffset()`, and log what this Spark lacks.
-
-        The first batch has no limits: with the trigger availableNow it is the only one.
-        """
+        """Return True for the first call of `latestOffset()`, and log what this Spark lacks."""
         if self._asked:
             return False
         self._asked = True
@@ -143,11 +133,7 @@ def limit_of(max_bytes: int | None, max_frames: int | None) -> ReadLimit:
 
 
 def plain(offset: Mapping[str, _Value]) -> dict[str, _Value]:
-    """Return an offset without the tick of `Batches.following`.
-
-    >>> plain({"a": 5, "#tick": 1})
-    {'a': 5}
-    """
+    """Return an offset without the tick of `Batches.following`."""
     return {key: value for key, value in offset.items() if key != _TICK}
 
 

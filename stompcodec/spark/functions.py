@@ -261,15 +261,7 @@ def _no_struct(kind: object) -> SinkError:
 
 
 def _moments(row: Any, kind: str) -> dict[str, Any]:
-    """Return a row of PySpark 4.0 as Arrow would give it: timestamps in UTC, timestamp_ntz without a zone.
-
-    PySpark 4.0 gives both as naive datetimes, timestamps in local time. The type, as text, tells which is which.
-
-    >>> row = T.Row(a=datetime.fromtimestamp(1.5), b=datetime(1970, 1, 1, 0, 0, 1), c=1)
-    >>> made = _moments(row, "struct<a:timestamp,b:timestamp_ntz,c:decimal(2,0)>")
-    >>> str(made["a"]), str(made["b"]), made["c"]
-    ('1970-01-01 00:00:01.500000+00:00', '1970-01-01 00:00:01', 1)
-    """
+    """Return a row of PySpark 4.0, where times are naive, as Arrow would give it, by its type as text."""
     made: dict[str, Any] = row.asDict()
     rest = kind.removeprefix("struct<")
     for name in row.__fields__:
@@ -288,11 +280,7 @@ def _moments(row: Any, kind: str) -> dict[str, Any]:
 
 
 def _octets(struct: dict[str, Any] | None, version: str) -> bytes | None:
-    """Return the frame of a struct; None for null and for a malformed one.
-
-    >>> _octets({"destination": "/queue/a", "priority": 9, "body": "hi"}, "1.2")
-    b'SEND\\ndestination:/queue/a\\npriority:9\\ncontent-type:text/plain;charset=utf-8\\ncontent-length:2\\n\\nhi\\x00'
-    """
+    """Return the frame of a struct; None for null and for a malformed one."""
     if struct is None or struct.get("error") is not None:
         return None
     given = struct.get("headers")

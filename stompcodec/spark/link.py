@@ -15,7 +15,16 @@ from stompcodec.client.headers import owned_of
 from stompcodec.client.recorder import Dedupe
 from stompcodec.disk import access_of
 from stompcodec.errors import ConfigError
-from stompcodec.spark.options import ELSEWHERE, FILE_OPTIONS, FileOptions, Option, OptionError, file_options, parse
+from stompcodec.spark.options import (
+    ELSEWHERE,
+    FILE_OPTIONS,
+    FileOptions,
+    Option,
+    OptionError,
+    file_options,
+    parse,
+    uri_of,
+)
 from stompcodec.uri import Address, parse_uri
 
 LINK_OPTIONS = (
@@ -107,8 +116,8 @@ def _addresses(url: str) -> tuple[Address, ...]:
 LIVE_OPTIONS = (
     Option("destination", "names", ..., "destinations to read, such as /queue/a,/topic/b"),
     Option("spoolDir", "text", ..., "folder for received messages, on a disk that the driver and all executors share"),
-    Option("spoolMode", "mode", None, "octal mode of the spool's files, such as 0640; default 0600"),
-    Option("spoolGroup", "text", None, "their group, for executors that run as another user; sets mode 0640"),
+    Option("spoolGroup", "text", None, "group of the spool's files, if executors run as another user; mode 0640"),
+    Option("spoolArchive", "text", None, "URI of a folder to which full segments move, as in s3://bucket/a.stompcap"),
     Option("ackMode", ("spool", "batch"), "spool", "acknowledge a message once it is on disk, or in Spark's log"),
     Option(
         "prefetch",
@@ -125,7 +134,6 @@ LIVE_OPTIONS = (
     Option("reconnectTimeout", "seconds positive", 300.0, "the query fails after this long without a connection"),
     Option("expectEvery", "seconds positive", None, "the query fails after this long without a message"),
     Option("dedupe", "text", "messageId", "how redelivered messages are recognized: messageId, header:NAME, or none"),
-    Option("dedupeWindow", "count positive", 1_000_000, "messages remembered for dedupe"),
     Option("maxSpoolBytes", "size positive", 10 * 2**30, "largest spool; beyond it nothing is acknowledged"),
     Option("retain", "seconds", 86400.0, "hours (or 30m, 2d) to keep processed messages in the spool"),
     Option("idleTimeout", "seconds positive", 5.0, "batch and availableNow: end after this long without a message"),
@@ -151,8 +159,8 @@ class LiveOptions:
     file: FileOptions
     destination: tuple[str, ...]
     spool_dir: str
-    spool_mode: int | None
     spool_group: str | None
+    spool_archive: str | None
     ack_mode: str
     prefetch: int
     subscriptions: int
@@ -163,7 +171,6 @@ class LiveOptions:
     reconnect_timeout: float
     expect_every: float | None
     dedupe: str
-    dedupe_window: int
     max_spool_bytes: int
     retain: float
     idle_timeout: float
@@ -182,6 +189,7 @@ def parse_live(options: Mapping[str, Any]) -> LiveOptions:
     link, values = parse_link(given, (*LIVE_OPTIONS, *FILE_OPTIONS), also=ELSEWHERE)
     file = file_options(values)
     values["spool_dir"] = _folder(values["spool_dir"])
+    values["spool_archive"] = _archive(values["spool_archive"])
     values["subscribe_headers"] = _headers(values["subscribe_headers"])
     values["prefetch"] = values["prefetch"] or _prefetch(values, file)
     values["drains"] = any(name in given for name in _DRAINING)
@@ -216,6 +224,12 @@ def _folder(path: str) -> str:
     return os.path.abspath(found[1] if found else path)
 
 
+def _archive(uri: str | None) -> str | None:
+    if uri is not None and "://" not in (uri := uri_of("spoolArchive", uri)):
+        raise OptionError(f"option spoolArchive is {uri!r:.200}: it must be a URI, such as s3://bucket/a.stompcap")
+    return uri
+
+
 def _headers(text: str | None) -> tuple[tuple[str, str], ...]:
     try:
         pairs = {} if text is None else json.loads(text)
@@ -232,7 +246,7 @@ def _headers(text: str | None) -> tuple[tuple[str, str], ...]:
 def _check(options: LiveOptions) -> None:
     """Refuse options that do not go together."""
     try:
-        access_of(options.spool_mode, options.spool_group)
+        access_of(group=options.spool_group)
     except ValueError as error:
         raise OptionError(f"option spoolGroup: {str(error).removeprefix('group: ')}") from None
     try:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyspark
@@ -27,6 +28,8 @@ from pyspark.sql.datasource import (
 )
 
 from stompcodec.arguments import check_values
+from stompcodec.capture.index import names_of
+from stompcodec.disk import access_of
 from stompcodec.errors import StoreError
 from stompcodec.spark import base
 from stompcodec.spark.reading import SplitReader
@@ -48,10 +51,7 @@ _log = logging.getLogger("stompcodec.spark")
 
 
 class Stomp(base.Shipped, DataSource):
-    """Data source behind `spark.read`, `readStream`, `write` and `writeStream` with the format "stomp".
-
-    Its options are `LIVE_OPTIONS` for reading and `SINK_OPTIONS` for writing, in `link`.
-    """
+    """Data source behind the format "stomp"; its options are `LIVE_OPTIONS` and `SINK_OPTIONS` of `link`."""
 
     @classmethod
     def name(cls) -> str:
@@ -84,18 +84,22 @@ class Stomp(base.Shipped, DataSource):
         return StompStreamWriter(self.options, schema)  # any output mode will do
 
 
-def _chains(options: LiveOptions) -> dict[str, Chain]:
+def _chains(options: LiveOptions, start: Mapping[str, int] | None = None) -> dict[str, Chain]:
     from stompcodec.spark.reading.plan import chains_of
 
-    return chains_of([options.spool_dir], options.file)
+    return chains_of([options.spool_dir], options.file, start)
+
+
+def _join(options: LiveOptions) -> None:
+    """Name the archive in the spool, which is new on a node that takes over from another one."""
+    from stompcodec.capture.archive import Archive
+
+    if options.spool_archive is not None:
+        Archive(Path(options.spool_dir), options.spool_archive).join(access_of(group=options.spool_group))
 
 
 class LiveReader(SplitReader, DataSourceReader):
-    """Batch reader: reads until no more messages come. Each action on the DataFrame goes to the broker again, so cache
-    it.
-
-    A message is acknowledged once it is in the spool, where it can still be read later.
-    """
+    """Batch reader: reads until no more messages come. Each action on the DataFrame goes to the broker again."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
         from stompcodec.spark.link import parse_live
@@ -115,7 +119,8 @@ class LiveReader(SplitReader, DataSourceReader):
             receiver.drain()
         finally:
             end = receiver.close()
-        return pack(splits_between(_chains(options), receiver.begin, end, self._file), self._file.split_bytes)
+        begin = receiver.begin
+        return pack(splits_between(_chains(options, begin), begin, end, self._file), self._file.split_bytes)
 
     def _strict(self) -> bool:
         return True  # the broker has given it away
@@ -196,7 +201,7 @@ class LiveStreamReader(SplitReader, DataSourceStreamReader, base.SupportsTrigger
         end = {**begin, **(receiver.ends() if self._target is None else self._target)}
         if not isinstance(limit, base.ReadAllAvailable):
             most = self._file.max_bytes_per_trigger, self._file.max_frames_per_trigger
-            end = limit_chains(_chains(self._options), begin, end, *most)
+            end = limit_chains(_chains(self._options, begin), begin, end, *most)
         self._planned = end
         return stamped(end, receiver.identity)
 
@@ -209,10 +214,6 @@ class LiveStreamReader(SplitReader, DataSourceStreamReader, base.SupportsTrigger
         report: Offset = {**stamped(receiver.ends(), receiver.identity), METRICS: receiver.metrics(self._planned)}
         stalled = receiver.stalled
         return report if stalled is None else {**report, _STALLED: stalled}
-
-    def metrics(self) -> dict[str, Any]:
-        """Return the metrics of the source; empty before the first batch. See `source_metrics`."""
-        return {} if self._receiver is None else self._receiver.metrics(self._planned)
 
     def prepareForTriggerAvailableNow(self) -> None:
         self._now = True  # nothing is received before `latestOffset` has checked for losses
@@ -235,6 +236,7 @@ class LiveStreamReader(SplitReader, DataSourceStreamReader, base.SupportsTrigger
         start, end = base.plain(start), base.plain(end)
         if start == end:
             return []
+        _join(options)
         (before, begin), (identity, stop) = positions_of(start), positions_of(end)
         if identity is not None and identity != identity_of(options.spool_dir):
             ranges = [(chain, begin.get(chain, 0), offset) for chain, offset in stop.items()]
@@ -242,7 +244,7 @@ class LiveStreamReader(SplitReader, DataSourceStreamReader, base.SupportsTrigger
             return []
         if before is not None and before != identity:  # failOnDataLoss=false: a new spool is read from its start
             begin = {}
-        return pack(splits_between(_chains(options), begin, stop, self._file), self._file.split_bytes)
+        return pack(splits_between(_chains(options, begin), begin, stop, self._file), self._file.split_bytes)
 
     def stop(self) -> None:
         receiver, self._receiver = self._receiver, None
@@ -251,12 +253,16 @@ class LiveStreamReader(SplitReader, DataSourceStreamReader, base.SupportsTrigger
 
     def _open(self, start: Offset) -> tuple[Receiver, dict[str, int]]:
         """Return the receiver, and the positions to continue from. Losses are detected before anything is received."""
-        from stompcodec.spark.receiver import Receiver
+        from stompcodec.spark.receiver import Receiver, positions_of
 
         if self._receiver is None:
             tell_once()
-            short = self._look_for_loss(start)
-            self._receiver = Receiver(self._options, anew=short)  # it may soon grow beyond the offset
+            options = self._options
+            _join(options)
+            short = self._look_for_loss(start)  # it may soon grow beyond the offset
+            goes_on = short and self._is_taken_over()
+            begin = positions_of(start)[1] if goes_on else None
+            self._receiver = Receiver(options, anew=short and not goes_on, begin=begin)
             self._receiver.wait(_FIRST)
         return self._receiver, self._here(start, self._receiver)
 
@@ -268,16 +274,13 @@ class LiveStreamReader(SplitReader, DataSourceStreamReader, base.SupportsTrigger
         return positions if identity in (None, receiver.identity) else {}
 
     def _look_for_loss(self, start: Offset) -> bool:
-        """Check that the spool belongs to the offset; return True if it does, but ends before what was read.
-
-        `partitions` checks that unread frames are still there.
-        """
+        """Check that the spool belongs to the offset; return True if it does, but ends before what was read."""
         from stompcodec.spark.reading.plan import ends_of
         from stompcodec.spark.receiver import identity_of, positions_of
 
         folder = self._options.spool_dir
         identity, begin = positions_of(start)
-        ends = ends_of(_chains(self._options), {})
+        ends = ends_of(_chains(self._options, begin), {})
         if not begin and any(ends.values()):
             _log.warning(
                 "%s holds frames from before, and this query has no offset: it reads them from the start. If its "
@@ -291,17 +294,20 @@ class LiveStreamReader(SplitReader, DataSourceStreamReader, base.SupportsTrigger
         short = {chain: offset for chain, offset in begin.items() if offset > ends.get(chain, 0)}
         if short:
             gone = (f"bytes {ends.get(chain, 0)} to {offset} of {chain}" for chain, offset in short.items())
-            self._lost(f"{', '.join(gone)}, which were read already")
+            known = ("go on behind them",) if self._is_taken_over() else ()
+            self._lost(f"{', '.join(gone)}, which were read already", *known)
         return bool(short)
 
-    def _lost(self, what: str) -> None:
+    def _is_taken_over(self) -> bool:
+        """Return whether all of the spool is in its archive, as on a node that takes over from another one."""
+        return self._options.spool_archive is not None and not names_of(Path(self._options.spool_dir))
+
+    def _lost(self, what: str, follows: str = "read the new one from its start") -> None:
         """Raise an error for frames that are gone with another spool, or warn with failOnDataLoss=false."""
         folder = self._options.spool_dir
         text = f"{folder} is not the spool of the checkpoint, or was deleted and created again: lost: {what}"
         if self._options.file.fail_on_data_loss:
-            raise StoreError(
-                f"{text} (restore the old folder, or set failOnDataLoss=false to read the new one from its start)"
-            )
+            raise StoreError(f"{text} (restore the old folder, or set failOnDataLoss=false to {follows})")
         _log.warning("%s", text)
 
 

@@ -9,10 +9,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from datetime import datetime, timedelta, timezone
 from typing import Any, NamedTuple
-from urllib.parse import unquote, urlsplit
 
 from stompcodec import values
-from stompcodec.disk import mode_of
 from stompcodec.errors import StompError
 from stompcodec.spec import Limits, dialect_of
 
@@ -80,7 +78,6 @@ _KINDS: dict[str, tuple[Callable[[str], Any], str]] = {
     "position": (_position, "earliest, latest, or a time such as 2026-01-31T12:30:00Z"),
     "names": (_names, "names separated by commas"),
     "text": (_text, "a text that is not empty"),
-    "mode": (mode_of, "the octal mode of a file, such as 0600 or 0640"),
 }
 
 
@@ -110,9 +107,6 @@ def parse(table: Iterable[Option], options: Mapping[str, Any], *, also: Iterable
 
     Raises OptionError, which names the option and shows no secret, if a value is invalid, a mandatory option is
     missing, or a name is unknown.
-
-    >>> parse([Option("batchRows", "count positive", 8192, "rows of a batch")], {"batchrows": "10k"})
-    {'batch_rows': 10000}
     """
     given = {str(name).lower(): str(value) for name, value in options.items()}
     table = tuple(table)
@@ -178,15 +172,8 @@ RESERVED = (
 
 @dataclass(frozen=True)
 class Choice:
-    """Choice of the frames that become rows, by what a reader can tell before it builds a row.
-
-    Attributes:
-        destinations: destinations to keep; empty for all.
-        since, until: keep frames received from `since` up to but not including `until`, in microseconds since 1970;
-            None for no bound. If either is given, frames of unknown time are left out.
-
-    >>> Choice(since=0).is_timed, Choice().is_timed
-    (True, False)
+    """Frames that become rows: those of `destinations` (empty for all), received from `since` to before `until`, in us
+    since 1970; None for no bound. With a bound, frames of unknown time are left out.
     """
 
     destinations: tuple[str, ...] = ()
@@ -249,21 +236,20 @@ def parse_file(options: Mapping[str, Any]) -> FileOptions:
 
 
 def paths_of(options: Mapping[str, Any]) -> list[str]:
-    """Return the local paths that a user gave to `load`; raise OptionError for none, or another file system."""
+    """Return the paths and URIs that a user gave to `load`; raise OptionError for none, or a URI with a secret."""
     paths = json.loads(options["paths"]) if options.get("paths") else []
     if options.get("path"):
         paths.append(options["path"])
     if not paths:
         raise OptionError("option path is missing: load(path) takes a capture, a file, a folder of them, or a glob")
-    return [_local(path) for path in paths]
+    return [uri_of("path", path) for path in paths]
 
 
-def _local(path: str) -> str:
-    parts = urlsplit(path)
-    if parts.scheme == "file":
-        return unquote(parts.path)
-    if "://" in path:
-        raise OptionError(
-            f"option path is {path!r:.200}: only local paths can be read: mount that file system, or copy the files"
-        )
-    return path
+def uri_of(option: str, path: str) -> str:
+    """Return a path or URI as `place_of` writes it; raise OptionError if it has a secret."""
+    from stompcodec.capture.places import place_of
+
+    try:
+        return str(place_of(path))
+    except StompError as error:
+        raise OptionError(f"option {option}: {error}") from None

@@ -19,11 +19,12 @@ from pathlib import Path
 from typing import Any
 
 from stompcodec.capture import CHAIN, Capture, CaptureBusyError, CaptureWriter
+from stompcodec.capture.places import open_place
 from stompcodec.client import Backoff, Client, connect
 from stompcodec.client.dialects import is_login_refused
 from stompcodec.client.hub import apart
 from stompcodec.client.recorder import Dedupe, Recorder, holder_of
-from stompcodec.disk import access_of
+from stompcodec.disk import PRIVATE, Access, access_of, replace
 from stompcodec.errors import ConnectionLostError, ReceiptTimeoutError, RejectedError, StompError, StoreError
 from stompcodec.spark.link import LiveOptions
 from stompcodec.spark.reading.splits import open_index
@@ -55,12 +56,19 @@ class Receiver:
     """Recorder of a broker's messages into a spool, from construction until `close`.
 
     It ends after `most` messages (None for no end), acknowledges on `release` with `by_release` if ackMode says so, and
-    gives the spool a new identity with `anew`. Raises CaptureBusyError if another process fills this spool, OptionError
-    if the passcode cannot be read, StoreError if the spool cannot be written.
+    gives the spool a new identity with `anew`. Chains that it lacks begin at `begin` or behind. Raises CaptureBusyError
+    if another process fills this spool, OptionError if the passcode cannot be read, StoreError if the spool cannot be
+    written.
     """
 
     def __init__(
-        self, options: LiveOptions, *, most: int | None = None, by_release: bool = True, anew: bool = False
+        self,
+        options: LiveOptions,
+        *,
+        most: int | None = None,
+        by_release: bool = True,
+        anew: bool = False,
+        begin: Mapping[str, int] | None = None,
     ) -> None:
         options.link.arguments()  # fails early if the passcode or certificates are missing
         self._options = options
@@ -68,10 +76,10 @@ class Receiver:
         self._by_release = by_release and options.ack_mode == "batch"
         numbers = range(options.subscriptions)
         self._segment = min(_SEGMENT, options.max_spool_bytes // (8 * len(numbers)))
-        self._capture = _open_spool(options, self._segment)
+        self._capture = _open_spool(options, self._segment, begin)
         self.identity = self._identified(anew)
         """Identity of the spool."""
-        self._chains = {*Capture(options.spool_dir).chains(), CHAIN, *(f"{CHAIN}.{number}" for number in numbers[1:])}
+        self._chains = {*self._capture.chains, CHAIN, *(f"{CHAIN}.{number}" for number in numbers[1:])}
         self._received_before = _last_received(options.spool_dir)
         self._lock = threading.Lock()
         self._released: dict[str, int] = {}
@@ -98,7 +106,8 @@ class Receiver:
 
     def _identified(self, anew: bool) -> str:
         try:
-            return identify(self._options.spool_dir, anew=anew)
+            options = self._options
+            return identify(options.spool_dir, anew=anew, access=access_of(group=options.spool_group))
         except StoreError:
             self._capture.close()
             raise
@@ -262,7 +271,7 @@ class Receiver:
         recorder = Recorder(
             self._clients,
             self._capture,
-            dedupe=Dedupe.of(options.dedupe, options.dedupe_window),
+            dedupe=Dedupe.of(options.dedupe),
             acknowledge="released" if self._by_release else "synced",
             most=self._most,
             on_turn=self._on_turn,
@@ -375,7 +384,7 @@ class Receiver:
         recorder = self._recorder
         size = self._size + (0 if recorder is None else recorder.octets - self._counted)
         held = size >= self._options.max_spool_bytes
-        if held:
+        if held and self._options.spool_archive is None:  # else only what has moved makes room
             with self._lock:
                 held = any(end > self._released.get(chain, 0) for chain, end in self.ends().items())
             if not held:
@@ -418,7 +427,7 @@ class Receiver:
         return {chain: min(offset, self._capture.end(chain) - self._segment) for chain, offset in released.items()}
 
 
-def _open_spool(options: LiveOptions, segment: int) -> CaptureWriter:
+def _open_spool(options: LiveOptions, segment: int, begin: Mapping[str, int] | None) -> CaptureWriter:
     """Open the spool, after waiting for a previous holder to release it."""
     until = time.monotonic() + _LOCK_WAIT
     while True:
@@ -428,8 +437,10 @@ def _open_spool(options: LiveOptions, segment: int) -> CaptureWriter:
                 single=False,
                 segment_octets=segment,
                 segment_seconds=max(60.0, min(_AGE, options.retain / 4)),
-                access=access_of(options.spool_mode, options.spool_group),
+                access=access_of(group=options.spool_group),
                 holder=_holder(options),
+                archive=options.spool_archive,
+                begin=begin,
             )
         except CaptureBusyError as error:
             if time.monotonic() >= until:
@@ -459,7 +470,7 @@ def _last_received(folder: str) -> float | None:
     capture = Capture(folder)
     for chain in capture.chains():
         segments = list(capture.segments(chain))
-        index = open_index(Path(segments[-1].path), segments[-1].base, single=False) if segments else None
+        index = open_index(segments[-1].path, segments[-1].base, single=False) if segments else None
         if index is not None:
             with contextlib.closing(index):
                 times += [int(rows.times[-1]) for rows in index.rows(max(0, index.count - 2)) if len(rows.times)]
@@ -489,7 +500,8 @@ def identity_of(folder: str) -> str | None:
     """Return the identity of a spool; None if it has none or does not exist. Raises StoreError if it cannot be read."""
     path = Path(folder, _FILE)
     try:
-        text = path.read_text(encoding="ascii", errors="replace").strip()
+        with open_place(path) as stream:
+            text = str(stream.read(), "ascii", "replace").strip()
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -499,25 +511,17 @@ def identity_of(folder: str) -> str | None:
     return text
 
 
-def identify(folder: str, *, anew: bool = False) -> str:
+def identify(folder: str, *, anew: bool = False, access: Access = PRIVATE) -> str:
     """Return the identity of a spool, after making one if it has none. The caller holds the lock of the spool.
 
     With `anew` it gets a new one, so that older offsets no longer belong to this spool.
     """
-    found = identity_of(folder)
-    if found is not None and not anew:
+    found, path = None if anew else identity_of(folder), Path(folder, _FILE)
+    if found is not None and path.exists():
         return found
-    made, path = uuid.uuid4().hex, Path(folder, _FILE)
-    beside = path.with_name(f".{_FILE}")
+    made = found or uuid.uuid4().hex
     try:
-        with contextlib.suppress(FileNotFoundError):
-            beside.unlink()
-        file = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
-        with open(file, "w", encoding="ascii") as stream:
-            stream.write(f"{made}\n")
-            stream.flush()
-            os.fsync(stream.fileno())
-        beside.replace(path)
+        replace(path, f"{made}\n", access)
     except OSError as error:
         raise StoreError(f"{path} cannot be written: {error.strerror} (free space, or grant access)") from error
     return made

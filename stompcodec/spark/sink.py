@@ -65,11 +65,6 @@ class Rows:
     Small and picklable. Arrow joins the bytes, one column at a time, which costs a tenth of a `Frame` for each row.
     `destination` is for rows without that column, `id_header` for the id of each row. Raises SchemaError, in one line,
     if these columns cannot be sent.
-
-    >>> schema = T.StructType([T.StructField("body", T.StringType()), T.StructField("n", T.IntegerType())])
-    >>> batch = pa.record_batch([pa.array(["a"]), pa.array([1], pa.int32())], names=["body", "n"])
-    >>> Rows(schema, "/queue/q", None).frames(batch, Target("1.2", True))[0].as_py()
-    b'SEND\\ndestination:/queue/q\\nn:1\\ncontent-type:text/plain;charset=utf-8\\n\\na\\x00'
     """
 
     def __init__(self, schema: T.StructType, destination: str | None, id_header: str | None) -> None:

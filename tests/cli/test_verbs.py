@@ -262,7 +262,7 @@ WRONG = {
     ],
     "record": [
         *(("stomp://h -o x", "no DEST"), ("/queue/a -o x --segment many", "--segment")),
-        ("/queue/a -o x --single --keep 1G", "--keep cannot be used"),
+        ("/queue/a -o x --archive s3://bucket/x --keep 1G", "--keep cannot be used"),
         *((f"/queue/a -o x --dedupe {wrong}", "--dedupe") for wrong in ("uuid", "header:")),
         ("/queue/a -o x --group nobody_here", "no group of this"),
     ],

@@ -7,6 +7,7 @@ import warnings
 from pathlib import Path
 
 import pytest
+from capture.storing import KEYS
 from patience import patience
 
 #: What makes a session start sooner, and run slower.
@@ -66,6 +67,8 @@ def spark(tmp_path_factory, beside_spark):
         os.environ["JAVA_HOME"] = str(java._shim())  # as where there is no Java: what Spark does with it holds
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(beside_spark)  # workers start where the JVM does
+        for name, value in KEYS.items():  # of an object store
+            patch.setenv(name, value)
         patch.setenv("PYTHONSAFEPATH", "1")  # made before `installed`, which lasts no longer than a module
         made = session("tests", cores=2, **{"spark.driver.extraJavaOptions": QUICK, "spark.sql.shuffle.partitions": 2})
     yield made

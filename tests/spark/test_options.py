@@ -62,14 +62,15 @@ def test_a_bad_value_is_told_in_one_line(name, texts):
 def test_paths():
     assert paths_of({"path": "a b/c.stompcap"}) == ["a b/c.stompcap"]
     assert paths_of({"path": "file:///data/a%20b"}) == ["/data/a b"]
-    assert paths_of({"paths": '["x", "file:/y"]'}) == ["x", "/y"]
+    assert paths_of({"paths": '["x", "file:/y", "s3a://bucket/x/"]'}) == ["x", "/y", "s3://bucket/x"]
 
 
 @pytest.mark.parametrize(
     ("taking", "options", "told"),
     [
         (paths_of, {}, "option path is missing"),
-        (paths_of, {"path": "s3://bucket/x"}, "only local paths"),
+        (paths_of, {"path": f"s3://key:{SECRET}@bucket/x"}, r"option path: s3://\*\*\*: secrets belong into the"),
+        (live, {"spoolArchive": "/mnt/archive"}, "option spoolArchive is '/mnt/archive': it must be a URI"),
         (parse_file, {"splitbyte": "1"}, "unknown option 'splitbyte': did you mean splitBytes"),
         (parse_file, {"zzz": "1"}, "the options are mode, commands"),
         (live, {"ackMode": "never"}, "ackMode is 'never': it must be one of spool, batch"),

@@ -97,7 +97,7 @@ class Progress:
 @click.option(
     "-o", "--output", required=True, type=click.Path(), metavar="CAPTURE", help="The capture, such as a.stompcap."
 )
-@click.option("--single", is_flag=True, help="Make a single file, not a folder of segments.")
+@click.option("--archive", metavar="URI", help="Move full segments there, such as to s3://bucket/a.stompcap.")
 @click.option(
     "--segment",
     callback=connecting.size,
@@ -129,7 +129,7 @@ class Progress:
 def command(
     destinations: tuple[str, ...],
     output: str,
-    single: bool,
+    archive: str | None,
     segment: int,
     keep: int | None,
     keep_time: float | None,
@@ -155,12 +155,12 @@ def command(
     from stompcodec.client.recorder import Dedupe
 
     destinations = _without_url(destinations, broker)
-    if single and (keep is not None or keep_time is not None):
-        raise click.UsageError("a single file has no segments to delete: --keep cannot be used with --single")
+    if archive is not None and (keep is not None or keep_time is not None):
+        raise click.UsageError("only a verified copy lets a segment go: --keep cannot be used with --archive")
     options = {**connecting.subscription_of(broker), "on_unreadable": "skip" if lenient else "raise"}
     stopped = connecting.Stopped()
     with stop_on_signals(stopped.set), connecting.passing_over(lenient), connecting.reporting_errors():
-        how: dict[str, Any] = {"single": True if single else None, "access": group, "segment_octets": segment}
+        how: dict[str, Any] = {"archive": archive, "access": group, "segment_octets": segment}
         how["segment_seconds"] = _SEGMENT_SECONDS
         capture = _opened(output, destinations, quiet, **how)
         progress = Progress(capture, {"octets": keep, "seconds": keep_time}, quiet)

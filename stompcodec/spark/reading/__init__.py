@@ -115,10 +115,10 @@ class FileStreamReader(SplitReader, DataSourceStreamReader, base.SupportsTrigger
     def _strict(self) -> bool:
         return self._file.fail_on_data_loss
 
-    def _chains(self) -> dict[str, Chain]:
+    def _chains(self, start: Offset | None = None) -> dict[str, Chain]:
         from stompcodec.spark.reading.plan import chains_of
 
-        return chains_of(self._paths, self._file)
+        return chains_of(self._paths, self._file, start)
 
     def initialOffset(self) -> Offset:
         from stompcodec.spark.reading.plan import starts_of
@@ -138,7 +138,7 @@ class FileStreamReader(SplitReader, DataSourceStreamReader, base.SupportsTrigger
         if start is None:
             start = self._batches.start
             limit = base.ReadAllAvailable() if self._batches.first() else self.getDefaultReadLimit()
-        chains = self._chains()
+        chains = self._chains(start)
         self._seen = end = ends_of(chains, start, self._target)
         if isinstance(limit, base.ReadAllAvailable):
             return end
@@ -152,7 +152,7 @@ class FileStreamReader(SplitReader, DataSourceStreamReader, base.SupportsTrigger
     def reportLatestOffset(self) -> Offset | None:
         from stompcodec.spark.reading.plan import ends_of
 
-        return ends_of(self._chains(), self._seen)
+        return ends_of(self._chains(self._seen), self._seen)
 
     def prepareForTriggerAvailableNow(self) -> None:
         from stompcodec.spark.reading.plan import ends_of
@@ -164,4 +164,4 @@ class FileStreamReader(SplitReader, DataSourceStreamReader, base.SupportsTrigger
         from stompcodec.spark.reading.splits import pack
 
         self._batches.planned(start, end)
-        return pack(splits_between(self._chains(), start, end, self._file), self._file.split_bytes)
+        return pack(splits_between(self._chains(start), start, end, self._file), self._file.split_bytes)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 from zlib import crc32
 
 import numpy as np
 import pyarrow as pa
 
+from stompcodec.capture.places import place_of
 from stompcodec.codec import parse_columns
 from stompcodec.spark.options import ALL, FileOptions
 from stompcodec.spark.reading.schema import Projection, Projector, error_text
@@ -60,7 +60,7 @@ def _index_of(split: Split, stack: ExitStack) -> IndexFile | None:
     if not split.rows:
         return None
     try:
-        index = open_index(Path(split.path), split.base, single=split.single)
+        index = open_index(place_of(split.path), split.base, single=split.single)
     except FileNotFoundError:
         return None  # there is no segment either, which `check` tells
     if index is not None:

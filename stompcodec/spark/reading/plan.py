@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import glob
 import logging
-import os
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
 from itertools import takewhile
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from stompcodec.capture import Capture, Segment
-from stompcodec.capture.index import fail, index_path, is_segment, names_of, read_trailer
+from stompcodec.capture.index import all_names_of, fail, index_path, is_sealed, is_segment
+from stompcodec.capture.places import Place, Remote, place_of, size_of
 from stompcodec.errors import StoreError
 from stompcodec.spark.options import EARLIEST, LATEST, Choice, FileOptions, OptionError
 from stompcodec.spark.reading.splits import NO_INDEX, Split, Unit, open_index, splits_of, whole_frames
@@ -26,13 +26,14 @@ from stompcodec.spark.reading.window import compression_of
 Offset = dict[str, int]
 _SUFFIXES = (".stomp", ".stompcap")
 _PACKED = (".gz", ".zst", ".zstd")
-_THREADS = 4
+#: Threads that plan: those of a disk are slowed by more, those of an object store wait for answers.
+_THREADS, _WAITING = 4, 32
 
 
 class _Found(NamedTuple):
     """A capture or a file of frames."""
 
-    path: Path
+    path: Place
     key: str
     """Prefix of the names of its chains in an offset."""
     folder: bool
@@ -40,10 +41,10 @@ class _Found(NamedTuple):
 
 def _find(paths: Iterable[str], *, missing: bool = False) -> list[_Found]:
     """Return the captures and files at these paths, each once; with `missing` they need not exist yet."""
-    found: dict[Path, _Found] = {}
+    found: dict[Place, _Found] = {}
     paths = list(paths)
     for text in paths:
-        path, root = Path(text), None if len(paths) > 1 else _root(text)
+        path, root = place_of(text), None if len(paths) > 1 else _root(text)
         if path.exists():
             each = _at(path, root)
         elif glob.has_magic(text):
@@ -56,15 +57,16 @@ def _find(paths: Iterable[str], *, missing: bool = False) -> list[_Found]:
     return list(found.values())
 
 
-def _root(text: str) -> Path:
+def _root(text: str) -> Place:
     """Return the folder that names of captures are relative to, so that a stream recognizes them after a move."""
-    if not glob.has_magic(text) or Path(text).exists():
-        return Path(text)
+    place = place_of(text)
+    if not glob.has_magic(text) or isinstance(place, Remote) or place.exists():
+        return place
     parts = list(takewhile(lambda part: not glob.has_magic(part), Path(text).parts))
     return Path(*parts)
 
 
-def _at(path: Path, root: Path | None) -> list[_Found]:
+def _at(path: Any, root: Any) -> list[_Found]:
     """Return a capture or file, or those in a folder."""
     if not path.is_dir() or _is_capture(path):
         return [_found(path, root)]
@@ -75,7 +77,7 @@ def _at(path: Path, root: Path | None) -> list[_Found]:
     ]
 
 
-def _found(path: Path, root: Path | None) -> _Found:
+def _found(path: Any, root: Any) -> _Found:
     name = path if root is None else path.relative_to(root)
     return _Found(path, "" if path == root else f"{name.as_posix()}/", path.is_dir())
 
@@ -88,14 +90,14 @@ def _is_ours(name: str) -> bool:
     return name.endswith(_SUFFIXES)
 
 
-def _is_capture(folder: Path) -> bool:
-    return folder.suffix == ".stompcap" or bool(names_of(folder))
+def _is_capture(folder: Place) -> bool:
+    return folder.suffix == ".stompcap" or bool(all_names_of(folder))
 
 
-def _units(found: _Found, *, missing: bool = False) -> list[Unit]:
+def _units(found: _Found, after: Mapping[str, int] | None = None, *, missing: bool = False) -> list[Unit]:
     """Return the files of a capture, or the one file; none if it was deleted meanwhile and `missing` allows that."""
     try:
-        return _existing_units(found)
+        return _existing_units(found, after)
     except OSError as error:
         problem = fail(found.path, "read", error)
     except StoreError as error:
@@ -105,28 +107,19 @@ def _units(found: _Found, *, missing: bool = False) -> list[Unit]:
     raise problem
 
 
-def _existing_units(found: _Found) -> list[Unit]:
-    if found.folder:
-        capture = Capture(found.path)
-        return [unit_of(capture, segment) for segment in capture.segments()]
+def _existing_units(found: _Found, after: Mapping[str, int] | None) -> list[Unit]:
     path = found.path
+    if found.folder:
+        capture = Capture(path)
+        return [unit_of(capture, segment) for segment in capture.segments(after=after)]
     if is_segment(path.name) and index_path(path).exists():
         chain, _, base = path.stem.rpartition("-")
         return [Unit(str(path), str(path), chain, int(base), True)]
     packed = compression_of(path)
     if packed:
         return [Unit(str(path), str(path), compression=packed)]
-    single = _is_single(path)
+    single = path.suffix == ".stompcap" or index_path(path).exists() or is_sealed(path)
     return [Unit(str(path), str(path), capture=single, single=single)]
-
-
-def _is_single(path: Path) -> bool:
-    if path.suffix == ".stompcap" or index_path(path).exists():
-        return True
-    with path.open("rb") as stream:
-        size = path.stat().st_size
-        stream.seek(max(0, size - 24))
-        return read_trailer(stream.read(24), size) is not None
 
 
 # ---- batches ----
@@ -137,7 +130,7 @@ def batch_splits(paths: Iterable[str], options: FileOptions) -> list[Split]:
     nothing to read, or it cannot be read.
     """
     units = [unit for found in _find(paths) for unit in _units(found)]
-    with ThreadPoolExecutor(_THREADS) as threads:
+    with ThreadPoolExecutor(_WAITING if any("://" in unit.path for unit in units) else _THREADS) as threads:
         parts = list(threads.map(lambda unit: splits_of(unit, options), units))
     splits = [split for unit, part in zip(units, _with_gaps(units, parts)) for split in part]
     choice = options.choice
@@ -165,14 +158,14 @@ def _is_chosen(split: Split, choice: Choice) -> bool:
 
 
 # ---- streams ----
-def chains_of(paths: Iterable[str], options: FileOptions) -> dict[str, Chain]:
-    """Return the chains that exist at these paths, by their names in an offset, in order.
-
-    Chains of a single capture keep their names; those of several captures are prefixed with the name of the capture.
+def chains_of(paths: Iterable[str], options: FileOptions, start: Mapping[str, int] | None = None) -> dict[str, Chain]:
+    """Return the chains that exist at these paths, by their names in an offset, which begin with that of the capture if
+    there are several. Files of an archive may be left out if nothing behind `start` is in them.
     """
     chains: dict[str, list[Unit]] = {}
     for found in _find(paths, missing=True):
-        for unit in _units(found, missing=True):
+        after = start and {key.removeprefix(found.key): at for key, at in start.items() if key.startswith(found.key)}
+        for unit in _units(found, after, missing=True):
             name = unit.chain if found.folder or not found.key else ""
             chains.setdefault((found.key + name).rstrip("/"), []).append(unit)
     return {key: Chain(key, chains[key], options) for key in sorted(chains)}
@@ -268,7 +261,7 @@ class Chain:
         except FileNotFoundError:
             return start
         except OSError as error:
-            raise fail(Path(unit.path), "read", error) from error
+            raise fail(place_of(unit.path), "read", error) from error
 
     def at(self, time: int) -> int:
         """Return the offset of the first frame received at `time`, in µs since 1970, or later; the end if none was."""
@@ -285,9 +278,9 @@ class Chain:
         return self.end(self.first)
 
     def _end_in(self, unit: Unit, start: int) -> int:
-        path = Path(unit.path)
+        path = place_of(unit.path)
         if unit.compression:
-            return path.stat().st_size
+            return size_of(path)
         if unit.capture:
             index = open_index(path, unit.base, single=unit.single)
             if index is not None:
@@ -295,7 +288,7 @@ class Chain:
                     last = index.last()
                 if last is not None:
                     return last
-        size = path.stat().st_size
+        size = size_of(path)
         if start > size:
             return size
         end = start if not unit.capture else 0
@@ -316,7 +309,7 @@ class Chain:
         for unit, follows in self._followed(end):
             if follows <= at or unit.compression:
                 continue  # it may be gone: writers delete what was read
-            stop = min(end - unit.base, os.path.getsize(unit.path))
+            stop = min(end - unit.base, size_of(place_of(unit.path)))
             at = max(at, unit.base)
             for ends in whole_frames(unit.path, at - unit.base, stop, self._options):
                 fit = len(ends) if frames is None else min(len(ends), frames - count)
@@ -349,7 +342,7 @@ class Chain:
             if unit.base > at:
                 self._lost(f"{self.name}: bytes {at} to {unit.base} were deleted before they were read")
                 at = unit.base
-            stop = min(end, follows, unit.base + os.path.getsize(unit.path))
+            stop = min(end, follows, unit.base + size_of(place_of(unit.path)))
             found = splits_of(unit, self._options, at - unit.base, stop - unit.base)
             if found and found[0].problem == NO_INDEX:
                 self._lost(f"{unit.path}: its index is missing", "read its frames without times")

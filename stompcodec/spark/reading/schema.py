@@ -86,10 +86,6 @@ class Projection:
     """The columns that a schema asks for, and what must be parsed for them. Small and picklable.
 
     Raises SchemaError if the schema asks for an impossible column.
-
-    >>> asked = T.StructType([T.StructField("destination", T.StringType()), T.StructField("priority", T.IntegerType())])
-    >>> Projection(asked).names, Projection(asked).columns
-    (('destination', 'priority'), ())
     """
 
     def __init__(self, schema: T.StructType, decode: str = "none") -> None:
@@ -454,13 +450,7 @@ _DIGITS = r"^[+-]?[0-9]{1,18}$"
 
 
 def cast(values: Any, kind: Any) -> tuple[Any, list[int]]:
-    """Return an Arrow column of text cast to a type without nested ones, and the rows whose text does not fit.
-
-    >>> cast(pa.array(["1", " 2 ", "x", None]), pa.int32())[0].to_pylist()
-    [1, 2, None, None]
-    >>> cast(pa.array(["1", " 2 ", "x", None]), pa.int32())[1]
-    [2]
-    """
+    """Return an Arrow column of text cast to a type without nested ones, and the rows whose text does not fit."""
     if pa.types.is_string(kind):
         return values, []
     if pa.types.is_binary(kind):

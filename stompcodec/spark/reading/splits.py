@@ -21,6 +21,7 @@ import numpy as np
 from pyspark.sql.datasource import InputPartition
 
 from stompcodec.capture.index import ROW, IndexDecoder, fail, index_path, read_trailer
+from stompcodec.capture.places import Place, open_place, place_of, size_of
 from stompcodec.codec import Parser, frame_ends
 from stompcodec.errors import FrameError, StoreError
 from stompcodec.spark.options import FileOptions
@@ -78,8 +79,8 @@ class Split(InputPartition):
 
 def mark_of(split: Split, index: IndexFile | None = None) -> Mark:
     """Return the mark of a split that is being planned; `index` is open if the split has rows. Raises OSError."""
-    with open(split.path, "rb", buffering=0) as stream:
-        stop = os.fstat(stream.fileno()).st_size if split.stop is None else split.stop
+    with open_place(place_of(split.path)) as stream:
+        stop = stream.seek(0, os.SEEK_END) if split.stop is None else split.stop
         head = _read(stream, split.start, min(_HEAD, stop - split.start))
         first, last = _ends_of(index, split)
         return Mark(head, first, _tail_of(stream, split.start, stop) if last is None else last, stop)
@@ -95,8 +96,8 @@ def check(split: Split, index: IndexFile | None, *, strict: bool) -> str:
     if mark is None:
         return ""
     try:
-        with open(split.path, "rb", buffering=0) as stream:
-            size = os.fstat(stream.fileno()).st_size
+        with open_place(place_of(split.path)) as stream:
+            size = stream.seek(0, os.SEEK_END)
             head = _read(stream, split.start, len(mark.head))
             tail = None if split.rows or size < mark.stop else _tail_of(stream, split.start, mark.stop)
     except FileNotFoundError:
@@ -123,10 +124,11 @@ def shorter(split: Split, octets: int) -> StoreError:
 
 
 def _differs(split: Split, what: str) -> StoreError:
-    return StoreError(
-        f"executor {platform.node()} does not see the driver's file {os.path.abspath(split.path)}: {what}; its folder "
-        "must be one that the driver and all executors share under the same path (docs/spark-cluster.md)"
-    )
+    path = place_of(split.path)
+    need = "must be one that the driver and all executors share under the same path (docs/spark-cluster.md)"
+    if isinstance(path, Path):
+        path = path.absolute()
+    return StoreError(f"executor {platform.node()} does not see the driver's file {path}: {what}; its folder {need}")
 
 
 def _ends_of(index: IndexFile | None, split: Split) -> tuple[int | None, int | None]:
@@ -174,7 +176,7 @@ def splits_of(unit: Unit, options: FileOptions, start: int = 0, stop: int | None
     try:
         if not unit.capture:
             whole = replace(whole, version=version_of(unit, options))
-        size = Path(unit.path).stat().st_size
+        size = size_of(place_of(unit.path))
         if unit.compression:
             splits = [whole]
         elif not unit.capture:
@@ -183,7 +185,7 @@ def splits_of(unit: Unit, options: FileOptions, start: int = 0, stop: int | None
             splits = _of_capture(whole, options, size)
         return [split if split.mark else replace(split, mark=mark_of(split)) for split in splits]
     except OSError as error:
-        raise fail(Path(unit.path), "read", error) from error
+        raise fail(place_of(unit.path), "read", error) from error
 
 
 def version_of(unit: Unit, options: FileOptions) -> str:
@@ -205,7 +207,7 @@ def version_of(unit: Unit, options: FileOptions) -> str:
 
 def _of_capture(whole: Split, options: FileOptions, size: int) -> list[Split]:
     """Return the splits of a segment or a single-file capture."""
-    index = open_index(Path(whole.path), whole.base, single=whole.single)
+    index = open_index(place_of(whole.path), whole.base, single=whole.single)
     if index is None:
         whole = replace(whole, stop=size if whole.stop is None else whole.stop)
         problem = "" if whole.single else NO_INDEX
@@ -280,10 +282,7 @@ class _Rows:
 
 
 def _outside_of_garbage(splits: list[Split], options: FileOptions) -> Iterator[Split]:
-    """Yield the splits without cuts inside a run of garbage.
-
-    In a damaged file an index row may end inside one.
-    """
+    """Yield the splits without cuts inside a run of garbage, where index rows of a damaged file may end."""
     before: Split | None = None
     for split in splits:
         if before is None:
@@ -399,11 +398,7 @@ class Pack(InputPartition):
 
 
 def pack(parts: Iterable[Split], most: int) -> list[Split | Pack]:
-    """Return the partitions in their order, with neighbours packed while they have at most `most` bytes together.
-
-    >>> [len(parts_of(each)) for each in pack([Split("a", 0, n) for n in (5, 3, 2, 9, 20, 1)], 10)]
-    [3, 1, 1, 1]
-    """
+    """Return the partitions in their order, with neighbours packed while they have at most `most` bytes together."""
     found: list[Split | Pack] = []
     group: list[Split] = []
     total = 0
@@ -429,7 +424,7 @@ def octets_of(split: Split) -> int:
     if split.stop is not None:
         return split.stop - split.start
     try:
-        return _INFLATED * os.path.getsize(split.path)
+        return _INFLATED * size_of(place_of(split.path))
     except OSError:  # the task reports it
         return 0
 
@@ -573,7 +568,7 @@ def _fitting(data: bytes, check: int) -> tuple[int, int, int]:
     return count, check, 0
 
 
-def open_index(path: Path, base: int, *, single: bool) -> IndexFile | None:
+def open_index(path: Place, base: int, *, single: bool) -> IndexFile | None:
     """Open the index of a segment: the file beside it, or the one inside a single-file capture; None if it has none."""
     index = _beside(path, base)
     if index is None and single:
@@ -581,18 +576,18 @@ def open_index(path: Path, base: int, *, single: bool) -> IndexFile | None:
     return index
 
 
-def _beside(path: Path, base: int) -> IndexFile | None:
-    size = path.stat().st_size
+def _beside(path: Place, base: int) -> IndexFile | None:
+    size = size_of(path)
     try:
-        beside = index_path(path).open("rb")
+        beside = open_place(index_path(path), ahead=True)
     except FileNotFoundError:
         return None
-    return IndexFile(beside, 0, os.fstat(beside.fileno()).st_size, base, size)
+    return IndexFile(beside, 0, beside.seek(0, os.SEEK_END), base, size)
 
 
-def _inside(path: Path, base: int) -> IndexFile | None:
-    stream = path.open("rb")
-    size = os.fstat(stream.fileno()).st_size  # taken after the look beside: sealing moves the index in
+def _inside(path: Place, base: int) -> IndexFile | None:
+    stream = open_place(path, ahead=True)
+    size = stream.seek(0, os.SEEK_END)  # taken after the look beside: sealing moves the index in
     stream.seek(max(0, size - ROW))
     start = read_trailer(stream.read(ROW), size)
     if start is not None:

@@ -7,7 +7,6 @@ however many NULs it contains.
 from __future__ import annotations
 
 import gzip
-import os
 import re
 import zlib
 from collections.abc import Callable
@@ -16,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from stompcodec.capture.places import Place, open_place, place_of
 from stompcodec.codec import frame_ends
 from stompcodec.errors import MissingExtraError, StompError
 from stompcodec.spec import Limits, dialect_of
@@ -27,9 +27,9 @@ class UnreadableError(StompError):
     """A damaged file that cannot be read any further."""
 
 
-def compression_of(path: str | os.PathLike[str]) -> str | None:
+def compression_of(path: str | Place) -> str | None:
     """Return the compression of a file, by its first bytes: "gzip", "zstd" or None."""
-    with open(path, "rb") as stream:
+    with open_place(place_of(path)) as stream:
         begin = stream.read(4)
     return next((name for magic, name in _MAGIC.items() if begin.startswith(magic)), None)
 
@@ -40,10 +40,11 @@ def opened(path: str, compression: str | None, start: int, stop: int | None, sta
     The function raises UnreadableError when compressed data is damaged. A compressed file is read as a whole.
     """
     if compression == "gzip":
-        return _guarded(stack.enter_context(gzip.open(path, "rb")))
+        stream = stack.enter_context(open_place(place_of(path), ahead=True))
+        return _guarded(stack.enter_context(gzip.open(stream, "rb")))
     if compression == "zstd":
         return _guarded(stack.enter_context(_zstd(path)))
-    stream = stack.enter_context(open(path, "rb", buffering=0))  # noqa: SIM115
+    stream = stack.enter_context(open_place(place_of(path)))
     stream.seek(start)
     return _Part(stream, None if stop is None else stop - start).readinto
 
@@ -69,7 +70,7 @@ def _zstd(path: str) -> Any:
         import pyarrow
     except ImportError:
         raise MissingExtraError("spark", "pyarrow") from None
-    return pyarrow.input_stream(path, compression="zstd")
+    return pyarrow.input_stream(open_place(place_of(path)), compression="zstd")
 
 
 def _guarded(stream: Any) -> Callable[[Any], int]:
@@ -101,16 +102,7 @@ def _new_buffer(size: int) -> bytearray:
 
 
 class Window:
-    """The part of a stream that is in memory.
-
-    >>> from io import BytesIO
-    >>> window = Window(BytesIO(b"abcdef").readinto, 100)
-    >>> window.fill(4), bytes(window.view[:4])
-    (True, b'abcd')
-    >>> window.take(3)
-    >>> window.fill(10), bytes(window.view), window.offset, window.ended
-    (False, b'def', 103, True)
-    """
+    """The part of a stream that is in memory."""
 
     def __init__(self, read: Callable[[Any], int], offset: int) -> None:
         self._read = read
@@ -226,11 +218,7 @@ _EOLS = 4
 
 
 def begins_frame(view: Any, extra: tuple[str, ...] = ()) -> bool:
-    """Return whether bytes begin, after EOLs, with a command line or a part of one; `extra` are further commands.
-
-    >>> [begins_frame(octets) for octets in (b"SEND\\n\\nx", b"\\r\\nMES", b"SENDER\\n", b"", b"SEND\\0")]
-    [True, True, False, False, True]
-    """
+    """Return whether bytes begin, after EOLs, with a command line or a part of one; `extra` are further commands."""
     for at in range(0, len(view), _SOME):
         found = _BEGIN.search(view, at, min(len(view), at + _SOME))
         if found:
@@ -245,7 +233,7 @@ def begins_frame(view: Any, extra: tuple[str, ...] = ()) -> bool:
 
 def begins_at(path: str, place: int, extra: tuple[str, ...] = ()) -> bool:
     """Return whether a frame begins at an offset of a file, or the file ends there."""
-    with open(path, "rb") as stream:
+    with open_place(place_of(path)) as stream:
         stream.seek(place)
         octets = stream.read(4096)
     return not octets or begins_frame(octets, extra)
@@ -281,9 +269,6 @@ def clean(view: memoryview, ends: Any, extra: tuple[str, ...] = ()) -> Any:
 def declared_end(view: Any) -> int | None:
     """Return where the content-length of the first frame says that it ends, which may be behind the view; None if it
     has none or the head is incomplete.
-
-    >>> declared_end(b"SEND\\ncontent-length:900\\n\\nabc"), declared_end(b"SEND\\n\\nabc")
-    (926, None)
     """
     begin = _BEGIN.search(view)
     head = _HEAD_END.search(view, begin.start()) if begin else None
@@ -304,16 +289,13 @@ def rest_of_run(view: memoryview, end: int) -> int:
 
 
 def looker(path: str, compression: str | None) -> Callable[[int], bytes]:
-    """Return a function that reads the byte at an offset of a file; b"" behind its end.
-
-    In a compressed file that is slow, and only done for oversized frames.
-    """
+    """Return a function that reads the byte at an offset of a file, slowly if compressed; b"" behind its end."""
 
     def look(place: int) -> bytes:
         if compression is None:
-            with open(path, "rb", buffering=0) as stream:
+            with open_place(place_of(path)) as stream:
                 stream.seek(place)
-                return stream.read(1)
+                return bytes(stream.read(1))
         with ExitStack() as stack:
             window = Window(opened(path, compression, 0, None, stack), 0)
             return bytes(window.view[:1]) if window.skip(place) and window.fill(1) else b""

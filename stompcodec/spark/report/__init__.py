@@ -44,6 +44,7 @@ from typing import TYPE_CHECKING, Any
 from stompcodec.arguments import checked
 from stompcodec.capture import Capture, Segment
 from stompcodec.capture.index import ROW, index_path
+from stompcodec.capture.places import open_place
 from stompcodec.errors import StoreError
 from stompcodec.shown import finite
 from stompcodec.spark.report.page import page_of, thresholds_of, verdict_of
@@ -229,7 +230,8 @@ def _is_sealed(capture: Capture, segment: Segment) -> bool:
     if capture.single:
         return not index.exists()
     try:
-        row = index.read_bytes()[-ROW:]
+        with open_place(index) as stream:
+            row = stream.read()[-ROW:]
     except OSError:
         return False
     return len(row) == ROW and bool(row[7] & 0x80)

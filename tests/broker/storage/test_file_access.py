@@ -12,7 +12,7 @@ from broker.storage.storing import put_file, start, stop
 from stompcodec.broker.config import parse_config
 from stompcodec.broker.core import access_to
 from stompcodec.broker.storage.sqlite import SqliteStore
-from stompcodec.disk import Access, access_of, create, guard, make_folder, mode_of
+from stompcodec.disk import Access, access_of, create, guard, make_folder
 from stompcodec.errors import ConfigError, StoreError
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="modes mean nothing there")
@@ -140,14 +140,6 @@ def test_a_file_system_without_rights_is_good_enough(data, monkeypatch):
     os.umask(0o022)
     monkeypatch.setattr(os, "chmod", refuse)
     stop(start(data))
-
-
-def test_what_is_a_mode_and_what_is_none():
-    for value in ("0600", "600", "0o600", 0o600, "0640", "0660", "0644"):
-        assert mode_of(value) & 0o600 == 0o600
-    for value in ("", "0", "0400", "0700", "0666", "0602", "4600", 600, 640, "rw", None, True, -1, "0640\n"):
-        with pytest.raises(ValueError, match="octal mode of a file"):
-            mode_of(value)
 
 
 def test_what_is_there_keeps_its_rights(tmp_path):

@@ -11,6 +11,7 @@ from collections import Counter
 
 import pytest
 from capture.capturing import DEEDS
+from capture.storing import object_store
 from cli.packets import CLIENT, SERVER, ethernet, pcapng, tcp
 from cli.running import Terminal, ended, run
 from client.feeding import left, publish, wait_for
@@ -35,18 +36,32 @@ def bodies(path):
     return [frame.body for _, _, frame in Capture(path).frames()] if path.exists() else []
 
 
-@pytest.mark.parametrize("options", [[], ["--single"]])
-def test_messages_with_their_times(at, fresh, path, options):
+@pytest.mark.parametrize("single", [False, True])
+def test_messages_with_their_times(at, fresh, path, single):
     before = time.time()
     at.good("pub", fresh, "-l", "-H", "kind:a:b", input=b"1\n2\n3\n")
-    at.good("record", fresh, "-o", path, "-n", "2", *options)
-    assert (path.is_file(), bodies(path)) == (bool(options), [b"1", b"2"])
+    if single:
+        CaptureWriter(path, single=True).close()
+    at.good("record", fresh, "-o", path, "-n", "2")
+    assert (path.is_file(), bodies(path)) == (single, [b"1", b"2"])
     for _, micros, frame in Capture(path).frames():
         assert before - 1 < micros / 1e6 < time.time() + 1
         assert (frame.headers["kind"], frame.headers["destination"]) == ("a:b", fresh)
     result = at("record", at.url, fresh, "-o", path, "-n", "1")  # the URL may come first; what was there stays
     assert (result.exit_code, result.stderr.startswith("1 message recorded, 0.0 MB, ")) == (0, True)
     assert bodies(path) == [b"1", b"2", b"3"]
+
+
+def test_full_segments_move_to_an_object_store(at, fresh, path):
+    at.good("pub", fresh, "-l", input=b"1\n2\n3\n")
+    with object_store() as store:
+        uri = store.uri("a.stompcap")
+        at.good("record", fresh, "-o", path, "--archive", uri, "--segment", "1", "-n", "3")
+        assert [frame.body for _, _, frame in Capture(uri).frames()] == bodies(path) == [b"1", b"2", b"3"]
+        assert len(list(path.glob("*.stomp"))) == 1
+        CaptureWriter(path.with_name("single"), single=True).close()
+        result = at("record", fresh, "-o", path.with_name("single"), "--archive", uri)
+        ended(result, 1, "single: a single file has no segments to move to an archive: name a folder")
 
 
 def test_several_destinations_and_an_end_by_time(at, fresh, path):

@@ -7,6 +7,7 @@ import os
 import pickle
 import platform
 import re
+import shutil
 import sys
 import threading
 import time
@@ -15,6 +16,7 @@ from pathlib import Path
 
 import pytest
 from capture.capturing import DEEDS
+from capture.storing import object_store
 from client.feeding import fill_disk
 from client.peer import Peer, closed_port
 from patience import interval, patience
@@ -470,6 +472,36 @@ def test_a_short_spool_of_the_same_identity_is_refused(broker, queue, spool, rea
     finally:
         lenient.stop()
     assert caplog.text.count("lost:") == 1
+
+
+@pytest.mark.parametrize("is_lost", [False, True])
+def test_another_node_takes_over_from_the_archive(broker, queue, spool, reader_of, end_of, caplog, is_lost):
+    """The spool was in a folder that is gone. What only that had is told; what follows is read, and nothing twice."""
+    with object_store() as store:
+        options = {"spoolArchive": store.uri("a.stompcap"), "maxSpoolBytes": "16k", "failOnDataLoss": not is_lost}
+
+        def read(start, end):
+            parts = reader_of(**options).partitions(start, end)
+            found = [row for part in parts for batch in reader_of(**options).read(part) for row in batch.to_pylist()]
+            return [int(dict(row["headers"])["n"]) for row in found]
+
+        publish(broker.url, queue, 20, body=bytes(1000))
+        last = end_of(reader_of(**options), {})
+        assert read({}, last) == list(range(20))
+        shutil.rmtree(spool)
+        assert read({}, last) == list(range(20))  # a batch that comes again
+        if is_lost:
+            newest = max(name for name in store.names("a.stompcap") if name.endswith(".stomp"))
+            for name in (newest, newest.replace(".stomp", ".idx")):
+                store.system.delete_file(f"{store.bucket}/a.stompcap/{name}")
+            with pytest.raises(StoreError, match=r"lost: .* were read .*failOnDataLoss=false to go on behind"):
+                end_of(reader_of(**{**options, "failOnDataLoss": True}), last)
+        publish(broker.url, queue, 5, first=20)
+        end = end_of(reader_of(**options), last)
+        assert end["#spool"] == last["#spool"]
+        assert read(last, end) == list(range(20, 25))
+        assert ("which were read already" in caplog.text) == is_lost
+        assert "s3cr3t" not in caplog.text
 
 
 # ---- the source as Spark sees it: what docs/spark-semantics.md promises, line by line ----

@@ -9,6 +9,7 @@ from datetime import datetime
 from pkgutil import iter_modules
 
 import pytest
+from capture.storing import object_store
 from installed import program
 from patience import patience
 
@@ -199,6 +200,17 @@ def test_a_session_that_is_there_stays_as_it_is(spark):
     finally:
         for key, value in start.items():
             spark.conf.set(key, value)
+
+
+def test_a_capture_in_an_object_store(spark, feed):
+    with object_store() as store:
+        for each in feed.iterdir():
+            store.put(f"a.stompcap/{each.name}", each.read_bytes())
+        frames = spark.read.format("stompfile").option("splitBytes", "60k").load(store.uri("a.stompcap"))
+        assert frames.where("error is null").count() == 999
+        with pytest.raises(Exception, match=r"s3a://\*\*\*: secrets belong") as refused:
+            spark.read.format("stompfile").load("s3a://key:s3cr3t@bucket/a.stompcap").count()
+        assert "s3cr3t" not in str(refused.value)
 
 
 @pytest.mark.parametrize("setting", [pytest.param("true", marks=pytest.mark.slow), "false"])

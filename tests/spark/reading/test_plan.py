@@ -8,6 +8,7 @@ import tempfile
 from functools import partial
 
 import pytest
+from capture.storing import object_store
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -15,10 +16,13 @@ from profiles import examples
 
 pytest.importorskip("pyspark")
 from pyspark import cloudpickle
-from spark.making import START, ids, make_capture, make_stream, message, octets, rows, rows_of, schema_of
+from spark.making import START, ids, make_capture, make_stream, message, octets, pa, rows, rows_of, schema_of
 
 from stompcodec import codec
 from stompcodec.capture import Capture, CaptureWriter
+from stompcodec.capture.archive import Archive
+from stompcodec.capture.places import Remote
+from stompcodec.disk import Access
 from stompcodec.errors import StoreError
 from stompcodec.spark.live import LiveReader, LiveStreamReader
 from stompcodec.spark.options import Choice, FileOptions, parse_file
@@ -466,6 +470,65 @@ def test_what_grows_meanwhile_is_still_the_same(tmp_path, kind):
             segment.with_suffix(".idx").unlink()
         CaptureWriter(path).close()
         look()
+
+
+@pytest.fixture(scope="module")
+def store():
+    with object_store() as store:
+        yield store
+
+
+def test_an_object_store_is_read_as_a_disk_is(tmp_path, store):
+    """A capture, a single file, bare and compressed streams, and a folder of them; in ranges, as the splits are cut."""
+    folder = tmp_path / "feed"
+    folder.mkdir()
+    frames = [message(number, body=bytes(range(256)) * 20) for number in range(100)]
+    make_capture(folder / "a.stompcap", frames, segment_octets=300_000, group=10)
+    make_capture(folder / "b.stompcap", frames[:9], single=True)
+    for name in ("c.stomp", "d.stomp.gz"):
+        make_stream(folder / name, [*frames[:3], b"GARBAGE\n\n\0"])
+    (folder / "e.stomp.zst").write_bytes(pa.compress(octets(frames[:4]), "zstd", asbytes=True))
+    files = [each for each in folder.rglob("*") if each.is_file()]
+    for each in files:
+        store.put(f"{tmp_path.name}/{each.relative_to(tmp_path).as_posix()}", each.read_bytes())
+    for name in ("feed", "feed/a.stompcap", "feed/b.stompcap", "feed/c.stomp"):
+        uri = store.uri(f"{tmp_path.name}/{name}")
+        found, wanted = rows(uri, splitBytes="200k"), rows(tmp_path / name, splitBytes="200k")
+        for row in (*found, *wanted):
+            row["spool"] = row["spool"].partition(tmp_path.name)[2].partition("?")[0]
+        assert found == wanted
+    names = ["a.stompcap/frames", "b.stompcap", "c.stomp", "d.stomp.gz", "e.stomp.zst"]
+    assert sorted(stream_of(store.uri(f"{tmp_path.name}/feed"))[0].latestOffset()) == names
+    with pytest.raises(StoreError, match="there is nothing to read"):
+        rows(store.uri("feed/none"))
+
+
+@pytest.mark.parametrize("plan", [batch_of, stream_of])
+def test_a_planned_segment_that_moves_is_read_in_the_archive(tmp_path, store, plan):
+    """Before its task begins, and between each two of the opens and reads of the task."""
+    path, uri = growing(tmp_path / "a.stompcap", LONG, START), store.uri(f"{tmp_path.name}/a.stompcap")
+    with CaptureWriter(path) as writer:
+        writer.finish("frames")
+        writer.append(octets([message(99)]), START)
+    archive = Archive(path, uri)
+    archive.join(Access())
+    reader, partitions = plan(path, splitBytes="300")
+    first = reader.read(partitions[0])
+    found = [next(first)]
+    archive.move()
+    assert [each.suffix for each in sorted(path.glob("frames-*"))] == [".idx", ".stomp"]
+    found += [*first, *(batch for each in partitions[1:] for batch in reader.read(each))]
+    assert [row["message_id"] for batch in found for row in batch.to_pylist()] == ids(*LONG, 99)
+    assert received(*plan(path, splitBytes="300")) == [*ALL, ("id-99", None)]  # planned there
+
+
+def test_a_stream_that_is_up_to_date_does_not_ask_the_archive(tmp_path, monkeypatch):
+    path = growing(tmp_path / "a.stompcap", LONG, START)
+    (path / "archive").write_text("s3://bucket/a.stompcap")
+    monkeypatch.setattr(Remote, "iterdir", lambda self: pytest.fail("it is asked"))
+    end = {"frames": Capture(path).segments(after={"frames": 1})[-1].base}
+    reader = FileStreamReader([str(path)], IDS, USUAL)
+    assert received(reader, reader.partitions(end, reader.latestOffset(end)))
 
 
 def test_a_split_without_a_mark_is_read(tmp_path):
