@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -12,6 +11,7 @@ from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from stompcodec import values
+from stompcodec.arguments import meant
 from stompcodec.disk import mode_of
 from stompcodec.errors import StompError
 from stompcodec.spec import Limits, dialect_of
@@ -113,8 +113,7 @@ def parse(table: Iterable[Option], options: Mapping[str, Any], *, also: Iterable
     known = {name.lower() for name in names} | {name.lower() for name in also}
     for name in given:
         if name not in known:
-            like = difflib.get_close_matches(name, [each.lower() for each in names], 1)
-            hint = next((each for each in names if [each.lower()] == like), None)
+            hint = meant(name, names)
             raise OptionError(
                 f"unknown option {name!r:.80}: "
                 + (f"did you mean {hint}?" if hint else f"the options are {', '.join(names)}")

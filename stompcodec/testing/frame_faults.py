@@ -9,10 +9,9 @@ from typing import Any
 
 from stompcodec.arguments import checks
 from stompcodec.codec import Frame
-from stompcodec.testing.record import matches
+from stompcodec.spec import SERVER
+from stompcodec.testing.record import check_frame, matches
 
-#: Commands of the broker; all others are those of clients.
-_OURS = frozenset({"CONNECTED", "MESSAGE", "RECEIPT", "ERROR"})
 #: The order of several faults of one frame.
 _ORDER = ("error", "change", "crlf", "duplicate", "lose", "delay", "cut")
 #: A function for `FrameFaults.change`.
@@ -42,6 +41,10 @@ class Fault:
     """Matching frames so far."""
     happened: int = 0
     """Frames that it was applied to so far."""
+
+    def __str__(self) -> str:
+        headers = "".join(f", {name}={value!r}" for name, value in self.headers.items())
+        return f"{self.action}({self.command!r}, nth={self.nth}{headers}), after {self.matched} matching frames"
 
     def is_due(self, frame: Frame) -> bool:
         """Count a frame, and return whether the fault applies to it."""
@@ -74,6 +77,8 @@ class FrameFaults:
         self._faults: list[Fault] = []
         self.silent = False
         """True to send no heart-beats, like a peer that hangs."""
+        self.strict = True
+        """False if faults may stay without effect: else each one that never happens fails the test."""
 
     def due(self, frame: Frame) -> list[Fault]:
         """Return the faults that apply to a frame, in order."""
@@ -87,7 +92,16 @@ class FrameFaults:
             self._faults.clear()
         self.silent = False
 
+    def check(self) -> None:
+        """Raise AssertionError for faults that never happened, unless `strict` is False. A fixture calls it at the end
+        of a test that has passed, and a `with` block of a `StompBroker` at its own.
+        """
+        unused = [str(fault) for fault in self._faults if self.strict and not fault.happened]
+        if unused:
+            raise AssertionError(f"a fault never happened (see FrameFaults.strict): {'; '.join(unused)}")
+
     def _set(self, action: str, command: str, nth: int, times: int | None, headers: Any, **options: Any) -> Fault:
+        check_frame(command, headers)
         return self.add(Fault(action, "CONNECT" if command == "STOMP" else command, nth, times, headers, options))
 
     def add(self, fault: Fault) -> Fault:
@@ -132,7 +146,7 @@ class FrameFaults:
             after: cut after the frame: a client's frame takes effect, but the broker's reply is not sent; a frame of
                 the broker is sent whole.
         """
-        if octets and (after or command not in _OURS):
+        if octets and (after or command not in SERVER):
             raise ValueError("octets is for frames that the broker sends, and not together with after")
         return self._set("cut", command, nth, times, headers, octets=octets, after=after)
 
@@ -176,7 +190,7 @@ class FrameFaults:
 
 
 def _checked(command: str, action: str, *, ours: bool) -> None:
-    if (command in _OURS) is not ours:
+    if (command in SERVER) is not ours:
         who = "the broker's" if ours else "clients'"
         raise ValueError(f"{action} is for {who} frames, and {command} is none")
 

@@ -30,6 +30,7 @@ _MARKERS = (
     "stomp_faults(**faults): what that broker does wrong, by methods of stompcodec.testing.FrameFaults",
 )
 _BROKERS = pytest.StashKey["list[StompBroker]"]()
+_FAILED = pytest.StashKey[bool]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -42,6 +43,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, None]:
     """Add the frames to the report of a failed test."""
     report: pytest.TestReport = (yield).get_result()
     if report.failed:
+        item.stash[_FAILED] = True
         nothing: list[StompBroker] = []
         brokers = item.stash.get(_BROKERS, nothing)
         for number, broker in enumerate(brokers, 1):
@@ -61,8 +63,8 @@ def _fields(node: pytest.Item, name: str) -> dict[str, Any]:
 
 def _set_faults(broker: StompBroker, faults: Mapping[str, Any]) -> None:
     for name, how in faults.items():
-        if name == "silent":
-            broker.faults.silent = bool(how)
+        if name in ("silent", "strict"):
+            setattr(broker.faults, name, bool(how))
             continue
         method = getattr(broker.faults, name)
         if isinstance(how, Mapping):
@@ -98,6 +100,8 @@ def stomp_broker_factory(request: pytest.FixtureRequest) -> Iterator[Callable[..
     for broker in brokers:
         try:
             broker.stop()
+            if not request.node.stash.get(_FAILED, False):
+                broker.faults.check()
         except Exception as error:
             errors.append(error)
     if errors:

@@ -630,6 +630,7 @@ class AsyncTransaction(BaseTransaction):
         headers: HeaderSource | None = None,
         *,
         persistent: bool | None = None,
+        content_type: str | None = None,
         content_encoding: str | None = None,
         timeout: float | None = None,
         length: int | None = None,
@@ -640,7 +641,7 @@ class AsyncTransaction(BaseTransaction):
             ConnectionLostError: the connection was lost, and with it the transaction, which took no effect.
             BodySourceError: as for `AsyncClient.send`; the transaction is lost with its connection.
         """
-        more = (headers, content_encoding, False, timeout, None, persistent, length)
+        more = (headers, (content_type, content_encoding), False, timeout, None, persistent, length)
         await self._link.give(destination, body, *more, transaction=self)
 
     async def ack(self, message: AsyncMessage) -> None:

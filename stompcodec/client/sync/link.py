@@ -25,7 +25,7 @@ from stompcodec.client.middleware import (
     started,
 )
 from stompcodec.client.outbox import OutboxFullError, Upload, seconds_of
-from stompcodec.client.shell import BaseLink, Bulk, Outgoing, Passed, Sending, now, outgoing
+from stompcodec.client.shell import BaseLink, Bulk, Content, Outgoing, Passed, Sending, now, outgoing
 from stompcodec.client.sync.waiting import (
     Delivery,
     Messages,
@@ -77,7 +77,7 @@ class Link(BaseLink):
         destination: str,
         body: Any,
         headers: HeaderSource | None,
-        content_encoding: str | None,
+        content: Content,
         receipt: bool,
         timeout: float | None,
         resend: bool | None,
@@ -94,15 +94,15 @@ class Link(BaseLink):
         more: dict[str, Any] = {"receipt": receipt, "resend": resend, "transaction": transaction}
         said: dict[str, Any] = {"persistent": persistent, "usual": self.options.persistent}
         if is_whole(body):
-            message = outgoing(destination, body, headers, content_encoding, **said)
+            message = outgoing(destination, body, headers, content, **said)
             sending = partial(self.sending, timeout=timeout, **more)
             return self.send(sending, message, timeout, receipt=receipt, wait=wait, transaction=transaction)
-        if content_encoding is not None:
+        if content[1] is not None:
             raise ValueError("content_encoding is for str and bytes: give a source of bytes that are encoded already")
         if resend and not wait:
             raise LocalProtocolError("resend=True with a streamed body needs `send`, which keeps the source")
         self.engine.check()
-        message = outgoing(destination, b"", headers, **said)
+        message = outgoing(destination, b"", headers, content, **said)
         source = open_source(body, length, self.options.spool_folder)
         try:
             return self._send_source(message, source, timeout, wait, more)

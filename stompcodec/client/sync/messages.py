@@ -616,6 +616,7 @@ class Transaction(BaseTransaction):
         headers: HeaderSource | None = None,
         *,
         persistent: bool | None = None,
+        content_type: str | None = None,
         content_encoding: str | None = None,
         timeout: float | None = None,
         length: int | None = None,
@@ -626,7 +627,7 @@ class Transaction(BaseTransaction):
             ConnectionLostError: the connection was lost, and with it the transaction, which took no effect.
             BodySourceError: as for `Client.send`; the transaction is lost with its connection.
         """
-        more = (headers, content_encoding, False, timeout, None, persistent, length)
+        more = (headers, (content_type, content_encoding), False, timeout, None, persistent, length)
         self._link.give(destination, body, *more, transaction=self)
 
     def ack(self, message: Message) -> None:
