@@ -31,10 +31,8 @@ _MEANT = {
     **dict.fromkeys(("user", "user_name", "username"), "login"),
     **dict.fromkeys(("passwd", "password", "pwd"), "passcode"),
     **dict.fromkeys(("context", "ssl_context", "tls", "use_ssl"), "ssl"),
-    **dict.fromkeys(("callback", "listener", "on_message"), "handler"),
-    **dict.fromkeys(("data", "message", "payload"), "body"),
-    **{"keepalive": "heart_beat", "queue": "destination", "timeout": "connect_timeout", "topic": "destination"},
-    **{"reconnect_attempts_max": "reconnect", "virtual_host": "vhost", "virtualhost": "vhost"},
+    **{"callback": "handler", "keepalive": "heart_beat", "listener": "handler", "on_message": "handler"},
+    **{"reconnect_attempts_max": "reconnect", "timeout": "connect_timeout", "virtual_host": "vhost"},
 }
 #: Errors do not show the values of these, which may hold a secret.
 _SECRET = frozenset({"body", "data", "headers", "http_headers", "login", "passcode", "proxy", "url", "users"})

@@ -92,13 +92,9 @@ class End:
         return client
 
     async def reopen(self, on_trouble: Callable[[End, Exception], object]) -> AsyncClient:
-        """Connect until that succeeds, and return the new client.
+        """Connect until that succeeds, and return the new client. `on_trouble` is called with each error.
 
-        Args:
-            on_trouble: called with each error.
-
-        Raises:
-            RejectedError: the broker refused the login as often as `login_attempts` allows, over at least a minute.
+        RejectedError: the broker refused the login as often as `login_attempts` allows, over at least a minute.
         """
         if time.monotonic() - self._since >= _GOOD:
             self._delays = self._backoff.delays(random.random)

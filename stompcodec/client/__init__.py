@@ -104,12 +104,7 @@ def connect(url: Brokers, **options: Unpack[ConnectOptions]) -> Client:
 def connect_async(url: Brokers, **options: Unpack[AsyncConnectOptions]) -> AsyncClient:
     """Return a client for asyncio, which connects when it is awaited or entered by `async with`.
 
-    Args:
-        url, options: as for `connect`.
-
-    Raises:
-        ConnectionLostError, RejectedError: as for `connect`, when it is awaited or entered.
-        ConfigError, ValueError, TypeError: the URL or an option is invalid.
+    Arguments and errors are those of `connect`. What concerns the connection is raised when it is awaited or entered.
 
     >>> import asyncio
     >>> from stompcodec.testing import StompBroker

@@ -122,9 +122,7 @@ def say_persistent(pairs: list[tuple[str, str]], persistent: bool | None, usual:
     if type(persistent) not in (bool, type(None)):
         check_values(bool | None, persistent=persistent)
     wanted = usual if persistent is None else persistent
-    if wanted is None:
-        return
-    if persistent is not None or all(name != "persistent" for name, _ in pairs):
+    if wanted is not None and (persistent is not None or all(name != "persistent" for name, _ in pairs)):
         _say(pairs, "persistent", "true" if wanted else "false", wanted)
 
 

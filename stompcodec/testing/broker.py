@@ -64,7 +64,7 @@ class StompBroker:
     """A broker in its own thread: `with StompBroker() as broker:`, or `start` and `stop`.
 
     It is the broker of `stompcodec broker`. By default it is in memory, on a free port of 127.0.0.1, and accepts any
-    login. Any thread may call its methods. Those that wait raise AssertionError after their time-out.
+    login. Any thread may call its methods. Those that wait raise AssertionError after `timeout` seconds.
 
     Args:
         config: the configuration; None for the defaults of `stompcodec.broker.Config`.
@@ -193,16 +193,7 @@ class StompBroker:
         self.record.expect_none(command, headers, timeout=timeout)
 
     def wait_subscribed(self, destination: str, *, count: int = 1, timeout: float = 2.0) -> None:
-        """Wait until a destination has subscriptions, so that messages sent now reach them.
-
-        Args:
-            destination: the destination, as in SUBSCRIBE.
-            count: the least number of subscriptions.
-            timeout: in seconds.
-
-        Raises:
-            AssertionError: there are fewer after the time-out.
-        """
+        """Wait until a destination has at least `count` subscriptions, so that messages sent now reach them."""
 
         def subscriptions() -> int:
             sessions = self._core.sessions.values()
@@ -211,27 +202,15 @@ class StompBroker:
         self._wait(lambda: subscriptions() >= count, timeout, lambda: f"{count} subscriptions to {destination}")
 
     def wait_connected(self, count: int = 1, *, timeout: float = 2.0) -> None:
-        """Wait until at least `count` clients are connected.
-
-        Raises:
-            AssertionError: there are fewer after `timeout` seconds.
-        """
+        """Wait until at least `count` clients are connected."""
         self._wait(lambda: self._connected() >= count, timeout, lambda: f"{count} connected clients")
 
     def wait_disconnected(self, *, timeout: float = 2.0) -> None:
-        """Wait until no client is connected.
-
-        Raises:
-            AssertionError: a client still is after `timeout` seconds.
-        """
+        """Wait until no client is connected."""
         self._wait(lambda: not self._core.sessions, timeout, lambda: "the end of all connections")
 
     def wait_queued(self, destination: str, count: int, *, timeout: float = 2.0) -> None:
-        """Wait until a queue has exactly `count` messages: 0 means that all are acknowledged.
-
-        Raises:
-            AssertionError: it has more or fewer after `timeout` seconds.
-        """
+        """Wait until a queue has exactly `count` messages: 0 means that all are acknowledged."""
         found = [0]
 
         def holds() -> bool:

@@ -64,7 +64,7 @@ class FrameFaults:
 
     Methods with a command also take `nth` (the first matching frame to apply it to, from 1), `times` (the number of
     frames to apply it to; None for all) and headers of matching frames, as `StompBroker.expect` does. The returned
-    `Fault` counts how often it has `happened`.
+    `Fault` counts how often it has `happened`. What cannot happen is a ValueError.
 
     >>> faults = FrameFaults()
     >>> lost = faults.lose("RECEIPT", nth=2)
@@ -105,11 +105,7 @@ class FrameFaults:
         return self.add(Fault(action, "CONNECT" if command == "STOMP" else command, nth, times, headers, options))
 
     def add(self, fault: Fault) -> Fault:
-        """Set a fault that was made by other means than the methods below.
-
-        Raises:
-            ValueError: it begins before the first frame, or applies to none.
-        """
+        """Set a fault that was made by other means than the methods below."""
         if fault.nth < 1 or (fault.times is not None and fault.times < 1):
             raise ValueError(f"nth is {fault.nth} and times {fault.times}: both count from 1")
         with self._lock:
@@ -124,11 +120,7 @@ class FrameFaults:
     def error(
         self, command: str, message: str = "a fault", *, nth: int = 1, times: int | None = 1, **headers: Any
     ) -> Fault:
-        """Answer a client's frame with ERROR, and end the connection. The frame has no effect.
-
-        Raises:
-            ValueError: the command is not a client's.
-        """
+        """Answer a client's frame with ERROR, and end the connection. The frame has no effect."""
         _checked(command, "error", ours=False)
         return self._set("error", command, nth, times, headers, message=message)
 
@@ -155,11 +147,7 @@ class FrameFaults:
         return self._set("duplicate", command, nth, times, headers)
 
     def delay(self, command: str, seconds: float, *, nth: int = 1, times: int | None = 1, **headers: Any) -> Fault:
-        """Delay a frame of the broker and all later output, since TCP keeps the order.
-
-        Raises:
-            ValueError: the command is not the broker's.
-        """
+        """Delay a frame of the broker and all later output, since TCP keeps the order."""
         _checked(command, "delay", ours=True)
         return self._set("delay", command, nth, times, headers, seconds=seconds)
 

@@ -1,16 +1,4 @@
-"""The pytest plugin: a broker for each test, and clients of it. pytest loads it automatically.
-
-    def test_orders(stomp_broker, stomp_client):
-        run_my_service(stomp_broker.url)
-        stomp_broker.wait_subscribed("/queue/orders")
-        stomp_client.send("/queue/orders", b"{}")
-        assert stomp_broker.expect("ACK")
-
-Configure the broker by `@pytest.mark.stomp_broker(prefetch=1, dialect="activemq")` with fields of
-`stompcodec.broker.Config`, for a test, a class or (as `pytestmark`) a module; or by a fixture `stomp_broker_config`
-that returns them. Set its faults by `@pytest.mark.stomp_faults(lose="RECEIPT", cut={"command": "SEND", "nth": 2})`,
-which calls methods of `stomp_broker.faults`. The report of a failed test shows the frames.
-"""
+"""The pytest plugin: fixtures and markers of docs/testing.md, and frames in reports. pytest loads it automatically."""
 
 from __future__ import annotations
 

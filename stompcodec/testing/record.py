@@ -96,16 +96,14 @@ def matches(frame: Frame, headers: Mapping[str, Any]) -> bool:
     for name, wanted in headers.items():
         value: Any = frame.get(name)
         if name == "body":
-            value = frame.body.decode(errors="replace") if isinstance(wanted, str) else frame.body
+            is_text = isinstance(getattr(wanted, "pattern", wanted), str)
+            value = frame.body.decode(errors="replace") if is_text else frame.body
         elif value is None:
             value = frame.get(name.replace("_", "-"))
         if value is None or wanted is None:
             right = value is wanted
-        elif isinstance(wanted, re.Pattern):
-            text = isinstance(wanted.pattern, str) and name == "body"
-            right = wanted.search(value.decode(errors="replace") if text else value) is not None
-        elif callable(wanted):
-            right = bool(wanted(value))
+        elif callable(wanted) or isinstance(wanted, re.Pattern):
+            right = bool((wanted.search if isinstance(wanted, re.Pattern) else wanted)(value))
         else:
             right = value == (wanted if name == "body" else str(wanted))
         if not right:
@@ -157,23 +155,8 @@ class Record:
         with self._changed:
             return self._changed.wait_for(lambda: self.version != version, min(timeout, threading.TIMEOUT_MAX))
 
-    def clear(self) -> None:
-        """Drop all recorded frames."""
-        with self._changed:
-            self._frames.clear()
-
     def expect(self, command: str, headers: Mapping[str, Any], *, timeout: float) -> RecordedFrame:
-        """Return the first matching frame that was not returned before, waiting for it if necessary.
-
-        Args:
-            command: the command.
-            headers: as for `matches`.
-            timeout: in seconds.
-
-        Raises:
-            AssertionError: no such frame was recorded in time.
-            ValueError: there is no such command, or its frames have no such header.
-        """
+        """Return the first matching frame that was not returned before, as `StompBroker.expect` does."""
         seen = self._await(command, headers, timeout)
         if seen is None:
             raise AssertionError(f"no {_wanted(command, headers)} within {timeout:g} s; {self.expectations()}")

@@ -115,7 +115,7 @@ def test_options_and_urls_are_checked_at_once(url, options, error):
             connect(url, **options)
 
 
-def test_credentials_that_cannot_be_had(shell, peer):
+def test_credentials_that_cannot_be_had(shell, peer, caplog):
     def fail():
         raise RuntimeError("the secret is s3cret")
 
@@ -125,6 +125,13 @@ def test_credentials_that_cannot_be_had(shell, peer):
     for bug, error in ((lambda: 7, "they must be str"), (lambda: None.token, "'token'"), (lambda: [][0], "index")):
         with pytest.raises((TypeError, AttributeError, IndexError), match=error):  # it is no lost connection
             shell.connect(peer.url, passcode=bug, startup_timeout=patience(30))
+    tokens = iter([lambda: "a", lambda: None.token, lambda: "b"])  # later such an attempt is tried again
+    client = shell.connect(peer.url, passcode=lambda: next(tokens)(), reconnect=QUICK)
+    peer.cut()
+    peer.wait(lambda peer: [frame.get("passcode") for frame in peer.got("CONNECT")] == ["a", "b"])
+    client.wait_connected()
+    (said,) = [each for each in caplog.records if each.exc_info]
+    assert (said.levelname, said.exc_info[0]) == ("WARNING", AttributeError)
 
 
 def test_passcodes_are_asked_for_each_attempt_and_never_logged(shell, peer, caplog):

@@ -15,7 +15,7 @@ import stompcodec.client as stomp
 from stompcodec import Frame, Parser
 from stompcodec.broker import Config
 from stompcodec.capture import Capture
-from stompcodec.testing import FrameFaults, RecordedFrame, StompBroker
+from stompcodec.testing import FrameFaults, StompBroker
 from stompcodec.testing.client import OpenedClient
 from stompcodec.testing.record import Record, matches
 
@@ -66,8 +66,6 @@ def test_matches(headers, right):
 
 def test_a_wait_ends_though_there_is_always_something_new():
     record = Record(10)
-    record.add(RecordedFrame(0, 1, "in", Frame("SEND", {"destination": "a"})))
-    record.clear()
     record.wait = lambda version, timeout: not time.sleep(0.01)
     with pytest.raises(AssertionError, match=r"no SEND within 0\.05 s; no frames were recorded"):
         record.expect("SEND", {}, timeout=0.05)
@@ -284,18 +282,6 @@ def test_heart_beats_are_no_frames(broker):
     with stomp.connect(broker.url, heart_beat=(500, 500)):
         time.sleep(0.7)
         assert [frame.command for frame in broker.frames] == ["CONNECT", "CONNECTED"]
-
-
-def test_states_that_a_loop_has_not_told_are_told_without_one(broker):
-    states = []
-    options = {"heart_beat": NO_BEATS, "on_state": lambda state, _error: states.append(state)}
-    client = OpenedClient(broker.url, reconnect=None, **options)
-    client.open_here()
-    asyncio.run(client.ping())
-    broker.cut()
-    client._link.engine.join(patience(30))
-    client.close_here()
-    assert states == ["connected", "closed"]
 
 
 def test_a_client_that_cannot_be_opened_says_why(broker):

@@ -53,12 +53,7 @@ class AsyncClient(BaseClient):
         self._subscriptions: list[AsyncSubscription] = []
 
     async def open(self) -> AsyncClient:
-        """Connect, unless that was done before, and return the client.
-
-        Raises:
-            ConnectionLostError: no broker can be reached.
-            RejectedError: the broker refused the login.
-        """
+        """Connect, unless that was done before, and return the client. Errors are those of `connect`."""
         if self._opened:
             self._link.delivery.check()  # asyncio only
             return self
@@ -185,9 +180,8 @@ class AsyncClient(BaseClient):
             transaction: send as part of it. Then only `commit` has a receipt.
             receipt_every: the number of messages after which to ask for a receipt, at least once per 256 KiB; 0 for
                 none. The messages without receipt never exceed the limits of the outbox.
-            persistent: as for `send`, for messages whose headers do not say.
+            persistent, resend: as for `send`, for messages whose headers do not say.
             timeout: seconds to wait for room in the outbox, and for each receipt.
-            resend: as for `send`.
 
         Returns:
             The number of messages. With receipts the broker has all of them.
@@ -321,10 +315,8 @@ class AsyncClient(BaseClient):
 
         Args:
             ack: "auto", or "client-individual": then it has to be acknowledged on this connection.
-            selector: selects messages, in the broker's language.
-            durable: the name of a durable subscription that this client has unsubscribed from: takes its messages.
-            id: of the subscription that is made for this message, if it matters.
-            headers: more headers of RECEIVE, as for `subscribe`.
+            selector, durable: as for `subscribe`; takes the messages of a durable one that was unsubscribed from.
+            id, headers: of the subscription for this message, if it matters; more headers of RECEIVE.
             timeout: seconds to wait for a connection, and again for the answer.
 
         Raises:

@@ -322,10 +322,7 @@ class AsyncLink(BaseLink):
         calls: int,
         rest: Callable[[], Awaitable[bool]],
     ) -> bool:
-        """Settle a message whose handler has failed for the last time; return False if the subscription stops.
-
-        `rest` is that of `give_up`.
-        """
+        """Settle a message whose handler has failed for the last time; return False if the subscription stops."""
         subscription, link = message.subscription, self.core.link
         policy = decide(handling.on_error or "nack", message, error, calls)
         answer = answer_of(policy, link.version)
@@ -345,12 +342,8 @@ class AsyncLink(BaseLink):
     ) -> bool:
         """Give a message up that cannot be handled; return False if there is no way, so that it stays unsettled.
 
-        Either a NACK makes a dead letter of it, or the client sends a copy, and then ACK. A copy without RECEIPT leaves
-        the message unsettled.
-
-        Args:
-            error: why, for the readers of the copy.
-            rest: pauses, and returns whether to go on, after a copy that failed. None to leave the message then.
+        Either a NACK makes a dead letter of it, or the client sends a copy, and then ACK. After a copy without RECEIPT
+        it stays unsettled, unless `rest`, which pauses, returns True to go on.
         """
         link, destination = self.core.link, message.subscription.destination
         self.core.is_sent_only(message)
