@@ -113,13 +113,9 @@ class StompBroker:
         self._server = server
 
     def stop(self, drain: float = 0.5) -> None:
-        """Send ERROR to all clients, and stop. Stopping twice does nothing.
+        """Send ERROR to all clients, which have `drain` seconds to read it, and stop. Stopping twice does nothing.
 
-        Args:
-            drain: seconds for clients to read unsent frames.
-
-        Raises:
-            Exception: the error of a `change` of the faults.
+        Raises the error of a `change` of the faults.
         """
         if self._thread is None:
             return
@@ -236,12 +232,12 @@ class StompBroker:
             HANDLERS["SEND"](session, frame)
         except Refused as error:
             raise ValueError(f"{error.message}: {error.remedy}") from None
+        session.forget_targets()
+        core.senders.pop(session, None)
         core.wake()
 
     def messages(self, destination: str) -> list[Frame]:
-        """Return the messages of a queue in order, as MESSAGE frames: those that wait, and delivered ones that are not
-        acknowledged.
-        """
+        """Return the messages of a queue in order, as MESSAGE frames, with delivered but unacknowledged ones."""
         return self.inject(lambda: [frame for queue in self._named(destination) for frame in _frames_of(queue)])
 
     def queued(self, destination: str) -> int:

@@ -93,9 +93,7 @@ class FrameFaults:
         self.silent = False
 
     def check(self) -> None:
-        """Raise AssertionError for faults that never happened, unless `strict` is False. A fixture calls it at the end
-        of a test that has passed, and a `with` block of a `StompBroker` at its own.
-        """
+        """Raise AssertionError for faults that never happened, unless `strict` is False: after a passed test."""
         unused = [str(fault) for fault in self._faults if self.strict and not fault.happened]
         if unused:
             raise AssertionError(f"a fault never happened (see FrameFaults.strict): {'; '.join(unused)}")

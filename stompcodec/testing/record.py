@@ -155,6 +155,11 @@ class Record:
         with self._changed:
             return self._changed.wait_for(lambda: self.version != version, min(timeout, threading.TIMEOUT_MAX))
 
+    def clear(self) -> None:
+        """Drop all recorded frames."""
+        with self._changed:
+            self._frames.clear()
+
     def expect(self, command: str, headers: Mapping[str, Any], *, timeout: float) -> RecordedFrame:
         """Return the first matching frame that was not returned before, as `StompBroker.expect` does."""
         seen = self._await(command, headers, timeout)
