@@ -564,6 +564,25 @@ def test_a_change_into_what_cannot_be_is_told_at_the_end(command, change, error,
     broker.stop()  # it is told once
 
 
+def test_what_a_newcomer_writes_first_loses_nothing(tmp_path):
+    texts, dead = [], "/queue/ActiveMQ.DLQ"
+    with StompBroker(data=str(tmp_path)) as broker:
+        with stomp.connect(broker.url, heart_beat=NO_BEATS) as client:
+            client.send("/queue/a", b'{"id": 1}', receipt=True)  # neither persistent nor with a content-type
+        broker.stop()
+        broker.start()
+        with stomp.connect(broker.url, heart_beat=NO_BEATS) as client:
+            subscription = client.subscribe("/queue/a", handler=lambda message: texts.append(message.text()))
+            broker.wait_queued("/queue/a", 0)
+            assert (texts, subscription.ack) == (['{"id": 1}'], "client-individual")
+    with StompBroker(dialect="activemq") as broker, stomp.connect(broker.url, heart_beat=NO_BEATS) as client:
+        client.subscribe("/queue/a", handler=lambda message: 1 / 0, attempts=1)
+        client.send("/queue/a", b"1", persistent=True, receipt=True)
+        broker.wait_queued(dead, 1, timeout=patience(10))
+        assert [broker.expect("NACK").command, *(each.body for each in broker.messages(dead))] == ["NACK", b"1"]
+        broker.expect_none("MESSAGE", redelivered="true", timeout=0.01)
+
+
 def test_a_fault_that_never_happens_fails_the_test():
     said = r"a fault never happened .*: lose\('SEND', nth=3, destination='/q'\), after 2 matching frames$"
 
