@@ -90,7 +90,7 @@ def connect(url: Brokers, **options: Unpack[ConnectOptions]) -> Client:
     Raises:
         ConnectionLostError: no broker can be reached.
         RejectedError: the broker refused the login.
-        ConfigError, ValueError, TypeError: the URL or an option is invalid.
+        ConfigError, ValueError, TypeError: the URL or an option is invalid. Bugs of your functions are raised, too.
 
     >>> from stompcodec.testing import StompBroker
     >>> with StompBroker() as broker, connect(broker.url, receipt_timeout=5.0) as client:

@@ -18,7 +18,7 @@ _MARKERS = (
     "stomp_faults(**faults): what that broker does wrong, by methods of stompcodec.testing.FrameFaults",
 )
 _BROKERS = pytest.StashKey["list[StompBroker]"]()
-_FAILED = pytest.StashKey[bool]()
+_NOT_PASSED = pytest.StashKey[bool]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -30,8 +30,9 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, None]:
     """Add the frames to the report of a failed test."""
     report: pytest.TestReport = (yield).get_result()
+    if not report.passed:
+        item.stash[_NOT_PASSED] = True
     if report.failed:
-        item.stash[_FAILED] = True
         nothing: list[StompBroker] = []
         brokers = item.stash.get(_BROKERS, nothing)
         for number, broker in enumerate(brokers, 1):
@@ -88,7 +89,7 @@ def stomp_broker_factory(request: pytest.FixtureRequest) -> Iterator[Callable[..
     for broker in brokers:
         try:
             broker.stop()
-            if not request.node.stash.get(_FAILED, False):
+            if not request.node.stash.get(_NOT_PASSED, False):
                 broker.faults.check()
         except Exception as error:
             errors.append(error)

@@ -151,6 +151,11 @@ def test_a_fault_that_never_happens(stomp_broker): ...
 @pytest.mark.stomp_faults(lose="RECEIPT", strict=False)
 def test_a_fault_that_need_not_happen(stomp_broker): ...
 
+@pytest.mark.xfail
+@pytest.mark.stomp_faults(lose="MESSAGE")
+def test_it_is_expected_to_fail(stomp_broker):
+    assert False
+
 @pytest.mark.stomp_faults(lose="MESSAGE")
 def test_one_failure_is_enough(stomp_broker):
     assert False
