@@ -149,8 +149,8 @@ def checked(function: _Call, *, types: bool = True) -> _Call:
 
     @wraps(function)
     def call(*args: Any, **named: Any) -> Any:
-        for name in named.keys() - known:
-            if not takes_more or _MEANT.get(name) in known:
+        for name in named:
+            if name not in known and (not takes_more or _MEANT.get(name) in known):
                 hint = meant(name, known)
                 hint = "url='stomp://host:61613'" if hint == "url" else hint
                 raise TypeError(f"unknown argument {name!r}" + (f": did you mean {hint}?" if hint else ""))
