@@ -23,7 +23,17 @@ _KINDS: dict[Any, tuple[str, Any]] = {
     Sequence: ("a list", ()),
     Iterable: ("a list", ()),
 }
-_COROUTINE = 0x80  # inspect.CO_COROUTINE, which takes long to import
+#: inspect.CO_VARKEYWORDS and CO_COROUTINE, which takes long to import.
+_NAMED, _COROUTINE = 0x08, 0x80
+#: Other libraries' words for arguments.
+_MEANT = {
+    **dict.fromkeys(("address", "broker", "host", "host_and_ports", "hosts", "port", "servers", "uri"), "url"),
+    **dict.fromkeys(("user", "user_name", "username"), "login"),
+    **dict.fromkeys(("passwd", "password", "pwd"), "passcode"),
+    **dict.fromkeys(("context", "ssl_context", "tls", "use_ssl"), "ssl"),
+    **{"callback": "handler", "keepalive": "heart_beat", "listener": "handler", "on_message": "handler"},
+    **{"reconnect_attempts_max": "reconnect", "timeout": "connect_timeout", "virtual_host": "vhost"},
+}
 #: Errors do not show the values of these, which may hold a secret.
 _SECRET = frozenset({"body", "data", "headers", "http_headers", "login", "passcode", "proxy", "url", "users"})
 
@@ -107,21 +117,44 @@ def check_values(hint: Any, /, **given: object) -> None:
         if _fits(value, hint):
             continue
         shown = f"is {type(value).__name__ if name in _SECRET else repr(value):.60}"
-        if isinstance(value, Mapping):
+        if isinstance(value, Mapping) and name != "body":
             wrong = next((each for each in value.items() if not _fits(dict([each]), hint)), None)
             shown = shown if wrong is None else f"holds {wrong[0]!r:.60} with a value of {type(wrong[1]).__name__}"
         is_word = type(value) is str and "Literal[" in repr(hint)
-        raise (ValueError if is_word else TypeError)(f"{name} {shown}: it must be {_said(hint)}")
+        also = "; send JSON as json.dumps(...)" if name == "body" else ""
+        raise (ValueError if is_word else TypeError)(f"{name} {shown}: it must be {_said(hint)}{also}")
 
 
-def checked(function: _Call) -> _Call:
-    """Return a function that first checks its arguments, and raises TypeError with the name of a wrong one."""
+def meant(name: str, names: Iterable[str]) -> str | None:
+    """Return which of these names a wrong one stands for; None if it is like none.
+
+    >>> meant("password", ["login", "passcode"]), meant("batchrows", ["batchRows"]), meant("x", ["login"])
+    ('passcode', 'batchRows', None)
+    """
+    from difflib import get_close_matches  # only for an error
+
+    folded = {each.lower(): each for each in names}
+    word = name.lower().replace("-", "_")
+    near = [_MEANT[word]] if _MEANT.get(word) in folded else get_close_matches(word, folded, 1, 0.77)
+    return folded[near[0]] if near else None
+
+
+def checked(function: _Call, *, types: bool = True) -> _Call:
+    """Return a function that first checks its arguments, and raises TypeError with the name of a wrong one; without
+    `types` only their names.
+    """
     code: Any = function.__code__
     names, hints = code.co_varnames[: code.co_argcount], _Hints(function.__annotations__, function.__globals__)
+    known, takes_more = {*code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]}, code.co_flags & _NAMED
 
     @wraps(function)
     def call(*args: Any, **named: Any) -> Any:
-        for pair in (*zip(names, args), *named.items()):
+        for name in named:
+            if name not in known and (not takes_more or _MEANT.get(name) in known):
+                hint = meant(name, known)
+                hint = "url='stomp://host:61613'" if hint == "url" else hint
+                raise TypeError(f"unknown argument {name!r}" + (f": did you mean {hint}?" if hint else ""))
+        for pair in (*zip(names, args), *named.items()) if types else ():
             hints.check(*pair)
         return function(*args, **named)
 
@@ -147,6 +180,12 @@ def checks(*but: str) -> Callable[[_Class], _Class]:
         return cls
 
     return change
+
+
+def names_checked(cls: _Class) -> _Class:
+    """Return a class whose constructor says which argument an unknown one may stand for."""
+    cls.__init__ = checked(cls.__init__, types=False)  # type: ignore[misc]  # the one of a dataclass
+    return cls
 
 
 @cache

@@ -1,5 +1,6 @@
 """URIs of brokers: stomp://user:pass@host:61613/vhost, and lists of them.
 
+    host:61613                               the same as stomp://host:61613
     stomp:  tcp:                             plain TCP, port 61613
     stomp+ssl:  stomp+tls:  stomps:  ssl:    TLS, port 61614
     ws:  wss:                                WebSocket, ports 80 and 443
@@ -17,6 +18,7 @@ The options after a question mark are `vhost`, another way to name the virtual h
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import NamedTuple
 from urllib.parse import quote, unquote
 
@@ -86,13 +88,17 @@ class Address(NamedTuple):
         return f"<Address {self}>"
 
 
+#: What names brokers: a URI, or a list.
+Brokers = str | Sequence[Address | tuple[str, int]]
+
+
 def parse_uri(uri: str) -> list[Address]:
     """Return the addresses that a URI names: one, or several for failover.
 
     Options of a failover list apply to each address that does not have the option itself.
 
     Args:
-        uri: such as "stomp://login:passcode@host:61613/vhost".
+        uri: such as "stomp://login:passcode@host:61613/vhost"; without a scheme it is stomp.
 
     Raises:
         ConfigError: the URI is malformed, or has an unknown option. The message never shows a passcode.
@@ -114,8 +120,23 @@ def parse_uri(uri: str) -> list[Address]:
     return [_address(part, options) for part in _BETWEEN.split(inner)]
 
 
+def addresses_of(url: Brokers) -> list[Address]:
+    """Return the addresses of a URI, or of a list of them as `Address` or as (host, port).
+
+    >>> addresses_of("localhost:61613"), addresses_of([("::1", 61614)])
+    ([<Address stomp://localhost:61613>], [<Address stomp://[::1]:61614>])
+    """
+    if isinstance(url, str):
+        return parse_uri(url)
+    return [each if isinstance(each, Address) else _of_pair(*each) for each in url]
+
+
+def _of_pair(host: str, port: int) -> Address:
+    return _address(f"[{host}]:{port}" if ":" in host else f"{host}:{port}", {})
+
+
 def _address(uri: str, common: dict[str, str]) -> Address:
-    match = _URI.fullmatch(uri)
+    match = _URI.fullmatch(uri if "://" in uri else f"stomp://{uri}")
     if match is None:
         raise _error(
             "write stomp://host:61613, or stomp://login:passcode@host:61613/vhost,"

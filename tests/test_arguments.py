@@ -274,6 +274,29 @@ def test_an_error_says_what_an_argument_must_be(option, value, said):
         stomp.Options(**{option: value})
 
 
+CONNECTS = (stomp.connect, stomp.connect_async)
+OPTIONS = {
+    **{"heartbeats": "heart_beat", "username": "login", "user": "login", "password": "passcode", "pascode": "passcode"},
+    **{"timeout": "connect_timeout", "use_ssl": "ssl", "virtual_host": "vhost", "clientid": "client_id", "zzz": None},
+    **dict.fromkeys(("host", "port", "hosts"), "url='stomp://host:61613'"),
+}
+
+
+@pytest.mark.parametrize(
+    ("call", "given", "meant"),
+    [
+        *((connect, name, meant) for connect in CONNECTS for name, meant in OPTIONS.items()),
+        *((call, "prefech", "prefetch") for call in (Config, Config().replace, StompBroker)),
+        *((stomp.Backoff, "frist", "first"), (stomp.Client.close, "timeuot", "timeout")),
+    ],
+)
+def test_an_unknown_argument_is_named_with_what_it_may_stand_for(call, given, meant):
+    alone = ["stomp://127.0.0.1:1"] if call in CONNECTS and "url" not in str(meant) else []
+    hint = f": did you mean {meant}?" if meant else ""
+    with pytest.raises(TypeError, match=f"{re.escape(f'unknown argument {given!r}{hint}')}$"):
+        call(*alone, **{given: 1})
+
+
 def test_what_else_is_taken():
     with pytest.raises(ValueError, match="outbox_full is 'never': it must be 'block' or 'raise'"):
         stomp.Options(outbox_full="never")  # the type is right

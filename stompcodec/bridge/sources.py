@@ -23,7 +23,7 @@ from stompcodec.client.dialects import BROKERS, is_login_refused
 from stompcodec.client.options import Options
 from stompcodec.errors import LocalProtocolError, RejectedError, StompError
 from stompcodec.spec import Limits
-from stompcodec.uri import Address, parse_uri
+from stompcodec.uri import Brokers, addresses_of
 
 #: Seconds after which a connection counts as a good one, so that delays start from the first again.
 _GOOD = 5.0
@@ -55,14 +55,14 @@ class End:
 
     def __init__(
         self,
-        url: str | list[Address],
+        url: Brokers,
         *,
         name: str | None = None,
         max_body: int = Limits().max_body,
         backoff: Backoff | None = None,
         **options: Any,
     ) -> None:
-        self.addresses = parse_uri(url) if isinstance(url, str) else list(url)
+        self.addresses = addresses_of(url)
         self.name = broker_name(self.addresses) if name is None else check_name(name)
         self.max_body = max_body
         self.epoch = 0
@@ -92,13 +92,9 @@ class End:
         return client
 
     async def reopen(self, on_trouble: Callable[[End, Exception], object]) -> AsyncClient:
-        """Connect until that succeeds, and return the new client.
+        """Connect until that succeeds, and return the new client. `on_trouble` is called with each error.
 
-        Args:
-            on_trouble: called with each error.
-
-        Raises:
-            RejectedError: the broker refused the login as often as `login_attempts` allows, over at least a minute.
+        RejectedError: the broker refused the login as often as `login_attempts` allows, over at least a minute.
         """
         if time.monotonic() - self._since >= _GOOD:
             self._delays = self._backoff.delays(random.random)

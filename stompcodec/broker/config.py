@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, fields, replace
 from enum import Enum
 from typing import Any, NamedTuple, TypeVar, cast
 
-from stompcodec.arguments import check_fields, checked
+from stompcodec.arguments import check_fields, checked, meant, names_checked
 from stompcodec.broker import settings as values
 from stompcodec.broker.auth import Rule, User, fault_of
 from stompcodec.broker.memory import MESSAGE
@@ -143,6 +143,7 @@ def _limit(part: str, read: Callable[[Any], Any], doc: str) -> Key:
     return Key(f"limits.{part}", read, doc, getattr(DEFAULT_LIMITS, part), f"limits.{part}")
 
 
+@names_checked
 @dataclass(frozen=True)
 class Config:
     """The configuration of a broker. Sizes are in bytes, times in seconds, heart-beats in milliseconds.
@@ -831,13 +832,11 @@ def _put(changes: dict[str, Any], key: Key, value: Any) -> None:
 def _unknown(name: str) -> str:
     if _is_table(name):
         return f"it must be a table: write [{name}] on a line of its own, and its keys below"
-    import difflib
-
     table, _, last = name.rpartition(".")
-    close = [key for key in _BY_NAME if key.endswith("." + last)] or difflib.get_close_matches(name, _BY_NAME, 1)
+    close = next((key for key in _BY_NAME if key.endswith("." + last)), None) or meant(name, _BY_NAME)
     beside = [key.rpartition(".")[2] for key in _BY_NAME if key.rpartition(".")[0] == table]
     tables = list(dict.fromkeys(key.partition(".")[0] for key in _BY_NAME))
-    hint = f"; did you mean {close[0]}?" if close else "."
+    hint = f"; did you mean {close}?" if close else "."
     return f"unknown key{hint} Allowed here: " + ", ".join(beside if table and beside else tables)
 
 

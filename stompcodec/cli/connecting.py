@@ -530,7 +530,7 @@ def adopt(context: Context | None, given: dict[str, Any]) -> dict[str, Any]:
     if context is None:
         return given
     taken = {**given, "url": context.url, "passcode": None}
-    has_login = context.login is not None or any(address.login is not None for address in addresses_of(context.url))
+    has_login = context.login is not None or any(address.login is not None for address in parse_uri(context.url))
     if given.get("login") is not None and has_login and _is_from("login", ParameterSource.ENVIRONMENT):
         taken["login"] = None
     if taken.get("login") in (None, context.login) and given.get("passcode_file") is None:
@@ -569,20 +569,6 @@ def is_url(text: str) -> bool:
         or refers_to_context(text)
         or _HOST_PORT.fullmatch(text) is not None
     )
-
-
-def url_of(text: str) -> str:
-    """Return a broker's URL, adding the scheme if it is missing.
-
-    >>> url_of("localhost:61613"), url_of("wss://broker/stomp")
-    ('stomp://localhost:61613', 'wss://broker/stomp')
-    """
-    return text if "://" in text or text.lower().startswith("failover:") else f"stomp://{text}"
-
-
-def addresses_of(url: str) -> list[Address]:
-    """Return the addresses in a URL or host:port, or raise ConfigError, whose message shows no passcode."""
-    return parse_uri(url_of(url))
 
 
 def passcode_of(
@@ -692,7 +678,7 @@ def opening(
     logging.getLogger("stompcodec").addHandler(logging.NullHandler())  # errors are reported by the verb
     who: dict[str, Any] = {"login": login, "passcode_file": passcode_file, "passcode": None}
     given = adopt(context, {"url": url, **who, "vhost": vhost, "version": version, "ca": ca, "insecure": insecure})
-    addresses = addresses_of(given["url"] or _URL)
+    addresses = parse_uri(given["url"] or _URL)
     options = {
         **credentials(addresses, *(given[name] for name in who)),
         **tls_options(given["ca"], given["insecure"]),

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from stompcodec.arguments import checked
 from stompcodec.client.aio.client import AsyncClient
 from stompcodec.client.aio.messages import AsyncMessage, AsyncSubscription, AsyncTransaction
 from stompcodec.client.aio.waiting import AsyncBody, AsyncBodyReader, AsyncReceipt
@@ -35,7 +36,7 @@ from stompcodec.errors import (
     StaleAckError,
     StompError,
 )
-from stompcodec.uri import Address
+from stompcodec.uri import Brokers
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -77,17 +78,19 @@ __all__ = [
 ]
 
 
-def connect(url: str | list[Address], **options: Unpack[ConnectOptions]) -> Client:
+@checked
+def connect(url: Brokers, **options: Unpack[ConnectOptions]) -> Client:
     """Return a client for threads that is connected.
 
     Args:
-        url: stomp://login:passcode@host:61613/vhost, stomp+ssl:, ws:, wss:, https:, failover:(a,b), or addresses.
+        url: stomp://login:passcode@host:61613/vhost, stomp+ssl:, ws:, wss:, https:, failover:(a,b), host:port, or a
+            list of (host, port).
         options: the fields of `Options`; times are in seconds.
 
     Raises:
         ConnectionLostError: no broker can be reached.
         RejectedError: the broker refused the login.
-        ConfigError, ValueError, TypeError: the URL or an option is invalid.
+        ConfigError, ValueError, TypeError: the URL or an option is invalid. Bugs of your functions are raised, too.
 
     >>> from stompcodec.testing import StompBroker
     >>> with StompBroker() as broker, connect(broker.url, receipt_timeout=5.0) as client:
@@ -97,15 +100,11 @@ def connect(url: str | list[Address], **options: Unpack[ConnectOptions]) -> Clie
     return Client(url, Options(**options)).open()
 
 
-def connect_async(url: str | list[Address], **options: Unpack[AsyncConnectOptions]) -> AsyncClient:
+@checked
+def connect_async(url: Brokers, **options: Unpack[AsyncConnectOptions]) -> AsyncClient:
     """Return a client for asyncio, which connects when it is awaited or entered by `async with`.
 
-    Args:
-        url, options: as for `connect`.
-
-    Raises:
-        ConnectionLostError, RejectedError: as for `connect`, when it is awaited or entered.
-        ConfigError, ValueError, TypeError: the URL or an option is invalid.
+    Arguments and errors are those of `connect`. What concerns the connection is raised when it is awaited or entered.
 
     >>> import asyncio
     >>> from stompcodec.testing import StompBroker

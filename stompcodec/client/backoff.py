@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from stompcodec.arguments import check_fields, checked
+from stompcodec.arguments import checks
 from stompcodec.client.messages import Subscription
 from stompcodec.client.outbox import Call
 from stompcodec.errors import RejectedError, SilentFeedError
@@ -42,10 +42,13 @@ _CONVICTED = 2
 #: Close codes of WebSocket by which a server refuses what it has received: those of RFC 6455, section 7.4.1, but not
 #: the ones for going away, a restart or overload; and those of applications.
 _REFUSALS = frozenset({*range(1002, 1012), *range(4000, 5000)})
+#: Faults of a program, which another attempt would meet again: `connect` raises them as they are.
+BUGS = (TypeError, AttributeError, NameError, LookupError, AssertionError, NotImplementedError)
 #: What is restored: a subscription, or the call of a message that is sent again.
 Item = Subscription | Call
 
 
+@checks()
 @dataclass(frozen=True)
 class Backoff:
     """A policy of growing delays, with jitter so that many clients do not reconnect at once.
@@ -73,7 +76,6 @@ class Backoff:
     attempts: int | None = None
 
     def __post_init__(self) -> None:
-        check_fields(self)
         most = max(MOST, self.first) if self.most is None else self.most
         if not 0 < self.first <= most or math.isinf(self.first):
             raise ValueError(f"first is {self.first} and most is {most}: write 0 < first <= most, in seconds")
@@ -82,7 +84,6 @@ class Backoff:
         if self.attempts is not None and self.attempts < 1:
             raise ValueError(f"attempts is {self.attempts}: it must be 1 or more, or None for no limit")
 
-    @checked
     def delays(self, random: Callable[[], float], clock: Callable[[], float] = time.monotonic) -> Iterator[float]:
         """Yield the seconds to wait before each round.
 

@@ -11,7 +11,7 @@ import os
 import stat
 import tempfile
 import threading
-from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator, Mapping
 from typing import Any, Protocol, TypeGuard
 
 from stompcodec.errors import StompError
@@ -40,8 +40,8 @@ def checked(piece: object) -> bytes:
         return piece
     if isinstance(piece, bytes | bytearray | memoryview):
         return bytes(piece)
-    hint = ": open the file in binary mode" if isinstance(piece, str) else ""
-    raise TypeError(f"the source of a body gave {type(piece).__name__}: it must give bytes{hint}")
+    what = f"the source of a body gave {type(piece).__name__}: it must give bytes"
+    raise TypeError(f"{what}; open a file in binary mode, and send JSON as json.dumps(...)")
 
 
 class FileSource:
@@ -138,8 +138,9 @@ def opened(body: Any, length: int | None) -> Source | None:
         if size is None or length is not None:
             size = length
         return None if size is None else FileSource(body, size, start, own=False)
-    if not isinstance(body, Iterable | AsyncIterable):
-        raise TypeError(f"body is {type(body).__name__}: it must be str, bytes, a Path, a binary file or an iterable")
+    if isinstance(body, Mapping) or not isinstance(body, Iterable | AsyncIterable):
+        what = f"body is {type(body).__name__}: it must be str, bytes, a Path, a binary file or an iterable of bytes"
+        raise TypeError(f"{what}; send JSON as json.dumps(...)")
     return None if length is None else Pieces(body, length)
 
 

@@ -97,12 +97,7 @@ class ClientCore:
         """Send a SEND frame; return False if the outbox is full: wait for room (`when_room`) and try again.
 
         With a call, its receipt header is the call's id. `text` leaves out content-length if it makes the message a
-        binary one for this broker.
-
-        Raises:
-            OutboxFullError: the outbox is full, and the option `outbox_full` is "raise".
-            FrameError: the frame cannot be written in this version of STOMP.
-            ConnectionLostError, LocalProtocolError: the client is closed, or as `BaseTransaction.check`.
+        binary one for this broker. Raises as `Client.send` and `BaseTransaction.check`.
         """
         link = self.link  # as `_ready`, without a call
         link.now = now
@@ -131,9 +126,7 @@ class ClientCore:
     ) -> bool:
         """Send many frames at once; return False if the outbox has no room. The last one carries the call's receipt.
 
-        Raises:
-            ConnectionLostError, LocalProtocolError: the client is closed, or as `BaseTransaction.check`.
-            StompError: the error by which an earlier call of the group failed.
+        Raises as `send`, or the error by which an earlier call of the group failed.
         """
         self._ready(now, transaction)
         if call is not None and call.group is not None and call.group.failed is not None:

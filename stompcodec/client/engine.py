@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any, Protocol, TypeVar
 
-from stompcodec.client.backoff import SPAN, Backoff, Refusals
+from stompcodec.client.backoff import BUGS, SPAN, Backoff, Refusals
 from stompcodec.client.core import ClientCore
 from stompcodec.client.hub import LATE, Steps, Task, Turns, ended, is_finalizing, process, refuse, run, watch
 from stompcodec.client.link import Health, health_of, lost_by
@@ -596,7 +596,12 @@ class Engine:
                     delays = None if self._has_lasted else delays
                     self._begin_with(address, after=not self._was_good)
                     break
-                log.log(logging.INFO if first else logging.WARNING, "no session at %s: %s", address, failed)
+                bug = failed if isinstance(failed, BUGS) else None
+                if first and bug is not None:
+                    self._give_up(bug)
+                    return
+                level = logging.INFO if first else logging.WARNING
+                log.log(level, "no session at %s: %s", address, failed, exc_info=bug)
                 error = _at(address, failed, was_open=self._last is None or self._last.error is None)
                 refused = error if isinstance(error, RejectedError) else refused
                 if self._is_refused(failed, refusals) and not first:

@@ -82,13 +82,7 @@ class Handling(NamedTuple):
     give_up: Errors = GIVE_UP
 
     def checked(self, dialect: BrokerDialect) -> Handling:
-        """Return it with its defaults, which need no handler.
-
-        Raises:
-            ValueError: an unknown policy, one with ack="auto", a number out of range, or a concurrency above 1 with
-                ack="client": the ACK of a message would also cover messages that other calls still work on.
-            LocalProtocolError: the broker does not support the policy: messages would stay unsettled.
-        """
+        """Return it with its defaults, which need no handler. Raises as `Client.subscribe`."""
         for name, number in (("concurrency", self.concurrency), ("attempts", self.attempts)):
             if not 0 < number <= _MOST:
                 raise ValueError(f"{name} is {number!r:.60}: it must be 1 or more, and at most {_MOST}")

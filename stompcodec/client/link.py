@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from stompcodec.client.backoff import Item, Pace, is_refusal, name_of
+from stompcodec.client.backoff import BUGS, Item, Pace, is_refusal, name_of
 from stompcodec.client.bodies import BodySourceError
 from stompcodec.client.dialects import BrokerDialect, caution_session, is_login_refused, row_of
 from stompcodec.client.handlers import cause
@@ -431,7 +431,7 @@ class ClientLink:
         )
         if frames:
             log.error("%d frames were never sent: %s", frames, reason)
-        final = error if error is None or isinstance(error, StompError) else reason
+        final = error if error is None or isinstance(error, (StompError, *BUGS)) else reason
         self.happened("end", error)
         self.inbox.end(final)
         for call in [*self.waiters, *(call for call, *_ in self.room)]:

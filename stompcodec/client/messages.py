@@ -482,12 +482,7 @@ class BaseMessage:
     def answer(
         self, body: bytes | str, headers: HeaderSource | None, dialect: BrokerDialect
     ) -> tuple[str, bytes | str, list[tuple[str, str]]]:
-        """Return destination, body and headers of a reply.
-
-        Raises:
-            LocalProtocolError: the message has no reply-to, or one that no message can be sent to.
-            ValueError: the headers have another correlation-id than the message.
-        """
+        """Return destination, body and headers of a reply. Raises as `Message.reply`."""
         destination = self.frame.get("reply-to")
         if destination is None:
             raise LocalProtocolError("the message has no reply-to header, so it cannot be replied to")

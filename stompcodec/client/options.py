@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Literal, TypedDict
 
-from stompcodec.arguments import check_fields
+from stompcodec.arguments import checks
 from stompcodec.client.backoff import Backoff
 from stompcodec.client.dialects import BROKERS
 from stompcodec.client.headers import WRITTEN, pairs_of
@@ -34,6 +34,7 @@ _LONGEST_BEAT = 2**63 - 1
 _BACKOFF = Backoff()
 
 
+@checks()
 @dataclass(frozen=True)
 class Options:
     """The options of `connect` and `connect_async`. Times are in seconds, sizes in bytes.
@@ -131,7 +132,6 @@ class Options:
     `AsyncMiddleware` is for `connect_async` alone."""
 
     def __post_init__(self) -> None:
-        check_fields(self)
         for name in ("connect_timeout", "receipt_timeout", "close_timeout"):
             if seconds_of(name, getattr(self, name)) <= 0:
                 raise ValueError(f"{name} is {getattr(self, name)}: it must be above 0, in seconds")

@@ -10,7 +10,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any
 
-from stompcodec.client.backoff import SOON
+from stompcodec.client.backoff import BUGS, SOON
 from stompcodec.client.core import ClientCore
 from stompcodec.client.messages import BaseMessage, Subscription
 from stompcodec.client.middleware import AsyncMiddleware, ConnectEvent, Middleware, around, layers_of
@@ -142,18 +142,15 @@ class Attempt(threading.Thread):
             return address
         text = self._given(own)
         if not isinstance(text, str):
-            raise ConnectionLostError(f"the credentials are {type(text).__name__}: they must be str", sent=False)
+            raise TypeError(f"the credentials are {type(text).__name__}: they must be str")
         return text
 
     def _handshake(self) -> Handshake:
         given, file = self._options.http_headers, self.address.options.get("http_headers_file")
         headers = {} if given is None or not self.address.websocket else self._given(given)
-        try:
-            if given is None and file is not None and self.address.websocket:
-                headers = read_http(file)
-            check_http(headers)
-        except (TypeError, ValueError) as error:
-            raise ConnectionLostError(str(error), sent=False) from None
+        if given is None and file is not None and self.address.websocket:
+            headers = read_http(file)
+        check_http(headers)
         said = self.address.passcode
         return Handshake(headers, self.address.login, self.passcode if said is None else said)
 
@@ -163,6 +160,8 @@ class Attempt(threading.Thread):
             return own
         try:
             return self._ask(own, self._options.connect_timeout)
+        except BUGS:
+            raise
         except Exception as error:
             why = type(error).__name__  # the text of the error may hold a secret
             raise ConnectionLostError(f"asking for the credentials failed: {why}", sent=False) from error

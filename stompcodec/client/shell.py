@@ -28,7 +28,7 @@ from stompcodec.client.outbox import KEPT, Block, Call, Group, OutboxFullError, 
 from stompcodec.codec import Frame, serialize, serialize_many
 from stompcodec.content import encode_content
 from stompcodec.errors import LocalProtocolError, ReceiptTimeoutError, RejectedError, StompError
-from stompcodec.uri import Address, parse_uri
+from stompcodec.uri import Address, Brokers, addresses_of
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -38,6 +38,9 @@ _Handler = TypeVar("_Handler", bound=Callable[[Any], Any])
 _PREFETCH = 100
 #: Seconds between looks at whether a drain is done.
 LOOK = 0.005
+#: The content-type and content-encoding that a call gives.
+Content = tuple[str | None, str | None]
+NO_CONTENT: Content = (None, None)
 now = time.monotonic
 
 
@@ -64,16 +67,16 @@ def outgoing(
     destination: str,
     body: bytes | str,
     headers: HeaderSource | None = None,
-    content_encoding: str | None = None,
+    content: Content = NO_CONTENT,
     kind: str = "SEND",
     persistent: bool | None = None,
     usual: bool | None = None,
 ) -> Outgoing:
     """Return the headers and body of a SEND, with `persistent` as the call says it, or else the client's option.
 
-    Text becomes UTF-8, with a content-type that says so unless `headers` has one. An unknown `content_encoding` (gzip,
-    deflate or base64, or several separated by commas) is a FrameError. `kind` is the row of `OWNED`: a header of it is
-    a ValueError.
+    Text becomes UTF-8, with a content-type that says so unless the call has one. An unknown encoding (gzip, deflate or
+    base64, or several separated by commas) is a FrameError. `kind` is the row of `OWNED`: a header of it is a
+    ValueError.
     """
     if not destination:
         raise ValueError(f"destination is {destination!r}: name a queue or a topic")
@@ -85,23 +88,33 @@ def outgoing(
             pairs += pairs_of(kind, headers)
     if persistent is not None or usual is not None:
         say_persistent(pairs, persistent, usual)
+    content_type, content_encoding = content
+    if content_type is not None:
+        _say(pairs, "content-type", content_type, content_type)
     text: bool | str = False
-    octets = body.encode() if isinstance(body, str) else body
-    if octets is not body:
-        text = KEPT if isinstance(headers, AsIs) else True
+    if isinstance(body, str):
+        octets, text = body.encode(), KEPT if isinstance(headers, AsIs) else True
         if text is True and "content-type" not in dict(pairs):
             pairs.append(("content-type", "text/plain;charset=utf-8"))
+    else:
+        octets = body
+        if type(body) is not bytes:
+            check_values(bytes | str, body=body)
     if content_encoding is not None:
-        if not isinstance(content_encoding, str):
-            raise TypeError(f"content_encoding is {content_encoding!r:.60}: it must be str")
-        named = next((value for name, value in pairs if name == "content-encoding"), None)
-        if named is None:
-            pairs.append(("content-encoding", content_encoding))
-        elif named != content_encoding:
-            raise ValueError(f"content_encoding is {content_encoding!r}, and headers= says {named!r:.60}: give one")
-        octets = encode_content(content_encoding, octets)
-        text = False
+        _say(pairs, "content-encoding", content_encoding, content_encoding)
+        octets, text = encode_content(content_encoding, octets), False
     return Outgoing(pairs, octets, text and b"\0" not in octets and text)
+
+
+def _say(pairs: list[tuple[str, str]], header: str, value: str, given: object) -> None:
+    """Add a header that is `given` as an argument of its own, unless `headers=` says the same."""
+    name, said = header.replace("-", "_"), next((each for one, each in pairs if one == header), None)
+    if type(value) is not str:
+        check_values(str, **{name: value})
+    if said is None:
+        pairs.append((header, value))
+    elif said.lower() != value.lower():
+        raise ValueError(f"{name} is {given!r:.60}, and headers= says {said!r:.60}: give one")
 
 
 def say_persistent(pairs: list[tuple[str, str]], persistent: bool | None, usual: bool | None = None) -> None:
@@ -109,13 +122,8 @@ def say_persistent(pairs: list[tuple[str, str]], persistent: bool | None, usual:
     if type(persistent) not in (bool, type(None)):
         check_values(bool | None, persistent=persistent)
     wanted = usual if persistent is None else persistent
-    if wanted is None:
-        return
-    said, value = next((value for name, value in pairs if name == "persistent"), None), "true" if wanted else "false"
-    if said is None:
-        pairs.append(("persistent", value))
-    elif persistent is not None and said.lower() != value:
-        raise ValueError(f"persistent is {persistent}, and headers= says {said!r:.60}: give one")
+    if wanted is not None and (persistent is not None or all(name != "persistent" for name, _ in pairs)):
+        _say(pairs, "persistent", "true" if wanted else "false", wanted)
 
 
 class Sending(NamedTuple):
@@ -137,14 +145,14 @@ class BaseLink:
 
     def __init__(
         self,
-        url: str | list[Address],
+        url: Brokers,
         options: Options,
         subscription_class: Callable[..., Any],
         message_class: type[BaseMessage],
     ) -> None:
         if not self.takes_async and any(isinstance(each, AsyncMiddleware) for each in options.middleware):
             raise TypeError("AsyncMiddleware needs connect_async: for threads, derive from Middleware")
-        addresses = parse_uri(url) if isinstance(url, str) else url
+        addresses = addresses_of(url)
         if any(each.options.get("receipts") == "false" for each in addresses):
             options = replace(options, receipts=False)
         self.options = options
@@ -195,7 +203,7 @@ class BaseLink:
         destination: str,
         body: Any,  # bytes or str
         headers: HeaderSource | None,
-        content_encoding: str | None,
+        content: Content,
         receipt: Any,  # bool
         timeout: float | None,
         resend: bool | None,
@@ -205,11 +213,11 @@ class BaseLink:
         if type(receipt) is not bool or not (resend is None or type(resend) is bool):
             check_values(bool, receipt=receipt)
             check_values(bool | None, resend=resend)
-        is_bare = type(body) is bytes and headers is None and content_encoding is None and persistent is None
+        is_bare = type(body) is bytes and headers is None and content == NO_CONTENT and persistent is None
         if is_bare and receipt and self.options.receipts and not (self.options.resend if resend is None else resend):
             call = self.call(f"SEND to {destination}", "SEND", timeout)
             return Sending(partial(self._attempt_plain, destination, body, call), len(body), self.receipt_class(call))
-        message = outgoing(destination, body, headers, content_encoding, "SEND", persistent, self.options.persistent)
+        message = outgoing(destination, body, headers, content, "SEND", persistent, self.options.persistent)
         return self.sending(message, timeout, receipt=receipt, resend=resend)
 
     def _attempt_plain(self, destination: str, body: Any, call: Call) -> bool:

@@ -204,10 +204,7 @@ async def read_frames(
     """Yield the frames of a stompman connection until it is lost.
 
     The connection keeps the parser, of the class `kind`: the next reader continues where one stops. `receive` returns
-    b"" at the end; its errors in `lost` mean that the connection is lost.
-
-    Raises:
-        stompman.ConnectionLostError: the connection is lost, or a frame is malformed: see its `reason`.
+    b"" at the end; its errors in `lost` mean that the connection is lost. After a malformed frame it is lost, too.
     """
     if "_parser" not in vars(connection):
         connection._parser = kind()
@@ -474,9 +471,6 @@ def install(quirks: bool = True) -> Installed:
     """Put our codec into stompman, as `compat.install("stompman")` does. Open connections do not change.
 
     A module that has already imported `FrameParser` or `dump_frame` from stompman keeps those.
-
-    Args:
-        quirks: keep what stompman's own tests pin. False: STOMP 1.2 as specified.
 
     >>> import stompman
     >>> with install():

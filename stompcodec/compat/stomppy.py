@@ -454,22 +454,9 @@ def seams(quirks: bool = True, heart_beats: HeartBeats = None, taken: WeakSet[Be
 
 
 def install(quirks: bool = True, *, heart_beats: HeartBeats = None) -> Installed:
-    """Put our codec into stomp.py, for all connections of this program. Call it before the first of them connects.
+    """Put our codec into stomp.py: arguments, result and errors are those of `compat.install("stomp.py")`.
 
-    Args:
-        quirks: programs see the same as before, even for malformed streams. False: STOMP as specified; malformed data
-            ends the connection, and a frame that could not be read back is not sent (FrameError).
-        heart_beats: the intervals in ms, to send and to receive, that connections offer unless they say otherwise.
-            None: they offer what the program asks for by `heartbeats=`, or nothing. Either way, connections of STOMP
-            1.1 and 1.2 keep their heart-beats while a listener blocks, because listeners are called in another thread,
-            still one after the other. False: as stomp.py does; a listener that blocks stops them.
-
-    Returns:
-        An object whose `undo()` restores stomp.py. Call it when no connection is open.
-
-    Raises:
-        PeerError: the version of stomp.py is unknown, or it is installed with other arguments. Nothing was changed.
-        ValueError: `heart_beats` is not two numbers of milliseconds, None or False.
+    Heart-beats go on while a listener blocks, because listeners are called in another thread, one after the other.
 
     >>> with install():
     ...     stomp.transport.convert_frame is convert_frame

@@ -103,7 +103,7 @@ def parse_link(
 
 def _addresses(url: str) -> tuple[Address, ...]:
     try:
-        addresses = parse_uri(url if "://" in url or url.startswith("failover:") else f"stomp://{url}")
+        addresses = parse_uri(url)
     except ConfigError as error:
         raise OptionError(f"option url: {error}") from None
     if any(address.passcode is not None or "=***" in str(address) for address in addresses):

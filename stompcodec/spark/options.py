@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -11,6 +10,7 @@ from datetime import datetime, timedelta, timezone
 from typing import Any, NamedTuple
 
 from stompcodec import values
+from stompcodec.arguments import meant
 from stompcodec.errors import StompError
 from stompcodec.spec import Limits, dialect_of
 
@@ -114,8 +114,7 @@ def parse(table: Iterable[Option], options: Mapping[str, Any], *, also: Iterable
     known = {name.lower() for name in names} | {name.lower() for name in also}
     for name in given:
         if name not in known:
-            like = difflib.get_close_matches(name, [each.lower() for each in names], 1)
-            hint = next((each for each in names if [each.lower()] == like), None)
+            hint = meant(name, names)
             raise OptionError(
                 f"unknown option {name!r:.80}: "
                 + (f"did you mean {hint}?" if hint else f"the options are {', '.join(names)}")

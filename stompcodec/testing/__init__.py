@@ -1,12 +1,6 @@
 """Tools for testing programs that use STOMP: a broker that records frames, faults, and a proxy that breaks connections.
 
 pytest has the fixtures `stomp_broker`, `stomp_client` and `async_stomp_client` once stompcodec is installed.
-
-    from stompcodec.testing import FaultProxy, StompBroker
-
-    with StompBroker() as broker:
-        ...                                                # connect to broker.url
-        broker.expect("SEND", destination="/queue/a")
 """
 
 from __future__ import annotations

@@ -5,15 +5,22 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 from stompcodec.arguments import checks
 from stompcodec.broker import Config
+from stompcodec.broker.auth import User
+from stompcodec.broker.queues.queue import Queue
 from stompcodec.broker.server import Server, serve
+from stompcodec.broker.sessions.commands import HANDLERS
+from stompcodec.broker.sessions.session import Session
+from stompcodec.broker.values import Refused
 from stompcodec.capture import CaptureWriter, octets_of
+from stompcodec.client.shell import outgoing
+from stompcodec.codec import Frame, parse
 from stompcodec.testing.faults import FaultProxy, LoopThread
 from stompcodec.testing.frame_faults import FrameFaults
 from stompcodec.testing.record import Record, RecordedFrame, lines
@@ -57,7 +64,7 @@ class StompBroker:
     """A broker in its own thread: `with StompBroker() as broker:`, or `start` and `stop`.
 
     It is the broker of `stompcodec broker`. By default it is in memory, on a free port of 127.0.0.1, and accepts any
-    login. Any thread may call its methods. Those that wait raise AssertionError after their time-out.
+    login. Any thread may call its methods. Those that wait raise AssertionError after `timeout` seconds.
 
     Args:
         config: the configuration; None for the defaults of `stompcodec.broker.Config`.
@@ -106,13 +113,9 @@ class StompBroker:
         self._server = server
 
     def stop(self, drain: float = 0.5) -> None:
-        """Send ERROR to all clients, and stop. Stopping twice does nothing.
+        """Send ERROR to all clients, which have `drain` seconds to read it, and stop. Stopping twice does nothing.
 
-        Args:
-            drain: seconds for clients to read unsent frames.
-
-        Raises:
-            Exception: the error of a `change` of the faults.
+        Raises the error of a `change` of the faults.
         """
         if self._thread is None:
             return
@@ -125,15 +128,17 @@ class StompBroker:
         self.start()
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: object, *_: object) -> None:
         self.stop()
+        if kind is None:
+            self.faults.check()
 
     async def __aenter__(self) -> StompBroker:
         await asyncio.to_thread(self.start)
         return self
 
-    async def __aexit__(self, *_: object) -> None:
-        await asyncio.to_thread(self.stop)
+    async def __aexit__(self, *error: object) -> None:
+        await asyncio.to_thread(self.__exit__, *error)
 
     # ---- addresses ----
     @property
@@ -170,25 +175,21 @@ class StompBroker:
         Args:
             command: SEND, SUBSCRIBE, ... of clients; MESSAGE, RECEIPT, ... of the broker.
             timeout: in seconds.
-            headers: headers of the frame, where "_" stands for "-": a text, a compiled pattern to search for in the
-                value, or None for a header that must be absent.
+            headers: headers of the frame, where "_" stands for "-", and its `body`: a text, bytes, a compiled pattern
+                to search for, a function that returns whether a value is right, or None for a header that is absent.
 
         Raises:
             AssertionError: no such frame in time. The message shows the last frames.
+            ValueError: there is no such command, or its frames have no such header.
         """
         return self.record.expect(command, headers, timeout=timeout)
 
+    def expect_none(self, command: str, *, timeout: float = 0.2, **headers: Any) -> None:
+        """Wait for `timeout` seconds, and raise AssertionError if there is a frame that `expect` would return."""
+        self.record.expect_none(command, headers, timeout=timeout)
+
     def wait_subscribed(self, destination: str, *, count: int = 1, timeout: float = 2.0) -> None:
-        """Wait until a destination has subscriptions, so that messages sent now reach them.
-
-        Args:
-            destination: the destination, as in SUBSCRIBE.
-            count: the least number of subscriptions.
-            timeout: in seconds.
-
-        Raises:
-            AssertionError: there are fewer after the time-out.
-        """
+        """Wait until a destination has at least `count` subscriptions, so that messages sent now reach them."""
 
         def subscriptions() -> int:
             sessions = self._core.sessions.values()
@@ -197,27 +198,15 @@ class StompBroker:
         self._wait(lambda: subscriptions() >= count, timeout, lambda: f"{count} subscriptions to {destination}")
 
     def wait_connected(self, count: int = 1, *, timeout: float = 2.0) -> None:
-        """Wait until at least `count` clients are connected.
-
-        Raises:
-            AssertionError: there are fewer after `timeout` seconds.
-        """
+        """Wait until at least `count` clients are connected."""
         self._wait(lambda: self._connected() >= count, timeout, lambda: f"{count} connected clients")
 
     def wait_disconnected(self, *, timeout: float = 2.0) -> None:
-        """Wait until no client is connected.
-
-        Raises:
-            AssertionError: a client still is after `timeout` seconds.
-        """
+        """Wait until no client is connected."""
         self._wait(lambda: not self._core.sessions, timeout, lambda: "the end of all connections")
 
     def wait_queued(self, destination: str, count: int, *, timeout: float = 2.0) -> None:
-        """Wait until a queue has exactly `count` messages: 0 means that all are acknowledged.
-
-        Raises:
-            AssertionError: it has more or fewer after `timeout` seconds.
-        """
+        """Wait until a queue has exactly `count` messages: 0 means that all are acknowledged."""
         found = [0]
 
         def holds() -> bool:
@@ -226,13 +215,40 @@ class StompBroker:
 
         self._wait(holds, timeout, lambda: f"{count} messages in {destination}, where {found[0]} are")
 
+    def put(self, destination: str, body: bytes | str = b"", headers: Mapping[str, str] | None = None) -> None:
+        """Send a message without a client, which no frame records.
+
+        Raises:
+            ValueError: the broker refuses it.
+        """
+        message = outgoing(destination, body, headers)
+        self.inject(partial(self._put, Frame("SEND", message.pairs, message.body)))
+
+    def _put(self, frame: Frame) -> None:
+        core = self._core
+        session = Session(core, "put", core.now, peer="", secure=False, whole_frames=False, listener="")
+        session.user, session.version, session.virtual_host = User(""), "1.2", core.virtual_host("/")
+        try:
+            HANDLERS["SEND"](session, frame)
+        except Refused as error:
+            raise ValueError(f"{error.message}: {error.remedy}") from None
+        session.forget_targets()
+        core.senders.pop(session, None)
+        core.wake()
+
+    def messages(self, destination: str) -> list[Frame]:
+        """Return the messages of a queue in order, as MESSAGE frames, with delivered but unacknowledged ones."""
+        return self.inject(lambda: [frame for queue in self._named(destination) for frame in _frames_of(queue)])
+
     def queued(self, destination: str) -> int:
         """Return the number of messages in a queue, including delivered ones that are not acknowledged."""
         return self.inject(lambda: self._queued(destination))
 
     def _queued(self, destination: str) -> int:
-        queues = self._core.queues.items()
-        return sum(queue.count for (_, name), queue in queues if name == destination)
+        return sum(queue.count for queue in self._named(destination))
+
+    def _named(self, destination: str) -> list[Queue]:
+        return [queue for (_, name), queue in self._core.queues.items() if name == destination]
 
     def _connected(self) -> int:
         return sum(session.connected for session in self._core.sessions.values())
@@ -305,6 +321,13 @@ class StompBroker:
                 capture.append(octets_of(seen.frame), round((began + seen.at) * 1e6))
             capture.sync()
         return len(frames)
+
+
+def _frames_of(queue: Queue) -> Iterator[Frame]:
+    found = [*queue.messages, *queue.deferred.values(), *queue.returned.held.values()]
+    found += [message for consumer in queue.consumers for message in consumer.unacked.values()]
+    for message in sorted(found, key=lambda each: each.seq):
+        yield from parse(b"MESSAGE\nmessage-id:%b\n%b" % (message.ident, message.tail), "1.2")
 
 
 def _cut(server: Server) -> int:

@@ -17,15 +17,10 @@ from stompcodec.client.aio.waiting import AsyncDelivery, Sent
 from stompcodec.client.engine import Engine, News
 from stompcodec.client.options import Options
 from stompcodec.client.outbox import Call
-from stompcodec.client.sync.waiting import Delivery
 
 
 class _Delivery(AsyncDelivery):
-    """The way into the event loop; without one, to waiting threads, and to one for callbacks."""
-
-    def __init__(self, options: Options) -> None:
-        super().__init__(options)
-        self.threads = Delivery(options)
+    """The way into the event loop that used the client last; without one, to the thread that opens or closes it."""
 
     def check(self) -> asyncio.AbstractEventLoop | None:
         """Return the event loop that uses the client now, which is its own from now on."""
@@ -35,28 +30,16 @@ class _Delivery(AsyncDelivery):
                 self.loop, self.sent = loop, Sent.in_loop()
         return self.loop
 
-    def note(self, news: News) -> None:
-        """Queue these news for the callbacks.
-
-        Without a loop, they go behind those that the last loop has not shown yet.
-        """
-        super().note(news)
-        while self.loop is None and self._noted:
-            self.threads.note(self._noted.popleft())
-
     def deliver(self, news: News) -> None:
-        """Wake those who wait for these news. The I/O thread, which serves other clients too, runs no callbacks."""
+        """Wake those who wait for these news."""
         if self.loop is None:
-            self.threads.deliver(news)
+            news.wake()
         else:
             super().deliver(news)
 
-    def _drop(self) -> None:
-        """Keep the news that a closed loop cannot show: the next one does, or the thread for callbacks."""
-
 
 class _Link(AsyncLink):
-    """A link whose events go to the event loop that used it last; without a loop, to waiting threads at once."""
+    """A link that belongs to the event loop that used it last."""
 
     delivery_class = _Delivery
     delivery: _Delivery
@@ -84,7 +67,6 @@ class OpenedClient(AsyncClient):
 
     def open_here(self) -> None:
         """Connect and wait, in a thread without a running loop. Raises as `connect_async`."""
-        self._link.delivery.threads.start(self._link.engine)
         call = self._link.call_of_connect()
         done = _event(call)
         self._link.engine.do(self._link.core.when_connected, time.monotonic(), call)
@@ -103,7 +85,7 @@ class OpenedClient(AsyncClient):
         link.delivery.loop = None
         engine.do(link.core.close, time.monotonic(), call, seconds)
         done.wait(2 * seconds)
-        link.delivery.threads.stop(engine, seconds)
+        engine.join(seconds)
 
 
 def _event(call: Call) -> threading.Event:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from stompcodec.arguments import check_fields, checks
+from stompcodec.arguments import checks
 
 #: Seconds for the thread to answer.
 _PATIENCE = 30.0
@@ -76,6 +76,7 @@ _MOST = 65536  # the largest read in bytes
 _NAP = 0.005  # seconds between two checks of a rule
 
 
+@checks()
 @dataclass
 class Direction:
     """The faults of one direction.
@@ -95,10 +96,8 @@ class Direction:
     hold: bool = False
     """Do not read, so that the sender's buffers fill up."""
 
-    def __post_init__(self) -> None:
-        check_fields(self)
 
-
+@checks()
 @dataclass
 class Rules:
     """The faults of a proxy.
@@ -115,9 +114,6 @@ class Rules:
     """Reset new connections."""
     reset: bool = True
     """True cuts by a reset (RST), False by an orderly end (FIN)."""
-
-    def __post_init__(self) -> None:
-        check_fields(self)
 
 
 class _Link:

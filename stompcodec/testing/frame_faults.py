@@ -9,10 +9,9 @@ from typing import Any
 
 from stompcodec.arguments import checks
 from stompcodec.codec import Frame
-from stompcodec.testing.record import matches
+from stompcodec.spec import SERVER
+from stompcodec.testing.record import check_frame, matches
 
-#: Commands of the broker; all others are those of clients.
-_OURS = frozenset({"CONNECTED", "MESSAGE", "RECEIPT", "ERROR"})
 #: The order of several faults of one frame.
 _ORDER = ("error", "change", "crlf", "duplicate", "lose", "delay", "cut")
 #: A function for `FrameFaults.change`.
@@ -43,6 +42,10 @@ class Fault:
     happened: int = 0
     """Frames that it was applied to so far."""
 
+    def __str__(self) -> str:
+        headers = "".join(f", {name}={value!r}" for name, value in self.headers.items())
+        return f"{self.action}({self.command!r}, nth={self.nth}{headers}), after {self.matched} matching frames"
+
     def is_due(self, frame: Frame) -> bool:
         """Count a frame, and return whether the fault applies to it."""
         command = "CONNECT" if frame.command == "STOMP" else frame.command
@@ -61,7 +64,7 @@ class FrameFaults:
 
     Methods with a command also take `nth` (the first matching frame to apply it to, from 1), `times` (the number of
     frames to apply it to; None for all) and headers of matching frames, as `StompBroker.expect` does. The returned
-    `Fault` counts how often it has `happened`.
+    `Fault` counts how often it has `happened`. What cannot happen is a ValueError.
 
     >>> faults = FrameFaults()
     >>> lost = faults.lose("RECEIPT", nth=2)
@@ -74,6 +77,8 @@ class FrameFaults:
         self._faults: list[Fault] = []
         self.silent = False
         """True to send no heart-beats, like a peer that hangs."""
+        self.strict = True
+        """False if faults may stay without effect: else each one that never happens fails the test."""
 
     def due(self, frame: Frame) -> list[Fault]:
         """Return the faults that apply to a frame, in order."""
@@ -87,15 +92,18 @@ class FrameFaults:
             self._faults.clear()
         self.silent = False
 
+    def check(self) -> None:
+        """Raise AssertionError for faults that never happened, unless `strict` is False: after a passed test."""
+        unused = [str(fault) for fault in self._faults if self.strict and not fault.happened]
+        if unused:
+            raise AssertionError(f"a fault never happened (see FrameFaults.strict): {'; '.join(unused)}")
+
     def _set(self, action: str, command: str, nth: int, times: int | None, headers: Any, **options: Any) -> Fault:
+        check_frame(command, headers)
         return self.add(Fault(action, "CONNECT" if command == "STOMP" else command, nth, times, headers, options))
 
     def add(self, fault: Fault) -> Fault:
-        """Set a fault that was made by other means than the methods below.
-
-        Raises:
-            ValueError: it begins before the first frame, or applies to none.
-        """
+        """Set a fault that was made by other means than the methods below."""
         if fault.nth < 1 or (fault.times is not None and fault.times < 1):
             raise ValueError(f"nth is {fault.nth} and times {fault.times}: both count from 1")
         with self._lock:
@@ -110,11 +118,7 @@ class FrameFaults:
     def error(
         self, command: str, message: str = "a fault", *, nth: int = 1, times: int | None = 1, **headers: Any
     ) -> Fault:
-        """Answer a client's frame with ERROR, and end the connection. The frame has no effect.
-
-        Raises:
-            ValueError: the command is not a client's.
-        """
+        """Answer a client's frame with ERROR, and end the connection. The frame has no effect."""
         _checked(command, "error", ours=False)
         return self._set("error", command, nth, times, headers, message=message)
 
@@ -132,7 +136,7 @@ class FrameFaults:
             after: cut after the frame: a client's frame takes effect, but the broker's reply is not sent; a frame of
                 the broker is sent whole.
         """
-        if octets and (after or command not in _OURS):
+        if octets and (after or command not in SERVER):
             raise ValueError("octets is for frames that the broker sends, and not together with after")
         return self._set("cut", command, nth, times, headers, octets=octets, after=after)
 
@@ -141,11 +145,7 @@ class FrameFaults:
         return self._set("duplicate", command, nth, times, headers)
 
     def delay(self, command: str, seconds: float, *, nth: int = 1, times: int | None = 1, **headers: Any) -> Fault:
-        """Delay a frame of the broker and all later output, since TCP keeps the order.
-
-        Raises:
-            ValueError: the command is not the broker's.
-        """
+        """Delay a frame of the broker and all later output, since TCP keeps the order."""
         _checked(command, "delay", ours=True)
         return self._set("delay", command, nth, times, headers, seconds=seconds)
 
@@ -176,7 +176,7 @@ class FrameFaults:
 
 
 def _checked(command: str, action: str, *, ours: bool) -> None:
-    if (command in _OURS) is not ours:
+    if (command in SERVER) is not ours:
         who = "the broker's" if ours else "clients'"
         raise ValueError(f"{action} is for {who} frames, and {command} is none")
 

@@ -1,16 +1,4 @@
-"""The pytest plugin: a broker for each test, and clients of it. pytest loads it automatically.
-
-    def test_orders(stomp_broker, stomp_client):
-        run_my_service(stomp_broker.url)
-        stomp_broker.wait_subscribed("/queue/orders")
-        stomp_client.send("/queue/orders", b"{}")
-        assert stomp_broker.expect("ACK")
-
-Configure the broker by `@pytest.mark.stomp_broker(prefetch=1, dialect="activemq")` with fields of
-`stompcodec.broker.Config`, for a test, a class or (as `pytestmark`) a module; or by a fixture `stomp_broker_config`
-that returns them. Set its faults by `@pytest.mark.stomp_faults(lose="RECEIPT", cut={"command": "SEND", "nth": 2})`,
-which calls methods of `stomp_broker.faults`. The report of a failed test shows the frames.
-"""
+"""The pytest plugin: fixtures and markers of docs/testing.md, and frames in reports. pytest loads it automatically."""
 
 from __future__ import annotations
 
@@ -30,6 +18,7 @@ _MARKERS = (
     "stomp_faults(**faults): what that broker does wrong, by methods of stompcodec.testing.FrameFaults",
 )
 _BROKERS = pytest.StashKey["list[StompBroker]"]()
+_NOT_PASSED = pytest.StashKey[bool]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -41,6 +30,8 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, None]:
     """Add the frames to the report of a failed test."""
     report: pytest.TestReport = (yield).get_result()
+    if not report.passed:
+        item.stash[_NOT_PASSED] = True
     if report.failed:
         nothing: list[StompBroker] = []
         brokers = item.stash.get(_BROKERS, nothing)
@@ -61,8 +52,8 @@ def _fields(node: pytest.Item, name: str) -> dict[str, Any]:
 
 def _set_faults(broker: StompBroker, faults: Mapping[str, Any]) -> None:
     for name, how in faults.items():
-        if name == "silent":
-            broker.faults.silent = bool(how)
+        if name in ("silent", "strict"):
+            setattr(broker.faults, name, bool(how))
             continue
         method = getattr(broker.faults, name)
         if isinstance(how, Mapping):
@@ -98,6 +89,8 @@ def stomp_broker_factory(request: pytest.FixtureRequest) -> Iterator[Callable[..
     for broker in brokers:
         try:
             broker.stop()
+            if not request.node.stash.get(_NOT_PASSED, False):
+                broker.faults.check()
         except Exception as error:
             errors.append(error)
     if errors:

@@ -11,12 +11,20 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from stompcodec.arguments import checks
+from stompcodec.arguments import checks, meant
 from stompcodec.codec import Frame
 from stompcodec.frame import Headers
+from stompcodec.spec import CLIENT_1_1, SERVER
 
 #: The most frames that an error shows.
 _SHOWN = 20
+_COMMANDS = {*CLIENT_1_1, *SERVER, "PING", "PONG", "RECEIVE", "EMPTY"}
+#: The headers of frames that the broker makes alone; others may have any.
+_HEADERS = {
+    "CONNECTED": "commands heart-beat server session version",
+    "ERROR": "content-length content-type message receipt-id version",
+    "RECEIPT": "receipt-id",
+}
 
 
 @dataclass(eq=False)
@@ -68,23 +76,36 @@ class RecordedFrame:
         return f"{self.at:7.3f} s {self.connection:2} {'>' if self.direction == 'in' else '<'} {shown}"
 
 
-def matches(frame: Frame, headers: Mapping[str, Any]) -> bool:
-    """Return whether a frame has certain headers. In a name "_" may stand for "-".
+def check_frame(command: str, headers: Mapping[str, Any]) -> None:
+    """Raise ValueError if no frame can be of this command, or have these headers and it."""
+    if command not in _COMMANDS:
+        hint = meant(command, _COMMANDS)
+        raise ValueError(f"unknown command {command!r:.60}" + (f": did you mean {hint}?" if hint else ""))
+    known = _HEADERS.get(command, "").split()
+    for name in headers:
+        if known and name != "body" and name.replace("_", "-") not in known:
+            raise ValueError(f"a {command} has no header {name!r:.60}, only {', '.join(known)}")
 
-    A value is a text, a compiled pattern to search for, or None for a header that must be absent.
+
+def matches(frame: Frame, headers: Mapping[str, Any]) -> bool:
+    """Return whether a frame has certain headers, and `body`. In a name "_" may stand for "-".
+
+    A value is a text, bytes, a compiled pattern to search for, a function that returns whether the frame's value is
+    right, or None for a header that must be absent.
     """
     for name, wanted in headers.items():
-        value = frame.get(name)
-        if value is None:
-            value = frame.get(name.replace("_", "-"))
-        if wanted is None:
-            right = value is None
+        value: Any = frame.get(name)
+        if name == "body":
+            is_text = isinstance(getattr(wanted, "pattern", wanted), str)
+            value = frame.body.decode(errors="replace") if is_text else frame.body
         elif value is None:
-            right = False
-        elif isinstance(wanted, re.Pattern):
-            right = wanted.search(value) is not None
+            value = frame.get(name.replace("_", "-"))
+        if value is None or wanted is None:
+            right = value is wanted
+        elif callable(wanted) or isinstance(wanted, re.Pattern):
+            right = bool((wanted.search if isinstance(wanted, re.Pattern) else wanted)(value))
         else:
-            right = value == str(wanted)
+            right = value == (wanted if name == "body" else str(wanted))
         if not right:
             return False
     return True
@@ -140,16 +161,21 @@ class Record:
             self._frames.clear()
 
     def expect(self, command: str, headers: Mapping[str, Any], *, timeout: float) -> RecordedFrame:
-        """Return the first matching frame that was not returned before, waiting for it if necessary.
+        """Return the first matching frame that was not returned before, as `StompBroker.expect` does."""
+        seen = self._await(command, headers, timeout)
+        if seen is None:
+            raise AssertionError(f"no {_wanted(command, headers)} within {timeout:g} s; {self.expectations()}")
+        seen.is_taken = True
+        return seen
 
-        Args:
-            command: the command.
-            headers: as for `matches`.
-            timeout: in seconds.
+    def expect_none(self, command: str, headers: Mapping[str, Any], *, timeout: float) -> None:
+        """Wait, and raise AssertionError as soon as there is a frame that `expect` would return."""
+        seen = self._await(command, headers, timeout)
+        if seen is not None:
+            raise AssertionError(f"{_wanted(command, headers)} was not expected: {seen!r}; {self.expectations()}")
 
-        Raises:
-            AssertionError: no such frame was recorded in time.
-        """
+    def _await(self, command: str, headers: Mapping[str, Any], timeout: float) -> RecordedFrame | None:
+        check_frame(command, headers)
         until = time.monotonic() + timeout
         looked = 0
         while True:
@@ -158,13 +184,10 @@ class Record:
                 found = self._find(total - looked, command, headers)
                 looked = total
                 if found is not None:
-                    found.is_taken = True
                     return found
             left = until - time.monotonic()
             if left <= 0 or not self.wait(version, left):
-                break
-        wanted = " ".join([command, *(f"{name}={value!r}" for name, value in headers.items())])
-        raise AssertionError(f"no {wanted} within {timeout:g} s; {self.expectations()}")
+                return None
 
     def _find(self, newest: int, command: str, headers: Mapping[str, Any]) -> RecordedFrame | None:
         """Return the first match among the newest frames."""
@@ -181,6 +204,10 @@ class Record:
             return "no frames were recorded"
         head = f"the last {_SHOWN} of {len(frames)} frames" if len(frames) > _SHOWN else "the recorded frames"
         return "\n".join([f"{head} (> to the broker, < from it):", *lines(frames[-_SHOWN:])])
+
+
+def _wanted(command: str, headers: Mapping[str, Any]) -> str:
+    return " ".join([command, *(f"{name}={value!r}" for name, value in headers.items())])
 
 
 def lines(frames: Iterable[RecordedFrame]) -> list[str]:

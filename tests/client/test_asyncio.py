@@ -43,6 +43,37 @@ async def wait_for(done):
         await asyncio.sleep(0)
 
 
+# ---- a missing `await` ----
+@pytest.mark.parametrize("middleware", [(), (stomp.Middleware(),)], ids=["alone", "through middleware"])
+@pytest.mark.parametrize("body", [b"1", [b"1"], {"a": 1}], ids=["bytes", "a source", "an error"])
+def test_a_missing_await_is_named_by_the_method_of_the_program(middleware, body):
+    async def work(client, peer):
+        peer.rules["SEND"] = lambda side, frame: None
+        with pytest.warns(RuntimeWarning, match=r"coroutine 'AsyncClient\.send' was never awaited"):
+            client.send("/queue/a", body, receipt=True)
+
+    run(work, *middleware)
+
+
+@pytest.mark.parametrize("middleware", [(), (stomp.Middleware(),)], ids=["alone", "through middleware"])
+@pytest.mark.parametrize(
+    "call",
+    [
+        *(lambda client: client.send("/queue/a", b""), lambda client: client.send("/queue/a", b"", receipt=True)),
+        *(lambda client: client.send_for_receipt("/queue/a"), lambda client: client.request("/queue/a")),
+        *(lambda client: client.send_many([("/queue/a", b"")]), lambda client: client.receive("/queue/a")),
+        *(lambda client: client.ping(), lambda client: client.wait_connected()),
+    ],
+)
+def test_a_client_that_was_not_awaited_says_so(peer, call, middleware):
+    async def main():
+        with pytest.raises(LocalProtocolError, match="not open: write `await` before connect_async"):
+            await call(stomp.connect_async(peer.url, middleware=middleware))
+
+    asyncio.run(main())
+    assert not peer.frames
+
+
 # ---- what `send` returns only waits: the message is sent at once ----
 def test_all_ways_to_await_it():
     async def work(client, peer):

@@ -90,6 +90,14 @@ def test_the_url_says_who_and_where(shell, peer):
     assert [second.get(name) for name in ("host", "login", "client-id", "x")] == ["/", "bob", "me", "y"]
 
 
+def test_addresses_have_the_forms_that_programs_write(shell, peer):
+    for url in (f"127.0.0.1:{peer.port}", [("127.0.0.1", peer.port)], [shell.connect(peer.url).addresses[0]]):
+        assert str(shell.connect(url).addresses[0]) == peer.url
+    for wrong in (("127.0.0.1", 61613), ["127.0.0.1:61613"], 61613):
+        with pytest.raises(TypeError, match=r"it must be str or a list of Address or \(str, a whole number\)"):
+            shell.connect(wrong)
+
+
 @pytest.mark.parametrize(
     ("url", "options", "error"),
     [
@@ -107,15 +115,23 @@ def test_options_and_urls_are_checked_at_once(url, options, error):
             connect(url, **options)
 
 
-def test_credentials_that_cannot_be_had(shell, peer):
+def test_credentials_that_cannot_be_had(shell, peer, caplog):
     def fail():
         raise RuntimeError("the secret is s3cret")
 
     with pytest.raises(stomp.ConnectionLostError, match="RuntimeError") as lost:
         shell.connect(peer.url, passcode=fail)
     assert "s3cret" not in str(lost.value)
-    with pytest.raises(stomp.ConnectionLostError, match="they must be str"):
-        shell.connect(peer.url, passcode=lambda: 7)
+    for bug, error in ((lambda: 7, "they must be str"), (lambda: None.token, "'token'"), (lambda: [][0], "index")):
+        with pytest.raises((TypeError, AttributeError, IndexError), match=error):  # it is no lost connection
+            shell.connect(peer.url, passcode=bug, startup_timeout=patience(30))
+    tokens = iter([lambda: "a", lambda: None.token, lambda: "b"])  # later such an attempt is tried again
+    client = shell.connect(peer.url, passcode=lambda: next(tokens)(), reconnect=QUICK)
+    peer.cut()
+    peer.wait(lambda peer: [frame.get("passcode") for frame in peer.got("CONNECT")] == ["a", "b"])
+    client.wait_connected()
+    (said,) = [each for each in caplog.records if each.exc_info]
+    assert (said.levelname, said.exc_info[0]) == ("WARNING", AttributeError)
 
 
 def test_passcodes_are_asked_for_each_attempt_and_never_logged(shell, peer, caplog):

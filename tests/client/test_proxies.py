@@ -180,7 +180,7 @@ def test_http_headers_are_checked_at_the_call_or_with_each_attempt(shell, header
         shell.connect("ws://127.0.0.1:9/", http_headers=headers)
     assert said in str(raised.value)
     assert "s3cret" not in str(raised.value)
-    with pytest.raises(stomp.ConnectionLostError, match="http_headers") as raised:
+    with pytest.raises((stomp.ConnectionLostError, TypeError), match="http_headers") as raised:
         shell.connect("ws://127.0.0.1:9/", http_headers=lambda: headers)
     assert "s3cret" not in str(raised.value)
 

@@ -40,6 +40,31 @@ def test_content_encoding(shell, peer):
         message.content(9_999)
 
 
+@pytest.mark.parametrize("body", [{"a": 1}, [1], [{"a": 1}], {"a"}, (1, 2), 5, None])
+def test_what_was_meant_as_json_is_named(shell, peer, body):
+    client = shell.connect(peer.url)
+    for call in (client.send, client.send_for_receipt, client.request, client.transaction().send):
+        with pytest.raises(TypeError, match=r"send JSON as json\.dumps\(\.\.\.\)"):
+            call("/queue/a", body)
+    with pytest.raises(stomp.SendManyError, match=r"message 0 .*send JSON as json\.dumps\(\.\.\.\)"):
+        client.send_many([("/queue/a", body)])
+
+
+def test_content_type(shell, peer):
+    client = shell.connect(peer.url)
+    client.send("/queue/a", '{"a": 1}', content_type="application/json")
+    client.send("/queue/a", b"1", {"content-type": "application/json"}, content_type="application/json")
+    client.send("/queue/a", io.BytesIO(b"1"), content_type="application/json")
+    client.send_for_receipt("/queue/a", b"1", content_type="application/json").wait()
+    with client.transaction() as transaction:
+        transaction.send("/queue/a", b"1", content_type="application/json")
+    with pytest.raises(stomp.ReceiptTimeoutError):
+        client.request("/queue/a", b"1", 0.05, content_type="application/json")
+    assert [frame.headers.getall("content-type") for frame in peer.got("SEND")] == [["application/json"]] * 6
+    with pytest.raises(ValueError, match="content_type is 'text/x', and headers= says 'text/y': give one"):
+        client.send("/queue/a", b"x", {"content-type": "text/y"}, content_type="text/x")
+
+
 @pytest.mark.parametrize("query", ["", "?receipts=FALSE"])
 def test_a_server_that_answers_no_receipts_is_asked_for_that_of_disconnect_alone(shell, peer, query):
     client = shell.connect(peer.url + query, **({} if query else {"receipts": False}))

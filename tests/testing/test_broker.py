@@ -55,10 +55,13 @@ def test_both_directions_are_on_record(broker, client):
         *(({"content_type": re.compile("b$")}, True), ({"content_type": re.compile("a$")}, False)),
         *(({"content_type": None}, False), ({"receipt": None}, True), ({"receipt": "1"}, False)),
         ({"number": 7, "x_y": "z"}, True),
+        *(({"number": lambda text: int(text) > 6}, True), ({"number": lambda text: text == ""}, False)),
+        *(({"body": each}, True) for each in (b"h\xc3\xbc", "hü", re.compile("ü$"), re.compile(b"^h"), len)),
+        *(({"body": each}, False) for each in (b"h", "h", re.compile("^ü"), re.compile(b"^x"), None, 5)),
     ],
 )
 def test_matches(headers, right):
-    assert matches(Frame("SEND", {"content-type": "a/b", "number": "7", "x_y": "z"}), headers) is right
+    assert matches(Frame("SEND", {"content-type": "a/b", "number": "7", "x_y": "z"}, "hü".encode()), headers) is right
 
 
 def test_a_wait_ends_though_there_is_always_something_new():
@@ -89,6 +92,56 @@ def test_what_did_not_come_is_told_with_what_did(broker, client):
         broker.expect("SEND", destination="/queue/a", timeout=0.01)
     lines = ("no SEND destination='/queue/a' within 0.01 s", "1 > SEND destination='/queue/other'", "1 < RECEIPT")
     assert [line for line in lines if line not in str(caught.value)] == []
+
+
+def test_expect_none(broker, client):
+    client.send("/queue/a", b"x", receipt=True)
+    broker.expect_none("SEND", body=b"y", timeout=0.01)
+    with pytest.raises(AssertionError, match=r"SEND destination='/queue/a' was not expected: .* 1 > SEND"):
+        broker.expect_none("SEND", destination="/queue/a", timeout=patience(60))
+    assert broker.expect("SEND").body == b"x"  # it is still to be expected
+    threading.Timer(0.05, client.send, ("/queue/late", b"x")).start()
+    with pytest.raises(AssertionError, match="/queue/late"):
+        broker.expect_none("SEND", timeout=patience(60))
+
+
+@pytest.mark.parametrize(
+    ("command", "headers", "said"),
+    [
+        *(("RECIEPT", {}, r"unknown command 'RECIEPT': did you mean RECEIPT\?"), ("send", {}, "did you mean SEND")),
+        *(("FLY", {}, "unknown command 'FLY'$"), ("ERROR", {"destination": "/queue/a"}, "only content-length, ")),
+        ("RECEIPT", {"destination": "/queue/a"}, "a RECEIPT has no header 'destination', only receipt-id"),
+        ("CONNECTED", {"host": "a"}, "a CONNECTED has no header 'host'"),
+    ],
+)
+def test_no_frame_of_such_a_command_or_with_such_a_header_can_come(broker, command, headers, said):
+    for call in (broker.expect, broker.expect_none, broker.faults.lose, broker.faults.duplicate, broker.faults.cut):
+        with pytest.raises(ValueError, match=said):
+            call(command, **headers)
+
+
+@pytest.mark.parametrize("dialect", ["stompcodec", "activemq", "rabbitmq"])
+def test_messages_are_put_and_read_without_a_client(dialect):
+    with StompBroker(dialect=dialect) as broker:
+        broker.put("/queue/a", b"1", {"persistent": "true", "x": "a:b"})
+        broker.put("/queue/a", "zwö")
+        assert broker.frames == broker.messages("/queue/none") == []
+        with stomp.connect(broker.url, heart_beat=NO_BEATS) as client:
+            subscription = client.subscribe("/queue/a", ack="client-individual", prefetch=1)
+            assert subscription.get(patience(5)).body == b"1"
+            broker.put("/queue/a", b"3")
+            seen = broker.messages("/queue/a")
+            assert [each.body.decode() for each in seen] == ["1", "zwö", "3"]
+            assert (seen[0].command, seen[0].headers["x"], seen[1].headers["content-type"]) == (
+                "MESSAGE",
+                "a:b",
+                "text/plain;charset=utf-8",
+            )
+            assert (len(seen), broker.queued("/queue/a")) == (3, 3)
+        with pytest.raises(ValueError, match="destination is ''"):
+            broker.put("", b"")
+    with StompBroker(dialect="rabbitmq") as broker, pytest.raises(ValueError, match="exchange"):
+        broker.put("/exchange/none/x", b"")
 
 
 def test_wait_subscribed(broker, client):
@@ -228,18 +281,6 @@ def test_heart_beats_are_no_frames(broker):
     with stomp.connect(broker.url, heart_beat=(500, 500)):
         time.sleep(0.7)
         assert [frame.command for frame in broker.frames] == ["CONNECT", "CONNECTED"]
-
-
-def test_states_that_a_loop_has_not_told_are_told_without_one(broker):
-    states = []
-    options = {"heart_beat": NO_BEATS, "on_state": lambda state, _error: states.append(state)}
-    client = OpenedClient(broker.url, reconnect=None, **options)
-    client.open_here()
-    asyncio.run(client.ping())
-    broker.cut()
-    client._link.engine.join(patience(30))
-    client.close_here()
-    assert states == ["connected", "closed"]
 
 
 def test_a_client_that_cannot_be_opened_says_why(broker):
@@ -521,6 +562,46 @@ def test_a_change_into_what_cannot_be_is_told_at_the_end(command, change, error,
         broker.stop()
     broker.start()
     broker.stop()  # it is told once
+
+
+def test_what_a_newcomer_writes_first_loses_nothing(tmp_path):
+    texts, dead = [], "/queue/ActiveMQ.DLQ"
+    with StompBroker(data=str(tmp_path)) as broker:
+        with stomp.connect(broker.url, heart_beat=NO_BEATS) as client:
+            client.send("/queue/a", b'{"id": 1}', receipt=True)  # neither persistent nor with a content-type
+        broker.stop()
+        broker.start()
+        with stomp.connect(broker.url, heart_beat=NO_BEATS) as client:
+            subscription = client.subscribe("/queue/a", handler=lambda message: texts.append(message.text()))
+            broker.wait_queued("/queue/a", 0)
+            assert (texts, subscription.ack) == (['{"id": 1}'], "client-individual")
+    with StompBroker(dialect="activemq") as broker, stomp.connect(broker.url, heart_beat=NO_BEATS) as client:
+        client.subscribe("/queue/a", handler=lambda message: 1 / 0, attempts=1)
+        client.send("/queue/a", b"1", persistent=True, receipt=True)
+        broker.wait_queued(dead, 1, timeout=patience(10))
+        assert [broker.expect("NACK").command, *(each.body for each in broker.messages(dead))] == ["NACK", b"1"]
+        broker.expect_none("MESSAGE", redelivered="true", timeout=0.01)
+
+
+def test_a_fault_that_never_happens_fails_the_test():
+    said = r"a fault never happened .*: lose\('SEND', nth=3, destination='/q'\), after 2 matching frames$"
+
+    def play(broker):
+        broker.faults.duplicate("SEND", body=b"2")
+        broker.faults.lose("SEND", nth=3, destination="/q")
+        with stomp.connect(broker.url) as client:
+            client.send_many([("/q", b"1"), ("/q", b"2"), ("/r", b"3")])
+        assert broker.queued("/q") == 3
+
+    with pytest.raises(AssertionError, match=said), StompBroker() as broker:
+        play(broker)
+    with pytest.raises(ZeroDivisionError), StompBroker() as broker:  # one error is enough
+        broker.faults.lose("SEND", nth=1 // len(broker.faults.lose("SEND").headers))
+    with StompBroker() as broker, StompBroker() as other:
+        broker.faults.lose("SEND")
+        broker.faults.clear()
+        other.faults.lose("SEND")
+        other.faults.strict = False
 
 
 @pytest.mark.parametrize(

@@ -92,7 +92,7 @@ def test_no_client_is_left():
 def test_the_documentation_is_right(run):
     blocks = re.findall(r"```python\n(.*?)```", DOCS.read_text(encoding="utf-8"), re.DOTALL)
     output, counts = run("\n\n".join(blocks))
-    assert counts == {"passed": 5}, output
+    assert counts == {"passed": 3}, output
     output, _ = run("", "--markers")
     assert "@pytest.mark.stomp_broker(**fields)" in output
     assert "@pytest.mark.stomp_faults(**faults)" in output
@@ -144,6 +144,24 @@ def test_no_such_field(stomp_broker): ...
 def test_a_change_that_raises(stomp_broker, stomp_client):
     stomp_broker.faults.change("SEND", lambda frame: 1 / 0)
     stomp_client.send("/queue/a", b"x", receipt=True)
+
+@pytest.mark.stomp_faults(lose="RECEIPT")
+def test_a_fault_that_never_happens(stomp_broker): ...
+
+@pytest.mark.stomp_faults(lose="RECEIPT", strict=False)
+def test_a_fault_that_need_not_happen(stomp_broker): ...
+
+@pytest.mark.xfail
+@pytest.mark.stomp_faults(lose="MESSAGE")
+def test_it_is_expected_to_fail(stomp_broker):
+    assert False
+
+@pytest.mark.stomp_faults(lose="MESSAGE")
+def test_one_failure_is_enough(stomp_broker):
+    assert False
+
+@pytest.mark.stomp_faults(lose="RECIEPT")
+def test_no_such_command(stomp_broker): ...
 """
 CONFTEST = """
 import pytest
@@ -156,9 +174,11 @@ def stomp_broker_config():
 
 def test_markers(run):
     output, counts = run(MARKERS, conftest=CONFTEST)
-    assert counts == {"passed": 6, "errors": 3}, output
-    for text in ("takes names and values only", "no_such", "ZeroDivisionError"):
+    assert counts == {"passed": 8, "failed": 1, "errors": 5}, output
+    said = ("takes names and values only", "'no_such'", "ZeroDivisionError", "did you mean RECEIPT?")
+    for text in (*said, "a fault never happened (see FrameFaults.strict): lose('RECEIPT', nth=1), after 0"):
         assert text in output
+    assert "lose('MESSAGE'" not in output
 
 
 def test_what_a_failure_shows(run):

@@ -17,7 +17,6 @@ from stompcodec.bridge.mapping import check_destination, is_topic
 from stompcodec.cli import streams
 from stompcodec.cli.app import INTERRUPTED
 from stompcodec.cli.connecting import (
-    addresses_of,
     adopt,
     check_count,
     expect_option,
@@ -33,6 +32,7 @@ from stompcodec.cli.screen import StatusLine, pace_of, printable, write_json
 from stompcodec.cli.streams import stop_on_signals
 from stompcodec.errors import ConfigError, StompError
 from stompcodec.shown import plural
+from stompcodec.uri import parse_uri
 
 if TYPE_CHECKING:
     from stompcodec.bridge import Bridge, End, Mapping, Request, Way
@@ -197,7 +197,7 @@ def _end(side: str, url: str, given: dict[str, Any], **options: Any) -> End:
         taken |= adopt(context, {**taken, "insecure": False})
     url, login, file, vhost, version, ca, insecure, passcode = taken.values()
     try:
-        addresses = addresses_of(url)
+        addresses = parse_uri(url)
         if passcode is None:
             passcode = passcode_of(addresses, login, file, end, f"STOMPCODEC_{end}_PASSCODE")
         if vhost is not None:

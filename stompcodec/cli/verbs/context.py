@@ -19,7 +19,6 @@ from stompcodec.cli.connecting import (
     load,
     path_of,
     save,
-    url_of,
 )
 from stompcodec.cli.screen import pad, printable, screen
 from stompcodec.errors import ConfigError
@@ -77,9 +76,8 @@ def add(name: str, address: str, file: str | None, asked: bool, **fields: Any) -
     """
     if file is not None and asked:
         raise click.UsageError("--passcode-file and --ask-passcode both give a passcode: give one of them")
-    url = url_of(address)
     try:
-        check_url(url)
+        check_url(address)
     except ConfigError as error:
         what = str(error).replace("which is a field of its own", "which others can see here: give --ask-passcode")
         raise click.BadParameter(what, param_hint="URL") from None
@@ -89,7 +87,7 @@ def add(name: str, address: str, file: str | None, asked: bool, **fields: Any) -
     paths = {key: None if value is None else os.path.abspath(os.path.expanduser(value)) for key, value in paths.items()}
     with changing() as contexts:
         _check_free(contexts, name)  # another process may have been faster
-        made = Named(name, url, passcode=passcode, **paths, **fields)
+        made = Named(name, address, passcode=passcode, **paths, **fields)
         save(Contexts({**contexts.all, name: made}, contexts.selected))
 
 

@@ -29,7 +29,6 @@ from stompcodec.cli.connecting import (
     passcode_of,
     referred,
     reporting_errors,
-    url_of,
 )
 from stompcodec.cli.files import format_of
 from stompcodec.cli.inputs import Interval, complain, option_group
@@ -200,7 +199,7 @@ class Input:
     def __init__(self, source: str, options: Mapping[str, Any], broker: str | None = None) -> None:
         self.broker = is_broker(source)
         context = referred(source) if self.broker else None
-        self.source = url_of(context.url if context else source) if self.broker else source
+        self.source = context.url if context else source
         self.streaming = bool(self.broker or options["stream"] or options["checkpoint"])
         self._options = options if context is None else at_context(context, options)
         if not self.broker:
@@ -620,7 +619,6 @@ def replay(
     context = referred(url)
     if context is not None:
         url, options = context.url, at_context(context, options)
-    url = url_of(url)
     reading = Input(source, options, broker=url)
     sink = {"url": url, "transaction": "true", "receiptEvery": "1000"}
     given = {**sink, **reading.credentials}

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING
 import click
 
 from stompcodec.cli import streams
-from stompcodec.cli.connecting import addresses_of, tls_options
+from stompcodec.cli.connecting import tls_options
 from stompcodec.cli.inputs import Duration, complain
 from stompcodec.cli.screen import printable, screen
 from stompcodec.cli.streams import stop_on_signals
 from stompcodec.errors import ConfigError, MissingExtraError, StompError
+from stompcodec.uri import parse_uri
 
 if TYPE_CHECKING:
     from stompcodec.cli.proxying.bytes import Faults
@@ -75,7 +76,7 @@ def _target(text: str, ca: str | None, insecure: bool) -> Target:
     from stompcodec.cli.proxying.wire import Target
 
     try:
-        addresses = addresses_of(text)
+        addresses = parse_uri(text)
     except ConfigError as error:
         raise click.UsageError(f"TARGET: {error}") from None
     if len(addresses) != 1:

@@ -24,7 +24,7 @@ from stompcodec.client.middleware import started
 from stompcodec.client.options import Options
 from stompcodec.client.shell import LOOK, BaseClient, Bulk, end_of, now, outgoing
 from stompcodec.errors import ReceiptTimeoutError, StompError
-from stompcodec.uri import Address
+from stompcodec.uri import Brokers
 
 
 @checks("send", "send_for_receipt")
@@ -47,18 +47,13 @@ class AsyncClient(BaseClient):
 
     _link_class = AsyncLink
 
-    def __init__(self, url: str | list[Address], options: Options) -> None:
+    def __init__(self, url: Brokers, options: Options) -> None:
         self._link: AsyncLink = self._link_class(url, options, AsyncSubscription, AsyncMessage)
         self._opened = False
         self._subscriptions: list[AsyncSubscription] = []
 
     async def open(self) -> AsyncClient:
-        """Connect, unless that was done before, and return the client.
-
-        Raises:
-            ConnectionLostError: no broker can be reached.
-            RejectedError: the broker refused the login.
-        """
+        """Connect, unless that was done before, and return the client. Errors are those of `connect`."""
         if self._opened:
             self._link.delivery.check()  # asyncio only
             return self
@@ -95,6 +90,7 @@ class AsyncClient(BaseClient):
         receipt: bool = False,
         persistent: bool | None = None,
         timeout: float | None = None,
+        content_type: str | None = None,
         content_encoding: str | None = None,
         resend: bool | None = None,
         length: int | None = None,
@@ -105,10 +101,9 @@ class AsyncClient(BaseClient):
             body: bytes, text (sent as UTF-8), or a source: a Path, binary file or iterable (docs/large-bodies.md).
             headers: more headers, except those that an argument or the client gives, such as receipt.
             receipt: return when the broker has confirmed. Without it, a lost connection may lose the message.
-            persistent: keep it over a restart of the broker, or not; None for the client's option.
+            persistent, resend: keep it over a restart; send it again if no receipt came. None: the client's options.
             timeout: seconds to wait for room in the outbox, and again for the receipt.
-            content_encoding: gzip or deflate, to compress the body.
-            resend: send it again if the connection is lost before the receipt; None for the client's option.
+            content_type, content_encoding: such as application/json; gzip or deflate, to compress the body.
             length: the bytes that an iterable will give. Without it they are written to a temporary file first.
 
         Raises:
@@ -126,12 +121,12 @@ class AsyncClient(BaseClient):
             and resend is None
             and persistent is None
             and timeout is None
-            and content_encoding is None
+            and not (content_type or content_encoding)
             and length is None
             and link.engine.send(destination, body)
         ):
             return link.delivery.sent
-        parts = (destination, body, headers, content_encoding, receipt, timeout, resend, persistent)
+        parts = (destination, body, headers, (content_type, content_encoding), receipt, timeout, resend, persistent)
         if link.layers is None and length is None and is_whole(body):
             return send(link, partial(link.given, *parts), timeout)  # asyncio only
             # threads only: return send(link, link.given(*parts), timeout)
@@ -145,6 +140,7 @@ class AsyncClient(BaseClient):
         *,
         persistent: bool | None = None,
         timeout: float | None = None,
+        content_type: str | None = None,
         content_encoding: str | None = None,
         resend: bool | None = None,
         length: int | None = None,
@@ -152,13 +148,13 @@ class AsyncClient(BaseClient):
         """Send a message, and return its receipt, to wait for later.
 
         Args:
-            destination, body, headers, persistent, timeout, content_encoding, resend, length: as for `send`. A body
-                that is sent piece by piece has been sent when this returns, and is not sent again.
+            destination and others: as for `send`. A body that is sent piece by piece has been sent when this returns,
+                and is not sent again.
 
         Raises:
             OutboxFullError, FrameError, TypeError, LocalProtocolError: as for `send`; the receipt raises the others.
         """
-        link, more = self._link, (headers, content_encoding)
+        link, more = self._link, (headers, (content_type, content_encoding))
         if link.layers is None and length is None and is_whole(body):
             receipt = await link.push(link.given(destination, body, *more, True, timeout, resend, persistent), timeout)
         else:
@@ -184,9 +180,8 @@ class AsyncClient(BaseClient):
             transaction: send as part of it. Then only `commit` has a receipt.
             receipt_every: the number of messages after which to ask for a receipt, at least once per 256 KiB; 0 for
                 none. The messages without receipt never exceed the limits of the outbox.
-            persistent: as for `send`, for messages whose headers do not say.
+            persistent, resend: as for `send`, for messages whose headers do not say.
             timeout: seconds to wait for room in the outbox, and for each receipt.
-            resend: as for `send`.
 
         Returns:
             The number of messages. With receipts the broker has all of them.
@@ -196,7 +191,7 @@ class AsyncClient(BaseClient):
             LocalProtocolError, ValueError: an argument is invalid.
         """
         self._link.engine.check()
-        self._link.delivery.check()  # asyncio only
+        self._link.delivery.check_opened()  # asyncio only
         bulk = Bulk(self._link, AsyncReceipt, transaction, receipt_every, timeout, resend, persistent)
         await self._link.send_many(bulk, messages)
         return bulk.given
@@ -209,6 +204,7 @@ class AsyncClient(BaseClient):
         headers: HeaderSource | None = None,
         *,
         persistent: bool | None = None,
+        content_type: str | None = None,
         content_encoding: str | None = None,
     ) -> AsyncMessage:
         """Send a message with a reply-to of this client, and return the reply.
@@ -224,7 +220,7 @@ class AsyncClient(BaseClient):
             RejectedError and others: as for `send`.
         """
         usual = bool(self.options.persistent)
-        message = outgoing(destination, body, headers, content_encoding, "request", persistent, usual)
+        message = outgoing(destination, body, headers, (content_type, content_encoding), "request", persistent, usual)
         reply: AsyncMessage = await self._link.request(message, timeout)
         return reply
 
@@ -319,10 +315,8 @@ class AsyncClient(BaseClient):
 
         Args:
             ack: "auto", or "client-individual": then it has to be acknowledged on this connection.
-            selector: selects messages, in the broker's language.
-            durable: the name of a durable subscription that this client has unsubscribed from: takes its messages.
-            id: of the subscription that is made for this message, if it matters.
-            headers: more headers of RECEIVE, as for `subscribe`.
+            selector, durable: as for `subscribe`; takes the messages of a durable one that was unsubscribed from.
+            id, headers: of the subscription for this message, if it matters; more headers of RECEIVE.
             timeout: seconds to wait for a connection, and again for the answer.
 
         Raises:

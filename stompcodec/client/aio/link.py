@@ -33,7 +33,7 @@ from stompcodec.client.middleware import (
     started,
 )
 from stompcodec.client.outbox import Call, OutboxFullError, Upload, seconds_of
-from stompcodec.client.shell import BaseLink, Bulk, Outgoing, Passed, Sending, now, outgoing
+from stompcodec.client.shell import BaseLink, Bulk, Content, Outgoing, Passed, Sending, now, outgoing
 from stompcodec.errors import LocalProtocolError, ReceiptTimeoutError, StompError
 
 
@@ -57,6 +57,7 @@ class AsyncLink(BaseLink):
 
     async def push(self, sending: Sending, timeout: float | None) -> AsyncReceipt | None:
         """Send a message once the outbox has room, or raise OutboxFullError; return its receipt if it has one."""
+        self.delivery.check_opened()  # asyncio only
         seconds = self.options.receipt_timeout if timeout is None else seconds_of("timeout", timeout)
         until: float | None = None  # set when it first has to wait
         while not sending.attempt():
@@ -73,6 +74,7 @@ class AsyncLink(BaseLink):
 
     async def wait_connected(self, timeout: float | None) -> None:
         """Wait until there is a connection and all subscriptions are restored."""
+        self.delivery.check_opened()  # asyncio only
         await self.start(self.call("waiting for a connection", "", timeout), self.core.when_connected).wait()
 
     # ---- sending ----
@@ -83,7 +85,7 @@ class AsyncLink(BaseLink):
         destination: str,
         body: Any,
         headers: HeaderSource | None,
-        content_encoding: str | None,
+        content: Content,
         receipt: bool,
         timeout: float | None,
         resend: bool | None,
@@ -100,16 +102,16 @@ class AsyncLink(BaseLink):
         more: dict[str, Any] = {"receipt": receipt, "resend": resend, "transaction": transaction}
         said: dict[str, Any] = {"persistent": persistent, "usual": self.options.persistent}
         if is_whole(body):
-            message = outgoing(destination, body, headers, content_encoding, **said)
+            message = outgoing(destination, body, headers, content, **said)
             sending = partial(self.sending, timeout=timeout, **more)
             return await self.send(sending, message, timeout, receipt=receipt, wait=wait, transaction=transaction)
-        if content_encoding is not None:
+        if content[1] is not None:
             raise ValueError("content_encoding is for str and bytes: give a source of bytes that are encoded already")
         if resend and not wait:
             raise LocalProtocolError("resend=True with a streamed body needs `send`, which keeps the source")
         self.engine.check()
         self.delivery.check()  # asyncio only
-        message = outgoing(destination, b"", headers, **said)
+        message = outgoing(destination, b"", headers, content, **said)
         source = await open_source(body, length, self.options.spool_folder)
         try:
             return await self._send_source(message, source, timeout, wait, more)
@@ -320,10 +322,7 @@ class AsyncLink(BaseLink):
         calls: int,
         rest: Callable[[], Awaitable[bool]],
     ) -> bool:
-        """Settle a message whose handler has failed for the last time; return False if the subscription stops.
-
-        `rest` is that of `give_up`.
-        """
+        """Settle a message whose handler has failed for the last time; return False if the subscription stops."""
         subscription, link = message.subscription, self.core.link
         policy = decide(handling.on_error or "nack", message, error, calls)
         answer = answer_of(policy, link.version)
@@ -343,12 +342,8 @@ class AsyncLink(BaseLink):
     ) -> bool:
         """Give a message up that cannot be handled; return False if there is no way, so that it stays unsettled.
 
-        Either a NACK makes a dead letter of it, or the client sends a copy, and then ACK. A copy without RECEIPT leaves
-        the message unsettled.
-
-        Args:
-            error: why, for the readers of the copy.
-            rest: pauses, and returns whether to go on, after a copy that failed. None to leave the message then.
+        Either a NACK makes a dead letter of it, or the client sends a copy, and then ACK. After a copy without RECEIPT
+        it stays unsettled, unless `rest`, which pauses, returns True to go on.
         """
         link, destination = self.core.link, message.subscription.destination
         self.core.is_sent_only(message)

@@ -389,8 +389,7 @@ class AsyncSubscription(Base):
     async def join(self, timeout: float | None = None) -> None:
         """Wait until the handler's tasks have ended, except the calling one; at most `timeout` seconds.
 
-        Raises:
-            Exception: the error of the handler, with on_error="stop".
+        With on_error="stop" it raises the error of the handler.
         """
         self.link.engine.check()
         self.link.delivery.check()  # asyncio only
@@ -575,10 +574,7 @@ class _Work:
 class AsyncTransaction(BaseTransaction):
     """A transaction: its `async with` block ends with COMMIT, or with ABORT if it raises.
 
-    `state` is new, open or committing; at last committed, aborted, lost (it took no effect: the connection was lost
-    before COMMIT was sent), or unknown: COMMIT was sent, and no answer came. If the answer comes after the timeout,
-    unknown becomes committed or aborted. Messages that it acknowledged are neither settled nor open until it ends: to
-    acknowledge them again raises.
+    `state` is new, open or committing; at last committed, aborted, lost (no effect) or unknown: see docs/client.md.
 
     >>> import asyncio
     >>> from stompcodec.client import connect_async
@@ -612,11 +608,7 @@ class AsyncTransaction(BaseTransaction):
                 await self.abort(wait=False)
 
     async def begin(self) -> AsyncTransaction:
-        """Begin it, once there is a connection.
-
-        Raises:
-            ReceiptTimeoutError: there was no connection in time.
-        """
+        """Begin it, once there is a connection; ReceiptTimeoutError: there was none in time."""
         link = self._link
         link.delivery.check()  # asyncio only
         while not link.engine.do(link.core.begin, self, now()):
@@ -630,6 +622,7 @@ class AsyncTransaction(BaseTransaction):
         headers: HeaderSource | None = None,
         *,
         persistent: bool | None = None,
+        content_type: str | None = None,
         content_encoding: str | None = None,
         timeout: float | None = None,
         length: int | None = None,
@@ -640,15 +633,11 @@ class AsyncTransaction(BaseTransaction):
             ConnectionLostError: the connection was lost, and with it the transaction, which took no effect.
             BodySourceError: as for `AsyncClient.send`; the transaction is lost with its connection.
         """
-        more = (headers, content_encoding, False, timeout, None, persistent, length)
+        more = (headers, (content_type, content_encoding), False, timeout, None, persistent, length)
         await self._link.give(destination, body, *more, transaction=self)
 
     async def ack(self, message: AsyncMessage) -> None:
-        """Acknowledge a message as part of it.
-
-        Raises:
-            StaleAckError, ConnectionLostError, LocalProtocolError: as for `AsyncMessage.ack` and `send`.
-        """
+        """Acknowledge a message as part of it. Errors are those of `AsyncMessage.ack` and `send`."""
         await self._link.settle(message, "ACK", transaction=self)
 
     async def nack(self, message: AsyncMessage, *, requeue: bool | None = None, discard: bool = False) -> None:

@@ -10,6 +10,7 @@ import os
 import selectors
 import threading
 import time
+import warnings
 from asyncio import Queue, sleep
 from collections import deque
 from collections.abc import (
@@ -208,15 +209,22 @@ def send(link: Any, make: Callable[[], Sending], timeout: float | None) -> Corou
     Errors are raised when that is awaited. What is sent first, also by `send` of the link's client, stays first.
     """
     try:
+        link.delivery.check_opened()
         sending = make()
         if timeout is not None:
             seconds_of("timeout", timeout)
         if not sending.attempt():
-            return _send_later(link, sending, timeout)
+            return _named(_send_later(link, sending, timeout))
     except Exception as error:
-        return _fail(error)
+        return _named(_fail(error))
     sent: Sent = link.delivery.sent
-    return sent if sending.receipt is None else sending.receipt.wait()
+    return sent if sending.receipt is None else _named(sending.receipt.wait())
+
+
+def _named(coroutine: Any) -> Coroutine[Any, Any, None]:
+    """Return a coroutine with the name that the program wrote: a warning about a missing `await` shows it."""
+    coroutine.__qualname__ = "AsyncClient.send"
+    return coroutine  # type: ignore[no-any-return]
 
 
 class Begun(Coroutine[Any, Any, None]):
@@ -238,7 +246,12 @@ class Begun(Coroutine[Any, Any, None]):
 
     def close(self) -> None:
         """End it where it waits."""
+        self._first.clear()
         self._context.run(self._coroutine.close)
+
+    def __del__(self) -> None:
+        if self._first:
+            warnings.warn("coroutine 'AsyncClient.send' was never awaited", RuntimeWarning, stacklevel=1)
 
     def __iter__(self) -> Iterator[Any]:
         return self
@@ -257,16 +270,16 @@ def begin(
 
     Code of users that awaits something runs in the task that awaits this.
     """
+    coroutine, context = _named(give()), copy_context()
     if link.awaits_middleware or (isinstance(body, AsyncIterable) and length is None):
-        return give()
-    coroutine, context = give(), copy_context()
+        return coroutine
     try:
         waits_for = context.run(coroutine.send, None)
     except StopIteration:
         sent: Sent = link.delivery.sent
         return sent
     except Exception as error:
-        return _fail(error)
+        return _named(_fail(error))
     return Begun(coroutine, context, waits_for)
 
 
@@ -369,6 +382,11 @@ class AsyncDelivery:
     def start(self, engine: Engine) -> None:
         """Remember the running event loop."""
         self.loop, self._engine, self.sent = asyncio.get_running_loop(), engine, Sent.in_loop()
+
+    def check_opened(self) -> None:
+        """Raise LocalProtocolError before `start`: what is sent then would wait for ever."""
+        if self.check() is None:
+            raise LocalProtocolError("the client is not open: write `await` before connect_async, or `async with`")
 
     def check(self) -> asyncio.AbstractEventLoop | None:
         """Return the client's event loop, if it was opened; raise LocalProtocolError in another one."""

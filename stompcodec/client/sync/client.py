@@ -22,7 +22,7 @@ from stompcodec.client.sync.link import Link
 from stompcodec.client.sync.messages import Message, Subscription, Transaction
 from stompcodec.client.sync.waiting import Body, Messages, Receipt, begin, send, sleep
 from stompcodec.errors import ReceiptTimeoutError, StompError
-from stompcodec.uri import Address
+from stompcodec.uri import Brokers
 
 
 @checks("send", "send_for_receipt")
@@ -44,18 +44,13 @@ class Client(BaseClient):
 
     _link_class = Link
 
-    def __init__(self, url: str | list[Address], options: Options) -> None:
+    def __init__(self, url: Brokers, options: Options) -> None:
         self._link: Link = self._link_class(url, options, Subscription, Message)
         self._opened = False
         self._subscriptions: list[Subscription] = []
 
     def open(self) -> Client:
-        """Connect, unless that was done before, and return the client.
-
-        Raises:
-            ConnectionLostError: no broker can be reached.
-            RejectedError: the broker refused the login.
-        """
+        """Connect, unless that was done before, and return the client. Errors are those of `connect`."""
         if self._opened:
             return self
         self._opened = True
@@ -87,6 +82,7 @@ class Client(BaseClient):
         receipt: bool = False,
         persistent: bool | None = None,
         timeout: float | None = None,
+        content_type: str | None = None,
         content_encoding: str | None = None,
         resend: bool | None = None,
         length: int | None = None,
@@ -97,10 +93,9 @@ class Client(BaseClient):
             body: bytes, text (sent as UTF-8), or a source: a Path, binary file or iterable (docs/large-bodies.md).
             headers: more headers, except those that an argument or the client gives, such as receipt.
             receipt: return when the broker has confirmed. Without it, a lost connection may lose the message.
-            persistent: keep it over a restart of the broker, or not; None for the client's option.
+            persistent, resend: keep it over a restart; send it again if no receipt came. None: the client's options.
             timeout: seconds to wait for room in the outbox, and again for the receipt.
-            content_encoding: gzip or deflate, to compress the body.
-            resend: send it again if the connection is lost before the receipt; None for the client's option.
+            content_type, content_encoding: such as application/json; gzip or deflate, to compress the body.
             length: the bytes that an iterable will give. Without it they are written to a temporary file first.
 
         Raises:
@@ -118,12 +113,12 @@ class Client(BaseClient):
             and resend is None
             and persistent is None
             and timeout is None
-            and content_encoding is None
+            and not (content_type or content_encoding)
             and length is None
             and link.engine.send(destination, body)
         ):
             return link.delivery.sent
-        parts = (destination, body, headers, content_encoding, receipt, timeout, resend, persistent)
+        parts = (destination, body, headers, (content_type, content_encoding), receipt, timeout, resend, persistent)
         if link.layers is None and length is None and is_whole(body):
             return send(link, link.given(*parts), timeout)
         return begin(link, partial(link.give, *parts, length), body, length)
@@ -136,6 +131,7 @@ class Client(BaseClient):
         *,
         persistent: bool | None = None,
         timeout: float | None = None,
+        content_type: str | None = None,
         content_encoding: str | None = None,
         resend: bool | None = None,
         length: int | None = None,
@@ -143,13 +139,13 @@ class Client(BaseClient):
         """Send a message, and return its receipt, to wait for later.
 
         Args:
-            destination, body, headers, persistent, timeout, content_encoding, resend, length: as for `send`. A body
-                that is sent piece by piece has been sent when this returns, and is not sent again.
+            destination and others: as for `send`. A body that is sent piece by piece has been sent when this returns,
+                and is not sent again.
 
         Raises:
             OutboxFullError, FrameError, TypeError, LocalProtocolError: as for `send`; the receipt raises the others.
         """
-        link, more = self._link, (headers, content_encoding)
+        link, more = self._link, (headers, (content_type, content_encoding))
         if link.layers is None and length is None and is_whole(body):
             receipt = link.push(link.given(destination, body, *more, True, timeout, resend, persistent), timeout)
         else:
@@ -175,9 +171,8 @@ class Client(BaseClient):
             transaction: send as part of it. Then only `commit` has a receipt.
             receipt_every: the number of messages after which to ask for a receipt, at least once per 256 KiB; 0 for
                 none. The messages without receipt never exceed the limits of the outbox.
-            persistent: as for `send`, for messages whose headers do not say.
+            persistent, resend: as for `send`, for messages whose headers do not say.
             timeout: seconds to wait for room in the outbox, and for each receipt.
-            resend: as for `send`.
 
         Returns:
             The number of messages. With receipts the broker has all of them.
@@ -199,6 +194,7 @@ class Client(BaseClient):
         headers: HeaderSource | None = None,
         *,
         persistent: bool | None = None,
+        content_type: str | None = None,
         content_encoding: str | None = None,
     ) -> Message:
         """Send a message with a reply-to of this client, and return the reply.
@@ -214,7 +210,7 @@ class Client(BaseClient):
             RejectedError and others: as for `send`.
         """
         usual = bool(self.options.persistent)
-        message = outgoing(destination, body, headers, content_encoding, "request", persistent, usual)
+        message = outgoing(destination, body, headers, (content_type, content_encoding), "request", persistent, usual)
         reply: Message = self._link.request(message, timeout)
         return reply
 
@@ -308,10 +304,8 @@ class Client(BaseClient):
 
         Args:
             ack: "auto", or "client-individual": then it has to be acknowledged on this connection.
-            selector: selects messages, in the broker's language.
-            durable: the name of a durable subscription that this client has unsubscribed from: takes its messages.
-            id: of the subscription that is made for this message, if it matters.
-            headers: more headers of RECEIVE, as for `subscribe`.
+            selector, durable: as for `subscribe`; takes the messages of a durable one that was unsubscribed from.
+            id, headers: of the subscription for this message, if it matters; more headers of RECEIVE.
             timeout: seconds to wait for a connection, and again for the answer.
 
         Raises:

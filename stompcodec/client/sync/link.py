@@ -25,7 +25,7 @@ from stompcodec.client.middleware import (
     started,
 )
 from stompcodec.client.outbox import OutboxFullError, Upload, seconds_of
-from stompcodec.client.shell import BaseLink, Bulk, Outgoing, Passed, Sending, now, outgoing
+from stompcodec.client.shell import BaseLink, Bulk, Content, Outgoing, Passed, Sending, now, outgoing
 from stompcodec.client.sync.waiting import (
     Delivery,
     Messages,
@@ -77,7 +77,7 @@ class Link(BaseLink):
         destination: str,
         body: Any,
         headers: HeaderSource | None,
-        content_encoding: str | None,
+        content: Content,
         receipt: bool,
         timeout: float | None,
         resend: bool | None,
@@ -94,15 +94,15 @@ class Link(BaseLink):
         more: dict[str, Any] = {"receipt": receipt, "resend": resend, "transaction": transaction}
         said: dict[str, Any] = {"persistent": persistent, "usual": self.options.persistent}
         if is_whole(body):
-            message = outgoing(destination, body, headers, content_encoding, **said)
+            message = outgoing(destination, body, headers, content, **said)
             sending = partial(self.sending, timeout=timeout, **more)
             return self.send(sending, message, timeout, receipt=receipt, wait=wait, transaction=transaction)
-        if content_encoding is not None:
+        if content[1] is not None:
             raise ValueError("content_encoding is for str and bytes: give a source of bytes that are encoded already")
         if resend and not wait:
             raise LocalProtocolError("resend=True with a streamed body needs `send`, which keeps the source")
         self.engine.check()
-        message = outgoing(destination, b"", headers, **said)
+        message = outgoing(destination, b"", headers, content, **said)
         source = open_source(body, length, self.options.spool_folder)
         try:
             return self._send_source(message, source, timeout, wait, more)
@@ -313,10 +313,7 @@ class Link(BaseLink):
         calls: int,
         rest: Callable[[], bool],
     ) -> bool:
-        """Settle a message whose handler has failed for the last time; return False if the subscription stops.
-
-        `rest` is that of `give_up`.
-        """
+        """Settle a message whose handler has failed for the last time; return False if the subscription stops."""
         subscription, link = message.subscription, self.core.link
         policy = decide(handling.on_error or "nack", message, error, calls)
         answer = answer_of(policy, link.version)
@@ -334,12 +331,8 @@ class Link(BaseLink):
     def give_up(self, message: BaseMessage, error: object, rest: Callable[[], bool] | None = None) -> bool:
         """Give a message up that cannot be handled; return False if there is no way, so that it stays unsettled.
 
-        Either a NACK makes a dead letter of it, or the client sends a copy, and then ACK. A copy without RECEIPT leaves
-        the message unsettled.
-
-        Args:
-            error: why, for the readers of the copy.
-            rest: pauses, and returns whether to go on, after a copy that failed. None to leave the message then.
+        Either a NACK makes a dead letter of it, or the client sends a copy, and then ACK. After a copy without RECEIPT
+        it stays unsettled, unless `rest`, which pauses, returns True to go on.
         """
         link, destination = self.core.link, message.subscription.destination
         self.core.is_sent_only(message)

@@ -378,8 +378,7 @@ class Subscription(Base):
     def join(self, timeout: float | None = None) -> None:
         """Wait until the handler's threads have ended, except the calling one; at most `timeout` seconds.
 
-        Raises:
-            Exception: the error of the handler, with on_error="stop".
+        With on_error="stop" it raises the error of the handler.
         """
         self.link.engine.check()
         self.workers.join(None if timeout is None else seconds_of("timeout", timeout))
@@ -563,10 +562,7 @@ class _Work:
 class Transaction(BaseTransaction):
     """A transaction: its `with` block ends with COMMIT, or with ABORT if it raises.
 
-    `state` is new, open or committing; at last committed, aborted, lost (it took no effect: the connection was lost
-    before COMMIT was sent), or unknown: COMMIT was sent, and no answer came. If the answer comes after the timeout,
-    unknown becomes committed or aborted. Messages that it acknowledged are neither settled nor open until it ends: to
-    acknowledge them again raises.
+    `state` is new, open or committing; at last committed, aborted, lost (no effect) or unknown: see docs/client.md.
 
     >>> from stompcodec.client import connect
     >>> from stompcodec.testing import StompBroker
@@ -599,11 +595,7 @@ class Transaction(BaseTransaction):
                 self.abort(wait=False)
 
     def begin(self) -> Transaction:
-        """Begin it, once there is a connection.
-
-        Raises:
-            ReceiptTimeoutError: there was no connection in time.
-        """
+        """Begin it, once there is a connection; ReceiptTimeoutError: there was none in time."""
         link = self._link
         while not link.engine.do(link.core.begin, self, now()):
             link.wait_connected(self._timeout)
@@ -616,6 +608,7 @@ class Transaction(BaseTransaction):
         headers: HeaderSource | None = None,
         *,
         persistent: bool | None = None,
+        content_type: str | None = None,
         content_encoding: str | None = None,
         timeout: float | None = None,
         length: int | None = None,
@@ -626,15 +619,11 @@ class Transaction(BaseTransaction):
             ConnectionLostError: the connection was lost, and with it the transaction, which took no effect.
             BodySourceError: as for `Client.send`; the transaction is lost with its connection.
         """
-        more = (headers, content_encoding, False, timeout, None, persistent, length)
+        more = (headers, (content_type, content_encoding), False, timeout, None, persistent, length)
         self._link.give(destination, body, *more, transaction=self)
 
     def ack(self, message: Message) -> None:
-        """Acknowledge a message as part of it.
-
-        Raises:
-            StaleAckError, ConnectionLostError, LocalProtocolError: as for `Message.ack` and `send`.
-        """
+        """Acknowledge a message as part of it. Errors are those of `Message.ack` and `send`."""
         self._link.settle(message, "ACK", transaction=self)
 
     def nack(self, message: Message, *, requeue: bool | None = None, discard: bool = False) -> None:

@@ -139,7 +139,7 @@ def test_wrong_names_and_values_are_2(arguments):
     add("t" * 64, "localhost:1")
     result = run("context", *shlex.split(arguments))
     assert result.exit_code == 2, result.output
-    assert {name: each.url for name, each in load().all.items()} == {"t" * 64: "stomp://localhost:1"}
+    assert {name: each.url for name, each in load().all.items()} == {"t" * 64: "localhost:1"}
 
 
 @pytest.mark.long

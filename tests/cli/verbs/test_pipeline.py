@@ -67,7 +67,7 @@ def test_a_passcode_is_asked_for_before_spark_starts(given):
     assert is_broker("localhost:61613")
     assert not is_broker("feed.stompcap")
     reading = Input("localhost:61613", given)
-    assert (reading.source, os.environ["STOMPCODEC_PASSCODE"]) == ("stomp://localhost:61613", "prompted")
+    assert (reading.source, os.environ["STOMPCODEC_PASSCODE"]) == ("localhost:61613", "prompted")
     assert reading.credentials == {"login": "ann", "passcodeEnv": "STOMPCODEC_PASSCODE"}
     os.environ.pop("STOMPCODEC_PASSCODE")
     assert Input(".", {**given, "destinations": ()}, broker="stomp://localhost").credentials["login"] == "ann"
