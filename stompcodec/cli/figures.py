@@ -243,10 +243,10 @@ class Snapshot(NamedTuple):
 
 
 def pattern_of(match: str | None) -> str | None:
-    """Return the pattern for what was typed: without a star it is to be anywhere in a name."""
+    """Return the pattern for what was typed: anywhere in a name, unless a slash begins it or a star ends it."""
     if not match:
         return None
-    return match if "*" in match else f"*{match}*"
+    return f"*{match}*" if "*" not in match else match if match.startswith("/") else f"*{match}"
 
 
 def address_of(client: Client) -> str:
@@ -254,14 +254,15 @@ def address_of(client: Client) -> str:
     return printable(", ".join(name_of((each.host, each.port)) for each in client.addresses))
 
 
-class Asker:
-    """Asks the management of the broker that a client is connected to, by destinations with a prefix. `timeout` is the
-    number of seconds to wait for each answer.
-    """
+#: How the destinations of requests to management begin.
+_PREFIX = "/management/"
 
-    def __init__(self, client: Client, prefix: str, timeout: float) -> None:
+
+class Asker:
+    """Asks the management of the broker that a client is connected to; `timeout` is in seconds, for each answer."""
+
+    def __init__(self, client: Client, timeout: float) -> None:
         self._client = client
-        self._prefix = prefix
         self._timeout = timeout
         self._answered = False
         #: The tokens of the pages of a list that was asked for.
@@ -278,7 +279,7 @@ class Asker:
             raise CannotAskError(self._refusal(refused))
         rows = answer.get("rows")
         if not isinstance(rows, list) or not all(isinstance(each, dict) for each in (*whole.values(), *rows)):
-            raise CannotAskError(_STRANGE.format(printable(self._prefix + wish.view.name)))
+            raise CannotAskError(_STRANGE.format(_PREFIX + wish.view.name))
         self._answered = True
         rest = answer.get("next")
         if wish.view.by_broker:
@@ -314,7 +315,7 @@ class Asker:
 
     def _ask(self, name: str, fields: dict[str, Any], refused: list[tuple[str, str]]) -> Row:
         """Return an answer. Note a missing right in `refused`."""
-        destination = self._prefix + name
+        destination = _PREFIX + name
         try:
             body = self._client.request(destination, json.dumps(fields), self._timeout).body
         except (ReceiptTimeoutError, RejectedError, ConnectionLostError) as error:
@@ -343,19 +344,16 @@ class Asker:
             why = f"no answer from {destination} in {self._timeout:g} s"
         else:
             why = f"{destination}: {str(error)[:300]}"
-        return (
-            f"{who} seems to have no management over STOMP: {why} "
-            "(name it with --prefix if the broker has another one than /management/)"
-        )
+        return f"{who} seems to have no management over STOMP: {why}"
 
     def _refusal(self, refused: list[tuple[str, str]]) -> str:
-        names = ", ".join(self._prefix + name for name, _ in refused)
+        names = ", ".join(_PREFIX + name for name, _ in refused)
         said = refused[0][1]
         if "machine" in said:  # the broker has no users
             return f"{names}: {said} (run it on the machine of the broker, or give the broker users)"
         return (
             f'{names}: {said} (the broker needs a rule for this user with action = "manage" and '
-            f'destination = "{self._prefix}*", or one for each of these)'
+            f'destination = "{_PREFIX}*", or one for each of these)'
         )
 
 

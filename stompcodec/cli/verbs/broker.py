@@ -18,6 +18,7 @@ from click.core import ParameterSource
 import stompcodec
 from stompcodec.cli import streams
 from stompcodec.cli.app import Verbs
+from stompcodec.cli.connecting import passcode_of
 from stompcodec.cli.screen import printable, screen
 from stompcodec.errors import StompError
 
@@ -177,6 +178,7 @@ def _announce(server: Server) -> None:
     shown = f"[{host}]" if ":" in host else host
     ports = [("stomp", server.port), ("ws", server.ws_port), ("stomp+ssl", server.tls_port)]
     places = ", ".join(f"{scheme}://{shown}:{port}" for scheme, port in ports if port is not None)
+    places += f", its page http://{shown}:{server.ws_port}/" if config.web_page else ""
     what, kept = "nothing survives", ""
     if config.data is not None and config.durable != "none":
         what = "messages to queues survive" if config.durable == "all" else "messages with persistent:true survive"
@@ -213,10 +215,7 @@ def _announce(server: Server) -> None:
 @click.option("--data", type=click.Path(), metavar="DIR", help=f"Folder of messages.  [default: ./{_DATA}]")
 @click.option("--force-fs", is_flag=True, help="Accept a data folder on a file system of the network.")
 @click.option("--memory", is_flag=True, help="Keep everything in memory: nothing survives a restart.")
-@click.option("--login", metavar="NAME", help="The only user who may connect.")
-@click.option(
-    "--passcode", metavar="TEXT", envvar="STOMPCODEC_PASSCODE", help="Passcode of --login; also STOMPCODEC_PASSCODE."
-)
+@click.option("--login", metavar="NAME", help="The only user, with the passcode in STOMPCODEC_PASSCODE, or a prompt.")
 @click.option(
     "--ready-file", type=click.Path(), metavar="PATH", help="Write the ports to this file, as JSON, once they are open."
 )
@@ -253,8 +252,9 @@ def command(
         return
     if flags["memory"] and flags["data"] is not None:
         raise click.UsageError("--memory and --data exclude each other")
-    if (flags["login"] is None) is not (flags["passcode"] is None):
-        raise click.UsageError("--login and --passcode (or STOMPCODEC_PASSCODE) go together")
+    passcode = None if flags["login"] is None else passcode_of([], flags["login"], None)
+    if passcode is None and flags["login"] is not None:
+        raise click.UsageError("--login needs STOMPCODEC_PASSCODE, or a terminal")
     streams.hand_over("stdout")  # a reader that does not read must not stop the broker
     streams.hand_over("stderr")
     logging.basicConfig(
@@ -264,7 +264,7 @@ def command(
 
     config = None
     try:
-        config = _config(file, **flags)
+        config = _config(file, passcode=passcode, **flags)
         run(config, ready=ready_file, uvloop=uvloop, started=_announce)
     except (OSError, StompError) as error:
         _fail(error, config)

@@ -584,9 +584,6 @@ def _checked_sort(view: str, sort: str | None) -> str:
 )
 @click.option("--once", is_flag=True, help="Ask twice, an interval apart for the rates, show it and end.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object each interval.")
-@click.option(
-    "--prefix", default="/management/", show_default=True, metavar="TEXT", help="The prefix of requests to the broker."
-)
 @broker_options
 def command(
     view: str,
@@ -595,7 +592,6 @@ def command(
     interval: float,
     once: bool,
     as_json: bool,
-    prefix: str,
     **broker: Any,
 ) -> None:
     """Show what a broker is doing: rates, destinations, sessions, subscriptions.
@@ -611,19 +607,19 @@ def command(
     choice = Choice(VIEWS[view], _checked_sort(view, sort), match, MOST_ROWS)
     try:
         with reporting_errors():
-            _run(choice, interval, once, as_json, prefix, broker)
+            _run(choice, interval, once, as_json, broker)
     except CannotAskError as error:
         complain(str(error))
         sys.exit(1)
 
 
-def _run(choice: Choice, interval: float, once: bool, as_json: bool, prefix: str, broker: dict[str, Any]) -> None:
+def _run(choice: Choice, interval: float, once: bool, as_json: bool, broker: dict[str, Any]) -> None:
     from stompcodec.client import Backoff
 
     console, connection, history, stopped = screen(), Connection(), History(), Stopped()
     broker |= {"reconnect": Backoff(most=2.0), "on_state": connection}
     with stop_on_signals(stopped.set), connected(stopped, **broker) as client:
-        asker, address = Asker(client, prefix, broker["timeout"]), address_of(client)
+        asker, address = Asker(client, broker["timeout"]), address_of(client)
 
         def write(shown: Snapshot) -> None:
             if as_json:
