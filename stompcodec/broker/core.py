@@ -304,6 +304,8 @@ class Broker(BrokerState):
         """Forget a session whose transport is closed."""
         if self.sessions.pop(session.id, None) is not None:
             session.memory.close()
+            self.stats.delivered += session.outbox.delivered
+            self.stats.acknowledged += session.acknowledged
             self.connections.leave(session)
             self._share_output()
         self.senders.pop(session, None)

@@ -163,6 +163,7 @@ class Management:
 
     def _tick(self) -> None:
         self.ages.note(self.broker.now, self.broker.seq)
+        self._questions.note()
         self._questions.forget()
 
     def ask(self, name: str, /, *, host: str = "/", **fields: Any) -> dict[str, Any]:

@@ -7,9 +7,11 @@ import codecs
 import heapq
 import logging
 import os
+from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Generator, Iterable, Iterator
-from itertools import islice
+from itertools import islice, takewhile
+from math import isnan, nan
 from operator import itemgetter
 from time import perf_counter
 from typing import Any, Protocol
@@ -19,6 +21,7 @@ from stompcodec.broker.auth import matches
 from stompcodec.broker.core import Broker
 from stompcodec.broker.loop_quota import Line
 from stompcodec.broker.management.schema import (
+    HISTORY,
     LOOKS_AT_ONCE,
     MOST_BODIES,
     OF_QUEUE,
@@ -228,6 +231,7 @@ def durable_row(durable: Durable, clock: Clock) -> Row:
 
 def session_row(session: Session, now: float) -> Row:
     memory = session.memory
+    received, delivered = rates(session, now, session.received, session.outbox.delivered)
     return (
         session.id,
         session.peer,
@@ -238,6 +242,8 @@ def session_row(session: Session, now: float) -> Row:
         session.secure,
         round(max(0.0, now - session.since), 3),
         len(session.consumers),
+        received,
+        delivered,
         sum(len(consumer.unacked) for consumer in session.consumers.values()),
         len(session.transactions),
         session.paused,
@@ -433,9 +439,24 @@ Answering = Generator[Line, None, dict[str, Any]]
 
 
 class _Count:
-    """The messages of the whole broker, as `rates` wants them."""
+    """Messages of the whole broker, as `rates` wants them."""
 
     sample: object = None
+
+
+def process_size() -> tuple[int | None, int | None]:
+    """Return the bytes of memory that this process has, and its open descriptors; None where /proc does not tell."""
+    try:
+        with open("/proc/self/statm", "rb") as file:
+            pages = int(file.read().split()[1])
+        count = os.stat("/proc/self/fd").st_size or len(os.listdir("/proc/self/fd"))  # Linux before 6.2 tells 0
+    except OSError:
+        return None, None
+    return pages * os.sysconf("SC_PAGE_SIZE"), count
+
+
+#: Samples of the history, one a second.
+_SECONDS = 600
 
 
 class Questions:
@@ -445,7 +466,11 @@ class Questions:
         self._broker = broker
         self._ages = ages
         self._seq = broker.seq
-        self._all = _Count()
+        self._all, self._acknowledged = _Count(), _Count()
+        #: The columns of each second, one after the other, with the time for the age; and the totals of the last one.
+        self._history = array("d")
+        self._totals = self._traffic()
+        self._noted = broker.now
         #: The names and kinds of the destinations of a virtual host, sorted; and when they were.
         self._sorted: dict[str, tuple[float, list[str], list[object]]] = {}
 
@@ -453,13 +478,57 @@ class Questions:
         return Clock(self._broker.now, self._ages)
 
     # ---- the broker ----
+    def _traffic(self) -> tuple[int, int, int]:
+        """Return how many messages were accepted, delivered and acknowledged."""
+        broker, sessions = self._broker, self._broker.sessions.values()
+        delivered = broker.stats.delivered + sum([each.outbox.delivered for each in sessions])
+        acknowledged = broker.stats.acknowledged + sum([each.acknowledged for each in sessions])
+        return broker.seq - self._seq, delivered, acknowledged
+
+    def note(self) -> None:
+        """Add a second to the history."""
+        broker, before, since = self._broker, self._totals, self._broker.now - self._noted
+        self._totals, self._noted = self._traffic(), broker.now
+        done = [thousandths((now - then) / since) if since > 0 else 0.0 for now, then in zip(self._totals, before)]
+        rest = len(broker.sessions), broker.account.used, process_size()[0], *self._commit_times()
+        row = (broker.now, *done, *(nan if number is None else number for number in rest))
+        self._history.extend(row)
+        del self._history[: -_SECONDS * len(row)]
+
+    def history(self, asker: Asker, fields: dict[str, Any]) -> dict[str, Any]:
+        found, now = (
+            {name: self._history[at :: len(HISTORY)].tolist() for at, name in enumerate(HISTORY)},
+            self._broker.now,
+        )
+        known = {name: [None if isnan(number) else number for number in column] for name, column in found.items()}
+        return {**known, "ages": [thousandths(now - time) for time in found["ages"]]}
+
+    def _commit_times(self) -> tuple[float | None, float | None]:
+        """Return the seconds of the last commit, or of one that goes on, and of the longest of the last ones."""
+        journal = self._broker.journal
+        times = [*journal.times, *([] if journal.busy is None else [perf_counter() - journal.began])]
+        return (round(times[-1], 6), round(max(times), 6)) if times else (None, None)
+
+    def _dead_letters(self, asker: Asker) -> Generator[Line, None, int]:
+        """Return the number of ready messages in dead letter queues."""
+        names, pattern = (yield from self._names(asker)), self._broker.config.dead_letter.replace("{name}", "*")
+        prefix, queues = pattern.partition("*")[0], asker.host.queues
+        entries = takewhile(lambda entry: entry.startswith(prefix), islice(names, bisect_left(names, prefix), None))
+        found = (queues.get(entry.rpartition("\0")[0]) for entry in entries if entry.endswith("\0queue"))
+        letters = (queue for queue in found if queue is not None and matches(pattern, queue.name))
+        depths = yield from in_turns((queue.depth()[0] for queue in letters), self._broker.quota, LOOKS_AT_ONCE)
+        return sum(depths)
+
     def broker(self, asker: Asker, fields: dict[str, Any]) -> Answering:
         broker, host, now = self._broker, asker.host, self._broker.now
         subscriptions = yield from in_turns(
             (None if session is None else len(session.consumers) for session in self._sessions(asker)),
             *(broker.quota, LOOKS_AT_ONCE),
         )
-        messages = broker.seq - self._seq
+        dead = yield from self._dead_letters(asker)
+        messages, delivered, acknowledged = self._traffic()
+        messages_rate, delivered_rate = rates(self._all, now, messages, delivered)
+        rss, descriptors = process_size()
         return {
             "version": __version__,
             "dialect": broker.config.dialect,
@@ -474,19 +543,24 @@ class Questions:
             "durables": len(host.destinations.durables),
             "subscriptions": sum(subscriptions),
             "messages": messages,
-            "messages_rate": rates(self._all, now, messages, 0)[0],
+            "messages_rate": messages_rate,
+            "delivered": delivered,
+            "delivered_rate": delivered_rate,
+            "acknowledged": acknowledged,
+            "acknowledged_rate": rates(self._acknowledged, now, acknowledged, 0)[0],
+            "dead_letters": dead,
             "duplicates": broker.stats.duplicates,
             "memory_used": broker.account.used,
             "memory_limit": broker.account.limit,
+            "rss": rss,
+            "descriptors": descriptors,
         }
 
     def store(self, asker: Asker, fields: dict[str, Any]) -> dict[str, Any]:
         broker, journal = self._broker, self._broker.journal
         store = journal.store
         kind = "none" if store is None else "sqlite" if broker.config.data is not None else "memory"
-        times = list(journal.times)
-        if journal.busy is not None:
-            times.append(perf_counter() - journal.began)
+        last, longest = self._commit_times()
         return {
             "kind": kind if journal.keeps or store is None else "none",
             "bytes": None if store is None else store.size(),
@@ -494,8 +568,8 @@ class Questions:
             "refusing": journal.short,
             "commits": journal.commits,
             "failures": journal.failures,
-            "commit_time": round(times[-1], 6) if times else None,
-            "commit_time_most": round(max(times), 6) if times else None,
+            "commit_time": last,
+            "commit_time_most": longest,
             "pending": 0 if store is None else store.pending,
             "behind": journal.behind,
             "producers_waiting": len(journal.blocked),

@@ -342,6 +342,14 @@ SORTS = (
     *("delivered", "received_rate", "delivered_rate", "redelivered", "expired", "dropped", "dead_letters"),
 )
 
+#: The columns of `history`.
+HISTORY = {
+    "ages": "Seconds since then.",
+    **dict.fromkeys(("messages_rate", "delivered_rate", "acknowledged_rate"), "As in `broker`."),
+    **dict.fromkeys(("sessions", "memory_used", "rss"), "As in `broker`."),
+    **dict.fromkeys(("commit_time", "commit_time_most"), "As in `store`."),
+}
+
 QUESTIONS = (
     Request(
         "broker",
@@ -362,10 +370,23 @@ QUESTIONS = (
             Column("subscriptions", "whole", "Subscriptions of sessions."),
             Column("messages", "whole", "Messages accepted, dead letters included."),
             Column("messages_rate", "number?", "Messages accepted per second."),
+            Column("delivered", "whole", "Messages delivered, redeliveries included."),
+            Column("delivered_rate", "number?", "The same per second."),
+            Column("acknowledged", "whole", "Messages acknowledged."),
+            Column("acknowledged_rate", "number?", "The same per second."),
+            Column("dead_letters", "whole", "Ready messages in dead letter queues."),
             Column("duplicates", "whole", "SENDs not stored because their idempotency key was known."),
             Column("memory_used", "whole", "Bytes of the memory account."),
             Column("memory_limit", "whole", "`limits.memory`."),
+            Column("rss", "whole?", "Bytes of memory that the process has, on Linux."),
+            Column("descriptors", "whole?", "Its open descriptors, on Linux."),
         ),
+    ),
+    Request(
+        "history",
+        "What the broker did in each of the last 600 seconds, oldest first, for all virtual hosts.",
+        (),
+        tuple(Column(name, "list", doc) for name, doc in HISTORY.items()),
     ),
     Request(
         "sessions",
@@ -381,6 +402,8 @@ QUESTIONS = (
             Column("secure", "flag", "The connection uses TLS."),
             Column("age", "number", "Seconds since the connection was opened."),
             Column("subscriptions", "whole", "Its subscriptions."),
+            Column("received_rate", "number?", "Messages that it sends per second."),
+            Column("delivered_rate", "number?", "Messages that it gets per second."),
             Column("unacknowledged", "whole", "Messages that it has not acknowledged."),
             Column("transactions", "whole", "Its open transactions."),
             Column("waiting", "flag", "It is not read: it waits for room or the disk, or has to read."),

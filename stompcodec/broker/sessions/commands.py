@@ -234,6 +234,7 @@ def _send_any(session: Session, frame: Frame, body: LargeBody | None = None) -> 
     if is_streamed(frame):
         session.take_large(frame, partial(_send_any, session))
         return
+    session.received += 1
     if reply_to is not None:
         reply_to = reply_address(session, reply_to)
     for number, target in enumerate(targets):

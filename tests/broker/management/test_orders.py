@@ -279,6 +279,44 @@ def test_counts_agree_in_c_and_in_python(road):
     assert found == [(3, 4, 1), (2, 2, 0), (2, 2, 0)]
 
 
+@pytest.mark.parametrize("road", [True, False], ids=["c", "python"])
+def test_the_traffic_of_sessions_and_of_the_last_ten_minutes(road):
+    switch(road)
+    bench, sender, consumer = Managed.with_peers(2)
+    consumer.subscribe("/queue/a", id="1", ack="client-individual")
+    consumer.subscribe("/queue/b", id="2")
+    bench.wait(2.0)
+    assert [row["received_rate"] for row in bench.result("sessions")] == [None, None]
+    sender.send("BEGIN", transaction="t")
+    consumer.send("BEGIN", transaction="t")
+    for more in ({}, {"priority": "7"}, {"transaction": "t"}, {"transaction": "t", "persistent": "true"}):
+        sender.put("/queue/a", "x", **more)
+        sender.put("/queue/b", "x", **more)
+    sender.send("COMMIT", transaction="t")
+    first, second, third, fourth = (each for each in consumer.take() if each.get("ack"))
+    consumer.ack(first)
+    consumer.ack(second, receipt="r", transaction="t")
+    consumer.ack(third, credit="1")
+    consumer.nack(fourth, requeue="false")
+    bench.wait(2.0)
+    assert bench.result("broker")["acknowledged"] == 2
+    consumer.send("COMMIT", transaction="t")
+    bench.wait(1.0)
+    rates = [(row["received_rate"], row["delivered_rate"]) for row in bench.result("sessions")]
+    assert rates == [pytest.approx((8 / 3, 0.0), abs=0.001), pytest.approx((0.0, 8 / 3), abs=0.001)]
+    names, expected = ("messages", "delivered", "acknowledged", "dead_letters"), (9, 8, 3, 1)
+    assert tuple(bench.result("broker")[name] for name in names) == expected
+    consumer.lose()
+    assert tuple(bench.result("broker")[name] for name in names) == expected
+    found = bench.result("history")
+    assert {len(column) for column in found.values()} == {5}
+    assert found["ages"] == [4.0, 3.0, 2.0, 1.0, 0.0]
+    assert [found[f"{name}_rate"][2] for name in names[:3]] == [9.0, 8.0, 2.0]
+    assert (found["acknowledged_rate"][4], found["sessions"]) == (1.0, [2.0] * 5)
+    bench.wait(900.0)
+    assert {len(column) for column in bench.result("history").values()} == {600}
+
+
 def test_the_store_and_memory_are_told_to_this_process_too():
     bench, _ = filled(4)
     store, memory = bench.result("store"), bench.result("memory")
