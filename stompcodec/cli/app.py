@@ -153,6 +153,7 @@ STATUSES: dict[str, dict[int, str]] = {
         3: "files of its data folder were removed or replaced while it ran: do not start it again by itself",
         130: _BEFORE,
     },
+    "broker backup": _of("everything was copied", f"{_UNREACHABLE}; or NEW_DIR cannot be made"),
     "broker check": _of("everything is intact", "something is damaged or missing; it is listed", _FOLDER),
     "broker salvage": _of(
         "everything was copied",

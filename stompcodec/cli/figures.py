@@ -291,6 +291,15 @@ class Asker:
         time = finite(answer.get("time"))
         return Snapshot(wish, time, whole["broker"], whole["store"], rows, more, partial)
 
+    def order(self, name: str, fields: dict[str, Any]) -> Row:
+        """Return the result of an order. CannotAskError: it cannot be given, is forbidden, or has failed."""
+        self._check_kind()
+        refused: list[tuple[str, str]] = []
+        result = self._ask(name, fields, refused).get("result")
+        if refused or not isinstance(result, dict):
+            raise CannotAskError(self._refusal(refused) if refused else _STRANGE.format(_PREFIX + name))
+        return result
+
     def _check_kind(self) -> None:
         """Raise CannotAskError for a broker known to have no management over STOMP. Some would keep the request."""
         connected, dialect = self._client.connected, self._client.dialect

@@ -10,7 +10,9 @@ import logging
 import threading
 from collections import Counter
 from collections.abc import Callable, Generator, Sequence
+from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from stompcodec.broker.core import Broker
@@ -313,11 +315,41 @@ class _AfterCommit(NamedTuple):
         self.broker.wake()
 
 
+class _Backup:
+    """A backup that is made in a thread of its own, and the place to wait for it."""
+
+    def __init__(self, broker: Broker, make: Callable[[], int]) -> None:
+        self._broker, self._make = broker, make
+        self._waiters: list[Waiter] = []
+        #: The bytes of the database, or why it has failed; None while it goes on.
+        self.result: int | str | None = None
+        threading.Thread(target=self._run, name="stompcodec-backup", daemon=True).start()
+
+    def _run(self) -> None:
+        try:
+            self.result = self._make()
+        except Exception as error:
+            self.result = str(error)
+        if self._broker.call_soon is not None:
+            with suppress(RuntimeError):  # the loop is closed
+                self._broker.call_soon(self._end)
+
+    def _end(self) -> None:
+        for waiter in self._waiters:
+            self._broker.quota.line_up(waiter)
+        self._broker.wake()
+
+    def line_up(self, waiter: Waiter) -> None:
+        """Have a waiter go on when it is made."""
+        self._waiters.append(waiter)
+
+
 class Orders:
     """The orders to one broker."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
+        self._backup: _Backup | None = None
 
     # ---- messages ----
     def purge(self, asker: Asker, fields: dict[str, Any]) -> Answering:
@@ -414,6 +446,21 @@ class Orders:
         return {"destination": queue.name, "changed": queue.pause(False)}
 
     # ---- the rest ----
+    def backup(self, asker: Asker, fields: dict[str, Any]) -> Answering:
+        store, to = self._broker.journal.store, Path(fields["to"])
+        if store is None:
+            raise BadRequest("to", "the broker has no data folder")
+        if not to.is_absolute():
+            raise BadRequest("to", "it must be an absolute path")
+        if self._backup is not None and self._backup.result is None:
+            raise BadRequest("to", "another backup is being made")
+        self._backup = backup = _Backup(self._broker, partial(store.backup, to))
+        while backup.result is None:
+            yield backup
+        if isinstance(backup.result, str):
+            raise BadRequest("to", backup.result)
+        return {"to": str(to), "bytes": backup.result}
+
     def close(self, asker: Asker, fields: dict[str, Any]) -> dict[str, Any]:
         session = self._broker.sessions.get(fields["session"])
         if session is None or session.ended or not session.version or session.virtual_host is not asker.host:

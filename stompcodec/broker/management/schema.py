@@ -610,6 +610,13 @@ ORDERS = (
         is_order=True,
     ),
     Request(
+        "backup",
+        "Copy the store, large bodies included, to a new data folder on the broker's machine, while it goes on.",
+        (Field("to", text, "The folder, which must not exist.", required=True),),
+        (Column("to", "text", "The folder."), Column("bytes", "whole", "Bytes of its database.")),
+        is_order=True,
+    ),
+    Request(
         "log-level",
         "Set the level of the broker's log, until it restarts.",
         (Field("level", one_of(*LEVELS), f"One of {', '.join(LEVELS)}.", required=True),),

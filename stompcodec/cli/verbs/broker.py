@@ -18,7 +18,8 @@ from click.core import ParameterSource
 import stompcodec
 from stompcodec.cli import streams
 from stompcodec.cli.app import Verbs
-from stompcodec.cli.connecting import passcode_of
+from stompcodec.cli.connecting import broker_options, connected, passcode_of, reporting_errors
+from stompcodec.cli.inputs import complain
 from stompcodec.cli.screen import printable, screen
 from stompcodec.errors import StompError
 
@@ -89,6 +90,33 @@ def salvage(folder: str, new: str, as_json: bool) -> None:
     from stompcodec.broker.storage.salvage import salvage as run
 
     _show("salvage", lambda: run(folder, new), as_json, "copied")
+
+
+#: Seconds to wait for a copy of the largest data folder.
+_LONG = 86_400.0
+
+
+@click.command("backup")
+@click.argument("new", metavar="NEW_DIR", type=click.Path())
+@broker_options
+def backup(new: str, **broker: Any) -> None:
+    """Copy the data folder of a running broker to a new one.
+
+    The broker makes NEW_DIR on its machine, with all that is stored when it begins, large bodies included, and goes on
+    meanwhile. Its rules must allow the order /management/backup. To restore, start a broker with --data NEW_DIR.
+
+    \b
+      stompcodec broker backup /backup/monday
+    """
+    from stompcodec.cli.figures import Asker, CannotAskError
+
+    try:
+        with reporting_errors(), connected(**broker) as client:
+            made = Asker(client, _LONG).order("backup", {"to": os.path.abspath(new)})
+    except CannotAskError as error:
+        complain(str(error))
+        sys.exit(1)
+    print(f"copied to {printable(str(made.get('to')))}")
 
 
 #: Default data folder; default TLS port if a certificate is given.
@@ -270,5 +298,5 @@ def command(
         _fail(error, config)
 
 
-for _verb in (check, salvage):
+for _verb in (backup, check, salvage):
     command.add_command(_verb)

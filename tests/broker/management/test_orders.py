@@ -1,14 +1,17 @@
 """What orders do: to queues in memory and in the store, beside consumers, and when the disk fails."""
 
 import json
+import threading
 from types import SimpleNamespace
 
 import pytest
 from broker.harness import FaultyStore, switch
 from broker.management.managing import LOCAL, Managed
+from client.feeding import wait_for
 
 from stompcodec.broker.management.management import Management
 from stompcodec.broker.management.schema import Asker
+from stompcodec.broker.storage.sqlite import SqliteStore
 
 
 def filled(count=6, store=None, **config):
@@ -262,6 +265,27 @@ def test_bodies_are_shown_as_text_or_in_base64_at_most_a_mebibyte_on_a_page():
     assert 10 <= len(answer["rows"]) <= 17
     assert answer["next"] is not None
     assert len(bench.result("messages", destination="/queue/a", body=65_536)) == 20
+
+
+def test_a_backup_is_made_while_the_broker_goes_on(tmp_path, monkeypatch):
+    go_on = threading.Event()
+    bench, _ = filled(4, SqliteStore(tmp_path / "data"))
+    backup, new = bench.store.backup, tmp_path / "new"
+    monkeypatch.setattr(bench.store, "backup", lambda to: go_on.wait(60) and backup(to))
+    answers = bench.begun("backup", to=str(new))
+    bench.peer().put("/queue/a", "later", persistent="true")
+    bench.turn()
+    assert (answers, bench.fault("backup", to=str(new))) == ([], "to")
+    go_on.set()
+    wait_for(lambda: bench.soon)
+    bench.turn()
+    assert answers[0]["result"] == {"to": str(new), "bytes": (new / "messages.sqlite").stat().st_size}
+    again = bench.begun("backup", to=str(new))
+    wait_for(lambda: bench.soon)
+    bench.turn()
+    assert [answer["error"]["field"] for answer in (*again, bench.ask("backup", to="relative"))] == ["to", "to"]
+    bench.store.close()
+    assert [message.tail[-3:-1] for message in SqliteStore(new).load()] == [b"m1", b"m3", b"er"]
 
 
 @pytest.mark.parametrize("road", [True, False], ids=["c", "python"])

@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from cli.running import run
+from cli.running import ended, run
 from client.feeding import wait_for
 from crash.process import BrokerProcess
 from patience import patience
@@ -65,6 +65,10 @@ def test_a_life(tmp_path, number, place, monkeypatch):
         assert f"stomp://127.0.0.1:{broker.port}, ws://127.0.0.1:{ws}, its page http://127.0.0.1:{ws}/;" in line
         assert "\x1b" not in line
         broker.start()
+        copy = ("broker", "backup", tmp_path / "copy", "-u", f"stomp://127.0.0.1:{broker.port}")
+        assert run(*copy).stdout == f"copied to {tmp_path}/copy\n"
+        ended(run(*copy), 1, f"answers: to: {tmp_path}/copy exists already")
+        assert "intact: 1 messages (61 bytes)" in run("broker", "check", tmp_path / "copy").stdout
         frames = talk(broker.port, connect() + SUBSCRIBE, 2)
         assert (frames[1].body, frames[1].get("redelivered")) == (b"hello", None)
 
