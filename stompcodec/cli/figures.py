@@ -64,7 +64,6 @@ def sparkline(values: Iterable[float], width: int) -> str:
 
 
 def bar(used: Any, limit: Any, width: int) -> str:
-    """Return a bar that is filled as far as the limit is used."""
     number, most = finite(used) or 0.0, finite(limit) or 0.0
     full = round(min(1.0, max(0.0, number / most)) * width) if most > 0 else 0
     return "█" * full + "░" * (width - full)
@@ -113,7 +112,6 @@ class View(NamedTuple):
 
 
 def _state(row: Row) -> str:
-    """Return what is unusual about a destination."""
     waiting = finite(row.get("producers_waiting")) or 0
     marks = ["paused"] if row.get("paused") is True else []
     marks += [f"{waiting:.0f} wait"] if waiting else []

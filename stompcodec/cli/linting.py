@@ -209,10 +209,7 @@ class Subject(NamedTuple):
 
 
 def subject_of(place: Place, head: bytes, forced: str | None, limit: int) -> Subject:
-    """Prepare a frame for examination, with its bytes up to the body; inflate the body to at most `limit` bytes.
-
-    It is checked against the version `forced`; None for the one it was parsed with, or the one a handshake frame names.
-    """
+    """Prepare a frame for examination by a version, by default its own; inflate at most `limit` bytes of the body."""
     at, lines = place.start, []
     first, *rest = head[:-1].split(b"\n")
     at += len(first) + 1
@@ -264,9 +261,7 @@ _NOT_BEGUN = ids("1.0:TX-02", "1.1:TX-02", "1.2:TX-02")
 
 
 class Conversation:
-    """A conversation as far as a stream has shown it, against which each frame is checked. If the stream has `both`
-    sides in their order, each frame is checked with its `sender`.
-    """
+    """A conversation as far as a stream has shown it. With `both` sides, frames are checked with their `sender`."""
 
     def __init__(self, *, both: bool = False) -> None:
         self._both = both
@@ -610,10 +605,7 @@ STYLES: dict[str, str] = {"error": "bold red", "warning": "yellow", "note": "cya
 
 
 class Report:
-    """An output of findings. It shows only the first ones of each rule in a file, so that large files stay readable.
-
-    `most` is how many: 0 for all, None for the format's default.
-    """
+    """An output of the first `most` findings of each rule in a file: 0 for all, None for the format's default."""
 
     #: The default for `most`.
     most = 0

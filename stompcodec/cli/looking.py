@@ -179,9 +179,7 @@ def origin_of(message: Message, letters: str, kind: Kind) -> Origin:
 
 
 def is_queue(destination: str) -> bool:
-    """Return whether a destination keeps what is sent to it, unlike a topic, the temporary queue of a client, or a
-    request to our broker, which answers it.
-    """
+    """Return whether a destination keeps what is sent to it, unlike topics, temporary queues and requests."""
     other = ("/topic/", "/temp-", "/remote-temp-", "/reply-queue/", "/exchange/", "/dsub/", "/management/")
     return not destination.startswith(other) and "://" not in destination
 
@@ -211,10 +209,7 @@ class Looking(NamedTuple):
     """Notes messages that cannot be read, which are passed over; None: they are errors."""
 
     def messages(self) -> Iterator[Message]:
-        """Yield the messages that wait in the queue now, at a broker that shows queues.
-
-        Raises Interrupted if `stopped` said so; otherwise as `Client.subscribe`.
-        """
+        """Yield the messages that wait in the queue now. Raises Interrupted if `stopped` said so."""
         options: Any = {"selector": self.selector, "headers": {"browser": "true", "browser-end": "true"}}
         options["on_unreadable"] = "raise" if self.passed is None else "ignore"
         with self.client.subscribe(self.queue, **options) as subscription:
@@ -250,10 +245,7 @@ class Looking(NamedTuple):
 
 
 def listed(client: Client, pattern: str) -> list[dict[str, Any]] | None:
-    """Return the queues that our broker has for a name, or for a beginning with a star; None if it does not tell.
-
-    Each has `destination`, `ready` and `messages`, as docs/broker-extensions.md says.
-    """
+    """Return the queues that our broker has for a name, or for a beginning with a star; None if it does not tell."""
     rows: list[dict[str, Any]] = []
     after: str | None = None
     for _ in range(_MOST_PAGES):
@@ -393,9 +385,7 @@ def is_claimed(message: Message, kind: Kind) -> bool:
 
 
 def facts(message: Message, kind: Kind) -> tuple[str, str, str, str]:
-    """Return the origin of a dead letter, the reason, the attempts and the time, as far as its headers say it. An
-    origin that a sender has written is marked.
-    """
+    """Return origin, reason, attempts and time of a dead letter. An origin that a sender has written is marked."""
     origin = message.get("original-destination") or message.get("originalDestination")
     reason = message.get("dead-letter-reason") or message.get("dlqDeliveryFailureCause")
     millis = message.get("dead-letter-time") or ""

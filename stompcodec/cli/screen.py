@@ -37,10 +37,7 @@ def screen() -> Console:
 
 
 class StatusLine:
-    """A line on standard error that shows progress, if that is a terminal without NO_COLOR that can clear lines.
-
-    It is updated every `interval` seconds at the most.
-    """
+    """A line of progress on standard error, each `interval` seconds, if that is a terminal that can clear lines."""
 
     def __init__(self, shown: bool, interval: float = 0.0) -> None:
         plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"

@@ -279,10 +279,7 @@ def end() -> None:
 
 
 def hand_over(name: str, told: Callable[[int], bytes] = _told) -> None:
-    """Have a thread write what comes to `stdout` or `stderr`, and drop lines that nobody reads.
-
-    `told` returns the line that stands for dropped ones, from their number.
-    """
+    """Have a thread write what comes to a stream, and drop lines that nobody reads; `told` makes one line of them."""
     old = getattr(sys, name)
     if _process is not None and _raw_of(old) is not None:
         _process.handed[name] = handed = _Handed(old, name, told)

@@ -53,10 +53,7 @@ class _Taken(NamedTuple):
 
 
 class Share:
-    """The messages of an order, some at a time: `take` takes one, `apply` lets those that were taken take effect.
-
-    A taken message counts in its queue until it is gone. After a commit that has failed it is READY again.
-    """
+    """The messages of an order, some at a time. A taken one counts in its queue until the commit; else it returns."""
 
     def __init__(self, broker: Broker, queue: Queue) -> None:
         self._broker = broker
@@ -107,7 +104,6 @@ class Share:
         return True
 
     def _has_room(self, target: Target) -> bool:
-        """Return whether a queue is within its bound with one more of the messages that are on their way to it."""
         if isinstance(target, Topic):
             return True
         more = self._coming[target] + 1
@@ -159,7 +155,6 @@ class Share:
             self._broker.quota.line_up(waiter)
 
     def line_up(self, waiter: Waiter) -> None:
-        """Have a waiter go on after a commit."""
         self._waiters.append(waiter)
 
     def _take_effect(self, taken: list[_Taken], committed: bool) -> None:
@@ -225,9 +220,7 @@ def _made_for(asker: Asker, name: str, routing: str | None = None) -> Place:
 def letter_for(
     broker: Broker, asker: Asker, queue: Queue, place: Place | None, message: Message
 ) -> Letter | str | bool:
-    """Return the letter of a message. Without a place, a dead letter goes to the queue that it came from: False if that
-    is unknown, or takes no more. Return a text if the place can take no more.
-    """
+    """Return the letter of a message; False if its origin is unknown or full, a text if the place takes no more."""
     found = _origin_of(asker, queue, message) if place is None else place
     if found is None:
         return False
@@ -243,7 +236,6 @@ def letter_for(
 
 
 def _refusal(target: Target) -> str | None:
-    """Return why a queue or topic takes no more; None if it does."""
     if isinstance(target, Queue) and target.closed:
         return f"{target.name} was deleted"
     if isinstance(target, Topic) and not (target.consumers or target.durables):
@@ -261,9 +253,7 @@ def _is_full(topic: Topic) -> bool:
 
 
 def _origin_of(asker: Asker, queue: Queue, message: Message) -> Place | None:
-    """Return the place that a dead letter came from; None if that is unknown or not a queue. What the sender of another
-    message wrote about it does not count.
-    """
+    """Return the place that a dead letter came from, as the broker says; None if that is unknown or not a queue."""
     name, mark = message.origin, message.mark
     if name is None or mark == STRAYS:
         return None
@@ -301,7 +291,6 @@ class _AfterCommit(NamedTuple):
     broker: Broker
 
     def line_up(self, waiter: Waiter) -> None:
-        """Have a waiter go on after the commit of all that was done; in the next turn if nothing is to be stored."""
         journal, quota = self.broker.journal, self.broker.quota
         batch = journal.batch if journal.store is not None and journal.store.pending else journal.busy
         if batch is None:
@@ -340,7 +329,6 @@ class _Backup:
         self._broker.wake()
 
     def line_up(self, waiter: Waiter) -> None:
-        """Have a waiter go on when it is made."""
         self._waiters.append(waiter)
 
 

@@ -139,7 +139,6 @@ class Clock:
 
 
 def first_seq(queue: Queue) -> int | None:
-    """Return the lowest seq of the READY messages; None without any."""
     line, paging = queue.messages.line, queue.paging
     first = line.after_seq(-1) if isinstance(line, Backlog) else line[0] if line else None
     paged = None if paging is None else paging.first_after(-1)
@@ -149,7 +148,6 @@ def first_seq(queue: Queue) -> int | None:
 
 
 def queue_counts(queue: Queue, clock: Clock) -> Row:
-    """Return the columns that all queues have, except for the rates."""
     ready, unacked, scheduled = queue.depth()
     tally, members = queue.tally, queue.members
     oldest = first_seq(queue) if ready else None
@@ -187,9 +185,7 @@ def _credit(consumers: Iterable[Consumer]) -> int:
 
 
 def topic_numbers(topic: Topic, clock: Clock) -> Row:
-    """Return the same columns of a topic: the sums of its subscriptions. Redelivered, expired and dropped messages and
-    dead letters count for subscriptions to this topic alone, including ended ones.
-    """
+    """Return the sums of a topic's subscriptions. What became of messages counts for those to this topic alone."""
     consumers = topic.consumers
     queues = [each.queue for each in consumers if isinstance(each.queue, Queue)]
     depths = [queue.depth() for queue in queues]
@@ -272,7 +268,6 @@ def subscription_row(session: Session, consumer: Consumer) -> Row:
 
 
 def message_row(message: Message, most: int, clock: Clock) -> Row:
-    """Return the row of a message, with at most `most` bytes of its body."""
     frame = message.frame
     body, size = frame.body or b"", len(frame.body or b"")
     if message.body is not None:
@@ -298,7 +293,6 @@ def message_row(message: Message, most: int, clock: Clock) -> Row:
 
 
 def _beginning(message: Message, most: int) -> bytes:
-    """Return the beginning of a large body; b"" if its file cannot be read."""
     assert message.body is not None
     try:
         with open(message.body.path, "rb") as file:
@@ -409,7 +403,6 @@ def memory(broker: Broker, asker: Asker) -> Generator[Line, None, dict[str, Any]
 
 
 def _cost(queue: Queue) -> int:
-    """Return the bytes of the messages of a queue, and of the pages that are read for those who look at it."""
     cost, dispatcher, paging = queue.cost, queue.dispatcher, queue.paging
     if dispatcher is not None:
         cost += sum(watcher.page_cost for watcher in dispatcher.browsers)
@@ -479,14 +472,12 @@ class Questions:
 
     # ---- the broker ----
     def _traffic(self) -> tuple[int, int, int]:
-        """Return how many messages were accepted, delivered and acknowledged."""
         broker, sessions = self._broker, self._broker.sessions.values()
         delivered = broker.stats.delivered + sum([each.outbox.delivered for each in sessions])
         acknowledged = broker.stats.acknowledged + sum([each.acknowledged for each in sessions])
         return broker.seq - self._seq, delivered, acknowledged
 
     def note(self) -> None:
-        """Add a second to the history."""
         broker, before, since = self._broker, self._totals, self._broker.now - self._noted
         self._totals, self._noted = self._traffic(), broker.now
         done = [thousandths((now - then) / since) if since > 0 else 0.0 for now, then in zip(self._totals, before)]
@@ -510,7 +501,6 @@ class Questions:
         return (round(times[-1], 6), round(max(times), 6)) if times else (None, None)
 
     def _dead_letters(self, asker: Asker) -> Generator[Line, None, int]:
-        """Return the number of ready messages in dead letter queues."""
         names, pattern = (yield from self._names(asker)), self._broker.config.dead_letter.replace("{name}", "*")
         prefix, queues = pattern.partition("*")[0], asker.host.queues
         entries = takewhile(lambda entry: entry.startswith(prefix), islice(names, bisect_left(names, prefix), None))
@@ -689,7 +679,6 @@ class Questions:
         return names
 
     def forget(self) -> None:
-        """Drop the sorted names when nobody has asked for a while."""
         now = self._broker.now
         self._sorted = {vhost: entry for vhost, entry in self._sorted.items() if now - entry[0] < _SORTED_FOR}
 
@@ -740,23 +729,17 @@ class Questions:
 
 
 def _number(session: Session) -> int:
-    """Return the number in the id of a session, which rises."""
     return int(session.id.partition("-")[0])
 
 
 def _page(rows: list[tuple[Any, Row]], limit: int, place: Callable[[Any], Any]) -> dict[str, Any]:
-    """Return a page of rows with their places, of which there may be one more than `limit`."""
     more = len(rows) > limit
     return {"rows": [row for _, row in rows[:limit]], "next": token_of(place(rows[limit - 1][0])) if more else None}
 
 
 # ---- what the fields of a request name ----
 class Walker:
-    """The READY messages of a queue with seqs above `seq`, up to `last`. Call `close` at the end.
-
-    Messages that are in the store only are read some at a time. Others may take messages meanwhile: each one returned
-    is READY at that moment.
-    """
+    """The READY messages of a queue with seqs above `seq`, up to `last`, some at a time. Call `close` at the end."""
 
     __slots__ = ("_copies", "_dispatcher", "last", "seq", "source")
 
@@ -770,7 +753,6 @@ class Walker:
         self._copies = Copies(source, lambda _waiters: None)
 
     def next(self) -> Message | Wait | None:
-        """Return the next READY message; `WAIT` if it must be read first, None after the last."""
         queue = self.source
         if queue.closed:
             return None
@@ -792,19 +774,16 @@ class Walker:
 
     @property
     def pages(self) -> Line:
-        """The place to wait for the next page."""
         return self._copies
 
     @property
     def page_cost(self) -> int:
-        """Bytes of memory that its page takes."""
         return self._copies.cost
 
     def note(self, message: Message) -> None:
         """Do nothing when a message becomes READY: it is found when its turn comes."""
 
     def forget(self, seqs: set[int]) -> None:
-        """Drop the copies of messages that are gone."""
         self._copies.forget(seqs)
 
     def close(self) -> None:
@@ -819,7 +798,6 @@ class Walker:
 
 
 def durable_named(asker: Asker, name: str) -> Durable | None:
-    """Return the durable subscription whose queue has this name; None without one."""
     return asker.host.destinations.durables.by_name.get(name)
 
 
@@ -861,7 +839,6 @@ def seq_of(message_id: str | None) -> int | None:
 
 
 def is_wanted(message: Message, selector: Selector | None, message_id: str | None) -> bool:
-    """Return whether an order is about a message."""
     if message_id is not None and message.id != message_id:
         return False
     return selector is None or selector.matches(message)

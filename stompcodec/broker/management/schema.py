@@ -137,9 +137,7 @@ def one_of(*choices: str) -> Callable[[Any], str]:
 
 
 def read_fields(given: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of a request by field, with the defaults of those that are missing in the JSON object `given`.
-    Raise BadRequest for a field that is unknown, missing, or has a wrong value.
-    """
+    """Return the values of a request, with defaults. Raise BadRequest for an unknown, missing or wrong field."""
     for name in given:
         if name not in fields:
             known = ", ".join(fields) or "none"
@@ -206,9 +204,7 @@ def place_of(token: str, *kinds: type) -> list[Any]:
 def in_turns(
     things: Iterable[_T | None], quota: LoopQuota, at_once: int, most: int | None = None
 ) -> Generator[Line, None, list[_T]]:
-    """Return the first `most` items of an iterable as a list, of which `at_once` are made in each turn. None is left
-    out, and takes a turn as well if there are many: it stands for something that was looked at and is not wanted.
-    """
+    """Return the first `most` items but None, of which `at_once` are made in each turn; None takes less of it."""
     found: list[_T] = []
     looks, weight = 0, max(1, LOOKS_AT_ONCE // at_once)
     for thing in things:

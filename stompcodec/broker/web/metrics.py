@@ -100,7 +100,6 @@ class Metrics:
         self._listen()
 
     def text(self) -> Generator[Line, None, tuple[bytes, str]]:
-        """Return the metrics as text and its content type, made in some turns of the loop."""
         hosts = self._broker.config.virtual_hosts
         asker = Asker(self._broker.virtual_host("/" if hosts is None else hosts[0]), "metrics")
         answers = {}
@@ -132,7 +131,6 @@ class Metrics:
 
     # ---- destinations ----
     def _listen(self) -> None:
-        """Have each virtual host tell when destinations end."""
         for host in self._broker.hosts.values():
             if host not in self._hosts:
                 self._hosts.add(host)
@@ -218,7 +216,6 @@ class Metrics:
         )
 
     def _label(self, host: VirtualHost, name: str, kind: str, what: Queue | Topic) -> _Labelled | None:
-        """Give a destination labels of its own; None if it must not have any."""
         if len(name) > _MOST_NAME or name == OTHER:
             return None
         if kind != "durable" and (host.naming.is_temporary(name) or (kind == "queue" and name in host.owners)):
@@ -246,7 +243,6 @@ class Metrics:
 
 
 def _of_topic_alone(topic: Topic, became: Fates) -> _Numbers:
-    """Return the totals of a topic, and what became of its messages."""
     numbers = [0] * len(COUNTS)
     numbers[_AT["received"]], numbers[_AT["delivered"]] = topic.received, topic.delivered
     for column, number in zip(("redelivered", "expired", "dropped", "dead_letters"), became, strict=True):
@@ -255,7 +251,6 @@ def _of_topic_alone(topic: Topic, became: Fates) -> _Numbers:
 
 
 def _totals(numbers: _Numbers) -> _Numbers:
-    """Return the totals among the numbers of a destination, and 0 for the others."""
     return [number if rises else 0 for number, rises in zip(numbers, _RISES, strict=True)]
 
 
@@ -270,7 +265,6 @@ class _Collected:
         self._families = families
 
     def collect(self) -> Iterable[Metric]:
-        """Return them."""
         return self._families
 
 
@@ -287,7 +281,6 @@ def _summed(rows: list[_Numbers]) -> list[Any]:
 
 
 def _plain(text: str) -> str:
-    """Return a text that can be encoded."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 

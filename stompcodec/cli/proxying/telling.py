@@ -430,10 +430,7 @@ _ENDED = 100_000
 
 
 class Watcher:
-    """Watches all connections of a proxy. Its methods are called in the loop's thread, and take no time. `outputs` are
-    called with each entry, in a thread; `failed` in one with an error that ends showing or recording. With
-    `heart_beats` these are entries, too.
-    """
+    """A watcher of a proxy's connections. `outputs` get each entry, and `failed` an error of theirs, in threads."""
 
     def __init__(
         self,

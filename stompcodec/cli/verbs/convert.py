@@ -139,7 +139,6 @@ class _ParquetSink:
             self._convert()
 
     def _convert(self) -> None:
-        """Make columns of the frames that are held."""
         names = ["destination", "message-id"]
         wanted: Any = {"columns": ("command", "headers", "body"), "names": names, "limits": _ANY, "lenient": True}
         columns: Any = parse_columns(b"".join(self._held), "1.2", commands=self._commands, **wanted)
@@ -160,7 +159,6 @@ class _ParquetSink:
             self._flush()
 
     def _flush(self) -> None:
-        """Write a row group."""
         if self._batches:
             self._writer.write_table(self._arrow.Table.from_batches(self._batches), row_group_size=2 * _ROWS)
         self._batches, self._rows, self._grouped = [], 0, 0

@@ -24,7 +24,6 @@ def lint_file(file: str, report: Report, options: dict[str, Any]) -> bool:
 
 
 def _lint_stream(stream: Stream, conversation: Conversation, report: Report, limit: int) -> bool:
-    """Report the findings for a stream; return False if there was an error."""
     good, frames, reader = True, 0, stream.reader
 
     def add(finding: Finding) -> None:

@@ -100,7 +100,6 @@ class Taking:
         return self.held >= BATCH + self._stay
 
     def subscribe(self, ack: str = "client-individual", on_unreadable: OnUnreadable = "ignore") -> Subscription:
-        """Subscribe to the queue. `on_unreadable` is what to do if the tool is lenient."""
         from stompcodec.client.dialects import BROKERS
 
         client, kind, queue, selector, *_ = self.looking
@@ -148,7 +147,6 @@ class Taking:
 
 
 def _split(messages: list[Message]) -> Iterator[list[Message]]:
-    """Yield messages in pieces of at most `_BATCH_BYTES`, or with one message."""
     batch: list[Message] = []
     size = 0
     for message in messages:
@@ -193,7 +191,6 @@ class Tally:
 
     @property
     def left(self) -> int:
-        """Messages that were left."""
         return sum(self.stays.values())
 
     def add(self, batch: list[Message]) -> None:
@@ -250,10 +247,7 @@ def carry(taking: Taking, target_of: Target, tally: Tally, moved: Callable[[], N
 
 
 def _refusal(error: BaseException, kind: Kind) -> str | None:
-    """Return why the broker refused messages for their queue; None if it did not.
-
-    An ERROR for a SEND in a transaction ends the connection, and then the COMMIT took no effect, or its ACKs did.
-    """
+    """Return why the broker refused messages for their queue, which ends the connection; None if it did not."""
     found: BaseException | None = error
     while kind.atomic and found is not None and not isinstance(found, RejectedError):
         found = found.__cause__
@@ -293,7 +287,6 @@ def _move(taking: Taking, queue: str, messages: list[Message]) -> list[Message]:
 
 
 def remove(taking: Taking, tally: Tally, moved: Callable[[], None]) -> None:
-    """Acknowledge messages until `taking` ends. Arguments and errors: `carry`."""
     lenient = taking.looking.passed is not None
     # An ACK of mode `client` covers those before it, but not a last one that cannot be read.
     subscription = taking.subscribe("client-individual", "ack") if lenient else taking.subscribe("client")
@@ -334,7 +327,6 @@ class Returning:
         self._octets: Counter[Origin] = Counter()
 
     def aim(self, message: Message, kind: Kind) -> Aim:
-        """Return where a letter goes."""
         return self._aim(origin_of(message, self._letters, kind))
 
     def _aim(self, origin: Origin) -> Aim:
@@ -345,7 +337,6 @@ class Returning:
         return Aim(origin.queue) if origin.is_proven or origin.queue in self.agreed else Aim(None, _CLAIMED)
 
     def survey(self, messages: Iterable[Message], kind: Kind) -> None:
-        """Look at letters that are to be sent back."""
         for message in messages:
             origin = origin_of(message, self._letters, kind)
             if origin not in self._seen and len(self._seen) >= _MOST_COUNTED:
@@ -374,7 +365,6 @@ class Returning:
         return any(not origin.is_proven for origin, _ in self._known())
 
     def listed(self) -> Iterator[str]:
-        """Yield a line for each queue that surveyed letters came from, the most frequent first."""
         known = self._known()
         for origin, number in known[:MOST_LISTED]:
             yield f"  {number:,} to {printable(str(origin.queue))}{'' if origin.is_proven else _MARK}"
@@ -382,7 +372,6 @@ class Returning:
             yield f"  {sum(number for _, number in known[MOST_LISTED:]):,} to other queues"
 
     def agree(self) -> None:
-        """Trust the headers that name a listed queue."""
         self.agreed.update(str(origin.queue) for origin, _ in self._known()[:MOST_LISTED])
 
     def _known(self) -> list[tuple[Origin, int]]:
@@ -426,7 +415,6 @@ def _of_tool(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def check_queue(destination: str, hint: str) -> None:
-    """Check that a destination keeps messages."""
     if any(word in _WILDCARDS for word in re.split(r"[./]", destination)):
         raise click.BadParameter(f"{printable(destination)!r} is a wildcard: name one queue", param_hint=hint)
     if not is_queue(destination) or not destination.strip():
@@ -457,7 +445,6 @@ class Tool(NamedTuple):
     """Messages that cannot be read are removed, too, with `lenient`; else they stay."""
 
     def run(self, broker: dict[str, Any], work: Work, returning: Returning | None = None) -> NoReturn:
-        """Do it, and exit."""
         if not (self.dry_run or self.yes or _has_terminal()):
             raise click.UsageError(f"there is no terminal to confirm on, so nothing was {self.done}: give --yes")
         stopped = threading.Event()
@@ -614,7 +601,6 @@ class _Progress:
         return f"{tally.messages:,}{of} {self._tool.done}, {pace}"
 
     def moved(self) -> None:
-        """Update the line, now and then."""
         self._line.update(self.text)
 
 

@@ -111,7 +111,6 @@ class Answers:
         self.answered = 0
 
     def __call__(self, message: Message, number: int) -> None:
-        """Answer a request, or return if it never can be answered."""
         if (message.identity or message.id) in self._refused:  # the refusal cost the connection before its ACK
             return
         if message.get("reply-to") is None:

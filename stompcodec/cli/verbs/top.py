@@ -140,7 +140,6 @@ class Terminal:
                 termios.tcsetattr(self._fd, termios.TCSADRAIN, before)
 
     def wake(self) -> None:
-        """End the wait, from any thread or a signal handler."""
         with suppress(OSError):  # full, so the wait ends anyway; or over
             self._far.send(b"x")
 
@@ -186,7 +185,6 @@ class History:
         self._rates: OrderedDict[str, deque[float]] = OrderedDict()
 
     def add(self, shown: Snapshot) -> None:
-        """Note the rates of a snapshot."""
         rate = finite(shown.broker.get("messages_rate"))
         if rate is not None:
             self.messages.append(rate)
@@ -203,7 +201,6 @@ class History:
 
 
 def head(shown: Snapshot, history: History, address: str, trouble: str | None, width: int) -> list[Text]:
-    """Return the three lines above the table."""
     broker, store = shown.broker, shown.store
     first = Text(
         cut(f"stompcodec {numbers.text(broker.get('version'))} at {printable(address)}", max(20, width // 2)), "bold"
@@ -384,12 +381,10 @@ class Watcher:
         self._thread.start()
 
     def stop(self) -> None:
-        """Ask no more, once the present question is answered."""
         self._over = True
         self._look.set()
 
     def look(self, wish: Wish, *, now: bool = False) -> None:
-        """Ask for something else, or at once."""
         if wish != self.wish or now:
             self.wish = wish
             self._look.set()
@@ -414,7 +409,6 @@ class Watcher:
 
 
 def show(console: Console, shown: Snapshot, history: History, address: str) -> None:
-    """Print a snapshot, for pipes and `--once`."""
     history.add(shown)
     for line in (*head(shown, history, address, None, console.width), *table(shown, history, console.width)):
         line.rstrip()
@@ -438,10 +432,7 @@ class Stream:
         self._silence: str | None = None
 
     def run(self, interval: float, *, once: bool) -> bool:
-        """Write every `interval` seconds until a signal ends it. Return whether there was a snapshot.
-
-        With `once`, write the second answer only, with the rates between the two. Raises as `Asker.ask`.
-        """
+        """Write every `interval` seconds, or `once` after the second; return whether one was. Raises as `Asker.ask`."""
         wait = max(interval, _LEAST) if once else interval
         watcher = Watcher(self._client, self._asker, self._wish, wait, self._look.set)
         with stop_on_signals(self._stop):
