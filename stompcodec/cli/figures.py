@@ -104,7 +104,6 @@ class View(NamedTuple):
     """The broker sorts and filters. Otherwise this is done here, with one page of the largest size."""
 
     def name_of(self, row: Row) -> str:
-        """Return the first column of a row, harmless for terminals."""
         return " ".join(text(row.get(field)) for field in self.names)
 
     def sort_keys(self) -> dict[str, str]:
@@ -299,7 +298,6 @@ class Asker:
         return result
 
     def _check_kind(self) -> None:
-        """Raise CannotAskError for a broker known to have no management over STOMP. Some would keep the request."""
         connected, dialect = self._client.connected, self._client.dialect
         server = (connected.get("server") if connected is not None else None) or ""
         if not server.lower().startswith("stompcodec/") and dialect in _ELSEWHERE:
@@ -344,7 +342,6 @@ class Asker:
         return answer
 
     def _silence(self, destination: str, error: Exception) -> str:
-        """Return why the first question has no answer."""
         server = self._client.connected.get("server") if self._client.connected is not None else None
         who = printable(server[:100]) if server else "the broker"
         if isinstance(error, ReceiptTimeoutError):
@@ -426,7 +423,6 @@ class Choice:
         return Wish(self.view, self.sort, self.match, self.page, self.limit)
 
     def fit(self, limit: int) -> None:
-        """Set the rows of a page."""
         limit = max(1, min(limit, MOST_ROWS))
         if limit != self.limit:
             self.limit, self.page, self.row = limit, 0, 0

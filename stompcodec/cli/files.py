@@ -238,7 +238,6 @@ class Source:
 
 
 def capture_of(file: str, problem: Callable[[str], object]) -> Capture:
-    """Open a capture. Raises StoreError if it cannot be opened, or is a folder of something else."""
     from stompcodec.capture import Capture
 
     if file == "-":
@@ -363,7 +362,6 @@ def lines_of(file: str) -> Iterator[bytes]:
 
 
 def _time_of(line: bytes) -> int:
-    """Return the time in a line of JSON; 0 if missing."""
     if b'"received_at"' not in line:
         return 0
     time = json.loads(line).get("received_at")

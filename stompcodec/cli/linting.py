@@ -203,7 +203,6 @@ class Subject(NamedTuple):
         return self.place.frame.get(name)
 
     def at(self, name: str) -> int:
-        """Return the offset of a header's first line, or of the frame."""
         wanted = name.encode()
         return next((line.at for line in self.lines if line.name.strip().lower() == wanted), self.place.start)
 
@@ -374,7 +373,6 @@ def _name(line: Line) -> str:
 
 
 def check_frame(subject: Subject) -> Iterator[Finding]:
-    """Yield a finding for each rule that the frame breaks, and for each missing header."""
     frame, version, start = subject.place.frame, subject.version, subject.place.start
     for names in missing_headers(version, sender_of(frame.command), frame.command, frame.headers.pairs()):
         text = f"{frame.command} has no header {names.replace('|', ' or ')}"
@@ -616,7 +614,6 @@ class Report:
         self._severities: Counter[Severity] = Counter()
 
     def add(self, file: str, finding: Finding) -> None:
-        """Count a finding, and show it unless there are too many."""
         self.counts[finding.rule] += 1
         self._severities[finding.severity] += 1
         if not self.most or self.counts[finding.rule] <= self.most:

@@ -47,7 +47,6 @@ class StatusLine:
         self._visible = False
 
     def update(self, text: Callable[[], str]) -> None:
-        """Draw the line, unless it was drawn a moment ago."""
         now = time.monotonic()
         if self.live and now - self._drawn >= self._interval:
             self._drawn, self._visible = now, True
@@ -108,7 +107,6 @@ def write_json(line: bytes) -> None:
 
 
 def header_value(name: str, value: str) -> str:
-    """Return a header's value for display, with secrets masked."""
     return "***" if may_be_secret(name) else printable(value)
 
 
@@ -136,7 +134,6 @@ def cut(text: str, width: int) -> str:
 
 
 def pad(text: str, width: int) -> str:
-    """Return text cut or padded to a number of columns."""
     text = cut(text, width)
     if text.replace("…", "").isascii():
         return text.ljust(width)

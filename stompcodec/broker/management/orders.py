@@ -308,15 +308,14 @@ class _Backup:
     """A backup that is made in a thread of its own, and the place to wait for it."""
 
     def __init__(self, broker: Broker, make: Callable[[], int]) -> None:
-        self._broker, self._make = broker, make
-        self._waiters: list[Waiter] = []
+        self._broker, self._waiters = broker, list[Waiter]()
         #: The bytes of the database, or why it has failed; None while it goes on.
         self.result: int | str | None = None
-        threading.Thread(target=self._run, name="stompcodec-backup", daemon=True).start()
+        threading.Thread(target=self._run, args=(make,), name="stompcodec-backup", daemon=True).start()
 
-    def _run(self) -> None:
+    def _run(self, make: Callable[[], int]) -> None:
         try:
-            self.result = self._make()
+            self.result = make()
         except Exception as error:
             self.result = str(error)
         if self._broker.call_soon is not None:

@@ -487,12 +487,12 @@ class Questions:
         del self._history[: -_SECONDS * len(row)]
 
     def history(self, asker: Asker, fields: dict[str, Any]) -> dict[str, Any]:
-        found, now = (
-            {name: self._history[at :: len(HISTORY)].tolist() for at, name in enumerate(HISTORY)},
-            self._broker.now,
-        )
-        known = {name: [None if isnan(number) else number for number in column] for name, column in found.items()}
-        return {**known, "ages": [thousandths(now - time) for time in found["ages"]]}
+        numbers, now, width = self._history.tolist(), self._broker.now, len(HISTORY)
+        seconds = []
+        for at in range(0, len(numbers), width):
+            time, *rest = numbers[at : at + width]
+            seconds.append([thousandths(now - time), *(None if isnan(number) else number for number in rest)])
+        return {"names": [*HISTORY], "seconds": seconds}
 
     def _commit_times(self) -> tuple[float | None, float | None]:
         """Return the seconds of the last commit, or of one that goes on, and of the longest of the last ones."""

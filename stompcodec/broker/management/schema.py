@@ -338,13 +338,11 @@ SORTS = (
     *("delivered", "received_rate", "delivered_rate", "redelivered", "expired", "dropped", "dead_letters"),
 )
 
-#: The columns of `history`.
-HISTORY = {
-    "ages": "Seconds since then.",
-    **dict.fromkeys(("messages_rate", "delivered_rate", "acknowledged_rate"), "As in `broker`."),
-    **dict.fromkeys(("sessions", "memory_used", "rss"), "As in `broker`."),
-    **dict.fromkeys(("commit_time", "commit_time_most"), "As in `store`."),
-}
+#: The numbers of a second in `history`.
+HISTORY = (
+    *("age", "messages_rate", "delivered_rate", "acknowledged_rate", "sessions", "memory_used", "rss"),
+    *("commit_time", "commit_time_most"),
+)
 
 QUESTIONS = (
     Request(
@@ -380,9 +378,12 @@ QUESTIONS = (
     ),
     Request(
         "history",
-        "What the broker did in each of the last 600 seconds, oldest first, for all virtual hosts.",
+        "What the broker did in the last ten minutes, for all virtual hosts.",
         (),
-        tuple(Column(name, "list", doc) for name, doc in HISTORY.items()),
+        (
+            Column("names", "list", "`age`, and fields of `broker` and `store`."),
+            Column("seconds", "list", "Their numbers for each second, in lists, the oldest first."),
+        ),
     ),
     Request(
         "sessions",

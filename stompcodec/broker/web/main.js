@@ -13,7 +13,7 @@ const KEYS = [
   ["[ ]", "the previous, the next page"], ["r", "refresh the messages of a queue"], ["p", "freeze: stop refreshing"], ["t", "light or dark"], ["?", "this list"],
 ];
 const VIEWS = { overview: Overview, broker: BrokerView };
-// What the plots show: the broker keeps it for ten minutes.
+// What the plots show: the broker keeps it for ten minutes, in this order.
 const KEPT = ["messages_rate", "delivered_rate", "acknowledged_rate", "sessions", "memory_used", "rss", "commit_time", "commit_time_most"];
 
 const app = {
@@ -46,11 +46,9 @@ async function tick() {
 /* Begin the plots with what the broker has kept. */
 async function fill() {
   app.filled = true;
-  const kept = await app.client.ask("history").then((answer) => answer.result, () => ({ ages: [] })), time = performance.now() / 1000;
-  for (const key of KEPT) {
-    app.series[key] = new Series();
-    kept.ages.forEach((age, at) => app.series[key].add(time - age, kept[key][at]));
-  }
+  for (const key of KEPT) app.series[key] = new Series();
+  const kept = await app.client.ask("history").then((answer) => answer.result, () => ({ seconds: [] })), time = performance.now() / 1000;
+  for (const [age, ...numbers] of kept.seconds) KEPT.forEach((key, at) => app.series[key].add(time - age, numbers[at]));
 }
 
 /* Ask what all views need, and note the numbers that the plots show. */

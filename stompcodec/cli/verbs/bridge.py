@@ -119,7 +119,6 @@ class Progress:
             complain(f"{plural(lines, 'line')} of --json dropped: their reader does not keep up")
 
     def trouble(self, end: End | None, error: Exception | str) -> None:
-        """Report the loss of an end once, and the first messages that were refused."""
         self.clear()
         with suppress(OSError):  # the terminal was closed, which must not end the work
             if end is None:
@@ -136,7 +135,6 @@ class Progress:
 
 
 def _dropped(lines: int) -> bytes:
-    """Return the line of --json that stands for dropped ones."""
     return json.dumps({"event": "dropped", "lines": lines}).encode() + b"\n"
 
 
@@ -206,7 +204,6 @@ def _end(side: str, url: str, given: dict[str, Any], **options: Any) -> End:
 
 
 def _way(given: dict[str, Any]) -> Way:
-    """Return how to carry; its options are taken out."""
     from stompcodec.bridge import Way
 
     key = given.pop("key")
@@ -219,7 +216,6 @@ def _way(given: dict[str, Any]) -> Way:
 
 
 def _request(given: dict[str, Any], dead_letter: str) -> Request:
-    """Return what to take; its options are taken out of those of the verb."""
     from stompcodec.bridge import Request
 
     mapping = _mapping(given.pop("maps"), dead_letter)

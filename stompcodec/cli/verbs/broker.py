@@ -180,7 +180,6 @@ def _hash_passcode(context: click.Context, _option: click.Parameter, wanted: boo
 
 
 def _config(file: str | None, memory: bool, login: str | None, passcode: str | None, **flags: Any) -> Config:
-    """Return the configuration of the file, overridden by flags."""
     from stompcodec.broker.auth import User, hash_passcode
     from stompcodec.broker.config import Config, load_config
 
@@ -201,7 +200,6 @@ def _config(file: str | None, memory: bool, login: str | None, passcode: str | N
 
 
 def _announce(server: Server) -> None:
-    """Print a line with the addresses on which the broker listens."""
     host, config = server.config.host, server.config
     shown = f"[{host}]" if ":" in host else host
     ports = [("stomp", server.port), ("ws", server.ws_port), ("stomp+ssl", server.tls_port)]

@@ -13,7 +13,6 @@ from stompcodec.cli.linting import REPORTS, Conversation, Finding, Report, check
 
 
 def lint_file(file: str, report: Report, options: dict[str, Any]) -> bool:
-    """Report the findings for a file, or for standard input for "-"; return False if there was an error."""
     problems, good = inputs.Complaints(), True
     conversation = Conversation()
     options = {**options, "resync": True}

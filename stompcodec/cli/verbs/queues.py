@@ -199,18 +199,10 @@ class Tally:
 
 
 def carry(taking: Taking, target_of: Target, tally: Tally, moved: Callable[[], None], one_target: bool = True) -> None:
-    """Move messages until `taking` ends. Those without a target stay in their queue.
+    """Move messages until `taking` ends; those without a target stay. `moved` is called after each batch.
 
-    Args:
-        taking: the queue. Its client does not reconnect, so no message is delivered to it twice.
-        moved: called after each batch.
-        one_target: all go to the same queue.
-
-    Raises:
-        RefusedQueue: the broker refuses messages for a queue, which `tally.refused` has from now on, and others may be
-            moved over a new connection; or it refuses transactions as large as those were.
-        StompError: a batch was not moved, or its outcome is unknown. Where SENDs and ACKs are committed together, each
-            of its messages is in one of both queues.
+    Raise RefusedQueue if the broker refuses messages for a queue (`tally.refused`; others may follow over a new
+    connection), or such large transactions; StompError if a batch was not moved, or its outcome is unknown.
     """
     kind, subscription = taking.looking.kind, taking.subscribe()
     tally.stays.clear()
@@ -310,12 +302,7 @@ _OTHERS = Origin(None)
 
 
 class Returning:
-    """Where the dead letters of a queue go back to.
-
-    Args:
-        letters: the queue they are in.
-        only: a pattern with stars: other letters are not meant, and these are trusted to come from there.
-    """
+    """Where dead letters go back to: with `only`, those that came from queues of that pattern, which are trusted."""
 
     def __init__(self, letters: str, only: str | None) -> None:
         self._letters = letters
@@ -345,12 +332,10 @@ class Returning:
             self._octets[origin] += len(message.body)
 
     def staying(self, refused: Iterable[str] = ()) -> tuple[int, int]:
-        """Return how many of the surveyed letters stay, and their bytes, if these queues refuse theirs."""
         stay = [origin for origin in self._seen if (queue := self._aim(origin).queue) is None or queue in refused]
         return sum(self._seen[origin] for origin in stay), sum(self._octets[origin] for origin in stay)
 
     def outcome(self) -> tuple[int, Counter[str]]:
-        """Return how many of the surveyed letters would go, and how many would stay by the reason."""
         going, stays = 0, Counter[str]()
         for origin, number in self._seen.items():
             queue, why = self._aim(origin)
@@ -361,7 +346,6 @@ class Returning:
 
     @property
     def has_claims(self) -> bool:
-        """True if only a header says where some of the surveyed letters came from."""
         return any(not origin.is_proven for origin, _ in self._known())
 
     def listed(self) -> Iterator[str]:
@@ -375,7 +359,6 @@ class Returning:
         self.agreed.update(str(origin.queue) for origin, _ in self._known()[:MOST_LISTED])
 
     def _known(self) -> list[tuple[Origin, int]]:
-        """Return the queues that letters came from, if these are meant, and how many did."""
         seen = self._seen.most_common()
         return [pair for pair in seen if pair[0].queue is not None and self._aim(pair[0]) != Aim(None)]
 
@@ -410,7 +393,6 @@ limit_option = click.option("-n", "--limit", type=click.IntRange(1), metavar="N"
 
 
 def _of_tool(given: dict[str, Any]) -> dict[str, Any]:
-    """Take the fields of a `Tool` out of the options; the rest are those of the broker."""
     return {name: given.pop(name) for name in Tool._fields if name in given}
 
 
@@ -470,7 +452,6 @@ class Tool(NamedTuple):
             tally = Tally()
 
             def taking() -> Taking:
-                """Return the way to take what is left, over a new connection if the former one has ended."""
                 at = looking
                 if tally.refused or tally.batch < BATCH:
                     at = looking._replace(client=stack.enter_context(connect()))
@@ -501,7 +482,6 @@ class Tool(NamedTuple):
         return kind
 
     def _announce(self, most: int | None, returning: Returning | None) -> None:
-        """List the queues that messages go back to, and ask."""
         if returning is not None and (returning.has_claims or not self.yes):
             for line in returning.listed():
                 click.echo(line, err=True)
@@ -511,7 +491,6 @@ class Tool(NamedTuple):
                 returning.agree()
 
     def _report_left(self, taking: Taking, tally: Tally) -> bool:
-        """Report messages that could not be taken. Return whether there are any."""
         passed = taking.looking.passed
         unread = 0 if passed is None else passed.count
         if unread:
@@ -549,7 +528,6 @@ class Tool(NamedTuple):
             progress.clear()
 
     def _preview(self, most: int, returning: Returning | None) -> NoReturn:
-        """Say what would happen, and exit."""
         tally = Tally()
         if returning is not None:
             most, tally.stays = returning.outcome()

@@ -153,7 +153,6 @@ class Requests:
         """Number of messages left out because they are requests."""
 
     def begin(self, client: Client) -> None:
-        """Ask the broker for the prefix of these names. Of an unknown broker, assume that it is ours."""
         if not self._are_sent and kind_of(client).name in ("stompcodec", "unknown"):
             self._prefix = management_of(client, "/queue/replay") or _MANAGEMENT
 

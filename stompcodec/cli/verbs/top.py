@@ -122,7 +122,6 @@ class Terminal:
         self._far.close()
 
     def take(self) -> None:
-        """Have the terminal send each key at once, and show none."""
         if self._fd is None:
             return
         self._before = termios.tcgetattr(self._fd)
@@ -144,7 +143,6 @@ class Terminal:
             self._far.send(b"x")
 
     def wait(self, timeout: float | None = None) -> list[str]:
-        """Return the keys that were pressed, after a key, `wake`, or the time-out."""
         found: list[str] = []
         ready = self._selector.select(_REST if self._rest else timeout)
         for key, _ in ready:
@@ -232,7 +230,6 @@ def _store(store: Row) -> str:
 
 
 def _third(shown: Snapshot, trouble: str | None) -> Text:
-    """Return the line that says what the table shows, or why it is old."""
     if trouble is not None:
         return Text(printable(trouble[:300]), "bold red")
     wish = shown.wish
@@ -270,7 +267,6 @@ def table(shown: Snapshot, history: History, width: int, selected: int | None = 
 
 
 def _fitting(view: View, width: int) -> list[Column]:
-    """Return the columns that leave room for names."""
     columns = [column for column in view.columns if column.need <= width]
     while columns and width - sum(column.width + 1 for column in columns) < _NAMES:
         columns.pop()

@@ -333,12 +333,12 @@ def test_the_traffic_of_sessions_and_of_the_last_ten_minutes(road):
     consumer.lose()
     assert tuple(bench.result("broker")[name] for name in names) == expected
     found = bench.result("history")
-    assert {len(column) for column in found.values()} == {5}
-    assert found["ages"] == [4.0, 3.0, 2.0, 1.0, 0.0]
-    assert [found[f"{name}_rate"][2] for name in names[:3]] == [9.0, 8.0, 2.0]
-    assert (found["acknowledged_rate"][4], found["sessions"]) == (1.0, [2.0] * 5)
+    seconds = [dict(zip(found["names"], row, strict=True)) for row in found["seconds"]]
+    assert [(each["age"], each["sessions"]) for each in seconds] == [(age, 2.0) for age in (4.0, 3.0, 2.0, 1.0, 0.0)]
+    assert [seconds[2][f"{name}_rate"] for name in names[:3]] == [9.0, 8.0, 2.0]
+    assert seconds[4]["acknowledged_rate"] == 1.0
     bench.wait(900.0)
-    assert {len(column) for column in bench.result("history").values()} == {600}
+    assert len(bench.result("history")["seconds"]) == 600
 
 
 def test_the_store_and_memory_are_told_to_this_process_too():
