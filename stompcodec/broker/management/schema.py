@@ -72,22 +72,14 @@ def _refuse_constant(_name: str) -> NoReturn:
 
 
 def text(value: Any) -> str:
-    """Read a text, or raise ValueError.
-
-    >>> text("/queue/a")
-    '/queue/a'
-    """
+    """Read a text, or raise ValueError."""
     if not isinstance(value, str) or not value or len(value) > _MOST_TEXT or "\0" in value:
         raise ValueError(f"it must be a text of 1 to {_MOST_TEXT} characters")
     return value
 
 
 def pattern(value: Any) -> str:
-    """Read a pattern for names, or raise ValueError. Its `*` are few, because it is compared with many names.
-
-    >>> pattern("/queue/*")
-    '/queue/*'
-    """
+    """Read a pattern for names, or raise ValueError. Its `*` are few, because it is compared with many names."""
     found = text(value)
     if found.count("*") > _MOST_STARS:
         raise ValueError(f"it has more than {_MOST_STARS} *")
@@ -95,11 +87,7 @@ def pattern(value: Any) -> str:
 
 
 def flag(value: Any) -> bool:
-    """Read true or false, or raise ValueError.
-
-    >>> flag(True)
-    True
-    """
+    """Read true or false, or raise ValueError."""
     if not isinstance(value, bool):
         raise ValueError("it must be true or false")
     return value

@@ -156,7 +156,7 @@ class Plot {
     }
     names.forEach((name, at) => {
       const plain = names.length === 1 && this.pointer === null; // the large number tells it
-      const short = name.length > 18 ? "…" + name.slice(-17) : name; // names of queues differ at their ends
+      const short = name.length > 14 ? "…" + name.slice(-13) : name; // names of queues differ at their ends
       const text = plain || value(at) === null ? short : (this.format(value(at)) + "  " + short).trim();
       setText(this.legend.children[at].lastChild, text);
       this.legend.children[at].hidden = !text;
