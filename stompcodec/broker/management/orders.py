@@ -291,6 +291,7 @@ class _AfterCommit(NamedTuple):
     broker: Broker
 
     def line_up(self, waiter: Waiter) -> None:
+        """Have a waiter go on after the commit of all that was done; in the next turn if nothing is to be stored."""
         journal, quota = self.broker.journal, self.broker.quota
         batch = journal.batch if journal.store is not None and journal.store.pending else journal.busy
         if batch is None:

@@ -130,6 +130,7 @@ class Observer:
         return events
 
     def end(self) -> list[Event]:
+        """Note the end of the stream; return an event if it is in the middle of a frame."""
         if self._parser is None:
             return []
         try:
