@@ -46,15 +46,16 @@ class Origin(NamedTuple):
 
 def origin_of(text: str, *, listed: bool = False) -> Origin:
     """Parse an origin as browsers write it: scheme, host, and a non-default port, without a path or trailing slash. If
-    it is `listed` in the configuration, the port may be `*`. Anything else, and `null`, raises ValueError.
+    it is `listed` in the configuration, the port may be `*`. `null`, of files and sandboxed frames, is one. Raise
+    ValueError for anything else.
 
     >>> origin_of("HTTPS://App.Example:443") == origin_of("https://app.example.")
     True
     >>> origin_of("http://[::1]:*", listed=True)
     Origin(scheme='http', host='::1', port=None)
     """
-    if text.lower() == "null":
-        raise ValueError("Pages without an origin ('null': a file, or a sandboxed frame) may not use this broker")
+    if text == "null":
+        return Origin(text, "", 0)
     found = _ORIGIN.fullmatch(text)
     if found is None:
         raise ValueError(f"{_shown(text)} is not an origin such as https://app.example or http://localhost:3000")
@@ -175,8 +176,8 @@ class Gate:
     >>> gate = Gate(None, ["broker.example"], local=True)
     >>> gate.refusal("/", [("Host", "localhost:15674"), ("Origin", "http://127.0.0.1:3000")])
     >>> gate.refusal("/", [("Host", "broker.example")])
-    >>> gate.refusal("/", [("Host", "localhost"), ("Origin", "null")])[:30]
-    "Pages without an origin ('null"
+    >>> gate.refusal("/", [("Host", "localhost"), ("Origin", "null")])[-52:]
+    'list that origin in websocket.origins of the broker.'
     """
 
     def __init__(self, origins: Iterable[str] | None, hosts: Iterable[str], *, local: bool, own: bool = False) -> None:

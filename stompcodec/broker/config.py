@@ -206,7 +206,7 @@ class Config:
         None,
         "websocket.origins",
         values.origins,
-        "Pages that may use the broker over WebSocket, by origin: scheme, host and port; port `*` is any. By default "
+        "Origins of pages that may use WebSocket: scheme, host and port; port `*` is any, `null` a file. By default "
         "those of localhost and loopback addresses, if the broker listens on loopback only.",
         example='["https://app.example", "http://localhost:*"]',
     )

@@ -262,6 +262,9 @@ class Stats:
 
     sessions_total: int = 0
     sessions_refused: int = 0
+    delivered: int = 0
+    """Messages that sessions got that are gone; and those that they acknowledged."""
+    acknowledged: int = 0
     duplicates: int = 0
     """SENDs that were not stored because their idempotency key was known."""
     duplicates_changed: int = 0

@@ -112,6 +112,7 @@ class Broker(BrokerState):
         self.journal = Journal(store, log, call_soon, lambda: self.wake(), account, self.quota)
         #: Idempotency keys.
         self.sent = SentKeys(config, self.journal, account, self.wall, share_commit)
+        self.call_soon = call_soon
         self.stores_some = self.journal.store is not None
         self.stores_all = self.journal.keeps and config.durable == "all"
         self.plain = not (config.jms or config.utf8_texts or config.message_id_header)
@@ -304,6 +305,8 @@ class Broker(BrokerState):
         """Forget a session whose transport is closed."""
         if self.sessions.pop(session.id, None) is not None:
             session.memory.close()
+            self.stats.delivered += session.outbox.delivered
+            self.stats.acknowledged += session.acknowledged
             self.connections.leave(session)
             self._share_output()
         self.senders.pop(session, None)

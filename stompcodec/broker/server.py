@@ -397,6 +397,8 @@ class Server:
         addresses = [address for listener in self._listeners for address in listener.addresses]
         local = all(is_loopback(address) for address in addresses)
         self._gate = _gate(config, local)
+        if "null" in (config.ws_origins or ()):
+            log.warning("websocket.origins lists null: pages in files have it, and sandboxed frames of any site, too")
         others = (config.port, *config.ports, config.ws_port, config.legacy_port)
         certified = config.tls_ca is not None and all(port is None for port in others)
         if not local and not config.users and not certified:

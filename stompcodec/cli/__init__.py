@@ -20,10 +20,7 @@ def require_extra() -> None:
 
 
 def _reopen_streams() -> None:
-    """Open the standard streams that are closed, else a connection may get their descriptors.
-
-    All are the null device. It cannot be written as standard output: a result that is lost is an error.
-    """
+    """Open closed standard streams as the null device, which cannot be written: a result that is lost is an error."""
     for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
         if getattr(sys, name) is None:
             opened = os.open(os.devnull, os.O_WRONLY if name == "stderr" else os.O_RDONLY)

@@ -62,7 +62,6 @@ class Verbs(click.Group):
         return None if command is None else self.documented(ctx, cmd_name, command)
 
     def documented(self, ctx: click.Context, name: str, command: click.Command) -> click.Command:
-        """Add the exit statuses to a verb's help."""
         path = f"{verb_path(ctx)} {name}".strip()
         if command.epilog is None and path in STATUSES:
             lines = "\n".join(f"  {status:<4} {meaning}" for status, meaning in STATUSES[path].items())
@@ -153,6 +152,7 @@ STATUSES: dict[str, dict[int, str]] = {
         3: "files of its data folder were removed or replaced while it ran: do not start it again by itself",
         130: _BEFORE,
     },
+    "broker backup": _of("everything was copied", f"{_UNREACHABLE}; or NEW_DIR cannot be made"),
     "broker check": _of("everything is intact", "something is damaged or missing; it is listed", _FOLDER),
     "broker salvage": _of(
         "everything was copied",
@@ -230,7 +230,6 @@ def markdown() -> str:
 
 
 def write(page: Path) -> None:
-    """Replace the table of exit statuses at the end of a page."""
     head, line, _ = page.read_text(encoding="utf-8").partition(markdown().splitlines()[0])
     if not line:
         raise SystemExit(f"{page}: no table of exit statuses to replace")

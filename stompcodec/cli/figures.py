@@ -64,7 +64,6 @@ def sparkline(values: Iterable[float], width: int) -> str:
 
 
 def bar(used: Any, limit: Any, width: int) -> str:
-    """Return a bar that is filled as far as the limit is used."""
     number, most = finite(used) or 0.0, finite(limit) or 0.0
     full = round(min(1.0, max(0.0, number / most)) * width) if most > 0 else 0
     return "█" * full + "░" * (width - full)
@@ -105,7 +104,6 @@ class View(NamedTuple):
     """The broker sorts and filters. Otherwise this is done here, with one page of the largest size."""
 
     def name_of(self, row: Row) -> str:
-        """Return the first column of a row, harmless for terminals."""
         return " ".join(text(row.get(field)) for field in self.names)
 
     def sort_keys(self) -> dict[str, str]:
@@ -113,7 +111,6 @@ class View(NamedTuple):
 
 
 def _state(row: Row) -> str:
-    """Return what is unusual about a destination."""
     waiting = finite(row.get("producers_waiting")) or 0
     marks = ["paused"] if row.get("paused") is True else []
     marks += [f"{waiting:.0f} wait"] if waiting else []
@@ -243,10 +240,10 @@ class Snapshot(NamedTuple):
 
 
 def pattern_of(match: str | None) -> str | None:
-    """Return the pattern for what was typed: without a star it is to be anywhere in a name."""
+    """Return the pattern for what was typed: anywhere in a name, unless a slash begins it or a star ends it."""
     if not match:
         return None
-    return match if "*" in match else f"*{match}*"
+    return f"*{match}*" if "*" not in match else match if match.startswith("/") else f"*{match}"
 
 
 def address_of(client: Client) -> str:
@@ -254,14 +251,15 @@ def address_of(client: Client) -> str:
     return printable(", ".join(name_of((each.host, each.port)) for each in client.addresses))
 
 
-class Asker:
-    """Asks the management of the broker that a client is connected to, by destinations with a prefix. `timeout` is the
-    number of seconds to wait for each answer.
-    """
+#: How the destinations of requests to management begin.
+_PREFIX = "/management/"
 
-    def __init__(self, client: Client, prefix: str, timeout: float) -> None:
+
+class Asker:
+    """Asks the management of the broker that a client is connected to; `timeout` is in seconds, for each answer."""
+
+    def __init__(self, client: Client, timeout: float) -> None:
         self._client = client
-        self._prefix = prefix
         self._timeout = timeout
         self._answered = False
         #: The tokens of the pages of a list that was asked for.
@@ -278,7 +276,7 @@ class Asker:
             raise CannotAskError(self._refusal(refused))
         rows = answer.get("rows")
         if not isinstance(rows, list) or not all(isinstance(each, dict) for each in (*whole.values(), *rows)):
-            raise CannotAskError(_STRANGE.format(printable(self._prefix + wish.view.name)))
+            raise CannotAskError(_STRANGE.format(_PREFIX + wish.view.name))
         self._answered = True
         rest = answer.get("next")
         if wish.view.by_broker:
@@ -290,8 +288,16 @@ class Asker:
         time = finite(answer.get("time"))
         return Snapshot(wish, time, whole["broker"], whole["store"], rows, more, partial)
 
+    def order(self, name: str, fields: dict[str, Any]) -> Row:
+        """Return the result of an order. CannotAskError: it cannot be given, is forbidden, or has failed."""
+        self._check_kind()
+        refused: list[tuple[str, str]] = []
+        result = self._ask(name, fields, refused).get("result")
+        if refused or not isinstance(result, dict):
+            raise CannotAskError(self._refusal(refused) if refused else _STRANGE.format(_PREFIX + name))
+        return result
+
     def _check_kind(self) -> None:
-        """Raise CannotAskError for a broker known to have no management over STOMP. Some would keep the request."""
         connected, dialect = self._client.connected, self._client.dialect
         server = (connected.get("server") if connected is not None else None) or ""
         if not server.lower().startswith("stompcodec/") and dialect in _ELSEWHERE:
@@ -314,7 +320,7 @@ class Asker:
 
     def _ask(self, name: str, fields: dict[str, Any], refused: list[tuple[str, str]]) -> Row:
         """Return an answer. Note a missing right in `refused`."""
-        destination = self._prefix + name
+        destination = _PREFIX + name
         try:
             body = self._client.request(destination, json.dumps(fields), self._timeout).body
         except (ReceiptTimeoutError, RejectedError, ConnectionLostError) as error:
@@ -336,26 +342,22 @@ class Asker:
         return answer
 
     def _silence(self, destination: str, error: Exception) -> str:
-        """Return why the first question has no answer."""
         server = self._client.connected.get("server") if self._client.connected is not None else None
         who = printable(server[:100]) if server else "the broker"
         if isinstance(error, ReceiptTimeoutError):
             why = f"no answer from {destination} in {self._timeout:g} s"
         else:
             why = f"{destination}: {str(error)[:300]}"
-        return (
-            f"{who} seems to have no management over STOMP: {why} "
-            "(name it with --prefix if the broker has another one than /management/)"
-        )
+        return f"{who} seems to have no management over STOMP: {why}"
 
     def _refusal(self, refused: list[tuple[str, str]]) -> str:
-        names = ", ".join(self._prefix + name for name, _ in refused)
+        names = ", ".join(_PREFIX + name for name, _ in refused)
         said = refused[0][1]
         if "machine" in said:  # the broker has no users
             return f"{names}: {said} (run it on the machine of the broker, or give the broker users)"
         return (
             f'{names}: {said} (the broker needs a rule for this user with action = "manage" and '
-            f'destination = "{self._prefix}*", or one for each of these)'
+            f'destination = "{_PREFIX}*", or one for each of these)'
         )
 
 
@@ -421,7 +423,6 @@ class Choice:
         return Wish(self.view, self.sort, self.match, self.page, self.limit)
 
     def fit(self, limit: int) -> None:
-        """Set the rows of a page."""
         limit = max(1, min(limit, MOST_ROWS))
         if limit != self.limit:
             self.limit, self.page, self.row = limit, 0, 0

@@ -73,7 +73,7 @@ def pyarrow_modules() -> tuple[Any, Any]:
     try:
         return import_module("pyarrow"), import_module("pyarrow.parquet")
     except ImportError:
-        raise MissingExtraError("spark", "pyarrow") from None
+        raise MissingExtraError("parquet", "pyarrow") from None
 
 
 def read_parquet(path: Path) -> Iterator[tuple[int, Frame]]:
@@ -93,7 +93,8 @@ def read_parquet(path: Path) -> Iterator[tuple[int, Frame]]:
 
 def _frame(row: dict[str, Any], path: Path) -> Frame:
     try:
-        return Frame(row["command"], row["headers"] or (), row["body"] or b"")
+        body = row["body"] or b""
+        return Frame(row["command"], row["headers"] or (), body.encode() if isinstance(body, str) else body)
     except (TypeError, ValueError) as error:
         raise StompError(f"{path}: a row is not a frame: {error}") from None
 
@@ -104,6 +105,8 @@ def _micros(time: Any) -> int:
 
 FORMATS = ("capture", "raw", "json", "pcapng", "parquet")
 _SUFFIXES = {
+    "": "raw",
+    ".stomp": "raw",
     ".stompcap": "capture",
     ".json": "json",
     ".jsonl": "json",
@@ -118,15 +121,15 @@ _READ = 256 * 1024
 
 
 def format_of(file: str, *, reading: bool) -> str:
-    """Return the format of a file by its name, and for reading by its content.
+    """Return the format of a file by its name, and for reading by its content; for writing, "" if its name tells none.
 
-    >>> format_of("a.jsonl", reading=False), format_of("a.stomp", reading=False), format_of("-", reading=False)
-    ('json', 'raw', 'json')
+    >>> [format_of(name, reading=False) for name in ("a.jsonl", "a.stomp", "-", "a.csv", "a.stomp.gz")]
+    ['json', 'raw', 'json', '', '']
     """
     if file == "-":
         return "raw" if reading else "json"
-    name = file.removesuffix(".gz")
-    form = _SUFFIXES.get(os.path.splitext(name.rstrip("/"))[1].lower(), "raw")
+    name = file.removesuffix(".gz") if reading else file
+    form = _SUFFIXES.get(os.path.splitext(name.rstrip("/"))[1].lower(), "raw" if reading else "")
     if not reading:
         return form
     if os.path.isdir(file):
@@ -235,7 +238,6 @@ class Source:
 
 
 def capture_of(file: str, problem: Callable[[str], object]) -> Capture:
-    """Open a capture. Raises StoreError if it cannot be opened, or is a folder of something else."""
     from stompcodec.capture import Capture
 
     if file == "-":
@@ -360,7 +362,6 @@ def lines_of(file: str) -> Iterator[bytes]:
 
 
 def _time_of(line: bytes) -> int:
-    """Return the time in a line of JSON; 0 if missing."""
     if b'"received_at"' not in line:
         return 0
     time = json.loads(line).get("received_at")

@@ -203,16 +203,12 @@ class Subject(NamedTuple):
         return self.place.frame.get(name)
 
     def at(self, name: str) -> int:
-        """Return the offset of a header's first line, or of the frame."""
         wanted = name.encode()
         return next((line.at for line in self.lines if line.name.strip().lower() == wanted), self.place.start)
 
 
 def subject_of(place: Place, head: bytes, forced: str | None, limit: int) -> Subject:
-    """Prepare a frame for examination, with its bytes up to the body; inflate the body to at most `limit` bytes.
-
-    It is checked against the version `forced`; None for the one it was parsed with, or the one a handshake frame names.
-    """
+    """Prepare a frame for examination by a version, by default its own; inflate at most `limit` bytes of the body."""
     at, lines = place.start, []
     first, *rest = head[:-1].split(b"\n")
     at += len(first) + 1
@@ -264,9 +260,7 @@ _NOT_BEGUN = ids("1.0:TX-02", "1.1:TX-02", "1.2:TX-02")
 
 
 class Conversation:
-    """A conversation as far as a stream has shown it, against which each frame is checked. If the stream has `both`
-    sides in their order, each frame is checked with its `sender`.
-    """
+    """A conversation as far as a stream has shown it. With `both` sides, frames are checked with their `sender`."""
 
     def __init__(self, *, both: bool = False) -> None:
         self._both = both
@@ -379,7 +373,6 @@ def _name(line: Line) -> str:
 
 
 def check_frame(subject: Subject) -> Iterator[Finding]:
-    """Yield a finding for each rule that the frame breaks, and for each missing header."""
     frame, version, start = subject.place.frame, subject.version, subject.place.start
     for names in missing_headers(version, sender_of(frame.command), frame.command, frame.headers.pairs()):
         text = f"{frame.command} has no header {names.replace('|', ' or ')}"
@@ -610,10 +603,7 @@ STYLES: dict[str, str] = {"error": "bold red", "warning": "yellow", "note": "cya
 
 
 class Report:
-    """An output of findings. It shows only the first ones of each rule in a file, so that large files stay readable.
-
-    `most` is how many: 0 for all, None for the format's default.
-    """
+    """An output of the first `most` findings of each rule in a file: 0 for all, None for the format's default."""
 
     #: The default for `most`.
     most = 0
@@ -624,7 +614,6 @@ class Report:
         self._severities: Counter[Severity] = Counter()
 
     def add(self, file: str, finding: Finding) -> None:
-        """Count a finding, and show it unless there are too many."""
         self.counts[finding.rule] += 1
         self._severities[finding.severity] += 1
         if not self.most or self.counts[finding.rule] <= self.most:

@@ -60,7 +60,6 @@ class Kind(NamedTuple):
 
     @property
     def is_ours(self) -> bool:
-        """True for our own broker, in every dialect."""
         return self.name == "stompcodec"
 
     def answers(self, destination: str) -> bool:
@@ -68,13 +67,11 @@ class Kind(NamedTuple):
         return bool(self.management) and destination.startswith(self.management)
 
     def check_keeps(self, destination: str) -> None:
-        """Check that the broker keeps what is sent to a destination."""
         if self.answers(destination):
             what = f"names with {printable(self.management)} are requests to the broker"
             raise click.UsageError(f"{printable(destination)!r} is not a queue: {what}")
 
     def check_differ(self, source: str, target: str) -> None:
-        """Check that two names mean two queues."""
         if self.row.is_same(source, target):
             names = f"{printable(source)} and {printable(target)}"
             raise click.UsageError(f"{names} are one queue: name another one to send the messages to")
@@ -86,12 +83,10 @@ class Kind(NamedTuple):
         return message.id.endswith("-end") if self.is_ours else not message.id.startswith("ID:")
 
     def check_shows(self, queue: str, why: str) -> None:
-        """Check that the broker can show the messages of a queue."""
         if not self.shows:
             raise click.UsageError(f"{self.title} cannot show the messages of {queue} without taking them: {why}")
 
     def check_selects(self, selector: str | None) -> None:
-        """Check that the broker knows selectors, if there is one."""
         if selector is not None and not self.selects:
             raise click.UsageError(f"{self.title} ignores selectors, and would give all messages: leave out --selector")
 
@@ -129,10 +124,8 @@ _SCHEME = "queue://"
 def kept(
     pairs: list[tuple[str, str]], broker: str = "stompcodec", *, returns: bool = False, typed: bool = False
 ) -> AsIs:
-    """Return the headers of the SEND for those of a MESSAGE, without destination. `broker` is a key of `TAKERS`.
-
-    With `returns` a dead letter goes back, and loses the headers that say why it is one. With `typed` the broker has to
-    be told that the destination is a queue, also if its name does not say so.
+    """Return the headers of the SEND for those of a MESSAGE, without destination. With `returns` it loses those of a
+    dead letter; `typed` tells the broker that the destination is a queue.
     """
     if returns:
         pairs = [pair for pair in pairs if pair[0] not in _CAUSE]
@@ -157,11 +150,7 @@ class Origin(NamedTuple):
 
 
 def origin_of(message: Message, letters: str, kind: Kind) -> Origin:
-    """Return where a dead letter came from.
-
-    The message-id of a letter that our broker made has a mark, which no sender can write. At other brokers, and of
-    other messages, there are only headers.
-    """
+    """Return where a dead letter came from, by the mark in the message-id of our broker, else by headers."""
     mark = _MARK.fullmatch(message.id) if kind.is_ours else None
     if mark is not None:
         found = message.get("original-destination") if mark[1] == "l" else None
@@ -179,9 +168,7 @@ def origin_of(message: Message, letters: str, kind: Kind) -> Origin:
 
 
 def is_queue(destination: str) -> bool:
-    """Return whether a destination keeps what is sent to it, unlike a topic, the temporary queue of a client, or a
-    request to our broker, which answers it.
-    """
+    """Return whether a destination keeps what is sent to it, unlike topics, temporary queues and requests."""
     other = ("/topic/", "/temp-", "/remote-temp-", "/reply-queue/", "/exchange/", "/dsub/", "/management/")
     return not destination.startswith(other) and "://" not in destination
 
@@ -211,10 +198,7 @@ class Looking(NamedTuple):
     """Notes messages that cannot be read, which are passed over; None: they are errors."""
 
     def messages(self) -> Iterator[Message]:
-        """Yield the messages that wait in the queue now, at a broker that shows queues.
-
-        Raises Interrupted if `stopped` said so; otherwise as `Client.subscribe`.
-        """
+        """Yield the messages that wait in the queue now. Raises Interrupted if `stopped` said so."""
         options: Any = {"selector": self.selector, "headers": {"browser": "true", "browser-end": "true"}}
         options["on_unreadable"] = "raise" if self.passed is None else "ignore"
         with self.client.subscribe(self.queue, **options) as subscription:
@@ -250,10 +234,7 @@ class Looking(NamedTuple):
 
 
 def listed(client: Client, pattern: str) -> list[dict[str, Any]] | None:
-    """Return the queues that our broker has for a name, or for a beginning with a star; None if it does not tell.
-
-    Each has `destination`, `ready` and `messages`, as docs/broker-extensions.md says.
-    """
+    """Return the queues that our broker has for a name, or for a beginning with a star; None if it does not tell."""
     rows: list[dict[str, Any]] = []
     after: str | None = None
     for _ in range(_MOST_PAGES):
@@ -345,14 +326,12 @@ def look(queue: str, selector: str | None, given: dict[str, Any], table: Callabl
 
 
 def message_table(_kind: Kind) -> Handler:
-    """Return a handler that prints a message as number, message-id, headers, bytes, and beginning of the body."""
     return _table(
         ("NUMBER", "MESSAGE-ID", "HEADERS", "BYTES"), _WIDTHS, lambda message: (message.id, _headers(message))
     )
 
 
 def letter_table(kind: Kind) -> Handler:
-    """Return a handler that prints a dead letter with its origin, reason, attempts and time."""
     names = ("NUMBER", "FROM", "REASON", "ATTEMPTS", "TIME", "BYTES")
     return _table(names, _LETTER_WIDTHS, lambda message: facts(message, kind))
 
@@ -393,9 +372,7 @@ def is_claimed(message: Message, kind: Kind) -> bool:
 
 
 def facts(message: Message, kind: Kind) -> tuple[str, str, str, str]:
-    """Return the origin of a dead letter, the reason, the attempts and the time, as far as its headers say it. An
-    origin that a sender has written is marked.
-    """
+    """Return origin, reason, attempts and time of a dead letter. An origin that a sender has written is marked."""
     origin = message.get("original-destination") or message.get("originalDestination")
     reason = message.get("dead-letter-reason") or message.get("dlqDeliveryFailureCause")
     millis = message.get("dead-letter-time") or ""

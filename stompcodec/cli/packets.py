@@ -92,7 +92,6 @@ class _Source:
         self.at = 0
 
     def take(self, size: int) -> bytes:
-        """Return this many bytes, or fewer at the end."""
         parts = []
         while size > 0:
             data = self._read(min(size, _PIECE))
@@ -118,7 +117,6 @@ class _Source:
 
 
 def _old(source: _Source, order: str, unit: int) -> Iterator[Packet]:
-    """Yield the packets of the rest of a pcap file."""
     link = struct.unpack(order + "20xI", b"\0\0\0\0" + source.exactly(20))[0] & 0xFFFF
     interface = _Interface(link, unit, 0)
     while head := source.take(16):
@@ -223,7 +221,6 @@ class Segment(NamedTuple):
 
 
 def segment_of(link: int, data: bytes) -> Segment | None:
-    """Return the TCP segment in a packet; None if there is none, or its header is cut off."""
     ip = _network(link, data)
     if not ip:
         return None
@@ -245,7 +242,6 @@ def segment_of(link: int, data: bytes) -> Segment | None:
 
 
 def _network(link: int, data: bytes) -> bytes:
-    """Return the IP packet in a link-layer packet, or b""."""
     if link in _RAW:
         return data
     if link in (_NULL, _LOOP):
@@ -296,7 +292,6 @@ class Flow:
         self._octets = 0
 
     def start(self, number: int) -> None:
-        """Note a SYN: bytes are counted from here."""
         self._next = number + 1 & 0xFFFFFFFF
         self._waiting.clear()
         self._octets = 0
@@ -318,7 +313,6 @@ class Flow:
         yield from self._drain()
 
     def end(self) -> Iterator[bytes | None]:
-        """Yield the waiting bytes at the end, with None for each gap."""
         while self._waiting:
             yield from self._jump()
 
@@ -344,7 +338,6 @@ class Flow:
             yield from self._deliver(number, data)
 
     def _jump(self) -> Iterator[bytes | None]:
-        """Give up waiting for missing bytes."""
         self._next = min(self._waiting, key=self._ahead)
         yield None
         yield from self._drain()
@@ -397,7 +390,6 @@ class _Direction:
         self._kept = bytearray()  # the bytes from `_at` on, while there is a parser
 
     def restart(self) -> None:
-        """Begin a new connection with the same addresses."""
         self.parser, self.other, self._held, self._searching = None, False, b"", False
         self._fed = 0
 
@@ -534,7 +526,6 @@ class _TcpConversation:
                     side.parser.version = self.version
 
     def rest(self, time: int) -> Iterator[Seen]:
-        """Yield the frames that were waiting for missing bytes."""
         for source, side in self.sides.items():
             yield from self._seen(source, side.flow.end(), time)
 
@@ -564,7 +555,6 @@ class Dissection:
                 yield each.time, each.found.frame
 
     def seen(self, packets: Iterable[Packet]) -> Iterator[Seen]:
-        """Yield frames and broken frames with their bytes and directions."""
         time = 0
         for packet in packets:
             time = packet.time

@@ -37,10 +37,7 @@ def screen() -> Console:
 
 
 class StatusLine:
-    """A line on standard error that shows progress, if that is a terminal without NO_COLOR that can clear lines.
-
-    It is updated every `interval` seconds at the most.
-    """
+    """A line of progress on standard error, each `interval` seconds, if that is a terminal that can clear lines."""
 
     def __init__(self, shown: bool, interval: float = 0.0) -> None:
         plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
@@ -50,7 +47,6 @@ class StatusLine:
         self._visible = False
 
     def update(self, text: Callable[[], str]) -> None:
-        """Draw the line, unless it was drawn a moment ago."""
         now = time.monotonic()
         if self.live and now - self._drawn >= self._interval:
             self._drawn, self._visible = now, True
@@ -111,7 +107,6 @@ def write_json(line: bytes) -> None:
 
 
 def header_value(name: str, value: str) -> str:
-    """Return a header's value for display, with secrets masked."""
     return "***" if may_be_secret(name) else printable(value)
 
 
@@ -139,7 +134,6 @@ def cut(text: str, width: int) -> str:
 
 
 def pad(text: str, width: int) -> str:
-    """Return text cut or padded to a number of columns."""
     text = cut(text, width)
     if text.replace("…", "").isascii():
         return text.ljust(width)

@@ -27,7 +27,6 @@ _CHUNK = 2**16
 
 
 def _told(lines: int) -> bytes:
-    """Return the line that stands for dropped ones."""
     return b"stompcodec: %d line%s dropped, because nobody read this output in time\n" % (
         lines,
         b" was" if lines == 1 else b"s were",
@@ -66,7 +65,6 @@ class Outlet:
         """Lines that were dropped."""
 
     def put(self, data: bytes) -> None:
-        """Add one or more whole lines."""
         lines, size = max(1, data.count(b"\n")), len(data) + _BESIDE
         with self._changed:
             room = self._most // 2 if self._untold else self._most
@@ -82,7 +80,6 @@ class Outlet:
             self._changed.notify()
 
     def close(self, seconds: float) -> bool:
-        """Take no more lines, and wait for those in the queue. Return False if that takes longer."""
         with self._changed:
             self._over = True
             self._changed.notify()
@@ -95,7 +92,6 @@ class Outlet:
         self._size += len(data) + _BESIDE
 
     def _tell(self) -> None:
-        """Add the line that stands for dropped ones, where they would be."""
         if self._untold:
             self._add(self._told(self._untold), self._untold, True)
             self._untold = 0
@@ -167,7 +163,6 @@ class _Stream(io.BufferedIOBase):
         return len(data)
 
     def _wait(self) -> None:
-        """Wait until a stream that does not block has room."""
         select.select((), (self._raw,), ())
 
 
@@ -216,7 +211,6 @@ class _Waiting(_Stream):
                 self.busy = False
 
     def discard(self) -> None:
-        """Forget what was not written."""
         self._bytes.clear()
 
     def _wait_for_room(self) -> None:
@@ -279,10 +273,7 @@ def end() -> None:
 
 
 def hand_over(name: str, told: Callable[[int], bytes] = _told) -> None:
-    """Have a thread write what comes to `stdout` or `stderr`, and drop lines that nobody reads.
-
-    `told` returns the line that stands for dropped ones, from their number.
-    """
+    """Have a thread write what comes to a stream, and drop lines that nobody reads; `told` makes one line of them."""
     old = getattr(sys, name)
     if _process is not None and _raw_of(old) is not None:
         _process.handed[name] = handed = _Handed(old, name, told)
@@ -290,16 +281,13 @@ def hand_over(name: str, told: Callable[[int], bytes] = _told) -> None:
 
 
 def dropped(name: str) -> int:
-    """Return how many lines of `stdout` or `stderr` were dropped."""
     stream = None if _process is None else _process.handed.get(name)
     return 0 if stream is None else stream.outlet.dropped
 
 
 def prepare(output: bool = True) -> None:
-    """Prepare the streams of a verb that signals do not end at once, before it takes these signals.
-
-    Its standard error is handed over. With `output`, standard output waits for the reader, as a pipe does, but after
-    `hurry` only for a second: then writing raises OSError. Windows has no such signals.
+    """Hand over standard error, before signals come. With `output`, standard output waits for the reader, but after
+    `hurry` only for a second: then writing raises OSError.
     """
     if _process is None:
         return
@@ -335,7 +323,6 @@ def _raw_of(stream: Any) -> Any:
 
 
 def _can_block(stream: Any) -> bool:
-    """Return whether a write may have to wait for a reader."""
     try:
         mode = os.fstat(stream.fileno()).st_mode
     except OSError:

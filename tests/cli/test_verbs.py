@@ -30,7 +30,7 @@ GROUPS = [path for path, command in COMMANDS.items() if isinstance(command, clic
 VERBS = [path for path in COMMANDS if path not in ("", "pipeline", "context", "dlq")]
 #: Those that connect to a broker: simple ones, and those that need Spark.
 SIMPLE = ["pub", "sub", "req", "reply", "ping", "record", "replay", "browse", "move", "purge"]
-SIMPLE += ["dlq list", "dlq show", "dlq retry", "top"]
+SIMPLE += ["dlq list", "dlq show", "dlq retry", "top", "broker backup"]
 CLIENTS = {*SIMPLE, "pipeline archive", "pipeline explode", "pipeline metrics", "pipeline replay"}
 
 
@@ -105,7 +105,7 @@ RUNS = [
     *(("move", ("/queue/a", "/queue/b", "--yes", *REFUSED), 1), ("move", ("/queue/a", "/queue/b", *REFUSED), 2)),
     *(("top", ("--once", "--sort", "nothing"), 2), ("record", ("/queue/a", "-o", "out.stompcap", *REFUSED), 1)),
     *(("replay", ("good", *REFUSED), 1), ("replay", ("none", *REFUSED), 1), ("broker", ("--config", "none"), 1)),
-    *(("broker check", ("none",), 2), ("broker salvage", ("none", "new"), 2)),
+    *(("broker check", ("none",), 2), ("broker salvage", ("none", "new"), 2), ("broker backup", ("new", *REFUSED), 1)),
 ]  # fmt: skip
 
 
@@ -190,7 +190,7 @@ def _aim(path, url, folder):
 
 
 #: guest has no right to manage, and nobody answers requests.
-GUESTS = [path for path in SIMPLE if path not in ("top", "req")]
+GUESTS = [path for path in SIMPLE if path not in ("top", "req", "broker backup")]
 
 
 @pytest.mark.parametrize(

@@ -117,7 +117,6 @@ class Writer:
         self._unused = 0
 
     def json(self, answer: Mapping[str, Any]) -> Generator[Line, None, bytes]:
-        """Return an answer as JSON, of which some rows are written in each turn."""
         form, rows = self._forms.get(answer["ask"]), answer.get("rows")
         if form is None or rows is None:
             return _json(named(answer)).encode()
@@ -128,7 +127,6 @@ class Writer:
         return f"{before}{middle}{','.join(texts)}{after}".encode()
 
     def tick(self) -> None:
-        """Note that a second has passed, and forget what is not used any more."""
         self._unused += 1
         if self._unused > _KEPT_FOR:
             for form in self._forms.values():
@@ -163,12 +161,11 @@ class Management:
 
     def _tick(self) -> None:
         self.ages.note(self.broker.now, self.broker.seq)
+        self._questions.note()
         self._questions.forget()
 
     def ask(self, name: str, /, *, host: str = "/", **fields: Any) -> dict[str, Any]:
-        """Return the answer to a question or an order of this process: one of `schema.REQUESTS`, with its fields as
-        docs/management.md lists them. Raise RuntimeError if the answer has to wait for the store; use `begin` then.
-        """
+        """Return the answer to a request of this process. Raise RuntimeError if it has to wait: see `begin`."""
         answers: list[dict[str, Any]] = []
         self.begin(name, fields, schema.Asker(self.broker.virtual_host(host), "this process"), answers.append)
         for _ in range(1_000_000):
@@ -182,8 +179,6 @@ class Management:
     def begin(
         self, name: str, given: Mapping[str, Any], asker: schema.Asker, done: Callable[[dict[str, Any]], object]
     ) -> None:
-        """Begin a request. `done` gets the answer, now or in a later turn."""
-
         def steps() -> Generator[Line, None, None]:
             done(named((yield from self.answering(name, given, asker))))
 
@@ -193,9 +188,7 @@ class Management:
     def answering(
         self, name: str, given: Mapping[str, Any] | schema.BadRequest, asker: schema.Asker
     ) -> Generator[Line, None, dict[str, Any]]:
-        """Yield where a request waits, and return its answer: an error for a bad one. Rows are tuples, see
-        `writing.py`. Each order is logged, and one that waits is logged at its beginning, too.
-        """
+        """Yield where a request waits, and return its answer, with rows as tuples. Each order is logged."""
         answer: dict[str, Any] = {"ask": name[:100], "time": round(self.broker.wall(), 3)}
         request = schema.REQUESTS.get(name)
         try:
@@ -238,7 +231,6 @@ def _with_note(
 
 
 def _said(what: Any) -> str:
-    """Return a short text for the log, without control characters."""
     text = ascii(what)
     return text if len(text) <= 500 else text[:500] + "..."
 
@@ -263,9 +255,7 @@ class OverStomp:
             self._broker.each_second.append(self._writer.tick)
 
     def _manage(self, session: Session, frame: Frame, destination: str) -> None:
-        """Handle a SEND to a reserved destination. Raise Refused if it says nowhere where its answer can go, or if it
-        is a message that a bridge carries: such a one would have the rights of the bridge, and be lost.
-        """
+        """Handle a SEND to a reserved destination. Raise Refused if a bridge carries it, or there is no reply-to."""
         if frame.get(_CARRIED) is not None:
             raise Refused(
                 "a request cannot come through a bridge", f"Map its destination to one without {self._prefix}."
@@ -282,7 +272,6 @@ class OverStomp:
         session.work(frame, self._answering(session, frame, address, name, given, asker))
 
     def _given(self, session: Session, frame: Frame, destination: str) -> Mapping[str, Any] | schema.BadRequest:
-        """Return the fields of a request, or why they cannot be read."""
         local = is_loopback(host_of_peer(session.peer)) and not session.foreign  # that is a page of another site
         if not self._broker.auth.may_manage(session.user, destination, local=local):
             why = (

@@ -10,7 +10,9 @@ import logging
 import threading
 from collections import Counter
 from collections.abc import Callable, Generator, Sequence
+from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from stompcodec.broker.core import Broker
@@ -51,10 +53,7 @@ class _Taken(NamedTuple):
 
 
 class Share:
-    """The messages of an order, some at a time: `take` takes one, `apply` lets those that were taken take effect.
-
-    A taken message counts in its queue until it is gone. After a commit that has failed it is READY again.
-    """
+    """The messages of an order, some at a time. A taken one counts in its queue until the commit; else it returns."""
 
     def __init__(self, broker: Broker, queue: Queue) -> None:
         self._broker = broker
@@ -105,7 +104,6 @@ class Share:
         return True
 
     def _has_room(self, target: Target) -> bool:
-        """Return whether a queue is within its bound with one more of the messages that are on their way to it."""
         if isinstance(target, Topic):
             return True
         more = self._coming[target] + 1
@@ -157,7 +155,6 @@ class Share:
             self._broker.quota.line_up(waiter)
 
     def line_up(self, waiter: Waiter) -> None:
-        """Have a waiter go on after a commit."""
         self._waiters.append(waiter)
 
     def _take_effect(self, taken: list[_Taken], committed: bool) -> None:
@@ -223,9 +220,7 @@ def _made_for(asker: Asker, name: str, routing: str | None = None) -> Place:
 def letter_for(
     broker: Broker, asker: Asker, queue: Queue, place: Place | None, message: Message
 ) -> Letter | str | bool:
-    """Return the letter of a message. Without a place, a dead letter goes to the queue that it came from: False if that
-    is unknown, or takes no more. Return a text if the place can take no more.
-    """
+    """Return the letter of a message; False if its origin is unknown or full, a text if the place takes no more."""
     found = _origin_of(asker, queue, message) if place is None else place
     if found is None:
         return False
@@ -241,7 +236,6 @@ def letter_for(
 
 
 def _refusal(target: Target) -> str | None:
-    """Return why a queue or topic takes no more; None if it does."""
     if isinstance(target, Queue) and target.closed:
         return f"{target.name} was deleted"
     if isinstance(target, Topic) and not (target.consumers or target.durables):
@@ -259,9 +253,7 @@ def _is_full(topic: Topic) -> bool:
 
 
 def _origin_of(asker: Asker, queue: Queue, message: Message) -> Place | None:
-    """Return the place that a dead letter came from; None if that is unknown or not a queue. What the sender of another
-    message wrote about it does not count.
-    """
+    """Return the place that a dead letter came from, as the broker says; None if that is unknown or not a queue."""
     name, mark = message.origin, message.mark
     if name is None or mark == STRAYS:
         return None
@@ -313,11 +305,39 @@ class _AfterCommit(NamedTuple):
         self.broker.wake()
 
 
+class _Backup:
+    """A backup that is made in a thread of its own, and the place to wait for it."""
+
+    def __init__(self, broker: Broker, make: Callable[[], int]) -> None:
+        self._broker, self._waiters = broker, list[Waiter]()
+        #: The bytes of the database, or why it has failed; None while it goes on.
+        self.result: int | str | None = None
+        threading.Thread(target=self._run, args=(make,), name="stompcodec-backup", daemon=True).start()
+
+    def _run(self, make: Callable[[], int]) -> None:
+        try:
+            self.result = make()
+        except Exception as error:
+            self.result = str(error)
+        if self._broker.call_soon is not None:
+            with suppress(RuntimeError):  # the loop is closed
+                self._broker.call_soon(self._end)
+
+    def _end(self) -> None:
+        for waiter in self._waiters:
+            self._broker.quota.line_up(waiter)
+        self._broker.wake()
+
+    def line_up(self, waiter: Waiter) -> None:
+        self._waiters.append(waiter)
+
+
 class Orders:
     """The orders to one broker."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
+        self._backup: _Backup | None = None
 
     # ---- messages ----
     def purge(self, asker: Asker, fields: dict[str, Any]) -> Answering:
@@ -414,6 +434,21 @@ class Orders:
         return {"destination": queue.name, "changed": queue.pause(False)}
 
     # ---- the rest ----
+    def backup(self, asker: Asker, fields: dict[str, Any]) -> Answering:
+        store, to = self._broker.journal.store, Path(fields["to"])
+        if store is None:
+            raise BadRequest("to", "the broker has no data folder")
+        if not to.is_absolute():
+            raise BadRequest("to", "it must be an absolute path")
+        if self._backup is not None and self._backup.result is None:
+            raise BadRequest("to", "another backup is being made")
+        self._backup = backup = _Backup(self._broker, partial(store.backup, to))
+        while backup.result is None:
+            yield backup
+        if isinstance(backup.result, str):
+            raise BadRequest("to", backup.result)
+        return {"to": str(to), "bytes": backup.result}
+
     def close(self, asker: Asker, fields: dict[str, Any]) -> dict[str, Any]:
         session = self._broker.sessions.get(fields["session"])
         if session is None or session.ended or not session.version or session.virtual_host is not asker.host:

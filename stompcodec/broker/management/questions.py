@@ -7,9 +7,11 @@ import codecs
 import heapq
 import logging
 import os
+from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Generator, Iterable, Iterator
-from itertools import islice
+from itertools import islice, takewhile
+from math import isnan, nan
 from operator import itemgetter
 from time import perf_counter
 from typing import Any, Protocol
@@ -19,6 +21,7 @@ from stompcodec.broker.auth import matches
 from stompcodec.broker.core import Broker
 from stompcodec.broker.loop_quota import Line
 from stompcodec.broker.management.schema import (
+    HISTORY,
     LOOKS_AT_ONCE,
     MOST_BODIES,
     OF_QUEUE,
@@ -136,7 +139,6 @@ class Clock:
 
 
 def first_seq(queue: Queue) -> int | None:
-    """Return the lowest seq of the READY messages; None without any."""
     line, paging = queue.messages.line, queue.paging
     first = line.after_seq(-1) if isinstance(line, Backlog) else line[0] if line else None
     paged = None if paging is None else paging.first_after(-1)
@@ -146,7 +148,6 @@ def first_seq(queue: Queue) -> int | None:
 
 
 def queue_counts(queue: Queue, clock: Clock) -> Row:
-    """Return the columns that all queues have, except for the rates."""
     ready, unacked, scheduled = queue.depth()
     tally, members = queue.tally, queue.members
     oldest = first_seq(queue) if ready else None
@@ -184,9 +185,7 @@ def _credit(consumers: Iterable[Consumer]) -> int:
 
 
 def topic_numbers(topic: Topic, clock: Clock) -> Row:
-    """Return the same columns of a topic: the sums of its subscriptions. Redelivered, expired and dropped messages and
-    dead letters count for subscriptions to this topic alone, including ended ones.
-    """
+    """Return the sums of a topic's subscriptions. What became of messages counts for those to this topic alone."""
     consumers = topic.consumers
     queues = [each.queue for each in consumers if isinstance(each.queue, Queue)]
     depths = [queue.depth() for queue in queues]
@@ -228,6 +227,7 @@ def durable_row(durable: Durable, clock: Clock) -> Row:
 
 def session_row(session: Session, now: float) -> Row:
     memory = session.memory
+    received, delivered = rates(session, now, session.received, session.outbox.delivered)
     return (
         session.id,
         session.peer,
@@ -238,6 +238,8 @@ def session_row(session: Session, now: float) -> Row:
         session.secure,
         round(max(0.0, now - session.since), 3),
         len(session.consumers),
+        received,
+        delivered,
         sum(len(consumer.unacked) for consumer in session.consumers.values()),
         len(session.transactions),
         session.paused,
@@ -266,7 +268,6 @@ def subscription_row(session: Session, consumer: Consumer) -> Row:
 
 
 def message_row(message: Message, most: int, clock: Clock) -> Row:
-    """Return the row of a message, with at most `most` bytes of its body."""
     frame = message.frame
     body, size = frame.body or b"", len(frame.body or b"")
     if message.body is not None:
@@ -292,7 +293,6 @@ def message_row(message: Message, most: int, clock: Clock) -> Row:
 
 
 def _beginning(message: Message, most: int) -> bytes:
-    """Return the beginning of a large body; b"" if its file cannot be read."""
     assert message.body is not None
     try:
         with open(message.body.path, "rb") as file:
@@ -403,7 +403,6 @@ def memory(broker: Broker, asker: Asker) -> Generator[Line, None, dict[str, Any]
 
 
 def _cost(queue: Queue) -> int:
-    """Return the bytes of the messages of a queue, and of the pages that are read for those who look at it."""
     cost, dispatcher, paging = queue.cost, queue.dispatcher, queue.paging
     if dispatcher is not None:
         cost += sum(watcher.page_cost for watcher in dispatcher.browsers)
@@ -433,9 +432,24 @@ Answering = Generator[Line, None, dict[str, Any]]
 
 
 class _Count:
-    """The messages of the whole broker, as `rates` wants them."""
+    """Messages of the whole broker, as `rates` wants them."""
 
     sample: object = None
+
+
+def process_size() -> tuple[int | None, int | None]:
+    """Return the bytes of memory that this process has, and its open descriptors; None where /proc does not tell."""
+    try:
+        with open("/proc/self/statm", "rb") as file:
+            pages = int(file.read().split()[1])
+        count = os.stat("/proc/self/fd").st_size or len(os.listdir("/proc/self/fd"))  # Linux before 6.2 tells 0
+    except OSError:
+        return None, None
+    return pages * os.sysconf("SC_PAGE_SIZE"), count
+
+
+#: Samples of the history, one a second.
+_SECONDS = 600
 
 
 class Questions:
@@ -445,7 +459,11 @@ class Questions:
         self._broker = broker
         self._ages = ages
         self._seq = broker.seq
-        self._all = _Count()
+        self._all, self._acknowledged = _Count(), _Count()
+        #: The columns of each second, one after the other, with the time for the age; and the totals of the last one.
+        self._history = array("d")
+        self._totals = self._traffic()
+        self._noted = broker.now
         #: The names and kinds of the destinations of a virtual host, sorted; and when they were.
         self._sorted: dict[str, tuple[float, list[str], list[object]]] = {}
 
@@ -453,13 +471,54 @@ class Questions:
         return Clock(self._broker.now, self._ages)
 
     # ---- the broker ----
+    def _traffic(self) -> tuple[int, int, int]:
+        broker, sessions = self._broker, self._broker.sessions.values()
+        delivered = broker.stats.delivered + sum([each.outbox.delivered for each in sessions])
+        acknowledged = broker.stats.acknowledged + sum([each.acknowledged for each in sessions])
+        return broker.seq - self._seq, delivered, acknowledged
+
+    def note(self) -> None:
+        broker, before, since = self._broker, self._totals, self._broker.now - self._noted
+        self._totals, self._noted = self._traffic(), broker.now
+        done = [thousandths((now - then) / since) if since > 0 else 0.0 for now, then in zip(self._totals, before)]
+        rest = len(broker.sessions), broker.account.used, process_size()[0], *self._commit_times()
+        row = (broker.now, *done, *(nan if number is None else number for number in rest))
+        self._history.extend(row)
+        del self._history[: -_SECONDS * len(row)]
+
+    def history(self, asker: Asker, fields: dict[str, Any]) -> dict[str, Any]:
+        numbers, now, width = self._history.tolist(), self._broker.now, len(HISTORY)
+        seconds = []
+        for at in range(0, len(numbers), width):
+            time, *rest = numbers[at : at + width]
+            seconds.append([thousandths(now - time), *(None if isnan(number) else number for number in rest)])
+        return {"names": [*HISTORY], "seconds": seconds}
+
+    def _commit_times(self) -> tuple[float | None, float | None]:
+        """Return the seconds of the last commit, or of one that goes on, and of the longest of the last ones."""
+        journal = self._broker.journal
+        times = [*journal.times, *([] if journal.busy is None else [perf_counter() - journal.began])]
+        return (round(times[-1], 6), round(max(times), 6)) if times else (None, None)
+
+    def _dead_letters(self, asker: Asker) -> Generator[Line, None, int]:
+        names, pattern = (yield from self._names(asker)), self._broker.config.dead_letter.replace("{name}", "*")
+        prefix, queues = pattern.partition("*")[0], asker.host.queues
+        entries = takewhile(lambda entry: entry.startswith(prefix), islice(names, bisect_left(names, prefix), None))
+        found = (queues.get(entry.rpartition("\0")[0]) for entry in entries if entry.endswith("\0queue"))
+        letters = (queue for queue in found if queue is not None and matches(pattern, queue.name))
+        depths = yield from in_turns((queue.depth()[0] for queue in letters), self._broker.quota, LOOKS_AT_ONCE)
+        return sum(depths)
+
     def broker(self, asker: Asker, fields: dict[str, Any]) -> Answering:
         broker, host, now = self._broker, asker.host, self._broker.now
         subscriptions = yield from in_turns(
             (None if session is None else len(session.consumers) for session in self._sessions(asker)),
             *(broker.quota, LOOKS_AT_ONCE),
         )
-        messages = broker.seq - self._seq
+        dead = yield from self._dead_letters(asker)
+        messages, delivered, acknowledged = self._traffic()
+        messages_rate, delivered_rate = rates(self._all, now, messages, delivered)
+        rss, descriptors = process_size()
         return {
             "version": __version__,
             "dialect": broker.config.dialect,
@@ -474,19 +533,24 @@ class Questions:
             "durables": len(host.destinations.durables),
             "subscriptions": sum(subscriptions),
             "messages": messages,
-            "messages_rate": rates(self._all, now, messages, 0)[0],
+            "messages_rate": messages_rate,
+            "delivered": delivered,
+            "delivered_rate": delivered_rate,
+            "acknowledged": acknowledged,
+            "acknowledged_rate": rates(self._acknowledged, now, acknowledged, 0)[0],
+            "dead_letters": dead,
             "duplicates": broker.stats.duplicates,
             "memory_used": broker.account.used,
             "memory_limit": broker.account.limit,
+            "rss": rss,
+            "descriptors": descriptors,
         }
 
     def store(self, asker: Asker, fields: dict[str, Any]) -> dict[str, Any]:
         broker, journal = self._broker, self._broker.journal
         store = journal.store
         kind = "none" if store is None else "sqlite" if broker.config.data is not None else "memory"
-        times = list(journal.times)
-        if journal.busy is not None:
-            times.append(perf_counter() - journal.began)
+        last, longest = self._commit_times()
         return {
             "kind": kind if journal.keeps or store is None else "none",
             "bytes": None if store is None else store.size(),
@@ -494,8 +558,8 @@ class Questions:
             "refusing": journal.short,
             "commits": journal.commits,
             "failures": journal.failures,
-            "commit_time": round(times[-1], 6) if times else None,
-            "commit_time_most": round(max(times), 6) if times else None,
+            "commit_time": last,
+            "commit_time_most": longest,
             "pending": 0 if store is None else store.pending,
             "behind": journal.behind,
             "producers_waiting": len(journal.blocked),
@@ -615,7 +679,6 @@ class Questions:
         return names
 
     def forget(self) -> None:
-        """Drop the sorted names when nobody has asked for a while."""
         now = self._broker.now
         self._sorted = {vhost: entry for vhost, entry in self._sorted.items() if now - entry[0] < _SORTED_FOR}
 
@@ -666,23 +729,17 @@ class Questions:
 
 
 def _number(session: Session) -> int:
-    """Return the number in the id of a session, which rises."""
     return int(session.id.partition("-")[0])
 
 
 def _page(rows: list[tuple[Any, Row]], limit: int, place: Callable[[Any], Any]) -> dict[str, Any]:
-    """Return a page of rows with their places, of which there may be one more than `limit`."""
     more = len(rows) > limit
     return {"rows": [row for _, row in rows[:limit]], "next": token_of(place(rows[limit - 1][0])) if more else None}
 
 
 # ---- what the fields of a request name ----
 class Walker:
-    """The READY messages of a queue with seqs above `seq`, up to `last`. Call `close` at the end.
-
-    Messages that are in the store only are read some at a time. Others may take messages meanwhile: each one returned
-    is READY at that moment.
-    """
+    """The READY messages of a queue with seqs above `seq`, up to `last`, some at a time. Call `close` at the end."""
 
     __slots__ = ("_copies", "_dispatcher", "last", "seq", "source")
 
@@ -696,7 +753,6 @@ class Walker:
         self._copies = Copies(source, lambda _waiters: None)
 
     def next(self) -> Message | Wait | None:
-        """Return the next READY message; `WAIT` if it must be read first, None after the last."""
         queue = self.source
         if queue.closed:
             return None
@@ -718,19 +774,16 @@ class Walker:
 
     @property
     def pages(self) -> Line:
-        """The place to wait for the next page."""
         return self._copies
 
     @property
     def page_cost(self) -> int:
-        """Bytes of memory that its page takes."""
         return self._copies.cost
 
     def note(self, message: Message) -> None:
         """Do nothing when a message becomes READY: it is found when its turn comes."""
 
     def forget(self, seqs: set[int]) -> None:
-        """Drop the copies of messages that are gone."""
         self._copies.forget(seqs)
 
     def close(self) -> None:
@@ -745,7 +798,6 @@ class Walker:
 
 
 def durable_named(asker: Asker, name: str) -> Durable | None:
-    """Return the durable subscription whose queue has this name; None without one."""
     return asker.host.destinations.durables.by_name.get(name)
 
 
@@ -787,7 +839,6 @@ def seq_of(message_id: str | None) -> int | None:
 
 
 def is_wanted(message: Message, selector: Selector | None, message_id: str | None) -> bool:
-    """Return whether an order is about a message."""
     if message_id is not None and message.id != message_id:
         return False
     return selector is None or selector.matches(message)

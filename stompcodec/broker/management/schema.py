@@ -72,22 +72,14 @@ def _refuse_constant(_name: str) -> NoReturn:
 
 
 def text(value: Any) -> str:
-    """Read a text, or raise ValueError.
-
-    >>> text("/queue/a")
-    '/queue/a'
-    """
+    """Read a text, or raise ValueError."""
     if not isinstance(value, str) or not value or len(value) > _MOST_TEXT or "\0" in value:
         raise ValueError(f"it must be a text of 1 to {_MOST_TEXT} characters")
     return value
 
 
 def pattern(value: Any) -> str:
-    """Read a pattern for names, or raise ValueError. Its `*` are few, because it is compared with many names.
-
-    >>> pattern("/queue/*")
-    '/queue/*'
-    """
+    """Read a pattern for names, or raise ValueError. Its `*` are few, because it is compared with many names."""
     found = text(value)
     if found.count("*") > _MOST_STARS:
         raise ValueError(f"it has more than {_MOST_STARS} *")
@@ -95,11 +87,7 @@ def pattern(value: Any) -> str:
 
 
 def flag(value: Any) -> bool:
-    """Read true or false, or raise ValueError.
-
-    >>> flag(True)
-    True
-    """
+    """Read true or false, or raise ValueError."""
     if not isinstance(value, bool):
         raise ValueError("it must be true or false")
     return value
@@ -137,9 +125,7 @@ def one_of(*choices: str) -> Callable[[Any], str]:
 
 
 def read_fields(given: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of a request by field, with the defaults of those that are missing in the JSON object `given`.
-    Raise BadRequest for a field that is unknown, missing, or has a wrong value.
-    """
+    """Return the values of a request, with defaults. Raise BadRequest for an unknown, missing or wrong field."""
     for name in given:
         if name not in fields:
             known = ", ".join(fields) or "none"
@@ -206,9 +192,7 @@ def place_of(token: str, *kinds: type) -> list[Any]:
 def in_turns(
     things: Iterable[_T | None], quota: LoopQuota, at_once: int, most: int | None = None
 ) -> Generator[Line, None, list[_T]]:
-    """Return the first `most` items of an iterable as a list, of which `at_once` are made in each turn. None is left
-    out, and takes a turn as well if there are many: it stands for something that was looked at and is not wanted.
-    """
+    """Return the first `most` items but None, of which `at_once` are made in each turn; None takes less of it."""
     found: list[_T] = []
     looks, weight = 0, max(1, LOOKS_AT_ONCE // at_once)
     for thing in things:
@@ -342,6 +326,12 @@ SORTS = (
     *("delivered", "received_rate", "delivered_rate", "redelivered", "expired", "dropped", "dead_letters"),
 )
 
+#: The numbers of a second in `history`.
+HISTORY = (
+    *("age", "messages_rate", "delivered_rate", "acknowledged_rate", "sessions", "memory_used", "rss"),
+    *("commit_time", "commit_time_most"),
+)
+
 QUESTIONS = (
     Request(
         "broker",
@@ -362,9 +352,25 @@ QUESTIONS = (
             Column("subscriptions", "whole", "Subscriptions of sessions."),
             Column("messages", "whole", "Messages accepted, dead letters included."),
             Column("messages_rate", "number?", "Messages accepted per second."),
+            Column("delivered", "whole", "Messages delivered, redeliveries included."),
+            Column("delivered_rate", "number?", "The same per second."),
+            Column("acknowledged", "whole", "Messages acknowledged."),
+            Column("acknowledged_rate", "number?", "The same per second."),
+            Column("dead_letters", "whole", "Ready messages in dead letter queues."),
             Column("duplicates", "whole", "SENDs not stored because their idempotency key was known."),
             Column("memory_used", "whole", "Bytes of the memory account."),
             Column("memory_limit", "whole", "`limits.memory`."),
+            Column("rss", "whole?", "Bytes of memory that the process has, on Linux."),
+            Column("descriptors", "whole?", "Its open descriptors, on Linux."),
+        ),
+    ),
+    Request(
+        "history",
+        "What the broker did in the last ten minutes, for all virtual hosts.",
+        (),
+        (
+            Column("names", "list", "`age`, and fields of `broker` and `store`."),
+            Column("seconds", "list", "Their numbers for each second, in lists, the oldest first."),
         ),
     ),
     Request(
@@ -381,6 +387,8 @@ QUESTIONS = (
             Column("secure", "flag", "The connection uses TLS."),
             Column("age", "number", "Seconds since the connection was opened."),
             Column("subscriptions", "whole", "Its subscriptions."),
+            Column("received_rate", "number?", "Messages that it sends per second."),
+            Column("delivered_rate", "number?", "Messages that it gets per second."),
             Column("unacknowledged", "whole", "Messages that it has not acknowledged."),
             Column("transactions", "whole", "Its open transactions."),
             Column("waiting", "flag", "It is not read: it waits for room or the disk, or has to read."),
@@ -584,6 +592,13 @@ ORDERS = (
         "Go on with the deliveries of a paused queue.",
         (_QUEUE,),
         (Column("destination", "text", "The queue."), Column("changed", "flag", "It was paused before.")),
+        is_order=True,
+    ),
+    Request(
+        "backup",
+        "Copy the store, large bodies included, to a new data folder on the broker's machine, while it goes on.",
+        (Field("to", text, "The folder, which must not exist.", required=True),),
+        (Column("to", "text", "The folder."), Column("bytes", "whole", "Bytes of its database.")),
         is_order=True,
     ),
     Request(

@@ -31,8 +31,8 @@ class Outbox:
     """
 
     __slots__ = (
-        *("_broker", "_session", "chunks", "dirty", "flowing", "downloads", "most", "send_budget", "starved", "unread"),
-        "whole_frames",
+        *("_broker", "_session", "chunks", "delivered", "dirty", "flowing", "downloads", "most", "send_budget"),
+        *("starved", "unread", "whole_frames"),
     )
 
     def __init__(self, broker: Postman, session: object, chunks: list[bytes], whole_frames: bool) -> None:
@@ -40,6 +40,8 @@ class Outbox:
         self._session: object | None = session
         self.chunks = chunks
         self.whole_frames = whole_frames
+        #: Messages that were added so far.
+        self.delivered = 0
         #: The session is scheduled for a flush.
         self.dirty = False
         #: Bytes of messages that may still be added in this turn. At 0 or less, consumers wait.
@@ -65,6 +67,7 @@ class Outbox:
             chunks.append(tail)
             chunks.append(EOL)
         self.send_budget -= size
+        self.delivered += 1
         if not self.dirty:
             self.schedule_flush()
 
@@ -77,6 +80,7 @@ class Outbox:
         download = Download(self.chunks[:], head + head_of(tail, body), body, self.whole_frames, failed)
         download.check()
         self.downloads = (*self.downloads, download)
+        self.delivered += 1
         self.chunks.clear()
         self.flowing = False
         self.send_budget = 0

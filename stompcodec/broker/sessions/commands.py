@@ -234,8 +234,8 @@ def _send_any(session: Session, frame: Frame, body: LargeBody | None = None) -> 
     if is_streamed(frame):
         session.take_large(frame, partial(_send_any, session))
         return
-    if reply_to is not None:
-        reply_to = reply_address(session, reply_to)
+    session.received += 1
+    reply_to = None if reply_to is None else reply_address(session, reply_to)
     for number, target in enumerate(targets):
         mark = marks[number] if marks is not None else None
         if mark is not None and transaction is None and broker.sent.is_known(session, mark, frame):

@@ -73,6 +73,7 @@ def _acknowledge(accepted: bool, session: Session, frame: Frame) -> None:
         deliveries = consumer.take(tag)
         if credit is not None:
             consumer.grant(credit)
+        session.acknowledged += len(deliveries) if accepted else 0
         for _tag, message in deliveries:
             if message.persistent and accepted:
                 hold_receipts(session, frame)
@@ -569,6 +570,7 @@ def _apply_some(
             if not consumer.window:
                 last.received.append(consumer)
             if operation.accepted:
+                session.acknowledged += len(operation.deliveries)
                 source.settle(operation.deliveries, stored=True)
             else:
                 key = source, operation.requeue, operation.pause

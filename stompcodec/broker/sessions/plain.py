@@ -29,6 +29,7 @@ def send(
     """Put a SEND into its queue or topic. Raise Refused if it is to be stored, and the disk is full."""
     broker = session.broker
     broker.seq = seq = broker.seq + 1
+    session.received += 1
     ident = ident_of(broker.ident, seq)
     if persistent:
         put_persistent(session, target, plain_message(ident, seq, shared(destination), tail, True), receipt)
@@ -74,6 +75,7 @@ def defer(
     transaction = session.transactions.get(name)
     if transaction is None:
         raise Refused("no such transaction", "Send BEGIN with that name first.")
+    session.received += 1
     hold(session, transaction.send(target, plain_message(b"", 0, shared(destination), tail, persistent)))
     if receipt is not None and session.broker.config.receipts_at_commit:
         hold(session, transaction.keep_receipt(receipt))
@@ -98,6 +100,7 @@ def acknowledge(session: Session, consumer: Consumer, tag: int, receipt: str | N
         return False
     queue = consumer.queue
     consumer.credit += 1
+    session.acknowledged += 1
     if message.persistent:
         hold_receipts_of(session, receipt)
         if queue.journal is not None and not queue.closed:

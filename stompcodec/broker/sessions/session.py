@@ -134,8 +134,8 @@ class Session(SessionState):
         *("_blockers", "_early", "_frame", "_is_open", "_paused_at", "_rests", "_targets_cost", "client_id"),
         *("connection", "consumers", "declared", "discard", "exact", "failing", "foreign", "had_odd", "handlers"),
         *("hopeless", "id", "kept", "leaving", "listener", "maker", "more", "next_number", "owner", "paused", "peer"),
-        *("refusal", "road", "secure", "selectors", "shared_batch", "since", "steps", "ttl", "upload", "user"),
-        *("version", "virtual_host", "waits_on", "windows"),
+        *("refusal", "road", "sample", "secure", "selectors", "shared_batch", "since", "steps", "ttl", "upload"),
+        *("user", "version", "virtual_host", "waits_on", "windows"),
     )
 
     broker: Host
@@ -165,6 +165,9 @@ class Session(SessionState):
         self.id = id
         self.peer, self.secure, self.listener = peer, secure, listener
         self.since = now
+        self.received = self.acknowledged = 0
+        #: What management keeps to tell rates.
+        self.sample: object = None
         #: It is that of a page of another origin than the broker's own, or was passed on by a proxy.
         self.foreign = False
         self._begin_login()

@@ -28,6 +28,7 @@ cdef class SessionState:
     cdef public Outbox outbox
     cdef public Footprint memory
     cdef public bint plain, ended, closing
+    cdef public long long received, acknowledged
     cdef public dict by_number, cached_targets, transactions
     cdef public PendingCommit pending_commit
     cdef public Batch behind

@@ -204,8 +204,8 @@ class SessionState:
     """What plain messages need of a session."""
 
     __slots__ = (
-        *("behind", "broker", "by_number", "cached_targets", "closing", "ended", "memory", "outbox", "pending_commit"),
-        *("plain", "transactions"),
+        *("acknowledged", "behind", "broker", "by_number", "cached_targets", "closing", "ended", "memory", "outbox"),
+        *("pending_commit", "plain", "received", "transactions"),
     )
 
     broker: Any  # a BrokerState, and what `Host` describes
@@ -213,6 +213,9 @@ class SessionState:
     memory: Footprint
     #: Its SENDs may be plain: CONNECTED was sent, and no transaction is being committed.
     plain: bool
+    #: SENDs that came, and messages that it has acknowledged.
+    received: int
+    acknowledged: int
     #: It receives nothing any more; and its transport closes when everything is written.
     ended: bool
     closing: bool

@@ -33,6 +33,7 @@ from collections.abc import Callable, Container
 from contextlib import suppress
 from io import FileIO
 from pathlib import Path
+from threading import Lock
 from typing import Any, NamedTuple
 
 from stompcodec.broker.config import Config
@@ -43,6 +44,26 @@ from stompcodec.codec import END_OF_BODY, Frame
 from stompcodec.disk import NO_FOLLOW, PRIVATE, Access, create, grant, is_at, make_folder
 from stompcodec.errors import StoreError
 from stompcodec.transport.owner import Part
+
+
+class Copies:
+    """The folder of a backup, to which bodies are linked, or copied to another disk, by any thread. `error` tells why
+    one could not be.
+    """
+
+    def __init__(self, folder: BodyFolder) -> None:
+        self._folder, self._lock = folder, Lock()
+        self.error: OSError | None = None
+
+    def keep(self, path: Path) -> None:
+        """Link a body, unless that was done before, or it is gone."""
+        with self._lock:  # one thread must not remove what the other one copies
+            try:
+                link(path, self._folder, path.name)
+            except (FileExistsError, FileNotFoundError):
+                pass
+            except OSError as error:
+                self.error = error
 
 
 class BodyFolder:
@@ -66,6 +87,8 @@ class BodyFolder:
         self.path = path
         self.access = access
         self.remover = Remover(helper)
+        #: A backup is being made: what is removed is kept there first.
+        self.copies: Copies | None = None
         #: No name is reused: otherwise a removed file could come back with other content before the commit that records
         #: it, or a later broker of this process could reuse a name while this one is still removing files.
         self._prefix = os.urandom(8).hex()
@@ -108,6 +131,8 @@ class BodyFolder:
         """
         if self._closed or not is_body(name):
             return False
+        if self.copies is not None:
+            self.copies.keep(self.path / name)
         with suppress(OSError):
             if self._file is None:
                 if stat.S_ISREG(os.lstat(self.path / name).st_mode):
@@ -125,6 +150,12 @@ class BodyFolder:
     def names(self) -> list[str]:
         """Return the names of the files that follow our pattern."""
         return [name for name in os.listdir(self.path if self._file is None else self._file) if is_body(name)]
+
+    def copy_all(self) -> None:
+        """Keep all bodies in the backup that is being made."""
+        assert self.copies is not None
+        for name in self.names():
+            self.copies.keep(self.path / name)
 
     def sweep(self, known: Container[str]) -> int:
         """Remove unknown bodies, left by a crash, and return their number. Correct the permissions of the others."""

@@ -568,6 +568,9 @@ class SqliteStore:
     def look(self) -> StoreError | None:
         return self._writer.look()
 
+    def backup(self, new: Path) -> int:
+        return self._writer.backup(new)
+
     def room(self) -> int | None:
         return self._space(self._writer, self._given == self._writer.ended)
 

@@ -10,7 +10,7 @@ import os
 import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
 from threading import get_ident
@@ -34,7 +34,7 @@ from stompcodec.broker.storage.folder import (
     kind_of,
     mark,
 )
-from stompcodec.broker.storage.large import Bodies, BodyFile
+from stompcodec.broker.storage.large import Bodies, BodyFile, BodyFolder, Copies
 from stompcodec.broker.storage.sqlite_reader import NameOf, Reader, held
 from stompcodec.broker.storage.store import CallSoon, Done, Held, SentKey, Storable, Subscribed
 from stompcodec.broker.storage.tables import (
@@ -52,6 +52,7 @@ from stompcodec.broker.storage.tables import (
     State,
     Total,
     Totals,
+    connect,
     delete,
     execute,
     fault,
@@ -70,7 +71,7 @@ from stompcodec.broker.storage.tables import (
     write_keys,
     write_subscription,
 )
-from stompcodec.disk import PRIVATE, Access, create, guard
+from stompcodec.disk import PRIVATE, Access, create, guard, make_folder, sync, sync_folder
 from stompcodec.errors import StoreError
 
 #: Keys are less.
@@ -376,6 +377,41 @@ class Writer:
 
     def reader(self, name_of: NameOf) -> Reader:
         return Reader(self._path, self._bodies.folder.path, name_of, self.leftovers, self._places)
+
+    def backup(self, new: Path) -> int:
+        """Copy what is committed to a new data folder, and return the bytes of its database. Unlike the others, this
+        method may be called in one thread while another one uses the writer. Raise StoreError if it fails.
+        """
+        if os.path.lexists(new):
+            raise StoreError(f"{new} exists already (name a folder that does not)")
+        part, bodies, access = new.with_name(f".{new.name}.{os.urandom(4).hex()}"), self._bodies.folder, self._access
+        target = part / DATABASE
+        try:
+            make_folder(part, access)
+            copied = BodyFolder(part / "bodies", access)
+            bodies.copies = copies = Copies(copied)
+            try:
+                bodies.copy_all()
+                os.close(create(target, os.O_WRONLY | os.O_EXCL, access))
+                with closing(connect(self._path, reads=True)) as db:
+                    db.execute("VACUUM INTO ?", (str(target),))
+                bodies.copy_all()  # those that came meanwhile; those that went were kept as they were removed
+            finally:
+                bodies.copies = None
+                copied.close()
+            if (error := copies.error or self._lost) is not None:
+                raise error
+            for path in (target, *copied.path.iterdir()):
+                with open(path, "rb") as file:
+                    sync(file.fileno())
+            sync_folder(copied.path)
+            mark(part, "data", access)
+            os.rename(part, new)
+            sync_folder(new.parent)
+        except (OSError, sqlite3.Error, StoreError) as error:
+            shutil.rmtree(part, ignore_errors=True)
+            raise error if isinstance(error, StoreError) else fault(f"{new} cannot be made", error) from error
+        return (new / DATABASE).stat().st_size
 
     def holds(self, number: int) -> bool:
         """Return whether a queue may have messages. Must not be called between `write` and `commit`."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from stompcodec.broker.message import SPOOLED, LargeBody, Message, shared
@@ -271,6 +272,11 @@ class Store(Protocol):
     def look(self) -> StoreError | None:
         """Return an error if the files are not where they were opened: from then on nothing can be stored."""
 
+    def backup(self, new: Path) -> int:
+        """Copy what is committed to a new data folder, and return the bytes of its database, in a thread beside all
+        others. Raise StoreError if that fails, or the store has no files.
+        """
+
     def room(self) -> int | None:
         """Return how many bytes can be stored before the disk is full, or None if unknown. Makes a system call."""
 
@@ -461,6 +467,9 @@ class MemoryStore:
 
     def look(self) -> None:
         """Do nothing: it has no file."""
+
+    def backup(self, new: Path) -> int:
+        raise StoreError("the broker has no data folder")
 
     def room(self) -> int | None:
         return None

@@ -33,7 +33,7 @@ class MessageBrowser {
   build(dead) {
     this.dead = dead;
     const of = (name) => (row) => header(row, name) ?? "–";
-    const more = dead ? [{ key: "reason", title: "Reason", width: 116, text: of(DEAD[0]), tone: () => "bad" }, { key: "from", title: "From", text: of(DEAD[1]) },
+    const more = dead ? [{ key: "reason", title: "Reason", width: 150, text: of(DEAD[0]), tone: () => "bad" }, { key: "from", title: "From", text: of(DEAD[1]) },
       { key: "tries", title: "Attempts", num: true, width: 100, rank: 3, text: of(DEAD[2]) }]
       : [{ key: "type", title: "Content-type", rank: 2, text: (row) => header(row, "content-type") ?? "–" }, { key: "attempts", title: "Failed", num: true, width: 70, rank: 2, text: (row) => num(row.attempts) }];
     this.grid = new Grid({

@@ -29,7 +29,7 @@ const LISTS = {
     columns: [words("destination", "Name", { name: true, sort: false }), { ...words("kind", "Kind", { width: 70, rank: 3, sort: false }) }, ...OF_QUEUE, STATE],
     open: (row) => go("destination", row.destination),
     total: (broker, kind) => (kind === "queue" ? broker.queues : kind === "topic" ? broker.topics : broker.queues + broker.topics),
-    kinds: true, empty: "No destination matches.",
+    kinds: true, sort: "ready", empty: "No destination matches.",
   },
   dead: {
     title: "Dead letters", ask: "destinations", key: (row) => row.destination, byBroker: true, fixed: () => ({ kind: "queue", match: app.settings.dead }),
@@ -41,15 +41,17 @@ const LISTS = {
     title: "Sessions", ask: "sessions", key: (row) => row.session, match: "address, user, client-id",
     columns: [
       words("session", "Session", { name: true }), words("peer", "Address", { rank: 2 }),
-      words("user", "User", { width: 120, text: (row) => row.user || "–" }), words("client_id", "Client-id", { width: 130, rank: 3 }),
+      words("user", "User", { width: 96, rank: 2, text: (row) => row.user || "–" }), words("client_id", "Client-id", { width: 130 }),
       words("version", "STOMP", { width: 74, rank: 3 }),
       words("listener", "Listener", { width: 96, rank: 3, text: (row) => row.listener + (row.secure && row.listener !== "tls" ? ", TLS" : "") }),
       { ...number("age", "Age", { width: 80, rank: 2 }), text: (row) => span(row.age) },
+      { ...number("received_rate", "In /s", { width: 76, rank: 2 }), text: (row) => rate(row.received_rate) },
+      { ...number("delivered_rate", "Out /s", { width: 76, rank: 2 }), text: (row) => rate(row.delivered_rate) },
       number("subscriptions", "Subs", { width: 70 }), number("unacknowledged", "Unacked", { width: 88, rank: 2 }),
       number("transactions", "Trans.", { width: 76, rank: 3, hint: "Open transactions" }),
       { ...number("unwritten", "Unread", { width: 90, rank: 3, hint: "Output that the client has not read", tone: attention("unwritten") }), text: (row) => (row.unwritten ? bytes(row.unwritten) : "0") },
-      { ...number("memory", "Memory", { width: 90, rank: 2 }), text: (row) => bytes(row.memory) },
-      { key: "waiting", title: "State", width: 76, rank: 2, text: (row) => (row.session === app.client.session ? "this page" : row.waiting ? "waits" : ""), tone: (row) => (row.waiting ? "warn" : "soft") },
+      { ...number("memory", "Memory", { width: 90, rank: 3 }), text: (row) => bytes(row.memory) },
+      { key: "waiting", title: "State", width: 90, rank: 2, text: (row) => (row.session === app.client.session ? "this page" : row.waiting ? "waits" : ""), tone: (row) => (row.waiting ? "warn" : "soft") },
     ],
     open: (row) => go("session", row.session), total: (broker) => broker.sessions, empty: "No session matches.",
   },
@@ -155,7 +157,7 @@ class ListView {
   /* Ask for the page that is shown, sorted and searched by the broker. */
   async page() {
     const fields = { ...this.fields, ...(this.spec.fixed ? this.spec.fixed() : {}), limit: PAGE };
-    if (this.text) fields.match = this.text.includes("*") ? this.text : "*" + this.text + "*";
+    if (this.text) fields.match = (this.text.startsWith("/") ? "" : "*") + this.text + (this.text.includes("*") ? "" : "*");
     if (this.kind) fields.kind = this.kind;
     if (this.sort) fields.sort = this.sort.key;
     const token = this.tokens.at(-1);

@@ -5,7 +5,7 @@
 const NAV = [
   ["overview", "Overview", null], ["destinations", "Destinations", (broker) => broker.queues + broker.topics], ["sessions", "Sessions", (broker) => broker.sessions],
   ["subscriptions", "Subscriptions", (broker) => broker.subscriptions], ["durables", "Durables", (broker) => broker.durables],
-  ["dead", "Dead letters", null], ["transactions", "Transactions", null], ["broker", "Broker", null],
+  ["dead", "Dead letters", (broker) => broker.dead_letters], ["transactions", "Transactions", null], ["broker", "Broker", null],
 ];
 const EVERY = 1000; // ms between two questions
 const KEYS = [
@@ -13,11 +13,12 @@ const KEYS = [
   ["[ ]", "the previous, the next page"], ["r", "refresh the messages of a queue"], ["p", "freeze: stop refreshing"], ["t", "light or dark"], ["?", "this list"],
 ];
 const VIEWS = { overview: Overview, broker: BrokerView };
+// What the plots show: the broker keeps it for ten minutes, in this order.
+const KEPT = ["messages_rate", "delivered_rate", "acknowledged_rate", "sessions", "memory_used", "rss", "commit_time", "commit_time_most"];
 
 const app = {
   settings: { prefix: "/management/", temp: "/temp-queue/", dead: "/queue/DLQ.*", host: "/", subscribe: true, ...JSON.parse(document.body.dataset.settings || "{}") },
-  broker: null, store: null, refused: "", time: 0, frozen: false, busy: false, again: false, view: null, asked: 0, deep: new Map(),
-  series: Object.fromEntries(["rate", "commit", "most", "answer", "memory", "sessions"].map((key) => [key, new Series()])),
+  broker: null, store: null, refused: "", time: 0, frozen: false, busy: false, again: false, view: null, asked: 0, deep: new Map(), series: {}, filled: false,
   soon() { clearTimeout(this.timer); if (this.busy) this.again = true; else tick(); },
 };
 
@@ -42,26 +43,25 @@ async function tick() {
   if (!app.frozen || !wait) app.timer = setTimeout(tick, wait);
 }
 
+/* Begin the plots with what the broker has kept. */
+async function fill() {
+  app.filled = true;
+  for (const key of KEPT) app.series[key] = new Series();
+  const kept = await app.client.ask("history").then((answer) => answer.result, () => ({ seconds: [] })), time = performance.now() / 1000;
+  for (const [age, ...numbers] of kept.seconds) KEPT.forEach((key, at) => app.series[key].add(time - age, numbers[at]));
+}
+
 /* Ask what all views need, and note the numbers that the plots show. */
 async function pulse() {
-  const began = performance.now();
-  let took = null;
-  const timed = app.client.ask("broker").then((answer) => { took = (performance.now() - began) / 1000; return answer; });
-  const [broker, store] = await Promise.allSettled([timed, app.client.ask("store")]);
+  if (!app.filled) await fill();
+  const [broker, store] = await Promise.allSettled([app.client.ask("broker"), app.client.ask("store")]);
   app.asked += 1;
   app.time = performance.now() / 1000;
   app.refused = broker.status === "rejected" ? whyText(broker.reason) : "";
   app.broker = broker.status === "fulfilled" ? broker.value.result : broker.reason.forbidden ? null : app.broker;
   app.store = store.status === "fulfilled" ? store.value.result : null;
-  if (app.broker && took !== null) {
-    const { series, time } = app;
-    series.rate.add(time, app.broker.messages_rate);
-    series.memory.add(time, app.broker.memory_used);
-    series.sessions.add(time, app.broker.sessions);
-    series.answer.add(time, took);
-    series.commit.add(time, app.store ? app.store.commit_time : null);
-    series.most.add(time, app.store ? app.store.commit_time_most : null);
-  }
+  const now = { ...app.broker, ...app.store };
+  if (app.broker) for (const key of KEPT) app.series[key].add(app.time, now[key] ?? null);
   counts();
 }
 
@@ -85,6 +85,7 @@ function onState(state, why) {
   showState(state, why);
   if (state === "login") loginForm(why);
   else if (state === "up") {
+    app.filled = false;
     if (!app.view) route();
     else app.soon();
   }
@@ -94,7 +95,6 @@ function loginForm(why) {
   app.view = null;
   app.broker = app.store = null;
   document.querySelectorAll("dialog").forEach((dialog) => dialog.close());
-  for (const key of Object.keys(app.series)) app.series[key] = new Series();
   app.deep.clear();
   const name = el("input", { name: "login", autocomplete: "username", autocapitalize: "off", spellcheck: "false", required: true });
   const passcode = el("input", { name: "passcode", type: "password", autocomplete: "current-password" });
@@ -118,7 +118,7 @@ function loginForm(why) {
 
 /* ---- views ---- */
 
-function route() {
+function route(event) {
   if (app.client.state === "login") return;
   const [, kind = "overview", name = ""] = location.hash.split("/");
   let decoded = "";
@@ -140,6 +140,8 @@ function route() {
   document.title = printable(app.view.title) + " – stompcodec broker";
   byId("main").replaceChildren(...[app.view.node].flat());
   byId("main").scrollTop = 0;
+  byId("main").setAttribute("aria-label", app.view.title);
+  if (event) byId("main").focus(); // a reader tells the view, and its keys work
   app.soon();
 }
 
@@ -205,7 +207,7 @@ function pressed(event) {
   const view = app.view, grid = document.querySelector("#main [role=grid]");
   if (/^[1-8]$/.test(event.key) && view) location.hash = "#/" + NAV[Number(event.key) - 1][0];
   else if (event.key === "/" && document.querySelector("#main input[type=search]")) document.querySelector("#main input[type=search]").focus();
-  else if (["j", "k", "ArrowDown", "ArrowUp"].includes(event.key) && grid && event.target === document.body) { grid.focus(); grid.dispatchEvent(new KeyboardEvent("keydown", { key: event.key })); }
+  else if (["j", "k", "ArrowDown", "ArrowUp"].includes(event.key) && grid && [document.body, byId("main")].includes(event.target)) { grid.focus(); grid.dispatchEvent(new KeyboardEvent("keydown", { key: event.key })); }
   else if (event.key === "Escape" && /^#\/(destination|durable|session)\//.test(location.hash)) history.back();
   else if (event.key === "[" || event.key === "]") { const list = view && (view.turn ? view : view.browser); if (list) list.turn(event.key === "]" ? 1 : -1); }
   else if (event.key === "r" && view && view.browser) view.browser.load();

@@ -3,9 +3,6 @@
 A number of destinations have labels of their own: the first ones, which keep them as long as they exist. Temporary
 destinations never do. All others are summed up as `_other`, whose totals never fall. What a destination has counted is
 added to them for good when it ends or gets labels, so nothing is missing that came between two scrapes.
-
-The library writes everything but the lines of destinations, of which there are thousands: it takes seven microseconds
-for each. Of those it writes the heads and the labels once, and the numbers are put behind them here.
 """
 
 from __future__ import annotations
@@ -35,8 +32,8 @@ except ImportError as error:
 OTHER = "_other"
 #: The longest name of a destination with labels of its own.
 _MOST_NAME = 256
-#: Destinations and subscriptions that are looked at in one turn, and lines that are written.
-_AT_ONCE, _LINES_AT_ONCE = 250, 2500
+#: Destinations and subscriptions that are looked at in one turn.
+_AT_ONCE = 250
 _LABELS = ("virtual_host", "destination", "kind")
 
 #: What is said of destinations: the name, the column of management, whether it only rises, and the meaning.
@@ -73,10 +70,10 @@ _Thing = tuple[VirtualHost, str, str, Queue | Topic]
 
 
 class _Labelled(NamedTuple):
-    """The virtual host of a destination with labels, and the labels as they are written."""
+    """The virtual host of a destination with labels, and the labels."""
 
     host: VirtualHost
-    text: str
+    key: _Key
 
 
 class Metrics:
@@ -98,18 +95,11 @@ class Metrics:
         self._told: _Numbers = [0] * len(COUNTS)
         #: The virtual hosts that tell when destinations end.
         self._hosts: set[VirtualHost] = set()
-        self._other_text = _label_text(("", OTHER, OTHER))
-        #: The first lines of each metric of destinations, the name that its other lines begin with, and its column.
-        self._heads = [
-            (_written([family]), f"{family.name}{'_total' * (family.type == 'counter')}", _AT[column])
-            for column, family in _families_of_destinations()
-        ]
         for vhost in self._broker.config.virtual_hosts or ("/",):
             self._broker.virtual_host(vhost)
         self._listen()
 
     def text(self) -> Generator[Line, None, tuple[bytes, str]]:
-        """Return the metrics as text and its content type, made in some turns of the loop."""
         hosts = self._broker.config.virtual_hosts
         asker = Asker(self._broker.virtual_host("/" if hosts is None else hosts[0]), "metrics")
         answers = {}
@@ -119,8 +109,15 @@ class Metrics:
         numbers = yield from self._measured()
         families = [*_general(answers["broker"]), *_of_store(answers["store"]), *_of_memory(answers["memory"])]
         families += self._of_host_counts()
-        parts = yield from self._lines(list(numbers.items()))
-        return b"".join([_written(families), *parts]), CONTENT_TYPE_LATEST
+        parts = [_written(families)]
+        for name, column, rises, meaning in _OF_DESTINATIONS:
+            kind = CounterMetricFamily if rises else GaugeMetricFamily
+            family = kind(f"stompcodec_broker_destination_{name}", meaning, labels=_LABELS)
+            for key, values in (*numbers.items(), (("", OTHER, OTHER), self._told)):  # of the latest scrape
+                family.add_metric(key, values[_AT[column]])
+            parts.append(_written([family]))
+            yield self._broker.quota
+        return b"".join(parts), CONTENT_TYPE_LATEST
 
     def _of_host_counts(self) -> Iterator[Metric]:
         family = GaugeMetricFamily(
@@ -134,7 +131,6 @@ class Metrics:
 
     # ---- destinations ----
     def _listen(self) -> None:
-        """Have each virtual host tell when destinations end."""
         for host in self._broker.hosts.values():
             if host not in self._hosts:
                 self._hosts.add(host)
@@ -151,7 +147,7 @@ class Metrics:
         numbers = queue_counts(what, clock) if isinstance(what, Queue) else _of_topic_alone(what, what.fates)
         self._past = _summed([self._past, _totals(numbers)])
 
-    def _measured(self) -> Generator[Line, None, dict[str, _Numbers]]:
+    def _measured(self) -> Generator[Line, None, dict[_Key, _Numbers]]:
         """Return the numbers of all destinations with labels, by those, and the sums of the others."""
         self._listen()
         for ended in [what for what, labelled in self._labelled.items() if not _lives(labelled.host, what)]:
@@ -164,14 +160,14 @@ class Metrics:
             self._scrapes = [each for each in self._scrapes if each is not meanwhile]
         # Another scrape, which began later, may have ended meanwhile.
         both = zip(self._told, others, _RISES, strict=True)
-        self._told = numbers[self._other_text] = [max(told, now) if rises else now for told, now, rises in both]
+        self._told = [max(told, now) if rises else now for told, now, rises in both]
         return numbers
 
     def _looked_at(
         self, things: Iterator[_Thing], meanwhile: set[Queue | Topic]
-    ) -> Generator[Line, None, tuple[dict[str, _Numbers], _Numbers]]:
+    ) -> Generator[Line, None, tuple[dict[_Key, _Numbers], _Numbers]]:
         """Return the numbers of these destinations, and sums of the others; those in `meanwhile` have ended."""
-        numbers: dict[str, _Numbers] = {}
+        numbers: dict[_Key, _Numbers] = {}
         others = self._past
         some: list[_Numbers] = []  # of the others, since the last turn
         looked, clock = 0, Clock(self._broker.now, self._management.ages)
@@ -193,7 +189,7 @@ class Metrics:
                 if lives:
                     self._others.add(what)
             else:
-                numbers[labelled.text] = found if found[-1] is not None else (*found[:-1], 0)
+                numbers[labelled.key] = found if found[-1] is not None else (*found[:-1], 0)
                 if what in self._others:  # it has just got them
                     self._others.discard(what)
                     totals = _totals(found)
@@ -203,21 +199,6 @@ class Metrics:
                 others, some, looked = _summed([others, *some]), [], 0
                 yield self._broker.quota
         return numbers, _summed([others, *some])
-
-    def _lines(self, numbers: list[tuple[str, _Numbers]]) -> Generator[Line, None, list[bytes]]:
-        """Return the text about destinations."""
-        parts: list[bytes] = []
-        written = 0
-        for head, name, at in self._heads:
-            parts.append(head)
-            for begin in range(0, len(numbers), _LINES_AT_ONCE):
-                some = numbers[begin : begin + _LINES_AT_ONCE]
-                parts.append("".join([f"{name}{text} {values[at]}\n" for text, values in some]).encode())
-                written += len(some)
-                if written >= _LINES_AT_ONCE:
-                    written = 0
-                    yield self._broker.quota
-        return parts
 
     def _things(self) -> Iterator[_Thing]:
         """Return the present destinations. They are yielded over some turns: some will have ended by then."""
@@ -235,12 +216,11 @@ class Metrics:
         )
 
     def _label(self, host: VirtualHost, name: str, kind: str, what: Queue | Topic) -> _Labelled | None:
-        """Give a destination labels of its own; None if it must not have any."""
         if len(name) > _MOST_NAME or name == OTHER:
             return None
         if kind != "durable" and (host.naming.is_temporary(name) or (kind == "queue" and name in host.owners)):
             return None
-        labelled = self._labelled[what] = _Labelled(host, _label_text((host.vhost, name, kind)))
+        labelled = self._labelled[what] = _Labelled(host, (_plain(host.vhost), _plain(name), kind))
         return labelled
 
     def _of_topic(self, topic: Topic, clock: Clock) -> Generator[Line, None, tuple[_Numbers, int]]:
@@ -263,7 +243,6 @@ class Metrics:
 
 
 def _of_topic_alone(topic: Topic, became: Fates) -> _Numbers:
-    """Return the totals of a topic, and what became of its messages."""
     numbers = [0] * len(COUNTS)
     numbers[_AT["received"]], numbers[_AT["delivered"]] = topic.received, topic.delivered
     for column, number in zip(("redelivered", "expired", "dropped", "dead_letters"), became, strict=True):
@@ -272,7 +251,6 @@ def _of_topic_alone(topic: Topic, became: Fates) -> _Numbers:
 
 
 def _totals(numbers: _Numbers) -> _Numbers:
-    """Return the totals among the numbers of a destination, and 0 for the others."""
     return [number if rises else 0 for number, rises in zip(numbers, _RISES, strict=True)]
 
 
@@ -287,7 +265,6 @@ class _Collected:
         self._families = families
 
     def collect(self) -> Iterable[Metric]:
-        """Return them."""
         return self._families
 
 
@@ -297,14 +274,6 @@ def _written(families: Iterable[Metric]) -> bytes:
     return generate_latest(registry)
 
 
-def _label_text(key: _Key) -> str:
-    """Return the labels of a destination as they are written."""
-    family = GaugeMetricFamily("x", "x", labels=_LABELS)
-    family.add_metric([_plain(label) for label in key], 0)
-    text = _written([family]).decode()
-    return text[text.index("\nx{") + 2 : text.rindex("}") + 1]  # no label has a newline: it is escaped
-
-
 def _summed(rows: list[_Numbers]) -> list[Any]:
     """Return the sums of the numbers of destinations; the oldest of all is the oldest."""
     *columns, oldest = zip(*rows, strict=True)
@@ -312,7 +281,6 @@ def _summed(rows: list[_Numbers]) -> list[Any]:
 
 
 def _plain(text: str) -> str:
-    """Return a text that can be encoded."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 
@@ -359,10 +327,3 @@ def _of_memory(memory: dict[str, Any]) -> Iterator[Metric]:
     for holder in _HOLDERS:
         family.add_metric([holder], memory[holder])
     yield family
-
-
-def _families_of_destinations() -> Iterator[tuple[str, Metric]]:
-    """Yield the metrics of destinations, without samples, behind their columns."""
-    for name, column, rises, meaning in _OF_DESTINATIONS:
-        kind = CounterMetricFamily if rises else GaugeMetricFamily
-        yield column, kind(f"stompcodec_broker_destination_{name}", meaning, labels=_LABELS)

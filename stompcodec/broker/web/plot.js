@@ -2,7 +2,7 @@
 
 /* Plots drawn by hand: the last minutes of some numbers, which move to the left. */
 
-const SECONDS = 180;
+const SECONDS = 600;
 const TONES = ["--one", "--two", "--three", "--four", "--five", "--six"];
 
 /* The numbers of one line, with their times. Samples that are older than the plots are forgotten. */
@@ -96,7 +96,7 @@ class Plot {
     }
     pen.textAlign = "left";
     pen.fillText(this.format(top), 0, high - 3);
-    for (let minute = 1; minute * 60 < SECONDS; minute += 1) {
+    for (let minute = 2; minute * 60 < SECONDS; minute += 2) {
       pen.textAlign = "center";
       pen.fillText("−" + minute + " min", width - (minute * 60 / SECONDS) * width, low + 13);
     }
@@ -156,7 +156,8 @@ class Plot {
     }
     names.forEach((name, at) => {
       const plain = names.length === 1 && this.pointer === null; // the large number tells it
-      const text = plain || value(at) === null ? name : (this.format(value(at)) + "  " + name).trim();
+      const short = name.length > 14 ? "…" + name.slice(-13) : name; // names of queues differ at their ends
+      const text = plain || value(at) === null ? short : (this.format(value(at)) + "  " + short).trim();
       setText(this.legend.children[at].lastChild, text);
       this.legend.children[at].hidden = !text;
     });

@@ -43,7 +43,6 @@ _INLINE = re.compile(r"<(script|style)>(.*?)</\1>", re.DOTALL)
 
 
 def page(config: Config) -> tuple[bytes, str]:
-    """Return the page for a broker, and its Content-Security-Policy."""
     text = page_text(config)
     return text.encode(), policy_of(text)
 
@@ -108,7 +107,6 @@ def response(
     kind: str = "text/plain; charset=utf-8",
     headers: Sequence[tuple[str, str]] = (),
 ) -> bytes:
-    r"""Return an HTTP response."""
     octets = body.encode() if isinstance(body, str) else body
     pairs = [("Content-Type", kind), ("Content-Length", str(len(octets))), *_ALWAYS, *headers]
     lines = [f"HTTP/1.1 {status} {HTTPStatus(status).phrase}", *(f"{name}: {value}" for name, value in pairs)]
@@ -145,7 +143,6 @@ class Site:
             self._paths["/"] = self._page
 
     def visit(self, wire: Wire) -> Visit:
-        """Take a new connection, or answer that there are too many."""
         visit = Visit(self, wire)
         if not self._broker.account.has_room(_COST):
             wire.respond(response(503, "The broker is short of memory.\n"))
@@ -193,7 +190,6 @@ class Site:
 
     # ---- rights ----
     def _why_not(self, request: PlainRequest, visit: Visit, name: str) -> bytes | None:
-        """Return the response to a request without the right to manage; None if it has that."""
         broker, config = self._broker, self._broker.config
         vhost = "/" if config.virtual_hosts is None else config.virtual_hosts[0]
         login, passcode = _credentials(request)
@@ -242,7 +238,6 @@ class Visit:
         self._wire.respond(octets)
 
     def gone(self) -> None:
-        """Give back the memory."""
         account, self._account = self._account, None
         if account is not None:
             account.charge(-_COST)

@@ -6,17 +6,17 @@ class Overview {
   constructor() {
     this.title = "Overview";
     this.plots = {
-      rate: new Plot("Messages accepted", "per second", rate, 1),
+      messages: new Plot("Messages", "accepted per second", rate, 1),
       ready: new Plot("Deepest queues", "ready", num, 1),
       commit: new Plot("Commit to the store", "ms", millis, 0.001),
-      answer: new Plot("Answer of management", "ms", millis, 0.001),
       memory: new Plot("Memory account", "", bytes, 1024, 2),
+      rss: new Plot("Memory of the process", "", bytes, 1024, 2),
       sessions: new Plot("Sessions", "", num, 1),
     };
     this.tiles = tiles([
-      ["Sessions", (broker) => num(broker.sessions)], ["Queues", (broker) => num(broker.queues)], ["Topics", (broker) => num(broker.topics)],
-      ["Subscriptions", (broker) => num(broker.subscriptions)], ["Durables", (broker) => num(broker.durables)],
-      ["Accepted", (broker) => num(broker.messages)], ["Refused", (broker) => [num(broker.sessions_refused), broker.sessions_refused ? "warn" : ""]],
+      ["Sessions", (broker) => num(broker.sessions)], ["Refused", (broker) => [num(broker.sessions_refused), broker.sessions_refused ? "warn" : ""]],
+      ["Queues", (broker) => num(broker.queues)], ["Topics", (broker) => num(broker.topics)],
+      ["Accepted", (broker) => num(broker.messages)], ["Delivered", (broker) => num(broker.delivered)], ["Acknowledged", (broker) => num(broker.acknowledged)],
       ["Up for", (broker) => span(broker.uptime)],
     ]);
     this.trouble = troubleCard();
@@ -69,10 +69,10 @@ class Overview {
     if (!broker) return;
     this.tiles.show(broker);
     const one = (plot, names) => plot.show(names.map(([name, key]) => ({ name, series: series[key] })), time);
-    one(this.plots.rate, [["", "rate"]]);
-    one(this.plots.commit, [["last", "commit"], ["longest of 100", "most"]]);
-    one(this.plots.answer, [["", "answer"]]);
-    one(this.plots.memory, [["of " + bytes(broker.memory_limit), "memory"]]);
+    one(this.plots.messages, [["accepted", "messages_rate"], ["delivered", "delivered_rate"], ["acknowledged", "acknowledged_rate"]]);
+    one(this.plots.commit, [["last", "commit_time"], ["longest of 100", "commit_time_most"]]);
+    one(this.plots.memory, [["of " + bytes(broker.memory_limit), "memory_used"]]);
+    one(this.plots.rss, [[num(broker.descriptors) + " descriptors", "rss"]]);
     one(this.plots.sessions, [["", "sessions"]]);
     const alarms = store ? [store.refusing && "The disk is nearly full: messages to be stored are refused.",
       store.failures && "The store has failed " + count(store.failures, "time") + ". See the broker's log.",
@@ -87,7 +87,8 @@ class BrokerView {
   constructor() {
     this.title = "Broker";
     this.about = tiles([
-      ["Version", (broker) => broker.version], ["Dialect", (broker) => broker.dialect], ["Process", (broker) => String(broker.pid)], ["Up for", (broker) => span(broker.uptime)],
+      ["Version", (broker) => broker.version], ["Dialect", (broker) => broker.dialect], ["Process", (broker) => String(broker.pid)], ["Its memory", (broker) => bytes(broker.rss)],
+      ["Its descriptors", (broker) => num(broker.descriptors)], ["Up for", (broker) => span(broker.uptime)],
       ["Sessions since the start", (broker) => num(broker.sessions_total)], ["Refused", (broker) => num(broker.sessions_refused)], ["Duplicates refused", (broker) => num(broker.duplicates)],
       ["Level of the log", (broker) => broker.log_level],
     ]);
@@ -254,7 +255,8 @@ class SessionView {
     this.close.hidden = true;
     this.tiles = tiles([
       ["Address", (row) => row.peer], ["User", (row) => row.user || "–"], ["Client-id", (row) => row.client_id ?? "–"], ["STOMP", (row) => row.version],
-      ["Listener", (row) => row.listener + (row.secure ? ", TLS" : "")], ["Connected for", (row) => span(row.age)], ["Unacknowledged", (row) => num(row.unacknowledged)],
+      ["Listener", (row) => row.listener + (row.secure ? ", TLS" : "")], ["Connected for", (row) => span(row.age)],
+      ["In, per second", (row) => rate(row.received_rate)], ["Out, per second", (row) => rate(row.delivered_rate)], ["Unacknowledged", (row) => num(row.unacknowledged)],
       ["Transactions", (row) => num(row.transactions)], ["Output it has not read", (row) => [bytes(row.unwritten), row.unwritten ? "warn" : ""]], ["Memory", (row) => bytes(row.memory)],
       ["State", (row) => (row.waiting ? ["waits", "warn"] : ["is read", ""])],
     ]);

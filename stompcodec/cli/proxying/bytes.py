@@ -100,21 +100,17 @@ class Observer:
 
     @property
     def between(self) -> bool:
-        """True between two frames."""
         return self._at == self.fed and self.may_write
 
     @property
     def may_write(self) -> bool:
-        """True if another frame may be written after the last event."""
         return self._streamed is None and self.broken is None
 
     def set_version(self, version: str | None) -> None:
-        """Read later frames by the rules of a version."""
         if self._parser is not None:
             self._parser.version = version
 
     def feed(self, data: bytes) -> list[Event]:
-        """Take the next bytes, and return the events that they complete."""
         self.fed += len(data)
         if self._parser is None:
             self.foreign += len(data)
@@ -216,11 +212,9 @@ class Exchange:
         self.sides: dict[Direction, Observer] = {"client": Observer(keep=keep), "broker": Observer(self._follow, keep)}
 
     def feed(self, direction: Direction, data: bytes) -> list[Event]:
-        """Take bytes of a direction, as `Observer.feed` does."""
         return self.sides[direction].feed(data)
 
     def end(self, direction: Direction) -> list[Event]:
-        """Note the end of a direction, as `Observer.end` does."""
         return self.sides[direction].end()
 
     def _follow(self, version: str | None) -> None:
@@ -276,7 +270,6 @@ class Faults:
     """True if there are faults of frames, so that frames pass one by one."""
 
     def bytes_of(self, sender: str) -> ByteFaults | None:
-        """Return the faults of the bytes that a side sends, if there are any."""
         rules = self.rules.up if sender == "client" else self.rules.down
         return None if rules == ByteFaults() else rules
 
@@ -507,7 +500,6 @@ class Carrier:
 
     @property
     def whole(self) -> bool:
-        """True if frames pass one by one."""
         return self._framed or self._faults is not None
 
     def take(self, chunk: Chunk) -> list[Step]:
@@ -524,7 +516,6 @@ class Carrier:
         return [chunk]
 
     def end(self) -> list[Step]:
-        """Note the end of the sender's stream, and return the steps to do."""
         events = [] if self._blind else self._exchange.end(self._direction)
         if self.whole:
             return self._steps(events)

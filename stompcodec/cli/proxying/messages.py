@@ -87,7 +87,6 @@ class Messages:
 
     @property
     def opened(self) -> bool:
-        """True if the handshake is done, and nobody has closed."""
         return self._protocol.state is OPEN
 
     @property
@@ -101,18 +100,15 @@ class Messages:
         return [name.strip() for line in lines for name in line.split(",") if name.strip()]
 
     def passed_on(self) -> list[tuple[str, str]]:
-        """Return the headers of the client's request that the broker gets, too."""
         assert self.request is not None
         pairs = self.request.headers.raw_items()
         return [(name, value) for name, value in pairs if name.title() in _PASSED_ON]
 
     def refusal(self, gate: Gate, address: str) -> str | None:
-        """Return why a page may not use this proxy."""
         assert self.request is not None
         return gate.refusal(self.request.path, list(self.request.headers.raw_items()), address)
 
     def accept(self, subprotocol: str | None) -> None:
-        """Answer the client's request."""
         protocol = self._protocol
         assert isinstance(protocol, ServerProtocol)
         assert self.request is not None
@@ -124,7 +120,6 @@ class Messages:
             self.error = ConnectionRefusedError(f"not a WebSocket request: {response.status_code}")
 
     def refuse(self, status: int, text: str) -> None:
-        """Refuse the client's request."""
         protocol = self._protocol
         assert isinstance(protocol, ServerProtocol)
         protocol.send_response(protocol.reject(status, f"{text}\n"))
@@ -182,7 +177,6 @@ class Messages:
 
     @property
     def close_code(self) -> tuple[int | None, str]:
-        """The code and reason with which the peer has closed."""
         close = self._protocol.close_rcvd
         return (None, "") if close is None or close.code in (1005, 1006, 1015) else (close.code, close.reason)
 

@@ -128,7 +128,6 @@ class Lane(Generic[T]):
         self._thread.start()
 
     def put(self, item: T, size: int) -> bool:
-        """Add an item, and return False if it does not fit."""
         with self._changed:
             if self._over or (self._size and self._size + size > self._most):
                 return False
@@ -138,7 +137,6 @@ class Lane(Generic[T]):
             return True
 
     def close(self, seconds: float) -> bool:
-        """Refuse further items, and wait until the others are done. Return False if that takes longer."""
         with self._changed:
             self._over = True
             self._changed.notify()
@@ -251,7 +249,6 @@ class Rows:
         self._body = max(rest - self._destination - self._headers, 1)
 
     def row(self, entry: Entry) -> Text:
-        """Return the row of an entry, with a line for each finding and fault."""
         clock = time.strftime("%H:%M:%S", time.localtime(entry.time // 1_000_000))
         text = Text(f"{clock}.{entry.time // 1000 % 1000:03} ", "dim")
         text.append(f"{entry.connection or '':>4} ", "bold" if entry.connection else "")
@@ -303,7 +300,6 @@ class Note(NamedTuple):
 
 
 def _shown(event: Passed) -> Frame:
-    """Return the frame, without a body that was not kept."""
     frame = event.place.frame
     return Frame(frame.command, frame.headers.pairs()) if event.streamed else frame
 
@@ -324,7 +320,6 @@ class Output:
         self.close = self._lane.close
 
     def add(self, entry: Entry) -> None:
-        """Show an entry, if there is room for it."""
         if self._skipped:
             text = f"{plural(self._skipped, 'frame')} not shown, since this output is slower than the stream"
             if self._put(Entry("missed", entry.time, 0, text=text, size=self._skipped)):
@@ -390,7 +385,6 @@ class Recorder:
         self._tally = tally
 
     def work(self, taken: list[Taken]) -> None:
-        """Write frames, and close the chains of connections that have ended."""
         written = 0
         ended: list[int] = []
         for connection, direction, moment, event in taken:
@@ -417,7 +411,6 @@ class Recorder:
         return False
 
     def close(self) -> None:
-        """Seal the capture. Raise StoreError if that fails."""
         self._writer.close()
 
 
@@ -430,10 +423,7 @@ _ENDED = 100_000
 
 
 class Watcher:
-    """Watches all connections of a proxy. Its methods are called in the loop's thread, and take no time. `outputs` are
-    called with each entry, in a thread; `failed` in one with an error that ends showing or recording. With
-    `heart_beats` these are entries, too.
-    """
+    """A watcher of a proxy's connections. `outputs` get each entry, and `failed` an error of theirs, in threads."""
 
     def __init__(
         self,
@@ -460,7 +450,6 @@ class Watcher:
             )
 
     def say(self, connection: int, name: str, text: str = "", faults: tuple[str, ...] = ()) -> None:
-        """Tell an event of a connection, or of the proxy."""
         now = time.time_ns() // 1000
         if name == "closed":
             self._missed.pop(connection, None)
@@ -469,7 +458,6 @@ class Watcher:
         self._notes.put(Note(now, connection, None, name, text, faults), _NOTE)
 
     def _finish(self, connection: int, now: int) -> None:
-        """Have the files of a connection closed, as soon as there is room for the order."""
         if self._taken is None:
             return
         self._ended.append(connection)
@@ -502,7 +490,6 @@ class Watcher:
             tally.not_checked += 1
 
     def _work(self, notes: list[Note]) -> None:
-        """Hand on the entries of these notes, in a thread."""
         for note in notes:
             entry = self._entry(note)
             if entry is not None:
@@ -558,6 +545,5 @@ class Watcher:
         return found if event.streamed else [*check_frame(subject), *found]  # the other checks need the body
 
     def close(self, seconds: float) -> bool:
-        """Wait until everything is checked and recorded. Return False if it takes longer."""
         done = self._notes.close(seconds)
         return (self._taken is None or self._taken.close(seconds)) and done

@@ -68,7 +68,6 @@ class Leg:
 
     @property
     def ended(self) -> bool:
-        """True if the peer has closed its WebSocket."""
         return self.messages is not None and self.messages.ended
 
     async def secure(self, layer: TlsLayer) -> None:
@@ -148,12 +147,10 @@ class Leg:
             raise ConnectionAbortedError("the peer asks for replies that it does not read")
 
     def flush_messages(self) -> None:
-        """Write what the WebSocket end has to say."""
         if self.messages is not None:
             self._put(self.messages.take_output())
 
     def put(self, chunk: Chunk) -> None:
-        """Write a chunk without waiting."""
         if self._closed:
             return
         if self.messages is None:
@@ -168,7 +165,6 @@ class Leg:
         await self._writer.drain()
 
     def _put(self, output: list[bytes]) -> None:
-        """Write what is above TLS."""
         if output and self.tls is not None:
             self.tls.send(output)
             output = self.tls.take_output()
@@ -179,7 +175,6 @@ class Leg:
             self._writer.writelines(output)
 
     def end(self, code: int | None = 1000, reason: str = "") -> None:
-        """End our stream, after all that was written. What the peer sends is still read."""
         if self._closed:
             return
         self._closed = True
@@ -195,7 +190,6 @@ class Leg:
             self._writer.write_eof()
 
     def abort(self, reset: bool = True) -> None:
-        """Close at once; by default by a reset."""
         hang_up(self._writer, reset)
 
     async def close(self, seconds: float) -> None:
@@ -263,7 +257,6 @@ class Link:
         )
 
     def cut(self, reset: bool) -> None:
-        """End the connection, by a reset or orderly after what was written."""
         self._reset = reset
         self._over.set()
 

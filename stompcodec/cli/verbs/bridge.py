@@ -89,7 +89,6 @@ class Progress:
         return ", ".join(parts)
 
     def summary(self) -> str:
-        """Return the text, with the destinations that the map names and that had no message."""
         counts = self.bridge.tally.destinations
         rules = [rule for rule in self.bridge.request.mapping.rules if not rule.is_pattern and not rule.is_native]
         names = [printable(rule.source) for rule in rules if rule.source not in counts and OTHERS not in counts]
@@ -97,7 +96,6 @@ class Progress:
         return self.text() + (f", none from {', '.join(names[:_MOST_NAMES])}{more}" if names else "")
 
     def turn(self) -> None:
-        """Update the line, and forget trouble that is over."""
         now = time.monotonic()
         self._line.update(self.text)
         for side, end in (("FROM", self.bridge.source), ("TO", self.bridge.target)):
@@ -108,7 +106,6 @@ class Progress:
             self.report("progress")
 
     def report(self, event: str) -> None:
-        """Write the counts as a line of JSON."""
         bridge = self.bridge
         seconds = round(time.monotonic() - self._start, 3)
         ends = {"from": str(bridge.source), "to": str(bridge.target)}
@@ -118,12 +115,10 @@ class Progress:
         sys.stdout.flush()
 
     def finish(self) -> None:
-        """Report lines of --json that were not written."""
         if lines := streams.dropped("stdout"):
             complain(f"{plural(lines, 'line')} of --json dropped: their reader does not keep up")
 
     def trouble(self, end: End | None, error: Exception | str) -> None:
-        """Report the loss of an end once, and the first messages that were refused."""
         self.clear()
         with suppress(OSError):  # the terminal was closed, which must not end the work
             if end is None:
@@ -140,7 +135,6 @@ class Progress:
 
 
 def _dropped(lines: int) -> bytes:
-    """Return the line of --json that stands for dropped ones."""
     return json.dumps({"event": "dropped", "lines": lines}).encode() + b"\n"
 
 
@@ -210,7 +204,6 @@ def _end(side: str, url: str, given: dict[str, Any], **options: Any) -> End:
 
 
 def _way(given: dict[str, Any]) -> Way:
-    """Return how to carry; its options are taken out."""
     from stompcodec.bridge import Way
 
     key = given.pop("key")
@@ -223,7 +216,6 @@ def _way(given: dict[str, Any]) -> Way:
 
 
 def _request(given: dict[str, Any], dead_letter: str) -> Request:
-    """Return what to take; its options are taken out of those of the verb."""
     from stompcodec.bridge import Request
 
     mapping = _mapping(given.pop("maps"), dead_letter)

@@ -18,6 +18,8 @@ from click.core import ParameterSource
 import stompcodec
 from stompcodec.cli import streams
 from stompcodec.cli.app import Verbs
+from stompcodec.cli.connecting import broker_options, connected, passcode_of, reporting_errors
+from stompcodec.cli.inputs import complain
 from stompcodec.cli.screen import printable, screen
 from stompcodec.errors import StompError
 
@@ -90,6 +92,33 @@ def salvage(folder: str, new: str, as_json: bool) -> None:
     _show("salvage", lambda: run(folder, new), as_json, "copied")
 
 
+#: Seconds to wait for a copy of the largest data folder.
+_LONG = 86_400.0
+
+
+@click.command("backup")
+@click.argument("new", metavar="NEW_DIR", type=click.Path())
+@broker_options
+def backup(new: str, **broker: Any) -> None:
+    """Copy the data folder of a running broker to a new one.
+
+    The broker makes NEW_DIR on its machine, with all that is stored when it begins, large bodies included, and goes on
+    meanwhile. Its rules must allow the order /management/backup. To restore, start a broker with --data NEW_DIR.
+
+    \b
+      stompcodec broker backup /backup/monday
+    """
+    from stompcodec.cli.figures import Asker, CannotAskError
+
+    try:
+        with reporting_errors(), connected(**broker) as client:
+            made = Asker(client, _LONG).order("backup", {"to": os.path.abspath(new)})
+    except CannotAskError as error:
+        complain(str(error))
+        sys.exit(1)
+    print(f"copied to {printable(str(made.get('to')))}")
+
+
 #: Default data folder; default TLS port if a certificate is given.
 _DATA, _TLS_PORT = "stompcodec-data", 61614
 _PORT = click.IntRange(0, 65535)
@@ -151,7 +180,6 @@ def _hash_passcode(context: click.Context, _option: click.Parameter, wanted: boo
 
 
 def _config(file: str | None, memory: bool, login: str | None, passcode: str | None, **flags: Any) -> Config:
-    """Return the configuration of the file, overridden by flags."""
     from stompcodec.broker.auth import User, hash_passcode
     from stompcodec.broker.config import Config, load_config
 
@@ -172,11 +200,11 @@ def _config(file: str | None, memory: bool, login: str | None, passcode: str | N
 
 
 def _announce(server: Server) -> None:
-    """Print a line with the addresses on which the broker listens."""
     host, config = server.config.host, server.config
     shown = f"[{host}]" if ":" in host else host
     ports = [("stomp", server.port), ("ws", server.ws_port), ("stomp+ssl", server.tls_port)]
     places = ", ".join(f"{scheme}://{shown}:{port}" for scheme, port in ports if port is not None)
+    places += f", its page http://{shown}:{server.ws_port}/" if config.web_page else ""
     what, kept = "nothing survives", ""
     if config.data is not None and config.durable != "none":
         what = "messages to queues survive" if config.durable == "all" else "messages with persistent:true survive"
@@ -213,10 +241,7 @@ def _announce(server: Server) -> None:
 @click.option("--data", type=click.Path(), metavar="DIR", help=f"Folder of messages.  [default: ./{_DATA}]")
 @click.option("--force-fs", is_flag=True, help="Accept a data folder on a file system of the network.")
 @click.option("--memory", is_flag=True, help="Keep everything in memory: nothing survives a restart.")
-@click.option("--login", metavar="NAME", help="The only user who may connect.")
-@click.option(
-    "--passcode", metavar="TEXT", envvar="STOMPCODEC_PASSCODE", help="Passcode of --login; also STOMPCODEC_PASSCODE."
-)
+@click.option("--login", metavar="NAME", help="The only user, with the passcode in STOMPCODEC_PASSCODE, or a prompt.")
 @click.option(
     "--ready-file", type=click.Path(), metavar="PATH", help="Write the ports to this file, as JSON, once they are open."
 )
@@ -253,8 +278,9 @@ def command(
         return
     if flags["memory"] and flags["data"] is not None:
         raise click.UsageError("--memory and --data exclude each other")
-    if (flags["login"] is None) is not (flags["passcode"] is None):
-        raise click.UsageError("--login and --passcode (or STOMPCODEC_PASSCODE) go together")
+    passcode = None if flags["login"] is None else passcode_of([], flags["login"], None)
+    if passcode is None and flags["login"] is not None:
+        raise click.UsageError("--login needs STOMPCODEC_PASSCODE, or a terminal")
     streams.hand_over("stdout")  # a reader that does not read must not stop the broker
     streams.hand_over("stderr")
     logging.basicConfig(
@@ -264,11 +290,11 @@ def command(
 
     config = None
     try:
-        config = _config(file, **flags)
+        config = _config(file, passcode=passcode, **flags)
         run(config, ready=ready_file, uvloop=uvloop, started=_announce)
     except (OSError, StompError) as error:
         _fail(error, config)
 
 
-for _verb in (check, salvage):
+for _verb in (backup, check, salvage):
     command.add_command(_verb)

@@ -103,9 +103,9 @@ class _CaptureSink:
 class _ParquetSink:
     """A writer of frames as rows, by `parse_columns`, in row groups of `_GROUP` bytes of frames or `_ROWS` rows."""
 
-    def __init__(self, stream: BinaryIO) -> None:
+    def __init__(self, stream: BinaryIO, as_text: bool) -> None:
         self._arrow, parquet = pyarrow_modules()
-        self._stream = stream
+        self._stream, self._as_text = stream, as_text
         arrow, text = self._arrow, self._arrow.string()
         self._schema = arrow.schema(
             (
@@ -114,7 +114,7 @@ class _ParquetSink:
                 arrow.field("message_id", text),
                 arrow.field("received_at", arrow.timestamp("us", tz="UTC")),
                 arrow.field("headers", arrow.map_(text, text), nullable=False),
-                arrow.field("body", arrow.binary(), nullable=False),
+                arrow.field("body", text if as_text else arrow.binary(), nullable=False),
                 arrow.field("pos", arrow.int64(), nullable=False),
             )
         )
@@ -128,6 +128,8 @@ class _ParquetSink:
 
     def write(self, each: Recorded) -> None:
         octets = each.octets or octets_of(each.frame)
+        if self._as_text:
+            each.frame.body.decode()
         self._commands.add(each.frame.command)
         self._held.append(octets)
         self._times.append(each.time or None)
@@ -137,7 +139,6 @@ class _ParquetSink:
             self._convert()
 
     def _convert(self) -> None:
-        """Make columns of the frames that are held."""
         names = ["destination", "message-id"]
         wanted: Any = {"columns": ("command", "headers", "body"), "names": names, "limits": _ANY, "lenient": True}
         columns: Any = parse_columns(b"".join(self._held), "1.2", commands=self._commands, **wanted)
@@ -158,7 +159,6 @@ class _ParquetSink:
             self._flush()
 
     def _flush(self) -> None:
-        """Write a row group."""
         if self._batches:
             self._writer.write_table(self._arrow.Table.from_batches(self._batches), row_group_size=2 * _ROWS)
         self._batches, self._rows, self._grouped = [], 0, 0
@@ -180,17 +180,20 @@ def _stream(file: str) -> BinaryIO:
         raise click.ClickException(f"{file}: cannot be written: {error.strerror}") from None
 
 
-def check_target(file: str, form: str) -> None:
+def check_target(file: str, form: str, as_text: bool = False) -> None:
     """Raise the error that `sink_of` would raise, before anything is read."""
     if form not in _WRITTEN:
-        raise click.UsageError(f"{form} can be read, but not written; see --to")
+        what = f"{form} can be read, but not written" if form else "its name tells no format that can be written"
+        raise click.UsageError(f"{file}: {what}; see --to")
+    if as_text and form != "parquet":
+        raise click.UsageError("--text is for Parquet: the bodies of other formats are what they are")
     if form == "capture" and file == "-":
         raise click.UsageError("a capture is a file or folder: it cannot go to standard output")
     if file != "-" and os.path.exists(file):
         raise click.ClickException(f"{file}: it exists already: remove it, or name another one")
 
 
-def sink_of(file: str, form: str) -> Sink:
+def sink_of(file: str, form: str, as_text: bool = False) -> Sink:
     """Return the output for a file, "-" for standard output. Only its owner can read a capture."""
     if form == "raw":
         return _RawSink(_stream(file))
@@ -199,7 +202,7 @@ def sink_of(file: str, form: str) -> Sink:
     if form == "capture":
         return _CaptureSink(file)
     pyarrow_modules()  # before the file is created
-    return _ParquetSink(_stream(file))
+    return _ParquetSink(_stream(file), as_text)
 
 
 #: Number of unwritable frames that are reported one by one; further ones are only counted.
@@ -212,17 +215,22 @@ _TOLD = 10
     "--from", "source_form", type=click.Choice(FORMATS), help="Format of IN. Default: by its name and content."
 )
 @click.option("--to", "target_form", type=click.Choice(FORMATS), help="Format of OUT. Default: by its name.")
+@click.option(
+    "--text", "as_text", is_flag=True, help="In Parquet, write bodies as text; those that are not UTF-8 are an error."
+)
 @click.option("--lenient", is_flag=True, help="Tolerate common mistakes of peers.")
 @click.option("--resync", is_flag=True, help="Continue after a broken frame.")
-def command(files: tuple[str, ...], source_form: str | None, target_form: str | None, **options: Any) -> None:
+def command(
+    files: tuple[str, ...], source_form: str | None, target_form: str | None, as_text: bool, **options: Any
+) -> None:
     """Convert the frames of the file IN into the file OUT (two FILEs; - for standard input or output).
 
     \b
       a.stompcap           a capture, a folder or a single file     read, written
-      a.stomp, others      a raw stream of frames, also .gz         read, written
+      a.stomp              a raw stream of frames; others, .gz read read, written
       a.jsonl              lines as of decode --json, with the time read, written
       a.pcapng, a.pcap     packets with STOMP over TCP              read
-      a.parquet            needs the extra spark                    read, written
+      a.parquet            needs the extra parquet                  read, written
 
     Only you can read a new capture. Other files follow the umask.
 
@@ -239,8 +247,8 @@ def command(files: tuple[str, ...], source_form: str | None, target_form: str | 
     source = Source(source_file, source_form, complaints, options)
     form = target_form or format_of(target, reading=False)
     count = 0
-    check_target(target, form)
-    out = _Lazy(lambda: sink_of(target, form))
+    check_target(target, form, as_text)
+    out = _Lazy(lambda: sink_of(target, form, as_text))
     try:
         try:
             count = _copy(source, out, target, complaints)
@@ -286,7 +294,7 @@ def _copy(source: Source, sink: _Lazy, target: str, complaints: Complaints) -> i
         try:
             sink.write(each)
             count += 1
-        except FrameError as error:
+        except (FrameError, UnicodeDecodeError) as error:
             left += 1
             if left <= _TOLD:
                 complaints(f"{source.name}: {each.frame.command} at {each.offset} cannot be written: {error}")

@@ -25,10 +25,7 @@ def _view(name: str | None) -> View:
 
 
 def show_file(file: str, view: View, options: dict[str, Any], several: bool) -> list[str]:
-    """Show the frames of a file, or of standard input for "-", and return the problems that were not printed yet.
-
-    "" stands for those that were. `several`: it is one of several files.
-    """
+    """Show the frames of a file, one of `several`; return the problems, "" for those that were printed."""
     problems: list[str] = []
 
     def problem(text: str) -> None:
@@ -44,7 +41,6 @@ def show_file(file: str, view: View, options: dict[str, Any], several: bool) -> 
 
 
 def _show_stream(stream: Stream, view: View, resync: bool) -> list[str]:
-    """Show the frames of a stream, and return problems as `show_file` does."""
     problems, reader = [], stream.reader
     try:
         for found in reader.events() if view.quick and not resync else reader.places():
@@ -101,7 +97,6 @@ def command(files: tuple[str, ...], view: str | None, **options: Any) -> None:
 
 
 def _said(problems: list[str]) -> list[str]:
-    """Print the problems that were not printed yet."""
     for text in filter(None, problems):
         complain(text)
     return [""] if problems else []

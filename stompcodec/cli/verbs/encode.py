@@ -29,7 +29,6 @@ def _problem(error: Exception) -> str:
 
 
 def _one_frame(name: str, headers: tuple[str, ...], body: str, version: str, options: dict[str, Any]) -> str:
-    """Write the frame given by the arguments, and return the problem, or ""."""
     pairs = []
     for header in headers:
         key, colon, value = header.partition(":")
@@ -48,7 +47,6 @@ def _one_frame(name: str, headers: tuple[str, ...], body: str, version: str, opt
 
 
 def _all_lines(file: str, version: str, options: dict[str, Any]) -> str:
-    """Write the frames of a file of JSON lines, and return the problem, or ""."""
     rules = None if version == "auto" else version
     number = 0
     try:

@@ -112,7 +112,6 @@ class Part(NamedTuple):
 
     @property
     def secret(self) -> bool:
-        """True if the value is masked in output."""
         return self.kind == "header" and header_value(self.name, "") != ""
 
 
@@ -141,7 +140,6 @@ class Entry(NamedTuple):
 
     @property
     def time(self) -> str:
-        """When it passed, in UTC; "" if unknown."""
         micros = self.seen.time
         try:
             return (_EPOCH + timedelta(microseconds=micros)).strftime("%Y-%m-%d %H:%M:%S.%f") if micros else ""
@@ -154,12 +152,10 @@ class Entry(NamedTuple):
 
     @property
     def destination(self) -> str:
-        """The destination, safe to print; "" if there is none."""
         found = self.seen.found
         return printable((found.frame.get("destination") or "")[:400]) if isinstance(found, inputs.Place) else ""
 
     def part_of(self, mark: Finding) -> int | None:
-        """Return the index of the part that a finding belongs to; None for the whole frame."""
         for index, part in enumerate(self.parts):
             if part.kind != "command" and part.start <= mark.offset < max(part.end, part.start + 1):
                 return index
@@ -249,10 +245,7 @@ class Inspection:
             raise click.UsageError(f"{self._form} has no frames in their original bytes: convert it first")
 
     def entries(self, most: int | None = None) -> Iterator[Entry]:
-        """Yield the entries in order, at most `most`; the others are only counted.
-
-        Problems are reported, and may mean that entries are missing.
-        """
+        """Yield at most `most` entries in order, and count the others. After reported problems some may be missing."""
         try:
             for seen in self._seen():
                 self.count += 1
@@ -331,10 +324,7 @@ class _Peekable:
 
 
 class Book:
-    """The entries of a page, limited to `room` bytes.
-
-    If not all bodies fit, those of later entries are cut before entries are left out.
-    """
+    """The entries of a page, limited to `room` bytes. Bodies of later entries are cut before entries are left out."""
 
     def __init__(self, secrets: bool, room: int) -> None:
         self._secrets, self._room = secrets, room
@@ -370,7 +360,6 @@ class Book:
         return True
 
     def text(self, left: int) -> str:
-        """Return the entries as JSON for the page, with the number of those left out."""
         entries, room = list(self._lean), self._room
         for index in (self._first[1], *range(len(entries))):  # the entry that is opened comes first
             more = len(self._whole[index]) - len(entries[index]) if self._whole else 0
@@ -382,12 +371,10 @@ class Book:
 
 
 def interest(entry: Entry) -> int:
-    """Return a score for the entry to open first: a MESSAGE, then any frame with a body."""
     return 2 if entry.is_message else int(entry.place is not None and entry.place.size > 0)
 
 
 def page_of(name: str, book: str) -> str:
-    """Return the page for a file's name and the text of a `Book`."""
     style, script = _asset("inspect.css"), _asset("inspect.js")
     return _TEMPLATE.format(
         title=escape(cut(printable(name), 200)),
@@ -499,7 +486,6 @@ def row_of(entry: Entry) -> Row:
 
 
 def show_entry(console: Console, rows: Iterable[Row], entry: Entry, secrets: bool) -> None:
-    """Print an entry below the rows of the list around it."""
     text = _list(list(rows), entry.number, console.width)
     text.append_text(_headers(entry, secrets, console.width))
     text.append_text(_octets(entry, secrets, console.width))
@@ -621,7 +607,6 @@ def _hex(octets: bytes, start: int, parts: list[Part]) -> Text:
 
 
 def _column(octet: int) -> int:
-    """Return the column of a byte in its row, which has an extra space in the middle."""
     return 3 * octet + (octet >= _ROW_OCTETS // 2)
 
 
@@ -636,10 +621,7 @@ def _body(entry: Entry, width: int) -> Text:
 
 
 def json_object(entry: Entry) -> dict[str, Any]:
-    """Return an entry for programs, with its parts and lint findings, but without header values or other content.
-
-    Offsets are bytes from the start of the stream, or in packets from the first byte of that direction.
-    """
+    """Return an entry for programs, with parts and findings, without content. Offsets are those of its direction."""
     found = entry.seen.found
     line: dict[str, Any] = {"number": entry.number, "offset": found.start}
     if entry.place is not None:
@@ -672,7 +654,6 @@ def _show_json(inspection: Inspection) -> None:
 
 
 def _write_page(inspection: Inspection, output: str, secrets: bool) -> bool:
-    """Write the page, and return whether that succeeded."""
     frame = len(page_of(inspection.name, Book(secrets, 0).text(0)).encode()) + _SPARE
     book = Book(secrets, _PAGE - frame)
     for entry in inspection.entries(_MOST):

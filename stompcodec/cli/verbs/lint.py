@@ -13,7 +13,6 @@ from stompcodec.cli.linting import REPORTS, Conversation, Finding, Report, check
 
 
 def lint_file(file: str, report: Report, options: dict[str, Any]) -> bool:
-    """Report the findings for a file, or for standard input for "-"; return False if there was an error."""
     problems, good = inputs.Complaints(), True
     conversation = Conversation()
     options = {**options, "resync": True}
@@ -24,7 +23,6 @@ def lint_file(file: str, report: Report, options: dict[str, Any]) -> bool:
 
 
 def _lint_stream(stream: Stream, conversation: Conversation, report: Report, limit: int) -> bool:
-    """Report the findings for a stream; return False if there was an error."""
     good, frames, reader = True, 0, stream.reader
 
     def add(finding: Finding) -> None:

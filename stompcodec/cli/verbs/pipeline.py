@@ -409,7 +409,22 @@ _WIDEST = 60
 _PIPE = 400
 
 
-@click.group("pipeline", cls=Verbs)
+class _Jobs(Verbs):
+    """The verbs, which need the packages of Spark, but for their help."""
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        found = super().resolve_command(ctx, args)
+        if not {"-h", "--help"} & {*args}:
+            try:
+                import pyarrow  # noqa: F401
+                import pyspark  # noqa: F401
+            except ImportError as error:
+                complain(str(MissingExtraError("spark", error.name or "pyspark")))
+                raise SystemExit(2) from None
+        return found
+
+
+@click.group("pipeline", cls=_Jobs)
 def command() -> None:
     """Turn feeds into tables, figures and reports, or replay them, with Spark.
 
@@ -420,12 +435,6 @@ def command() -> None:
       stompcodec pipeline archive stomp://host -d /topic/feed --spool feed.stompcap -o archive
       stompcodec pipeline explode archive -o td --preset networkrail-td -d /topic/TD_*
     """
-    try:
-        import pyarrow  # noqa: F401
-        import pyspark  # noqa: F401
-    except ImportError as error:
-        complain(str(MissingExtraError("spark", error.name or "pyspark")))
-        raise SystemExit(2) from None
 
 
 _mode = click.option(

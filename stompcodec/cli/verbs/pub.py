@@ -54,7 +54,6 @@ class Tally:
         self.clear = self._line.clear
 
     def start(self) -> None:
-        """Start counting the time."""
         self._start = time.monotonic()
 
     def text(self) -> str:
@@ -63,7 +62,6 @@ class Tally:
         return f"{self.sent} {noun} sent, {self.confirmed} confirmed, {seconds:.1f} s, {self.sent / seconds:,.0f}/s"
 
     def moved(self) -> None:
-        """Redraw the line, now and then."""
         self._line.update(self.text)
 
 
@@ -104,7 +102,6 @@ def _opened(source: str) -> Iterator[Iterable[bytes]]:
 
 
 def _paced(messages: Iterator[Outgoing], rate: float | None) -> Iterator[Outgoing]:
-    """Yield the messages, at most `rate` per second."""
     if rate is None:
         yield from messages
         return
@@ -134,7 +131,6 @@ def send_quickly(client: Client, messages: Iterator[Outgoing], tally: Tally) -> 
 
 
 def _send_together(client: Client, messages: Iterator[Outgoing], tally: Tally) -> None:
-    """Send all messages in one transaction."""
     with client.transaction() as transaction:
         for message in messages:
             transaction.send(*message)
@@ -153,10 +149,7 @@ def send_all(
     destination: str = "",
     begin: Callable[[Client], object] = lambda _client: None,
 ) -> None:
-    """Connect, send the messages, and report errors, with the counts so far unless it is a single message.
-
-    `destination` is one that the user named; a warning says that it lacks a slash. `begin` is called first.
-    """
+    """Connect, call `begin`, send the messages, and report errors with the counts so far."""
     from stompcodec.client.dialects import PARTING
 
     refused: list[Frame] = []  # ERROR frames: they answer no call if messages have no receipt

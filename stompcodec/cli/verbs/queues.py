@@ -100,7 +100,6 @@ class Taking:
         return self.held >= BATCH + self._stay
 
     def subscribe(self, ack: str = "client-individual", on_unreadable: OnUnreadable = "ignore") -> Subscription:
-        """Subscribe to the queue. `on_unreadable` is what to do if the tool is lenient."""
         from stompcodec.client.dialects import BROKERS
 
         client, kind, queue, selector, *_ = self.looking
@@ -148,7 +147,6 @@ class Taking:
 
 
 def _split(messages: list[Message]) -> Iterator[list[Message]]:
-    """Yield messages in pieces of at most `_BATCH_BYTES`, or with one message."""
     batch: list[Message] = []
     size = 0
     for message in messages:
@@ -193,7 +191,6 @@ class Tally:
 
     @property
     def left(self) -> int:
-        """Messages that were left."""
         return sum(self.stays.values())
 
     def add(self, batch: list[Message]) -> None:
@@ -202,18 +199,10 @@ class Tally:
 
 
 def carry(taking: Taking, target_of: Target, tally: Tally, moved: Callable[[], None], one_target: bool = True) -> None:
-    """Move messages until `taking` ends. Those without a target stay in their queue.
+    """Move messages until `taking` ends; those without a target stay. `moved` is called after each batch.
 
-    Args:
-        taking: the queue. Its client does not reconnect, so no message is delivered to it twice.
-        moved: called after each batch.
-        one_target: all go to the same queue.
-
-    Raises:
-        RefusedQueue: the broker refuses messages for a queue, which `tally.refused` has from now on, and others may be
-            moved over a new connection; or it refuses transactions as large as those were.
-        StompError: a batch was not moved, or its outcome is unknown. Where SENDs and ACKs are committed together, each
-            of its messages is in one of both queues.
+    Raise RefusedQueue if the broker refuses messages for a queue (`tally.refused`; others may follow over a new
+    connection), or such large transactions; StompError if a batch was not moved, or its outcome is unknown.
     """
     kind, subscription = taking.looking.kind, taking.subscribe()
     tally.stays.clear()
@@ -250,10 +239,7 @@ def carry(taking: Taking, target_of: Target, tally: Tally, moved: Callable[[], N
 
 
 def _refusal(error: BaseException, kind: Kind) -> str | None:
-    """Return why the broker refused messages for their queue; None if it did not.
-
-    An ERROR for a SEND in a transaction ends the connection, and then the COMMIT took no effect, or its ACKs did.
-    """
+    """Return why the broker refused messages for their queue, which ends the connection; None if it did not."""
     found: BaseException | None = error
     while kind.atomic and found is not None and not isinstance(found, RejectedError):
         found = found.__cause__
@@ -293,7 +279,6 @@ def _move(taking: Taking, queue: str, messages: list[Message]) -> list[Message]:
 
 
 def remove(taking: Taking, tally: Tally, moved: Callable[[], None]) -> None:
-    """Acknowledge messages until `taking` ends. Arguments and errors: `carry`."""
     lenient = taking.looking.passed is not None
     # An ACK of mode `client` covers those before it, but not a last one that cannot be read.
     subscription = taking.subscribe("client-individual", "ack") if lenient else taking.subscribe("client")
@@ -317,12 +302,7 @@ _OTHERS = Origin(None)
 
 
 class Returning:
-    """Where the dead letters of a queue go back to.
-
-    Args:
-        letters: the queue they are in.
-        only: a pattern with stars: other letters are not meant, and these are trusted to come from there.
-    """
+    """Where dead letters go back to: with `only`, those that came from queues of that pattern, which are trusted."""
 
     def __init__(self, letters: str, only: str | None) -> None:
         self._letters = letters
@@ -334,7 +314,6 @@ class Returning:
         self._octets: Counter[Origin] = Counter()
 
     def aim(self, message: Message, kind: Kind) -> Aim:
-        """Return where a letter goes."""
         return self._aim(origin_of(message, self._letters, kind))
 
     def _aim(self, origin: Origin) -> Aim:
@@ -345,7 +324,6 @@ class Returning:
         return Aim(origin.queue) if origin.is_proven or origin.queue in self.agreed else Aim(None, _CLAIMED)
 
     def survey(self, messages: Iterable[Message], kind: Kind) -> None:
-        """Look at letters that are to be sent back."""
         for message in messages:
             origin = origin_of(message, self._letters, kind)
             if origin not in self._seen and len(self._seen) >= _MOST_COUNTED:
@@ -354,12 +332,10 @@ class Returning:
             self._octets[origin] += len(message.body)
 
     def staying(self, refused: Iterable[str] = ()) -> tuple[int, int]:
-        """Return how many of the surveyed letters stay, and their bytes, if these queues refuse theirs."""
         stay = [origin for origin in self._seen if (queue := self._aim(origin).queue) is None or queue in refused]
         return sum(self._seen[origin] for origin in stay), sum(self._octets[origin] for origin in stay)
 
     def outcome(self) -> tuple[int, Counter[str]]:
-        """Return how many of the surveyed letters would go, and how many would stay by the reason."""
         going, stays = 0, Counter[str]()
         for origin, number in self._seen.items():
             queue, why = self._aim(origin)
@@ -370,11 +346,9 @@ class Returning:
 
     @property
     def has_claims(self) -> bool:
-        """True if only a header says where some of the surveyed letters came from."""
         return any(not origin.is_proven for origin, _ in self._known())
 
     def listed(self) -> Iterator[str]:
-        """Yield a line for each queue that surveyed letters came from, the most frequent first."""
         known = self._known()
         for origin, number in known[:MOST_LISTED]:
             yield f"  {number:,} to {printable(str(origin.queue))}{'' if origin.is_proven else _MARK}"
@@ -382,11 +356,9 @@ class Returning:
             yield f"  {sum(number for _, number in known[MOST_LISTED:]):,} to other queues"
 
     def agree(self) -> None:
-        """Trust the headers that name a listed queue."""
         self.agreed.update(str(origin.queue) for origin, _ in self._known()[:MOST_LISTED])
 
     def _known(self) -> list[tuple[Origin, int]]:
-        """Return the queues that letters came from, if these are meant, and how many did."""
         seen = self._seen.most_common()
         return [pair for pair in seen if pair[0].queue is not None and self._aim(pair[0]) != Aim(None)]
 
@@ -421,12 +393,10 @@ limit_option = click.option("-n", "--limit", type=click.IntRange(1), metavar="N"
 
 
 def _of_tool(given: dict[str, Any]) -> dict[str, Any]:
-    """Take the fields of a `Tool` out of the options; the rest are those of the broker."""
     return {name: given.pop(name) for name in Tool._fields if name in given}
 
 
 def check_queue(destination: str, hint: str) -> None:
-    """Check that a destination keeps messages."""
     if any(word in _WILDCARDS for word in re.split(r"[./]", destination)):
         raise click.BadParameter(f"{printable(destination)!r} is a wildcard: name one queue", param_hint=hint)
     if not is_queue(destination) or not destination.strip():
@@ -457,7 +427,6 @@ class Tool(NamedTuple):
     """Messages that cannot be read are removed, too, with `lenient`; else they stay."""
 
     def run(self, broker: dict[str, Any], work: Work, returning: Returning | None = None) -> NoReturn:
-        """Do it, and exit."""
         if not (self.dry_run or self.yes or _has_terminal()):
             raise click.UsageError(f"there is no terminal to confirm on, so nothing was {self.done}: give --yes")
         stopped = threading.Event()
@@ -483,7 +452,6 @@ class Tool(NamedTuple):
             tally = Tally()
 
             def taking() -> Taking:
-                """Return the way to take what is left, over a new connection if the former one has ended."""
                 at = looking
                 if tally.refused or tally.batch < BATCH:
                     at = looking._replace(client=stack.enter_context(connect()))
@@ -514,7 +482,6 @@ class Tool(NamedTuple):
         return kind
 
     def _announce(self, most: int | None, returning: Returning | None) -> None:
-        """List the queues that messages go back to, and ask."""
         if returning is not None and (returning.has_claims or not self.yes):
             for line in returning.listed():
                 click.echo(line, err=True)
@@ -524,7 +491,6 @@ class Tool(NamedTuple):
                 returning.agree()
 
     def _report_left(self, taking: Taking, tally: Tally) -> bool:
-        """Report messages that could not be taken. Return whether there are any."""
         passed = taking.looking.passed
         unread = 0 if passed is None else passed.count
         if unread:
@@ -562,7 +528,6 @@ class Tool(NamedTuple):
             progress.clear()
 
     def _preview(self, most: int, returning: Returning | None) -> NoReturn:
-        """Say what would happen, and exit."""
         tally = Tally()
         if returning is not None:
             most, tally.stays = returning.outcome()
@@ -614,7 +579,6 @@ class _Progress:
         return f"{tally.messages:,}{of} {self._tool.done}, {pace}"
 
     def moved(self) -> None:
-        """Update the line, now and then."""
         self._line.update(self.text)
 
 

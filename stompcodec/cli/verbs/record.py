@@ -20,8 +20,10 @@ if TYPE_CHECKING:
     from stompcodec.capture import CaptureWriter
     from stompcodec.client.recorder import Recorder
 
-#: Seconds between two updates of the progress line, and between two checks for segments to delete.
+#: Seconds between two updates of the progress line, between two lines of a log, and between two checks for segments to
+#: delete.
 _REDRAW = 0.2
+_TELL = 60.0
 _CLEAN = 5.0
 #: Seconds after which a segment is sealed.
 _SEGMENT_SECONDS = 3600.0
@@ -57,6 +59,7 @@ class Progress:
         self._start = time.monotonic()
         self._cleaned = 0.0
         self._line = StatusLine(not quiet, _REDRAW)
+        self._tells, self._told = not (quiet or self._line.live), self._start
         self.clear = self._line.clear
         self.recorder: Recorder
         self.trouble = ""
@@ -74,6 +77,9 @@ class Progress:
         """Update the line and the segments, between two syncs."""
         now = time.monotonic()
         self._line.update(self.text)
+        if self._tells and now - self._told >= _TELL:
+            self._told = now
+            click.echo(self.text(), err=True)
         if self.recorder.messages != self._messages:
             self._messages, self.trouble = self.recorder.messages, ""
         if now - self._cleaned > _CLEAN:

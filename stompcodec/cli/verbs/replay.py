@@ -144,9 +144,7 @@ def _messages(source: Source, period: Period, only: str | None) -> Iterator[Reco
 
 
 class Requests:
-    """The names that our broker takes as requests to manage it: a capture of somebody else must not give orders, unless
-    the user wants that (`are_sent`).
-    """
+    """The requests to manage our broker: a capture gives orders only if the user wants that (`are_sent`)."""
 
     def __init__(self, are_sent: bool) -> None:
         self._are_sent = are_sent
@@ -155,7 +153,6 @@ class Requests:
         """Number of messages left out because they are requests."""
 
     def begin(self, client: Client) -> None:
-        """Ask the broker for the prefix of these names. Of an unknown broker, assume that it is ours."""
         if not self._are_sent and kind_of(client).name in ("stompcodec", "unknown"):
             self._prefix = management_of(client, "/queue/replay") or _MANAGEMENT
 
@@ -166,7 +163,6 @@ class Requests:
         return is_one
 
     def report(self, complaints: Complaints) -> None:
-        """Report those that were left out."""
         if self.left_out:
             what = f"they are requests to manage the broker (names with {self._prefix})"
             complaints(f"{self.left_out} messages were left out: {what}; --management sends them")

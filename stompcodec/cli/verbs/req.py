@@ -111,7 +111,6 @@ class Answers:
         self.answered = 0
 
     def __call__(self, message: Message, number: int) -> None:
-        """Answer a request, or return if it never can be answered."""
         if (message.identity or message.id) in self._refused:  # the refusal cost the connection before its ACK
             return
         if message.get("reply-to") is None:
@@ -138,7 +137,6 @@ class Answers:
 
 
 def _maker(body: str | None, template: Template | None, shell_command: str | None) -> Callable[[Message, int], bytes]:
-    """Return what makes the bodies of the answers, or raises CommandError."""
     if sum(each is not None for each in (body, template, shell_command)) != 1:
         raise click.UsageError("give the answer once: as BODY, --format or --exec")
     if shell_command is not None:

@@ -42,7 +42,6 @@ _LOOK = 0.1
 
 
 def attempts_option(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add --attempts and --dead-letter to a verb with --exec."""
     function = click.option(
         "--dead-letter",
         metavar="DEST",
@@ -59,9 +58,7 @@ def attempts_option(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class Receiver:
-    """A receiver of all subscriptions' messages, one at a time; it settles each one, and stops after `most`, or with an
-    error if none comes for `expect` seconds.
-    """
+    """A receiver that settles the messages of all subscriptions, up to `most`. Silent `expect` seconds are an error."""
 
     def __init__(
         self, handle: Handler, most: int | None, attempts: int = ATTEMPTS, expect: float | None = None
@@ -80,7 +77,6 @@ class Receiver:
         self.error: BaseException | None = None
 
     def watch(self, subscription: Subscription) -> None:
-        """Take messages of another subscription, in a thread."""
         threading.Thread(target=self._run, args=(subscription,), daemon=True).start()
 
     def _run(self, subscription: Subscription) -> None:
@@ -124,7 +120,6 @@ class Receiver:
             raise LocalProtocolError(f"{error}; the message stays where it was: name a queue by --dead-letter")
 
     def _rest(self, message: Message) -> bool:
-        """Pause after a copy has failed; return whether to send it again."""
         self._retries.held = self._retries.pause(self._retries.held)
         return not (self.over.wait(self._retries.held) or self._is_stale(message))
 

@@ -122,7 +122,6 @@ class Terminal:
         self._far.close()
 
     def take(self) -> None:
-        """Have the terminal send each key at once, and show none."""
         if self._fd is None:
             return
         self._before = termios.tcgetattr(self._fd)
@@ -140,12 +139,10 @@ class Terminal:
                 termios.tcsetattr(self._fd, termios.TCSADRAIN, before)
 
     def wake(self) -> None:
-        """End the wait, from any thread or a signal handler."""
         with suppress(OSError):  # full, so the wait ends anyway; or over
             self._far.send(b"x")
 
     def wait(self, timeout: float | None = None) -> list[str]:
-        """Return the keys that were pressed, after a key, `wake`, or the time-out."""
         found: list[str] = []
         ready = self._selector.select(_REST if self._rest else timeout)
         for key, _ in ready:
@@ -186,7 +183,6 @@ class History:
         self._rates: OrderedDict[str, deque[float]] = OrderedDict()
 
     def add(self, shown: Snapshot) -> None:
-        """Note the rates of a snapshot."""
         rate = finite(shown.broker.get("messages_rate"))
         if rate is not None:
             self.messages.append(rate)
@@ -203,7 +199,6 @@ class History:
 
 
 def head(shown: Snapshot, history: History, address: str, trouble: str | None, width: int) -> list[Text]:
-    """Return the three lines above the table."""
     broker, store = shown.broker, shown.store
     first = Text(
         cut(f"stompcodec {numbers.text(broker.get('version'))} at {printable(address)}", max(20, width // 2)), "bold"
@@ -235,7 +230,6 @@ def _store(store: Row) -> str:
 
 
 def _third(shown: Snapshot, trouble: str | None) -> Text:
-    """Return the line that says what the table shows, or why it is old."""
     if trouble is not None:
         return Text(printable(trouble[:300]), "bold red")
     wish = shown.wish
@@ -273,7 +267,6 @@ def table(shown: Snapshot, history: History, width: int, selected: int | None = 
 
 
 def _fitting(view: View, width: int) -> list[Column]:
-    """Return the columns that leave room for names."""
     columns = [column for column in view.columns if column.need <= width]
     while columns and width - sum(column.width + 1 for column in columns) < _NAMES:
         columns.pop()
@@ -384,12 +377,10 @@ class Watcher:
         self._thread.start()
 
     def stop(self) -> None:
-        """Ask no more, once the present question is answered."""
         self._over = True
         self._look.set()
 
     def look(self, wish: Wish, *, now: bool = False) -> None:
-        """Ask for something else, or at once."""
         if wish != self.wish or now:
             self.wish = wish
             self._look.set()
@@ -414,7 +405,6 @@ class Watcher:
 
 
 def show(console: Console, shown: Snapshot, history: History, address: str) -> None:
-    """Print a snapshot, for pipes and `--once`."""
     history.add(shown)
     for line in (*head(shown, history, address, None, console.width), *table(shown, history, console.width)):
         line.rstrip()
@@ -438,10 +428,7 @@ class Stream:
         self._silence: str | None = None
 
     def run(self, interval: float, *, once: bool) -> bool:
-        """Write every `interval` seconds until a signal ends it. Return whether there was a snapshot.
-
-        With `once`, write the second answer only, with the rates between the two. Raises as `Asker.ask`.
-        """
+        """Write every `interval` seconds, or `once` after the second; return whether one was. Raises as `Asker.ask`."""
         wait = max(interval, _LEAST) if once else interval
         watcher = Watcher(self._client, self._asker, self._wish, wait, self._look.set)
         with stop_on_signals(self._stop):
@@ -584,9 +571,6 @@ def _checked_sort(view: str, sort: str | None) -> str:
 )
 @click.option("--once", is_flag=True, help="Ask twice, an interval apart for the rates, show it and end.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object each interval.")
-@click.option(
-    "--prefix", default="/management/", show_default=True, metavar="TEXT", help="The prefix of requests to the broker."
-)
 @broker_options
 def command(
     view: str,
@@ -595,7 +579,6 @@ def command(
     interval: float,
     once: bool,
     as_json: bool,
-    prefix: str,
     **broker: Any,
 ) -> None:
     """Show what a broker is doing: rates, destinations, sessions, subscriptions.
@@ -611,19 +594,19 @@ def command(
     choice = Choice(VIEWS[view], _checked_sort(view, sort), match, MOST_ROWS)
     try:
         with reporting_errors():
-            _run(choice, interval, once, as_json, prefix, broker)
+            _run(choice, interval, once, as_json, broker)
     except CannotAskError as error:
         complain(str(error))
         sys.exit(1)
 
 
-def _run(choice: Choice, interval: float, once: bool, as_json: bool, prefix: str, broker: dict[str, Any]) -> None:
+def _run(choice: Choice, interval: float, once: bool, as_json: bool, broker: dict[str, Any]) -> None:
     from stompcodec.client import Backoff
 
     console, connection, history, stopped = screen(), Connection(), History(), Stopped()
     broker |= {"reconnect": Backoff(most=2.0), "on_state": connection}
     with stop_on_signals(stopped.set), connected(stopped, **broker) as client:
-        asker, address = Asker(client, prefix, broker["timeout"]), address_of(client)
+        asker, address = Asker(client, broker["timeout"]), address_of(client)
 
         def write(shown: Snapshot) -> None:
             if as_json:

@@ -123,7 +123,7 @@ BAD = {
     **{"queues.dead_letter": ['""', '"{queue}"', '"/queue/{name"', "3"], "topics.slow_consumer": ['"wait"']},
     "access.virtual_hosts": ["[]", '"/"', "[1]"],
     "websocket.origins": [
-        *('["*"]', '["null"]', '["localhost"]', '["https://a/"]', '["https://caf\xe9.example"]', '"https://a"'),
+        *('["*"]', '["NULL"]', '["localhost"]', '["https://a/"]', '["https://caf\xe9.example"]', '"https://a"'),
         *('["https://*.example"]', "[1]"),
     ],
     "websocket.hosts": ['["broker.example:80"]', '["http://a"]', '["*"]', '"a"', '[""]', '["a b"]'],

@@ -14,7 +14,7 @@ FIELDS: dict[str, dict[str, str]] = {
     **{"messages": {"destination": "/queue/a"}, "purge": {"destination": "/queue/a"}},
     **{"move": {"destination": "/queue/a", "to": "/queue/b"}, "delete": {"destination": "/queue/a"}},
     **{"pause": {"destination": "/queue/a"}, "resume": {"destination": "/queue/a"}},
-    "log-level": {"level": "warning"},
+    **{"log-level": {"level": "warning"}, "backup": {"to": "relative"}},
 }
 
 

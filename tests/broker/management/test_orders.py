@@ -1,14 +1,17 @@
 """What orders do: to queues in memory and in the store, beside consumers, and when the disk fails."""
 
 import json
+import threading
 from types import SimpleNamespace
 
 import pytest
 from broker.harness import FaultyStore, switch
 from broker.management.managing import LOCAL, Managed
+from client.feeding import wait_for
 
 from stompcodec.broker.management.management import Management
 from stompcodec.broker.management.schema import Asker
+from stompcodec.broker.storage.sqlite import SqliteStore
 
 
 def filled(count=6, store=None, **config):
@@ -264,6 +267,27 @@ def test_bodies_are_shown_as_text_or_in_base64_at_most_a_mebibyte_on_a_page():
     assert len(bench.result("messages", destination="/queue/a", body=65_536)) == 20
 
 
+def test_a_backup_is_made_while_the_broker_goes_on(tmp_path, monkeypatch):
+    go_on = threading.Event()
+    bench, _ = filled(4, SqliteStore(tmp_path / "data"))
+    backup, new = bench.store.backup, tmp_path / "new"
+    monkeypatch.setattr(bench.store, "backup", lambda to: go_on.wait(60) and backup(to))
+    answers = bench.begun("backup", to=str(new))
+    bench.peer().put("/queue/a", "later", persistent="true")
+    bench.turn()
+    assert (answers, bench.fault("backup", to=str(new))) == ([], "to")
+    go_on.set()
+    wait_for(lambda: bench.soon)
+    bench.turn()
+    assert answers[0]["result"] == {"to": str(new), "bytes": (new / "messages.sqlite").stat().st_size}
+    again = bench.begun("backup", to=str(new))
+    wait_for(lambda: bench.soon)
+    bench.turn()
+    assert [answer["error"]["field"] for answer in (*again, bench.ask("backup", to="relative"))] == ["to", "to"]
+    bench.store.close()
+    assert [message.tail[-3:-1] for message in SqliteStore(new).load()] == [b"m1", b"m3", b"er"]
+
+
 @pytest.mark.parametrize("road", [True, False], ids=["c", "python"])
 def test_counts_agree_in_c_and_in_python(road):
     switch(road)
@@ -277,6 +301,44 @@ def test_counts_agree_in_c_and_in_python(road):
     consumer.subscribe("/queue/c", id="3")
     found = [(row["received"], row["delivered"], row["redelivered"]) for row in bench.result("destinations")]
     assert found == [(3, 4, 1), (2, 2, 0), (2, 2, 0)]
+
+
+@pytest.mark.parametrize("road", [True, False], ids=["c", "python"])
+def test_the_traffic_of_sessions_and_of_the_last_ten_minutes(road):
+    switch(road)
+    bench, sender, consumer = Managed.with_peers(2)
+    consumer.subscribe("/queue/a", id="1", ack="client-individual")
+    consumer.subscribe("/queue/b", id="2")
+    bench.wait(2.0)
+    assert [row["received_rate"] for row in bench.result("sessions")] == [None, None]
+    sender.send("BEGIN", transaction="t")
+    consumer.send("BEGIN", transaction="t")
+    for more in ({}, {"priority": "7"}, {"transaction": "t"}, {"transaction": "t", "persistent": "true"}):
+        sender.put("/queue/a", "x", **more)
+        sender.put("/queue/b", "x", **more)
+    sender.send("COMMIT", transaction="t")
+    first, second, third, fourth = (each for each in consumer.take() if each.get("ack"))
+    consumer.ack(first)
+    consumer.ack(second, receipt="r", transaction="t")
+    consumer.ack(third, credit="1")
+    consumer.nack(fourth, requeue="false")
+    bench.wait(2.0)
+    assert bench.result("broker")["acknowledged"] == 2
+    consumer.send("COMMIT", transaction="t")
+    bench.wait(1.0)
+    rates = [(row["received_rate"], row["delivered_rate"]) for row in bench.result("sessions")]
+    assert rates == [pytest.approx((8 / 3, 0.0), abs=0.001), pytest.approx((0.0, 8 / 3), abs=0.001)]
+    names, expected = ("messages", "delivered", "acknowledged", "dead_letters"), (9, 8, 3, 1)
+    assert tuple(bench.result("broker")[name] for name in names) == expected
+    consumer.lose()
+    assert tuple(bench.result("broker")[name] for name in names) == expected
+    found = bench.result("history")
+    seconds = [dict(zip(found["names"], row, strict=True)) for row in found["seconds"]]
+    assert [(each["age"], each["sessions"]) for each in seconds] == [(age, 2.0) for age in (4.0, 3.0, 2.0, 1.0, 0.0)]
+    assert [seconds[2][f"{name}_rate"] for name in names[:3]] == [9.0, 8.0, 2.0]
+    assert seconds[4]["acknowledged_rate"] == 1.0
+    bench.wait(900.0)
+    assert len(bench.result("history")["seconds"]) == 600
 
 
 def test_the_store_and_memory_are_told_to_this_process_too():

@@ -1,5 +1,6 @@
 """`stompcodec broker check` and `salvage`: what they say, what they refuse, and what they leave alone."""
 
+import errno
 import json
 import os
 import shutil
@@ -8,7 +9,9 @@ from contextlib import closing
 
 import pytest
 from broker.storage.storing import BIG, SUBSCRIPTION, change, content, fill, filled, flip, killed, message, put
+from client.feeding import wait_for
 
+from stompcodec.broker.storage.large import BodyFolder
 from stompcodec.broker.storage.salvage import check, salvage
 from stompcodec.broker.storage.sqlite import SqliteStore
 from stompcodec.errors import StoreError
@@ -38,22 +41,46 @@ def test_a_whole_folder(data, new):
         assert store.subscriptions() == [SUBSCRIPTION]
 
 
-def test_a_backup_of_a_store_in_use_is_whole(data, new):
-    """As docs/service.md does it: the database by a reader, then the bodies."""
-    store = fill(data, close=False)
+@pytest.mark.parametrize("links", [True, False])
+def test_a_backup_of_a_store_in_use_is_whole(data, new, monkeypatch, links):
+    """What comes before the database is copied is in it; so is a large body that goes afterwards."""
+    store, copied, copy_all = fill(data, close=False), [], BodyFolder.copy_all
     put(store, message(20, BIG))
     before = {(one.queue, one.seq) for one in store.load()}
-    new.mkdir()
-    with closing(sqlite3.connect(f"{data.as_uri()}/messages.sqlite?mode=ro", uri=True)) as reader:
-        reader.execute("VACUUM INTO ?", (str(new / "messages.sqlite"),))
-    put(store, message(21, BIG))
-    shutil.copytree(data / "bodies", new / "bodies")
-    shutil.copy(data / "stompcodec-folder", new)
+    bodies = set((data / "bodies").iterdir())
+
+    def copy(self):
+        if copied:
+            store.remove("q", message(20, BIG))
+            store.commit()
+            wait_for(lambda: not bodies <= set((data / "bodies").iterdir()))
+        copy_all(self)
+        copied.append(self)
+        if len(copied) == 1:
+            put(store, message(21, BIG))
+
+    monkeypatch.setattr(BodyFolder, "copy_all", copy)
+    if not links:
+        monkeypatch.setattr(os, "link", lambda *_: (_ for _ in ()).throw(OSError(errno.EXDEV, "Cross-device link")))
+    assert store.backup(new) == (new / "messages.sqlite").stat().st_size
+    monkeypatch.undo()
+    with pytest.raises(StoreError, match="exists already"):
+        store.backup(new)
     put(store, message(22))
     store.close()
     assert check(data).whole
     assert check(new).whole
-    assert content(new)[0].keys() == before
+    assert content(new)[0].keys() == before | {("q", 21)}
+    assert not list(new.parent.glob(".*"))
+
+
+def test_a_backup_that_fails_leaves_nothing(data, new, monkeypatch):
+    with closing(fill(data, close=False)) as store:
+        monkeypatch.setattr(os, "link", lambda *_: (_ for _ in ()).throw(OSError(errno.EXDEV, "Cross-device link")))
+        monkeypatch.setattr(shutil, "copyfileobj", lambda *_: (_ for _ in ()).throw(OSError(errno.ENOSPC, "full")))
+        with pytest.raises(StoreError, match="cannot be made: full"):
+            store.backup(new)
+        assert not list(new.parent.glob(f"*{new.name}*"))
 
 
 def test_damage_is_listed(data, new):

@@ -13,8 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 parser = pytest.importorskip("prometheus_client.parser")
-from prometheus_client import CollectorRegistry, generate_latest
-
 from stompcodec.broker.storage.sqlite import SqliteStore
 from stompcodec.broker.web import metrics as module
 from stompcodec.broker.web.metrics import OTHER, Metrics
@@ -194,25 +192,6 @@ def test_any_name_can_be_told():
     assert {key[1] for key in bench.told()[READY]} == {OTHER, *names}
 
 
-@pytest.mark.parametrize("most", [0, 2, 100])
-def test_the_text_is_as_the_library_writes_it(most):
-    """The lines of destinations are written without the library. With whole numbers as floats, they are the same."""
-    bench, peer = Scraped.with_peers(1, web_metrics_destinations=most)
-    for name in ('/queue/"', "/queue/\\", "/queue/\n", "/queue/ä} 1", '/queue/a",b="{', "/topic/t"):
-        peer.subscribe(name, id=name, ack="client", prefetch_count="1")
-        peer.put(name, "x")
-        peer.put(name, "y", persistent="true")
-    text = bench.text()
-
-    class Parsed:
-        def collect(self):
-            return parser.text_string_to_metric_families(text)
-
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(Parsed())
-    assert re.sub(r"(?m)^([^#].* \d+)$", r"\1.0", text) == generate_latest(registry).decode()
-
-
 @pytest.mark.parametrize("count", [1000, pytest.param(50_000, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("labelled", [False, True])
 def test_many_queues_are_told_in_turns(count, labelled):
@@ -221,7 +200,7 @@ def test_many_queues_are_told_in_turns(count, labelled):
     destinations = bench.broker.virtual_host("/").destinations
     for number in range(count):
         destinations.queue(f"/queue/{number}")
-    assert sum(1 for _ in bench.metrics.text()) >= count // 250 + 14 * most // 2500 - 1
+    assert sum(1 for _ in bench.metrics.text()) >= count // 250 + 14 - 1
     text = bench.text()
     assert text.count(f"\n{READY}{{") == most + 1
     assert f'\nstompcodec_broker_destinations{{kind="queue",virtual_host="/"}} {float(count)}\n' in text

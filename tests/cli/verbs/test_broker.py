@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from cli.running import run
+from cli.running import ended, run
 from client.feeding import wait_for
 from crash.process import BrokerProcess
 from patience import patience
@@ -49,7 +49,7 @@ def test_a_life(tmp_path, number, place, monkeypatch):
     systemd = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     systemd.bind(address.replace("@", "\0"))
     systemd.settimeout(20)
-    with systemd, BrokerProcess(tmp_path) as broker:
+    with systemd, BrokerProcess(tmp_path, config="[web]\npage = true\n") as broker:
         assert systemd.recv(100) == b"READY=1"
         assert set(broker.address) == {"pid", "host", "port", "ws_port", "tls_port", "legacy_port"}
         assert broker.address == {**json.loads(broker.ready.read_text()), "pid": broker.pid}
@@ -61,9 +61,14 @@ def test_a_life(tmp_path, number, place, monkeypatch):
             said = stompcodec.parse(first + b"".join(iter(lambda: wire.recv(65536), b"")))
             assert [frame.command for frame in said] == ["CONNECTED", "ERROR"]
         (line,) = [line for line in broker.tail(1000).splitlines() if "listens on" in line]  # a thread writes it
-        assert f"stomp://127.0.0.1:{broker.port}, ws://127.0.0.1:{broker.ws_port};" in line
+        ws = broker.ws_port
+        assert f"stomp://127.0.0.1:{broker.port}, ws://127.0.0.1:{ws}, its page http://127.0.0.1:{ws}/;" in line
         assert "\x1b" not in line
         broker.start()
+        copy = ("broker", "backup", tmp_path / "copy", "-u", f"stomp://127.0.0.1:{broker.port}")
+        assert run(*copy).stdout == f"copied to {tmp_path}/copy\n"
+        ended(run(*copy), 1, f"answers: to: {tmp_path}/copy exists already")
+        assert "intact: 1 messages (61 bytes)" in run("broker", "check", tmp_path / "copy").stdout
         frames = talk(broker.port, connect() + SUBSCRIBE, 2)
         assert (frames[1].body, frames[1].get("redelivered")) == (b"hello", None)
 
@@ -107,9 +112,10 @@ def test_a_second_signal_does_not_wait(tmp_path):
 
 
 @posix
-def test_uvloop_and_a_login(tmp_path):
+def test_uvloop_and_a_login(tmp_path, monkeypatch):
     """--login makes the one user who may connect. Passcodes are never logged. --uvloop says if it is not there."""
-    flags = ("--login", "ada", "--passcode", "love-lace", "--log-level", "debug", "--uvloop")
+    monkeypatch.setenv("STOMPCODEC_PASSCODE", "love-lace")
+    flags = ("--login", "ada", "--log-level", "debug", "--uvloop")
     with BrokerProcess(tmp_path, memory=True, flags=flags) as broker:
         for passcode, answer in (("love-lace", "CONNECTED"), ("wrong-code", "ERROR")):
             assert talk(broker.port, connect("ada", passcode))[0].command == answer
@@ -152,7 +158,7 @@ def test_flags_win_over_the_config(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "status", "said"),
     [
-        *(("--config b.toml", 1, "b.toml"), ("--config b.toml", 1, "prefetsch"), ("--login ada", 2, "--passcode")),
+        *(("--config b.toml", 1, "b.toml"), ("--config b.toml", 1, "prefetsch"), ("--login ada", 2, "_PASSCODE")),
         ("--dialect apollo", 1, "'apollo' is not a dialect: use stompcodec, rabbitmq, activemq, artemis"),
         ("--memory --data x", 2, "--data"),
         ("--memory check x", 2, "check does not take the options of the broker"),
@@ -161,7 +167,8 @@ def test_flags_win_over_the_config(tmp_path):
 def test_failures_are_one_line(arguments, status, said, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("b.toml").write_text("[queues]\nprefetsch = 7\n")
-    result = run("broker", *arguments.split())
+    environment = {} if "--login" in arguments else {"STOMPCODEC_PASSCODE": "that of other verbs"}
+    result = run("broker", *arguments.split(), **environment)
     assert (result.exit_code, said in result.stderr) == (status, True), result.output
     assert status == 2 or len(result.stderr.splitlines()) == 1
 

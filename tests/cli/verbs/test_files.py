@@ -67,6 +67,15 @@ def test_there_and_back(capture, tmp_path, through):
     assert [time for time, _ in found] == ([0] * 3 if through == "x.stomp" else [time for time, _ in expected])
 
 
+def test_bodies_are_text_in_parquet_on_demand(capture, tmp_path):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    ended(run(capture, tmp_path / "x.parquet", "--text"), 1, "MESSAGE at 69 cannot be written: 'utf-8' codec")
+    assert parquet.read_table(tmp_path / "x.parquet").column("body").to_pylist() == ["hello", "\u20ac"]
+    good(tmp_path / "x.parquet", tmp_path / "back.stompcap")
+    assert [frame for _, frame in held(tmp_path / "back.stompcap")] == FRAMES[::2]
+    ended(run(capture, tmp_path / "x.stomp", "--text"), 2, "--text")
+
+
 @pytest.mark.parametrize(("limit", "groups"), [({}, 1), ({"_ROWS": 2}, 2), ({"_GROUP": 1}, 3)])
 def test_row_groups_of_parquet_are_bounded(capture, tmp_path, monkeypatch, limit, groups):
     parquet = pytest.importorskip("pyarrow.parquet")
@@ -104,6 +113,14 @@ def test_nothing_is_written_over(capture, tmp_path):
     assert run(capture, tmp_path / "no" / "x.jsonl").exit_code == 1
 
 
+@pytest.mark.parametrize("name", ["x.csv", "x.stomp.gz", "x.parquet.gz", "x.pcap", "x.arrow/"])
+def test_a_name_that_promises_another_format_is_refused(capture, tmp_path, name):
+    ended(run(capture, f"{tmp_path}/{name}"), 2, "--to")
+    assert list(tmp_path.iterdir()) == [capture]
+    if name != "x.arrow/":
+        assert run(capture, tmp_path / name, "--to", "raw").exit_code == 0
+
+
 @pytest.mark.parametrize(
     ("name", "data", "said", "shown"),
     [
@@ -126,7 +143,7 @@ def test_what_is_broken_is_told_and_the_rest_is_written(tmp_path, name, data, sa
 
 def test_a_missing_extra_is_named(capture, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    ended(run(capture, tmp_path / "x.parquet"), 1, "pip install 'stompcodec[spark]'")
+    ended(run(capture, tmp_path / "x.parquet"), 1, "pip install 'stompcodec[parquet]'")
     assert not (tmp_path / "x.parquet").exists()
 
 

@@ -36,6 +36,7 @@ def test_files_that_the_source_does_not_read_are_refused_before_spark_starts(
 def test_the_package_that_is_missing_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     ended(run("pipeline", "metrics", "."), 2, "this needs the package pyarrow")
+    assert "Count frames" in run("pipeline", "metrics", "--help").output
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,8 @@ from patience import patience
 import stompcodec.client as stomp
 from stompcodec import Frame, serialize
 from stompcodec.capture import Capture, CaptureWriter, octets_of
+from stompcodec.cli.verbs import record
+from stompcodec.client.recorder import Recorder
 from stompcodec.testing import StompBroker
 
 posix = pytest.mark.skipif(os.name != "posix", reason="signals of POSIX, and files that can be removed while open")
@@ -88,6 +90,19 @@ def test_a_signal_seals_the_capture_and_a_terminal_shows_progress(at, fresh, pat
         terminal.end(0)
     assert next(path.glob("*.idx")).read_bytes()[-24:][7] & 0x80  # a seal
     assert at.good("sub", fresh, "-w", "0.2") == b""  # all were acknowledged
+
+
+@pytest.mark.parametrize(("quiet", "lines"), [(False, 2), (True, 0)])
+def test_a_log_gets_a_line_each_minute(path, monkeypatch, capsys, quiet, lines):
+    now = 1000.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    with CaptureWriter(path) as capture:
+        progress = record.Progress(capture, {}, quiet)
+        progress.recorder = Recorder([], capture)
+        for _ in range(150):
+            now += 1.0
+            progress.turn()
+    assert capsys.readouterr().err.count("0 messages recorded") == lines
 
 
 @posix
