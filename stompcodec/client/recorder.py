@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timezone
 from itertools import groupby
+from operator import itemgetter
 from typing import Any, Literal, NamedTuple
 
 from stompcodec.arguments import checks
@@ -31,16 +32,14 @@ from stompcodec.codec import Frame
 from stompcodec.errors import FrameError, StaleAckError, StompError, StoreError
 from stompcodec.spec import Limits
 
-#: The default number of messages to remember, at about 0.1 kB each.
-WINDOW = 1_000_000
 #: Captured messages have passed the limits of their client, which may be any.
 _ANY = Limits(max_headers=10_000, max_body=2**40)
 _OURS = BROKERS["stompcodec"]
 
 
-@checks("key", "load", "recognizes", "remember")
+@checks("key", "load", "remember")
 class Dedupe:
-    """The last `window` recorded messages.
+    """The last `window` recorded messages, at about 0.1 kB each.
 
     Two messages are the same if destination, id and body are equal: ids may repeat among brokers, or after a broker has
     lost its memory. The id is in `header`; None for the lasting identity. A message without it is never a duplicate.
@@ -53,7 +52,7 @@ class Dedupe:
     (True, False)
     """
 
-    def __init__(self, header: str | None = None, window: int = WINDOW) -> None:
+    def __init__(self, header: str | None = None, window: int = 1_000_000) -> None:
         if window < 1:
             raise ValueError(f"window is {window}: it must be 1 or more")
         self.header = header
@@ -63,7 +62,7 @@ class Dedupe:
         self._secret = os.urandom(16)  # prevents messages that are made to have equal keys
 
     @classmethod
-    def of(cls, text: str, window: int = WINDOW) -> Dedupe | None:
+    def of(cls, text: str, window: int = 1_000_000) -> Dedupe | None:
         """Return the Dedupe for an option's value, messageId (or message-id), header:NAME, or none; else raise
         ValueError.
         """
@@ -74,10 +73,6 @@ class Dedupe:
         if text.startswith("header:") and len(text) > len("header:"):
             return cls(text[len("header:") :], window)
         raise ValueError(f"{text!r}: use messageId, header:NAME or none")
-
-    def recognizes(self, dialect: BrokerDialect) -> bool:
-        """Return whether messages of a broker can have an id."""
-        return self.header is not None or bool(dialect.lasting)
 
     def key(self, frame: Frame, dialect: BrokerDialect = _OURS) -> int | None:
         """Return a key that is equal for all deliveries of a message by a broker of a dialect; None without an id."""
@@ -99,9 +94,6 @@ class Dedupe:
     def __contains__(self, key: int | None) -> bool:
         return key in self._known
 
-    def __len__(self) -> int:
-        return len(self._known)
-
     def _are_new(self, keys: Sequence[int | None], others: dict[int, None]) -> bool:
         """Return whether none of the keys is known, or among the others, or there twice; add them to the others."""
         new = dict.fromkeys(key for key in keys if key is not None)
@@ -112,9 +104,6 @@ class Dedupe:
 
     def remember(self, keys: Iterable[int]) -> None:
         """Remember the keys of recorded messages, and forget the oldest."""
-        self._remember(keys)
-
-    def _remember(self, keys: Iterable[int]) -> None:
         known, order = self._known, self._order
         new = [key for key in dict.fromkeys(keys) if key not in known]
         known.update(new)
@@ -127,26 +116,16 @@ class Dedupe:
 
         It reads the newest segments first, until there are enough.
         """
-        waiting = [[each for each in capture.segments() if each.chain == chain] for chain in capture.chains()]
-        newest: list[tuple[int, int, Segment]] = []
-
-        def offer(number: int) -> None:
-            if waiting[number]:
-                segment = waiting[number].pop()
-                heapq.heappush(newest, (-_time_of(capture, segment), number, segment))
-
-        for number in range(len(waiting)):
-            offer(number)
+        chains = [reversed(capture.segments(chain)) for chain in capture.chains()]
+        timed = [((_time_of(capture, each), each) for each in segments) for segments in chains]
         found: list[tuple[int, int]] = []
-        while newest:
-            time, number, segment = heapq.heappop(newest)
-            if len(found) >= self.window and found[0][0] > -time:
+        for last, segment in heapq.merge(*timed, key=itemgetter(0), reverse=True):
+            if len(found) >= self.window and found[0][0] > last:
                 break
-            found = [*self._keys(capture, segment, -time, dialect), *found]
-            found.sort(key=lambda pair: pair[0])  # stable: messages with equal times keep their order
+            found = [*self._keys(capture, segment, last, dialect), *found]
+            found.sort(key=itemgetter(0))  # stable: messages with equal times keep their order
             del found[: -self.window]
-            offer(number)
-        self._remember(key for _, key in found)
+        self.remember(key for _, key in found)
         return len(found)
 
     def _keys(self, capture: Capture, segment: Segment, last: int, dialect: BrokerDialect) -> Iterator[tuple[int, int]]:
@@ -165,11 +144,9 @@ class Dedupe:
 
 def _time_of(capture: Capture, segment: Segment) -> int:
     """Return the time of a segment's last bytes in µs, by its index or else by its file."""
-    time = 0
     with contextlib.suppress(StoreError, OSError):
-        time = max((row.time for row in capture.rows(segment)), default=0)
-        return time or int(segment.path.stat().st_mtime * 1e6)
-    return time
+        return max((row.time for row in capture.rows(segment)), default=0) or int(segment.path.stat().st_mtime * 1e6)
+    return 0
 
 
 def acknowledge(messages: Iterable[Message]) -> None:
@@ -188,33 +165,23 @@ class Held:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._written: dict[str, deque[tuple[int, Message]]] = {}
-        self._again: deque[tuple[dict[str, int], Message]] = deque()
+        #: By their chains, of which each has offsets in order.
+        self._waiting: dict[frozenset[str], deque[tuple[dict[str, int], Message]]] = {}
         self._released: dict[str, int] = {}
 
     def __len__(self) -> int:
         with self._lock:
-            return sum(map(len, self._written.values())) + len(self._again)
+            return sum(map(len, self._waiting.values()))
 
-    def hold(self, chain: str, end: int, message: Message) -> None:
-        """Hold a message whose frame ends at this offset of a chain."""
-        _slim(message)
-        with self._lock:
-            if end > self._released.get(chain, 0):
-                self._written.setdefault(chain, deque()).append((end, message))
-                return
-        acknowledge([message])
-
-    def hold_again(self, ends: Mapping[str, int], messages: Iterable[Message]) -> None:
-        """Hold duplicates that were received when the chains had these ends."""
-        messages = list(messages)
-        for message in messages:
-            _slim(message)
+    def hold(self, ends: Mapping[str, int], message: Message) -> None:
+        """Hold a message until these offsets of chains are released."""
+        if message.body:  # which is on disk
+            message.frame = Frame(message.frame.command, message.frame.headers.pairs(), b"")
         with self._lock:
             if not self._covered(ends):
-                self._again.extend((dict(ends), message) for message in messages)
+                self._waiting.setdefault(frozenset(ends), deque()).append((dict(ends), message))
                 return
-        acknowledge(messages)
+        acknowledge([message])
 
     def release(self, offsets: Mapping[str, int]) -> int:
         """Acknowledge the messages below these offsets of chains; return their number."""
@@ -222,11 +189,9 @@ class Held:
         with self._lock:
             for chain, offset in offsets.items():
                 self._released[chain] = max(offset, self._released.get(chain, 0))
-            for chain, waiting in self._written.items():
-                while waiting and waiting[0][0] <= self._released.get(chain, 0):
+            for waiting in self._waiting.values():
+                while waiting and self._covered(waiting[0][0]):
                     done.append(waiting.popleft()[1])
-            while self._again and self._covered(self._again[0][0]):
-                done.append(self._again.popleft()[1])
         acknowledge(done)
         return len(done)
 
@@ -237,18 +202,11 @@ class Held:
             return message.epoch < epoch and message.subscription in subscriptions
 
         with self._lock:
-            for chain, waiting in self._written.items():
-                self._written[chain] = deque(each for each in waiting if not stale(each[1]))
-            self._again = deque(each for each in self._again if not stale(each[1]))
+            for chains, waiting in self._waiting.items():
+                self._waiting[chains] = deque(each for each in waiting if not stale(each[1]))
 
     def _covered(self, ends: Mapping[str, int]) -> bool:
         return all(self._released.get(chain, 0) >= end for chain, end in ends.items())
-
-
-def _slim(message: Message) -> None:
-    """Drop the body, which is on disk."""
-    if message.body:
-        message.frame = Frame(message.frame.command, message.frame.headers.pairs(), b"")
 
 
 log = logging.getLogger("stompcodec.client")
@@ -306,18 +264,6 @@ def _divided(pieces: list[_Piece], count: int) -> tuple[list[_Piece], list[_Piec
             return [*pieces[:at], *([first] if first else [])], [others, *pieces[at + 1 :]]
         count -= piece.run.messages
     return pieces, []
-
-
-def _load(dedupe: Dedupe, read: Capture, dialect: BrokerDialect) -> None:
-    """Remember what was recorded from such a broker, or log that its messages cannot be recognized."""
-    if dedupe.recognizes(dialect):
-        dedupe.load(read, dialect)
-    else:
-        log.warning(
-            "broker dialect %s: messages have no id that stays the same, so what is delivered again is recorded again:"
-            " use header:NAME with an id of the sender, or name the broker by dialect=",
-            dialect.name,
-        )
 
 
 class _Written(NamedTuple):
@@ -390,7 +336,14 @@ class Recorder:
             read = Capture(capture.path)
             dialects = [client._link.core.link.dialect for client in self._clients]
             for dialect in {(each.name, each.lasting): each for each in dialects}.values():
-                _load(dedupe, read, dialect)
+                if dedupe.header is not None or dialect.lasting:
+                    dedupe.load(read, dialect)
+                else:
+                    log.warning(
+                        "broker dialect %s: messages have no id that stays the same, so what is delivered again is "
+                        "recorded again: use header:NAME with an id of the sender, or name the broker by dialect=",
+                        dialect.name,
+                    )
 
     def subscribe(
         self,
@@ -470,7 +423,6 @@ class Recorder:
             self._stop.set()
 
     def _take(self, subscription: Subscription) -> None:
-        """Take messages of a subscription, in a thread of its own."""
         while True:
             try:
                 messages = subscription.take(_MOST)
@@ -538,7 +490,7 @@ class Recorder:
             pieces, group = self._plan(group, keys)
             self._store(pieces)
             if self._dedupe is not None:
-                self._dedupe._remember(keys)
+                self._dedupe.remember(iter(keys))
 
     def _store(self, rest: list[_Piece]) -> None:
         """After an error try again until `stop`, each time with half as many messages: a full disk may have room for
@@ -634,7 +586,7 @@ class Recorder:
                 self._epochs[client] = client.epoch
                 held.drop_stale(self._of[client], client.epoch)
         for each in written:
+            ends = {each.chain: each.end}
             if each.piece.again:  # their originals may be anywhere in what is there
-                held.hold_again({chain: self._capture.end(chain) for chain in self._chains}, [each.piece.message])
-            else:
-                held.hold(each.chain, each.end, each.piece.message)
+                ends = {chain: self._capture.end(chain) for chain in self._chains}
+            held.hold(ends, each.piece.message)
