@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
 
@@ -20,7 +20,7 @@ import click
 from click.core import ParameterSource
 
 from stompcodec.cli.app import INTERRUPTED, SILENT
-from stompcodec.cli.inputs import Duration, complain, option_group
+from stompcodec.cli.inputs import Duration, complain, option_group, pairs_of, parsed
 from stompcodec.cli.screen import printable
 from stompcodec.content import is_text_type
 from stompcodec.disk import PRIVATE, create, lock, make_folder, replace
@@ -355,32 +355,18 @@ _ERRNO = re.compile(r"\[Errno -?\d+\] ")
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def header_pairs(
-    _context: click.Context, option: click.Parameter, values: tuple[str, ...]
-) -> tuple[tuple[str, str], ...]:
-    """Parse NAME:VALUE options into pairs: a callback of click."""
-    pairs = []
-    for value in values:
-        name, colon, rest = value.partition(":")
-        if not colon or not name:
-            raise click.BadParameter(f"{value!r}: write NAME:VALUE", param=option)
-        pairs.append((name, rest))
-    return tuple(pairs)
-
-
 def header_option(command: str) -> Callable[[F], F]:
     """Return the option -H of a verb that writes frames of a command, a key of the client's `OWNED`."""
 
-    def check(context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
-        pairs = header_pairs(context, option, values)
+    @parsed
+    def check(values: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+        pairs = pairs_of(values, ":")
         if pairs:
             from stompcodec.client.headers import owned_of
 
             name = owned_of(command, [name for name, _ in pairs])
             if name is not None:
-                raise click.BadParameter(
-                    f"{name!r} is a header that the client writes itself: leave it out (see the options)", param=option
-                )
+                raise ValueError(f"{name!r} is a header that the client writes itself: leave it out (see the options)")
         return pairs
 
     text = "A header; repeatable."
@@ -460,14 +446,12 @@ def _is_from(option: str, source: ParameterSource) -> bool:
     return click.get_current_context().get_parameter_source(option) is source
 
 
-def _http_headers(_context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> dict[str, str] | None:
-    """Parse NAME:VALUE options for the client's `http_headers`: a callback of click. Errors do not show a value."""
+@parsed
+def _http_headers(values: tuple[str, ...]) -> dict[str, str] | None:
+    """Parse NAME:VALUE options for the client's `http_headers`. Errors do not show a value."""
     from stompcodec.transport.http import http_of
 
-    try:
-        return http_of(values) if values else None
-    except ValueError as error:
-        raise click.BadParameter(str(error), param=option) from None
+    return http_of(values) if values else None
 
 
 #: The options of the broker's address and the login, without a timeout. The context is for `connected`.
@@ -821,14 +805,12 @@ def as_text(body: bytes, headers: Iterable[tuple[str, str]], text: bool | None =
         return body
 
 
-def size(_context: click.Context, option: click.Parameter, value: str | None) -> int | None:
-    """Parse a size above 0, as in 128MiB: a callback of click."""
+@parsed
+def size(value: str | None) -> int | None:
+    """Parse a size above 0, as in 128MiB."""
     if value is None:
         return None
-    try:
-        number = size_of(value)
-    except ValueError:
-        number = 0
-    if not number:
-        raise click.BadParameter(f"{value!r}: it must be {SIZE}, and more than 0", param=option)
-    return number
+    with suppress(ValueError):
+        if number := size_of(value):
+            return number
+    raise ValueError(f"{value!r}: it must be {SIZE}, and more than 0")

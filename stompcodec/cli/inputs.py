@@ -9,7 +9,7 @@ import re
 import stat
 import sys
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from time import perf_counter
 from typing import Any, BinaryIO, NamedTuple, TypeVar
@@ -327,6 +327,30 @@ def option_group(*decorators: Callable[[Any], Any]) -> Callable[[F], F]:
     return decorate
 
 
+_Given = TypeVar("_Given")
+_Taken = TypeVar("_Taken")
+
+
+def parsed(parse: Callable[[_Given], _Taken]) -> Callable[[click.Context, click.Parameter, _Given], _Taken]:
+    """Return a callback of click: it parses the value of an option, or reports a ValueError as an error of the user."""
+
+    def callback(_context: click.Context, option: click.Parameter, value: _Given) -> _Taken:
+        try:
+            return parse(value)
+        except ValueError as error:
+            raise click.BadParameter(str(error).removeprefix(f"{option.name}: ")) from None
+
+    return callback
+
+
+def pairs_of(values: Iterable[str], sign: str) -> tuple[tuple[str, str], ...]:
+    """Split values like NAME=VALUE at their sign. Raises ValueError for one without it."""
+    for value in values:
+        if value.find(sign) < 1:
+            raise ValueError(f"{value!r}: write NAME{sign}VALUE")
+    return tuple((name, rest) for name, _, rest in (value.partition(sign) for value in values))
+
+
 #: The largest number and time in seconds, so that no wait or division overflows.
 _MOST = 1e9
 
@@ -378,7 +402,8 @@ class Complaints:
         complain(text)
 
 
-def _limits(_context: click.Context, _option: click.Parameter, values: tuple[str, ...]) -> Limits:
+@parsed
+def _limits(values: tuple[str, ...]) -> Limits:
     limits = Limits()
     for value in values:
         name, _, number = value.partition("=")
@@ -386,11 +411,8 @@ def _limits(_context: click.Context, _option: click.Parameter, values: tuple[str
             limits = limits._replace(**{name: size_of(number)})
         except ValueError:
             names = ", ".join(Limits._fields)
-            raise click.BadParameter(f"{value}: write NAME=SIZE, with NAME one of {names}") from None
-    try:
-        return checked_limits(limits)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from None
+            raise ValueError(f"{value}: write NAME=SIZE, with NAME one of {names}") from None
+    return checked_limits(limits)
 
 
 #: The arguments FILE… and the options for reading a stream.

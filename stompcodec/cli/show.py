@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from xml.dom import Node, minidom
 from xml.parsers.expat import ExpatError
 
-import click
 from rich import box
 from rich.console import Console
 from rich.highlighter import Highlighter, JSONHighlighter, ReprHighlighter
@@ -26,7 +25,7 @@ from rich.text import Text
 
 import stompcodec
 from stompcodec import END_OF_BODY, HEARTBEAT, Frame, FrameError
-from stompcodec.cli.inputs import FrameReader, Place
+from stompcodec.cli.inputs import FrameReader, Place, parsed
 from stompcodec.cli.screen import COMMAND_STYLES, cut, header_value, hex_lines, pad, printable, screen, write_json
 from stompcodec.content import decode_content, text_of
 from stompcodec.errors import ContentError
@@ -583,12 +582,10 @@ def _part(found: re.Match[str]) -> Part:
     raise ValueError(f"{found.group()} is unknown: use {FIELDS}, {{{{ }}}} for braces, \\n \\t \\0")
 
 
-def template_of(_context: click.Context, _option: click.Parameter, form: str | None) -> Template | None:
-    """Parse a format: a callback of click."""
-    try:
-        return None if form is None else Template(form)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from None
+@parsed
+def template_of(form: str | None) -> Template | None:
+    """Parse a format."""
+    return None if form is None else Template(form)
 
 
 class CommandError(Exception):

@@ -262,7 +262,8 @@ WRONG = {
     ],
     "record": [
         *(("stomp://h -o x", "no DEST"), ("/queue/a -o x --segment many", "--segment")),
-        ("/queue/a -o x --archive s3://bucket/x --keep 1G", "--keep cannot be used"),
+        *((f"/queue/a -o x --archive s3://b/x --keep {keep}", "--keep cannot") for keep in ("1G", "until-committed:c")),
+        *((f"/queue/a -o x --keep {wrong}", "'--keep'") for wrong in ("1G --keep 2G", "until-committed:", "until:c")),
         *((f"/queue/a -o x --dedupe {wrong}", "--dedupe") for wrong in ("uuid", "header:")),
         ("/queue/a -o x --group nobody_here", "no group of this"),
     ],

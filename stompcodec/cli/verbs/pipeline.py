@@ -31,7 +31,7 @@ from stompcodec.cli.connecting import (
     reporting_errors,
 )
 from stompcodec.cli.files import format_of
-from stompcodec.cli.inputs import Interval, complain, option_group
+from stompcodec.cli.inputs import Interval, complain, option_group, pairs_of, parsed
 from stompcodec.cli.screen import StatusLine, printable, screen
 from stompcodec.cli.streams import stop_on_signals
 from stompcodec.cli.verbs.replay import speed_of
@@ -284,16 +284,6 @@ class Input:
         return {name: value for name, value in given.items() if value is not None}
 
 
-def _conf(_context: click.Context, _option: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
-    pairs = {}
-    for value in values:
-        name, sign, text = value.partition("=")
-        if not sign or not name:
-            raise click.BadParameter(f"{value!r}: write NAME=VALUE")
-        pairs[name] = text
-    return pairs
-
-
 _destination = click.option(
     "-d", "--destination", "destinations", multiple=True, metavar="DEST",
     help="For a broker: what to subscribe to. Otherwise: only these frames; /topic/a* is a prefix.",
@@ -313,7 +303,8 @@ input_options = option_group(
 
 #: The options of Spark and of the output.
 output_options = option_group(
-    click.option("--conf", multiple=True, callback=_conf, metavar="NAME=VALUE",
+    click.option("--conf", multiple=True, callback=parsed(lambda values: dict(pairs_of(values, "="))),
+                 metavar="NAME=VALUE",
                  help="Configuration of Spark, as in spark.driver.memory=4g or spark.master=local[2]; repeatable."),
     click.option("--json", "as_json", is_flag=True, help="Print JSON."),
 )  # fmt: skip

@@ -15,7 +15,7 @@ import click
 
 from stompcodec.cli import streams
 from stompcodec.cli.connecting import tls_options
-from stompcodec.cli.inputs import Duration, complain
+from stompcodec.cli.inputs import Duration, complain, parsed
 from stompcodec.cli.screen import printable, screen
 from stompcodec.cli.streams import stop_on_signals
 from stompcodec.errors import ConfigError, MissingExtraError, StompError
@@ -86,14 +86,11 @@ def _target(text: str, ca: str | None, insecure: bool) -> Target:
     return Target(addresses[0], tls_options(ca, insecure).get("ssl"))
 
 
-def _faults(_context: click.Context, option: click.Parameter, texts: tuple[str, ...]) -> tuple[str, ...]:
-    """Check --fault: a callback of click."""
+@parsed
+def _faults(texts: tuple[str, ...]) -> tuple[str, ...]:
     from stompcodec.cli.proxying.bytes import faults_of
 
-    try:
-        faults_of(texts)
-    except ValueError as error:
-        raise click.BadParameter(str(error), param=option) from None
+    faults_of(texts)
     return texts
 
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import os
 import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from stompcodec.cli import connecting
-from stompcodec.cli.inputs import Duration, complain
+from stompcodec.cli.inputs import Duration, complain, parsed
 from stompcodec.cli.screen import StatusLine, pace_of, printable
 from stompcodec.cli.streams import stop_on_signals
 from stompcodec.disk import Access, access_of
@@ -18,7 +21,7 @@ from stompcodec.shown import plural
 
 if TYPE_CHECKING:
     from stompcodec.capture import CaptureWriter
-    from stompcodec.client.recorder import Recorder
+    from stompcodec.client.recorder import Dedupe, Recorder
 
 #: Seconds between two updates of the progress line, between two lines of a log, and between two checks for segments to
 #: delete.
@@ -27,35 +30,69 @@ _TELL = 60.0
 _CLEAN = 5.0
 #: Seconds after which a segment is sealed.
 _SEGMENT_SECONDS = 3600.0
-#: Messages that --dedupe remembers.
-_REMEMBERED = 1_000_000
+#: Begins a value of --keep that names a checkpoint.
+_UNTIL = "until-committed:"
 
 
-def _access(_context: click.Context, option: click.Parameter, group: str | None) -> Access:
-    """Return the permissions of new files for --group: a callback of click."""
-    try:
-        return access_of(group=group)
-    except ValueError as error:
-        raise click.BadParameter(str(error).removeprefix("group: "), param=option) from None
-
-
-def _dedupe(_context: click.Context, option: click.Parameter, value: str) -> str:
-    """Check the value of --dedupe: a callback of click."""
+@parsed
+def _dedupe(value: str) -> Dedupe | None:
     from stompcodec.client.recorder import Dedupe
 
-    try:
-        Dedupe.of(value, 1)
-    except ValueError as error:
-        raise click.BadParameter(str(error), param=option) from None
-    return value
+    return Dedupe.of(value)
+
+
+def _keep(context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> tuple[int | None, list[Path]]:
+    """Return the size and the checkpoints in the values of --keep: a callback of click."""
+    paths = [value.removeprefix(_UNTIL) for value in values if value.startswith(_UNTIL)]
+    sizes = [connecting.size(context, option, value) for value in values if not value.startswith(_UNTIL)]
+    if not all(paths) or len(sizes) > 1:
+        raise click.BadParameter(f"one SIZE at most, and a folder behind each {_UNTIL}", param=option)
+    return (sizes[0] if sizes else None), [Path(path) for path in paths]
+
+
+def _committed(checkpoint: Path, capture: CaptureWriter) -> dict[str, int]:
+    """Return the offset of each chain up to which the Spark query with this checkpoint has committed a capture.
+
+    Raises OSError or ValueError if that cannot be told.
+    """
+    batches = [int(name) for name in os.listdir(checkpoint / "commits") if name.isdecimal()]
+    if not batches:
+        raise ValueError(f"{checkpoint}: no batch is committed yet")
+    path = checkpoint / "offsets" / f"{max(batches)}"
+    version, _, *sources = [*path.read_text("utf-8").splitlines(), "", ""]
+    if version != "v1":
+        raise ValueError(f"{path} has the unknown format {version!r:.20}")
+    place, found = Path(os.path.abspath(capture.path)).as_posix(), dict[str, int]()
+    for source in sources:
+        try:
+            offset = json.loads(source) if source.startswith("{") else {}
+        except ValueError:
+            raise ValueError(f"{path} is damaged") from None
+        for name, end in offset.items():
+            folder, _, chain = name.rpartition("/")
+            if "#spool" in offset or not isinstance(end, int) or not capture.end(chain):
+                continue  # of a source that reads something else
+            if folder in ("", place) or place.endswith(f"/{folder}"):
+                found[chain] = min(end, found.get(chain, end))
+    if not found:
+        raise ValueError(f"{checkpoint}: its query does not read this capture")
+    if any(end > capture.end(chain) for chain, end in found.items()):
+        raise ValueError(f"{checkpoint}: its query has read more than the capture has: it is of another recording")
+    return found
 
 
 class Progress:
     """The progress line, and periodic work on the capture."""
 
-    def __init__(self, capture: CaptureWriter, keep: dict[str, Any], quiet: bool) -> None:
+    def __init__(
+        self, capture: CaptureWriter, keep: dict[str, Any], until: tuple[list[Path], int], quiet: bool
+    ) -> None:
         self._capture = capture
         self._keep = {name: value for name, value in keep.items() if value is not None}
+        self._checkpoints, self._last = until
+        if self._checkpoints and not self._keep:
+            self._keep = {"octets": 0}
+        self._doubt = ""
         self._start = time.monotonic()
         self._cleaned = 0.0
         self._line = StatusLine(not quiet, _REDRAW)
@@ -87,10 +124,26 @@ class Progress:
             micros = round(time.time() * 1e6)
             self._capture.roll(micros)
             if self._keep:
-                self._capture.retain(micros, **self._keep)
+                self._capture.retain(micros, **self._keep, below=self._done() if self._checkpoints else None)
+
+    def _done(self) -> dict[str, int]:
+        """Return what the queries of all checkpoints have committed; nothing if one of them cannot be read.
+
+        The last bytes of each chain stay: a restart must know their messages, which may be redelivered.
+        """
+        found, doubt = list[dict[str, int]](), ""
+        try:
+            found += [_committed(checkpoint, self._capture) for checkpoint in self._checkpoints]
+        except (OSError, ValueError) as error:
+            doubt = connecting.explanation(error)
+        if doubt and doubt != self._doubt:
+            self.clear()
+            complain(f"{doubt}; no segment is deleted until this is solved")
+        self._doubt = doubt
+        done = {chain: min(each.get(chain, 0) for each in found) for chain in found[0]} if not doubt else {}
+        return {chain: min(end, self._capture.end(chain) - self._last) for chain, end in done.items()}
 
     def told(self, error: Exception) -> None:
-        """Report an error that will be retried, but only once."""
         text = printable(str(error))
         if text != self.trouble:
             self.trouble = text
@@ -113,7 +166,11 @@ class Progress:
     help="Begin a new segment at this size.",
 )
 @click.option(
-    "--keep", callback=connecting.size, metavar="SIZE", help="Keep at most this much: delete the oldest segments."
+    "--keep",
+    multiple=True,
+    callback=_keep,
+    metavar=f"SIZE|{_UNTIL}CHECKPOINT",
+    help="Delete the oldest segments beyond this size, or what a Spark query has committed. Several must agree.",
 )
 @click.option("--keep-time", type=Duration(0), metavar="TIME", help="Delete older segments.")
 @click.option("-n", "--count", "most", type=click.IntRange(1), metavar="N", help="End after N messages.")
@@ -128,7 +185,12 @@ class Progress:
     help="Leave out redelivered messages that are in the capture already.",
 )
 @connecting.subscription_options
-@click.option("--group", callback=_access, metavar="NAME", help="A group that may read new files: 0640, not 0600.")
+@click.option(
+    "--group",
+    callback=parsed(lambda group: access_of(group=group)),
+    metavar="NAME",
+    help="A group that may read new files: 0640, not 0600.",
+)
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing on success.")
 @connecting.lenient_option
 @connecting.broker_options
@@ -137,12 +199,12 @@ def command(
     output: str,
     archive: str | None,
     segment: int,
-    keep: int | None,
+    keep: tuple[int | None, list[Path]],
     keep_time: float | None,
     most: int | None,
     seconds: float | None,
     expect: float | None,
-    dedupe: str,
+    dedupe: Dedupe | None,
     quiet: bool,
     lenient: bool,
     group: Access,
@@ -158,10 +220,9 @@ def command(
       stompcodec record host:61613 /topic/feed -o feed.stompcap
       stompcodec record /queue/a /queue/b -o jobs.stompcap --keep 10GiB
     """
-    from stompcodec.client.recorder import Dedupe
-
     destinations = _without_url(destinations, broker)
-    if archive is not None and (keep is not None or keep_time is not None):
+    octets, checkpoints = keep
+    if archive is not None and (octets is not None or checkpoints or keep_time is not None):
         raise click.UsageError("only a verified copy lets a segment go: --keep cannot be used with --archive")
     options = {**connecting.subscription_of(broker), "on_unreadable": "skip" if lenient else "raise"}
     stopped = connecting.Stopped()
@@ -169,9 +230,9 @@ def command(
         how: dict[str, Any] = {"archive": archive, "access": group, "segment_octets": segment}
         how["segment_seconds"] = _SEGMENT_SECONDS
         capture = _opened(output, destinations, quiet, **how)
-        progress = Progress(capture, {"octets": keep, "seconds": keep_time}, quiet)
+        progress = Progress(capture, {"octets": octets, "seconds": keep_time}, (checkpoints, segment), quiet)
         try:
-            how = {"dedupe": Dedupe.of(dedupe, _REMEMBERED), "most": most, "expect": expect}
+            how = {"dedupe": dedupe, "most": most, "expect": expect}
             _record(capture, progress, destinations, options, how, seconds, stopped, broker)
         finally:
             progress.clear()
@@ -183,7 +244,6 @@ def command(
 
 
 def _without_url(destinations: tuple[str, ...], broker: dict[str, Any]) -> tuple[str, ...]:
-    """Return the destinations without a URL before them, which becomes the broker's."""
     if connecting.is_url(destinations[0]):
         connecting.at_url(broker, destinations[0])
         destinations = destinations[1:]
@@ -193,7 +253,6 @@ def _without_url(destinations: tuple[str, ...], broker: dict[str, Any]) -> tuple
 
 
 def _opened(output: str, destinations: tuple[str, ...], quiet: bool, **options: Any) -> CaptureWriter:
-    """Open the capture, and report what was cut off its end."""
     from stompcodec.capture import CaptureWriter
     from stompcodec.client.recorder import holder_of
 

@@ -168,13 +168,46 @@ def test_what_cannot_be_recorded(at, path, arguments, said):
     assert (result.exit_code, said in result.stderr, "Traceback" in result.stderr) == (1, True, False), result.output
 
 
-@pytest.mark.parametrize(("option", "left"), [("--keep=30", [b"3", b"4"]), ("--keep-time=100", [b"4"])])
-def test_old_segments_are_deleted(at, fresh, path, option, left):
+@pytest.mark.parametrize(
+    ("options", "committed", "left", "said"),
+    [
+        ("--keep=30", [], "34", ""),
+        ("--segment=22", ['v1\n{}\n{"frames": 55}'], "34", ""),
+        ("--keep-time=100", [], "4", ""),
+        ("--keep=until-committed:none-there", [], "01234", "No such file"),
+        ("", [None], "01234", "no batch is committed yet"),
+        ("", ["v1\n{}\n{"], "01234", "offsets/10 is damaged"),
+        ("", ['v9\n{}\n{"frames": 44}'], "01234", "'v9'"),
+        ("", ['v1\n{}\n5\n-\n{"logOffset": 9}\n{"frames": {"0": 9}}\n{"frames": 33}'], "34", ""),
+        ("", ['v1\n{}\n{"z/a.stompcap/frames": 1, "a.stompcap/frames": 32}'], "234", ""),
+        ("", ['v1\n{}\n{"frames": 22}\n{"frames": 55}'], "234", ""),
+        ("", ['v1\n{}\n{"%s/frames": 55}'], "4", ""),
+        ("", ['v1\n{}\n{"frames": 56}'], "01234", "another recording"),
+        ("", ['v1\n{}\n{"b.stompcap/frames": 55}\n{"#spool": "5", "frames": 55}'], "01234", "not read this capture"),
+        ("", ['v1\n{}\n{"frames": 55}', 'v1\n{}\n{"frames": 33}'], "34", ""),
+        ("", ['v1\n{}\n{"frames": 55}', None], "01234", "no batch is committed yet"),
+        ("--keep=30", ['v1\n{}\n{"frames": 22}'], "234", ""),
+        ("--keep=30", ['v1\n{}\n{"frames": 55}'], "34", ""),
+        ("--keep-time=100", ['v1\n{}\n{"frames": 22}'], "234", ""),
+    ],
+)
+def test_old_segments_are_deleted(at, fresh, path, monkeypatch, options, committed, left, said):
+    """Batch 10 is the last one that a query has committed; batch 11 is planned. The last segment always stays."""
+    monkeypatch.setattr("stompcodec.cli.verbs.record._CLEAN", 0.0)  # it looks several times, and complains once
     with CaptureWriter(path, segment_octets=1) as writer:
         for number in range(5):
             writer.append(b"MESSAGE\n\n%d\0" % number, number + 1)
-    at.good("record", fresh, "-o", path, option, "-w", "0.3")
-    assert bodies(path) == left
+    for number, offset in enumerate(committed):
+        checkpoint = path.with_name(f"checkpoint-{number}")
+        options += f" --keep=until-committed:{checkpoint}"
+        for log, batches in (("commits", (9, 10) if offset else ()), ("offsets", (9, 10, 11))):
+            (checkpoint / log).mkdir(parents=True)
+            for batch in batches:
+                text = offset.replace("%s", str(path)) if offset and batch == 10 else 'v1\n{}\n{"frames": 55}'
+                (checkpoint / log / f"{batch}").write_text(text)
+    result = at("record", fresh, "-o", path, "-q", "-w", "0.3", "--segment=11", *options.split())
+    assert (result.exit_code, b"".join(bodies(path)).decode()) == (0, left)
+    assert (said in result.stderr, len(result.stderr.splitlines())) == (True, bool(said))
 
 
 # replay

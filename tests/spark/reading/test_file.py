@@ -10,16 +10,18 @@ from pkgutil import iter_modules
 
 import pytest
 from capture.storing import object_store
+from cli.running import run
 from installed import program
 from patience import patience
 
 pytest.importorskip("pyspark")
 from pyspark import cloudpickle
 from pyspark.sql.datasource import DataSourceReader, InputPartition
+from spark.live_rounds import live_broker
 from spark.making import ADMISSION, START, ids, make_capture, make_stream, message, octets, pa, schema_of
 
 import stompcodec
-from stompcodec.capture import CaptureWriter
+from stompcodec.capture import Capture, CaptureWriter
 from stompcodec.spark import register, session
 from stompcodec.spark.base import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
 from stompcodec.spark.live import LiveReader
@@ -303,3 +305,22 @@ def test_a_stream_reads_what_is_added_each_once(spark, tmp_path):
     make_stream(folder / "c.stomp", [message(1)])
     run("late", startingPosition="latest")  # it has an offset by now
     assert seen[-2:] == [0, 1]
+
+
+@pytest.mark.parametrize(("committed", "left"), [(8, 18), (7, 14)])
+def test_a_recorder_deletes_only_what_a_query_has_committed(spark, tmp_path, committed, left):
+    """Segments have four frames. The query has committed the end of the second one, or one frame less."""
+    path, checkpoint = tmp_path / "feed" / "a.stompcap", str(tmp_path / "checkpoint")
+    frames = [message(n) for n in range(10, 23)]
+    size = 4 * len(octets(frames[:1]))
+    make_capture(path, frames[:committed], segment_octets=size, seal=False)
+    stream = spark.readStream.format("stompfile").load(str(path.parent)).writeStream.format("noop")
+    query = stream.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
+    assert query.awaitTermination(patience(120))
+    make_capture(path, frames[committed:], segment_octets=size, seal=False)
+    options = ["-o", path, "-q", "-w", "0.3", "--segment", str(size), "--keep", f"until-committed:{checkpoint}"]
+    with live_broker() as broker:
+        result = run("record", broker.url, "/queue/none", *options)
+    assert (result.exit_code, result.stderr) == (0, "")
+    kept = [frame.headers["message-id"] for _, _, frame in Capture(path).frames()]
+    assert kept == ids(*range(left, 23))
