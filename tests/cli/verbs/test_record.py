@@ -97,7 +97,7 @@ def test_a_log_gets_a_line_each_minute(path, monkeypatch, capsys, quiet, lines):
     now = 1000.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
     with CaptureWriter(path) as capture:
-        progress = record.Progress(capture, {}, quiet)
+        progress = record.Progress(capture, {}, ([], 0), quiet)
         progress.recorder = Recorder([], capture)
         for _ in range(150):
             now += 1.0
