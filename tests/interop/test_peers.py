@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -13,6 +14,7 @@ from uuid import uuid4
 
 import peering
 import pytest
+from crash.process import BrokerProcess
 from interop.taking import taken
 from patience import patience
 
@@ -70,19 +72,30 @@ def test_two_at_a_time(start_peer: Any) -> None:
         assert taken(far.subscribe(destination), 30).text() == "through"
 
 
-@pytest.mark.peer("activemq5", "activemq6", "artemis")
-def test_it_has_its_data_after_a_kill(peer: Any) -> None:
-    destination = peer.row.queue.format(uuid4().hex)
-    with stomp.connect(peer.url) as client:
-        client.send(destination, "kept", {"persistent": "true"}, receipt=True)
-    url, before = peer.url, peer.process.pid
-    peer.kill()
-    assert not peer.running
-    peer.start()
-    assert peer.process.pid != before
-    assert peer.url == url
-    with stomp.connect(peer.url) as client:
-        assert taken(client.subscribe(destination), 30).text() == "kept"
+def _kept(server: Any, url: Callable[[], str]) -> list[str | None]:
+    """Send to a durable subscription, kill the server and start it again. Return what is delivered then."""
+    tag = uuid4().hex
+    topic, durable = f"/topic/{tag}", {"durable": tag, "ack": "client-individual"}
+    with stomp.connect(url(), client_id=tag) as client:
+        client.subscribe(topic, **durable).unsubscribe()
+        for body, headers in (("1", {"persistent": "true"}), ("2", {}), ("3", {"persistent": "true"})):
+            client.send(topic, body, headers, receipt=True)
+    server.kill()
+    server.start()
+    with stomp.connect(url(), client_id=tag) as client:
+        subscription = client.subscribe(topic, **durable)
+        client.send(topic, "last", {"persistent": "true"}, receipt=True)
+        found = [taken(subscription, 30).text()]
+        while found[-1] != "last":
+            found.append(taken(subscription, 30).text())
+    return found
+
+
+@pytest.mark.peer("activemq5", "activemq6", "artemis", "rabbitmq3", "rabbitmq4")
+def test_a_restart_keeps_of_a_durable_subscription_what_our_dialect_keeps(peer: Any, tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path, fields={"dialect": peer.row.dialect}) as ours:
+        assert _kept(ours, lambda: f"stomp://127.0.0.1:{ours.port}") == ["1", "3", "last"]
+    assert _kept(peer, lambda: peer.url) == ["1", "3", "last"]
 
 
 def _open(port: int) -> bool:
