@@ -18,7 +18,6 @@ This writes report/report.html, a self-contained page, and report/report.json. A
     rate          start, bucket_seconds, buckets, destinations, other (true if the last of them is all others),
                   frames (a list for each destination), octets, redelivered, duplicates
     lag           p50, p95, p99: a number for each bucket of rate
-    sizes         [{from, below, frames}]
     destinations  [{destination, frames, octets, redelivered, malformed, lag_p95_seconds, first, last}], the largest 20
     silences      [{start, end, seconds}], the longest 50
     gaps          [{destination, name, at, after, before, missing}], the largest 50 between windows of the metrics

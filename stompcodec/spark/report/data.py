@@ -122,8 +122,8 @@ def _sums() -> list[Column]:
 
 
 def figures(rows: DataFrame) -> dict[str, Any]:
-    """Return everything computed from `narrowed` rows, under the keys figures, rate, lag, sizes, destinations and
-    silences of report.json.
+    """Return everything computed from `narrowed` rows, under the keys figures, rate, lag, destinations and silences of
+    report.json.
 
     A silence is longer than `_SILENCE` seconds, and longer than 20 mean intervals.
     """
@@ -135,7 +135,7 @@ def figures(rows: DataFrame) -> dict[str, Any]:
     total |= {"seconds": seconds, "per_second": timed / seconds if seconds else None, "duplicates": 0}
     total["silence_seconds"] = max(_SILENCE, 20 * seconds / timed if seconds else 0.0)
     total |= {"silences": 0, "longest_silence_seconds": None, "silent_seconds": 0.0, "per_second_peak": None}
-    found: dict[str, Any] = {"figures": total, "destinations": top, "sizes": _sizes(rows)}
+    found: dict[str, Any] = {"figures": total, "destinations": top}
     found |= {"rate": None, "lag": None, "silences": []}
     if first is not None:
         found["rate"] = rate = _rate(rows, first, last, [each["destination"] for each in top[:COLOURED]], many)
@@ -217,14 +217,6 @@ def _lag(rows: DataFrame, rate: Mapping[str, Any]) -> dict[str, Any] | None:
         for name, value in zip(found, row["quantiles"]):
             found[name][row["bucket"]] = value / _SECOND
     return dict(found) if grouped else None
-
-
-def _sizes(rows: DataFrame) -> list[dict[str, int]]:
-    """Return frames by size, in classes from one power of two to the next."""
-    power = F.floor(F.log2(F.greatest(F.col("octets"), F.lit(1)).cast("double"))).cast("int").alias("power")
-    counts = {row["power"]: row["count"] for row in rows.where("octets is not null").groupBy(power).count().collect()}
-    powers = range(min(counts), max(counts) + 1) if counts else range(0)
-    return [{"from": 2**power, "below": 2 ** (power + 1), "frames": counts.get(power, 0)} for power in powers]
 
 
 def _duplicates(rows: DataFrame, rate: Mapping[str, Any] | None, key: str = "octets") -> dict[int, int]:
