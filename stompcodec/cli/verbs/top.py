@@ -39,7 +39,7 @@ from stompcodec.cli.figures import (
     Wish,
     address_of,
 )
-from stompcodec.cli.inputs import Duration, complain
+from stompcodec.cli.inputs import complain, time_option
 from stompcodec.cli.screen import cut, pad, printable, screen, write_json
 from stompcodec.cli.streams import is_stuck, stop_on_signals
 from stompcodec.errors import StompError
@@ -560,15 +560,7 @@ def _checked_sort(view: str, sort: str | None) -> str:
 )
 @click.option("-s", "--sort", metavar="COLUMN", help="Show the highest of this column first; or name.")
 @click.option("--match", metavar="TEXT", help="Show only names with TEXT; * stands for any characters.")
-@click.option(
-    "-i",
-    "--interval",
-    type=Duration(_LEAST_INTERVAL),
-    default=2.0,
-    show_default=True,
-    metavar="TIME",
-    help="How often to ask.",
-)
+@time_option("-i", "--interval", default=2.0, least=_LEAST_INTERVAL, help="How often to ask.")
 @click.option("--once", is_flag=True, help="Ask twice, an interval apart for the rates, show it and end.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object each interval.")
 @broker_options
