@@ -304,7 +304,10 @@ def screen_of(
     current = shown.wish == choice.wish()
     lines = head(shown, history, address, trouble, width)
     if choice.helping:
-        lines += [Text(), *(Text(f"{keys:12}", "bold").append(what, "not bold") for keys, what in _help(choice.view))]
+        view = choice.view
+        sorts = ", ".join(f"{column.key} {column.title}" for column in view.columns if column.key)
+        told = [*HELP[:3], ("capitals", f"sort {view.name} by {sorts}"), *HELP[3:]]
+        lines += [Text(), *(Text(f"{keys:12}", "bold").append(what, "not bold") for keys, what in told)]
     else:
         row = min(choice.row, max(0, len(shown.rows) - 1))
         lines += table(shown, history, width, row if current else None)
@@ -316,12 +319,6 @@ def screen_of(
     for line in lines:
         line.truncate(width)
     return [*lines, foot]
-
-
-def _help(view: View) -> list[tuple[str, str]]:
-    sorts = [f"{column.key} {column.title}" for column in view.columns if column.key]
-    keys = [*HELP[:3], ("capitals", f"sort {view.name} by " + ", ".join(sorts)), *HELP[3:]]
-    return keys
 
 
 def _foot(choice: Choice, selected: str, current: bool) -> Text:
