@@ -811,26 +811,6 @@ def _destinations(found: Found) -> str:
     return _card("Destinations", _table(heads, rows, range(1, 8)), note=note)
 
 
-def _repeats(found: Found) -> str:
-    rate, figures = found["rate"], found["figures"]
-    title, names, drawn = "Duplicates and redeliveries", ("duplicates", "redelivered"), ""
-    note = (
-        f"{count(figures['duplicates'])} frames have a destination, message-id and body that came before; "
-        f"the broker marked {count(figures['redelivered'])} as redelivered."
-    )
-
-    def cells(at: int) -> list[str]:
-        return [count(rate[name][at]) for name in names] if any(rate[name][at] for name in names) else []
-
-    if not figures["duplicates"] and not figures["redelivered"]:
-        note = "There are none in the archive."
-    elif rate:
-        series = [Series(name, rate[name], style) for name, style in zip(names, ("s2", "s4"))]
-        heads, over = ["Duplicates", "Redelivered"], f"{title} over time"
-        drawn = _over_time(rate, series, cells, heads, legend=True, title=over, unit="frames")
-    return _card(title, drawn, note=note)
-
-
 def _reasons(found: Found, key: str, title: str, what: str, heads: Sequence[str], empty: str = "") -> str:
     """Return reasons with their counts, and samples, which are raw bytes of a feed: cut and escaped."""
     bad = found[key]
@@ -898,5 +878,5 @@ def _thresholds(found: Found) -> str:
 
 #: In page order.
 SECTIONS: tuple[Callable[[Found], str], ...] = (
-    *(_spool, _proof, _rate, _lag, _silences, _destinations, _repeats, _quarantine, _malformed, _thresholds),
+    *(_spool, _proof, _rate, _lag, _silences, _destinations, _quarantine, _malformed, _thresholds),
 )
