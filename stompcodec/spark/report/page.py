@@ -633,27 +633,8 @@ def _name(destination: Any) -> str:
     return "(no destination)" if destination is None else str(destination)
 
 
-def _over_time(
-    rate: Found,
-    series: Sequence[Series],
-    cells: Callable[[int], Sequence[str]] | None = None,
-    heads: Sequence[str] = (),
-    folded: str = "The numbers",
-    *,
-    legend: bool = False,
-    **how: Any,
-) -> str:
-    """Return a plot over time, and a table of its bars if there are `cells`, which returns those of a bar, none for a
-    row to be left out."""
-    named = (f'<li><i style="--c:var(--{each.style})"></i>{escape(each.label, 60)}</li>' for each in series)
-    top = f'<ul class="legend">{"".join(named)}</ul>' if legend else ""
-    drawn = top + plot(series, start=rate["start"], step=rate["bucket_seconds"] * _MICRO, **how)
-    if cells is None:
-        return drawn
-    starts = (rate["start"] + index * rate["bucket_seconds"] * _MICRO for index in range(rate["buckets"]))
-    rows = [[_when(at), *cells(index)] for index, at in enumerate(starts)]
-    rows = [row for row in rows if len(row) > 1]
-    return drawn + _table(["From (UTC)", *heads], rows, range(1, len(heads) + 1), folded)
+def _over_time(rate: Found, series: Sequence[Series], **how: Any) -> str:
+    return plot(series, start=rate["start"], step=rate["bucket_seconds"] * _MICRO, **how)
 
 
 def _covered(found: Found) -> list[float]:
@@ -732,17 +713,10 @@ def _rate(found: Found) -> str:
     ]
     if rate["other"]:
         series[-1] = series[-1]._replace(style="s0")
-    drawn = _over_time(
-        rate,
-        series,
-        lambda at: [*(count(column[at]) for column in rate["frames"]), octets(rate["octets"][at])],
-        [*(escape(each.label, 40) for each in series), "Bytes"],
-        f"Frames by {width}",
-        legend=len(series) > 1,
-        title="Frames per second over time",
-        unit="frames/s",
-    )
-    return _card("Rate", drawn, note=f"Frames per second by destination; a bar is {width}.")
+    named = (f'<li><i style="--c:var(--{each.style})"></i>{escape(each.label, 60)}</li>' for each in series)
+    legend = f'<ul class="legend">{"".join(named)}</ul>' if len(series) > 1 else ""
+    drawn = _over_time(rate, series, title="Frames per second over time", unit="frames/s")
+    return _card("Rate", legend, drawn, note=f"Frames per second by destination; a bar is {width}.")
 
 
 def _lag(found: Found) -> str:
@@ -758,11 +732,7 @@ def _lag(found: Found) -> str:
     if figures["sent_ahead"]:
         note += f"; {count(figures['sent_ahead'])} frames came over a second before they were sent: clocks disagree"
 
-    def cells(at: int) -> list[str]:
-        return [] if lag["p50"][at] is None else [duration(column[at]) for column in lag.values()]
-
-    title = "Lag over time: p50, p95 and p99"
-    drawn = _over_time(rate, series, cells, [*lag], title=title, kind="seconds", as_lines=True)
+    drawn = _over_time(rate, series, title="Lag over time: p50, p95 and p99", kind="seconds", as_lines=True)
     return _card("Lag", drawn, note=note + ".")
 
 
