@@ -439,7 +439,7 @@ def check_files(folder, found):
     assert sorted(path.name for path in folder.iterdir()) == ["report.html", "report.json"]
     page = (folder / "report.html").read_text(encoding="utf-8")
     assert len(page) < 1_000_000
-    assert {"main", "table", "details"} <= set(Checked(page).tags)
+    assert {"main", "table"} <= set(Checked(page).tags)
 
 
 def test_figures_of_a_sick_feed_are_those_python_counts(spark, tmp_path):
