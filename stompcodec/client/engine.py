@@ -594,8 +594,7 @@ class Engine:
                     error, first, until = None, False, None
                     refusals = Refusals(options.login_attempts, SPAN)
                     delays = None if self._has_lasted else delays
-                    at = self.addresses.index(address) + (not self._was_good)  # where it begins again
-                    self.addresses = self.addresses[at:] + self.addresses[:at]
+                    self._begin_with(address, after=not self._was_good)
                     break
                 bug = failed if isinstance(failed, BUGS) else None
                 if first and bug is not None:
@@ -636,6 +635,11 @@ class Engine:
             return refusals.note(time.monotonic())
         refusals.forget()
         return False
+
+    def _begin_with(self, address: Address, after: bool) -> None:
+        """Reorder the addresses, to begin with this one or the one after it."""
+        at = self.addresses.index(address) + after
+        self.addresses = self.addresses[at:] + self.addresses[:at]
 
     def _give_up(self, error: Exception) -> None:
         if self.core.link.server is not None:  # else `connect` raises it
