@@ -153,6 +153,7 @@ def test_rules_are_requirements_with_their_titles_and_each_error_has_one():
             named |= {linting.missing_id(version, command, names) for names in required}
     assert len(named) > 100
     assert named <= linting.titles().keys()
+    assert all(text.endswith(".") for text in linting.titles().values())
     assert all(linting.title_of(each) for each in (*named, *ERROR_KINDS))
     written = {"unencodable", "no-common-version", "bad-heart-beat", "bad-content-encoding", "limit-exceeded"}
     assert (set(linting._KINDS), set(linting._LIMITS)) == (set(ERROR_KINDS) - written, set(Limits._fields))
