@@ -198,8 +198,10 @@ def queue(request: pytest.FixtureRequest) -> str:
 
 
 def requirements() -> list[dict[str, str]]:
-    with open(HERE / "requirements.tsv", encoding="utf-8", newline="") as source:
-        return list(csv.DictReader(source, delimiter="\t"))
+    """Those of STOMP, which `lint` names, and those of brokers."""
+    tables = (HERE.parent / "stompcodec" / "cli" / "rules.tsv", HERE / "requirements.tsv")
+    lines = (table.read_text(encoding="utf-8").splitlines() for table in tables)
+    return [row for table in lines for row in csv.DictReader(table, delimiter="\t")]
 
 
 def _named() -> set[str]:

@@ -86,7 +86,7 @@ def rule_sources() -> dict[str, str]:
     >>> rule_sources()["S12-ESC-05"]
     'MUST, STOMP 1.2, Value Encoding'
     """
-    lines = (ROOT / "tests" / "requirements.tsv").read_text("utf-8").splitlines()
+    lines = (ROOT / "stompcodec" / "cli" / "rules.tsv").read_text("utf-8").splitlines()
     places = {}
     for rule, protocol, level, _, _, source in (line.split("\t") for line in lines[1:]):
         if protocol in ("1.0", "1.1", "1.2"):

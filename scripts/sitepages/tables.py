@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from importlib.resources import files
+
+from stompcodec.cli.linting import titles
 
 
 def cell(text: str) -> str:
@@ -30,14 +30,14 @@ def pages() -> dict[str, str]:
 
 
 def _lint_rules() -> Iterator[str]:
-    titles: dict[str, str] = json.loads(files("stompcodec.cli").joinpath("rules.json").read_text("utf-8"))
+    rules = titles()
     yield "# Rules of `stompcodec lint`\n"
-    yield f"The {len(titles)} requirements that findings name, in our own words, by the version of STOMP: `S10` is 1.0,"
+    yield f"The {len(rules)} requirements that findings name, in our own words, by the version of STOMP: `S10` is 1.0,"
     yield "`S11` 1.1, `S12` 1.2, `LEG` the older worker dialect. `stompcodec lint FILE` prints the id, the offset and"
     yield "what to do; `--json`, and SARIF for code hosts, are formats of the same. What no requirement covers has a"
     yield "[kind of error](../error-messages.md#reading-and-writing-frames) as its id.\n"
     names = {"S10": "STOMP 1.0", "S11": "STOMP 1.1", "S12": "STOMP 1.2", "LEG": "The older worker dialect"}
-    for prefix in dict.fromkeys(rule.partition("-")[0] for rule in titles):
+    for prefix in dict.fromkeys(rule.partition("-")[0] for rule in rules):
         yield f"\n## {names.get(prefix, prefix)}\n"
-        rows = ([f"`{rule}`", cell(text)] for rule, text in titles.items() if rule.startswith(f"{prefix}-"))
+        rows = ([f"`{rule}`", cell(text)] for rule, text in rules.items() if rule.startswith(f"{prefix}-"))
         yield from table(["rule", "it says"], rows)

@@ -408,11 +408,13 @@ class CaptureWriter:
             for chain, end in () if segments else self._archive.ends().items():
                 self._ends[chain] = max(end, self._ends.get(chain, 0))
             self._archive.start()
-        _drop_orphans(self.path, {path for _, _, path in segments})
-        for chain, base, path in segments:
-            last = all(base >= other for name, other, _ in segments if name == chain)
-            if last:
-                self._add(chain, SegmentWriter(path, base, access=self._access))
+        known = {path for _, _, path in segments}
+        for index in self.path.glob("*.idx"):
+            segment = index.with_suffix(".stomp")
+            if is_segment(segment.name) and segment not in known:  # it was deleted before a crash
+                index.unlink(missing_ok=True)
+        for chain, (base, path) in {chain: (base, path) for chain, base, path in segments}.items():
+            self._add(chain, SegmentWriter(path, base, access=self._access))
 
     def _add(self, chain: str, segment: SegmentWriter) -> SegmentWriter:
         self._open[chain] = segment
@@ -605,14 +607,6 @@ class CaptureWriter:
             lock = self.__dict__.pop("_lock", None)
             if lock is not None:
                 lock.release()
-
-
-def _drop_orphans(folder: Path, segments: set[Path]) -> None:
-    """Delete indexes whose segment was deleted before a crash. Other files are not touched."""
-    for path in folder.glob("*.idx"):
-        segment = path.with_suffix(".stomp")
-        if is_segment(segment.name) and segment not in segments:
-            path.unlink(missing_ok=True)
 
 
 def _size_of(path: Path) -> int:

@@ -20,7 +20,7 @@ import click
 from click.core import ParameterSource
 
 from stompcodec.cli.app import INTERRUPTED, SILENT
-from stompcodec.cli.inputs import Duration, complain, option_group, pairs_of, parsed
+from stompcodec.cli.inputs import complain, option_group, pairs_of, parsed, time_option
 from stompcodec.cli.screen import printable
 from stompcodec.content import is_text_type
 from stompcodec.disk import PRIVATE, create, lock, make_folder, replace
@@ -257,11 +257,9 @@ lenient_option = click.option(
 )
 
 
-expect_option = click.option(
+expect_option = time_option(
     "--expect-every",
     "expect",
-    type=Duration(0, min_open=True),
-    metavar="TIME",
     help="End with an error if no message comes for TIME, as in 5m, though the broker beats.",
 )
 
@@ -528,14 +526,7 @@ def adopt(context: Context | None, given: dict[str, Any]) -> dict[str, Any]:
 #: The options of the broker's address, the login, and the timeout.
 broker_options = option_group(
     connection_options,
-    click.option(
-        "--timeout",
-        type=Duration(0, min_open=True),
-        default=_TIMEOUT,
-        show_default=True,
-        metavar="TIME",
-        help="How long to wait for the broker: to connect, and for a receipt.",
-    ),
+    time_option("--timeout", default=_TIMEOUT, help="How long to wait for the broker: to connect, and for a receipt."),
 )
 
 

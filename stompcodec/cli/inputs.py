@@ -384,6 +384,17 @@ class Duration(click.ParamType):  # type: ignore[type-arg]  # some versions of c
         return seconds
 
 
+def time_option(*names: str, help: str, default: float | None = None, least: float | None = None) -> Callable[[F], F]:
+    """Return an option that takes a time: more than 0 seconds, or `least` and more."""
+    kind = Duration(0, min_open=True) if least is None else Duration(least)
+    return click.option(*names, type=kind, default=default, show_default=default is not None, metavar="TIME", help=help)
+
+
+def number_option(*names: str, help: str, kind: click.IntRange, default: int | None = None) -> Callable[[F], F]:
+    """Return an option that takes a number."""
+    return click.option(*names, type=kind, default=default, show_default=default is not None, metavar="N", help=help)
+
+
 class Interval(Duration):
     """A time, as Spark reads it."""
 

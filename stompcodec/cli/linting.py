@@ -24,7 +24,6 @@ from stompcodec.spec import SERVER, UNESCAPED, VERSIONS, WITH_BODY, dialect_of
 from stompcodec.states import Sender, missing_headers, parse_heart_beat
 
 Severity = Literal["error", "warning", "note"]
-_TITLES = "rules.json"
 _PREFIXES = {"1.0": "S10-", "1.1": "S11-", "1.2": "S12-", "legacy": "LEG-"}
 
 
@@ -59,9 +58,10 @@ def ids(*words: str) -> dict[str, str]:
 
 
 @cache
-def _titles() -> dict[str, str]:
-    found: dict[str, str] = json.loads(files("stompcodec.cli").joinpath(_TITLES).read_text(encoding="utf-8"))
-    return found
+def titles() -> dict[str, str]:
+    """Return the requirements of STOMP by their ids."""
+    lines = files("stompcodec.cli").joinpath("rules.tsv").read_text(encoding="utf-8").splitlines()
+    return {row[0]: row[4] for row in (line.split("\t") for line in lines[1:])}
 
 
 def title_of(rule: str) -> str:
@@ -72,7 +72,7 @@ def title_of(rule: str) -> str:
     >>> title_of("truncated")
     'the stream ended inside a frame'
     """
-    return _titles().get(rule) or (ERROR_KINDS[rule].what if rule in ERROR_KINDS else "")
+    return titles().get(rule) or (ERROR_KINDS[rule].what if rule in ERROR_KINDS else "")
 
 
 _FRAME = ids("1.0:FRM-01", "1.1:FRM-01", "1.2:FRM-01", "legacy:FRM-01")

@@ -516,7 +516,11 @@ class ClientCore:
             last = subscription.inbox[-1] if subscription.inbox else None
             if last is None or last.frame.get("message-id") != frame.get("message-id"):
                 return None  # a consumer has it
-            self._take_back(subscription)
+            message: BaseMessage = subscription.inbox.pop()
+            self.inbound.count(message, -1)
+            subscription.open -= 1
+            if subscription.spares is not None:
+                subscription.spares.settle((message.seq,))
         answer = answer_of(policy, link.version)
         named = frame.get("ack" if link.version == "1.2" else "message-id") is not None
         if answer is None or not named or subscription.cumulative or subscription.deaf or not subscription.explicit:
@@ -529,14 +533,6 @@ class ClientCore:
         except StompError as error:
             note(error)
         return message.settled or None
-
-    def _take_back(self, subscription: Subscription) -> None:
-        """Take the last message out of an inbox, which holds one."""
-        message: BaseMessage = subscription.inbox.pop()
-        self.inbound.count(message, -1)
-        subscription.open -= 1
-        if subscription.spares is not None:
-            subscription.spares.settle((message.seq,))
 
     # ---- transactions ----
     def begin(self, transaction: BaseTransaction, now: float) -> bool:

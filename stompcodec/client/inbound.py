@@ -284,10 +284,6 @@ def said(frame: Frame) -> str:
     return "".join(character if character.isprintable() else " " for character in words)
 
 
-def _is_streamed(frame: Frame) -> bool:
-    return frame.body is None
-
-
 class Inbound:
     """The receiving half of a client."""
 
@@ -354,7 +350,7 @@ class Inbound:
                     call = None if name is None else self._fetch_of(name)
                     if call is not None:
                         self._fetched(call, frame)
-                    elif _is_streamed(frame):
+                    elif frame.body is None:
                         self.in_body = True
                     continue
                 if not subscription.confirmed:

@@ -772,12 +772,6 @@ class ClientLink:
         elif upload.call is not None:
             self.finish(upload.call, self._overdue(upload.call))
 
-    def _restart(self, upload: Upload) -> None:
-        """Have an upload begin anew on the next connection. Its caller asks again, with another timeout."""
-        upload.restart()
-        if upload.asked is not None:
-            self.finish(upload.asked, result=-1)
-
     def _cut_upload(self, reason: ConnectionLostError) -> bool:
         """Take the upload out of the outbox that the loss has cut; return whether uploads may be sent again."""
         upload, self.upload = self.upload, None
@@ -861,7 +855,9 @@ class ClientLink:
             if call.resend and self.state != "closed" and call.frame is not None and not stopped:
                 frame, text = call.frame
                 if isinstance(frame, Upload):
-                    self._restart(frame)
+                    frame.restart()
+                    if frame.asked is not None:  # its caller asks again, with another timeout
+                        self.finish(frame.asked, result=-1)
                 again.append(Waiting(frame, call, 0, text))
             elif call.command in ("UNSUBSCRIBE", "DISCONNECT", "ABORT"):
                 self.finish(call)  # the end of the connection did it

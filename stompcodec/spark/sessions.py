@@ -17,12 +17,11 @@ import sys
 from collections.abc import Mapping
 from functools import lru_cache
 from importlib import import_module, metadata
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stompcodec.arguments import checked
-from stompcodec.errors import ConfigError, MissingExtraError, StompError
+from stompcodec.errors import MissingExtraError, StompError
 from stompcodec.values import size
 
 if TYPE_CHECKING:
@@ -60,7 +59,6 @@ def session(
 
     Raises:
         MissingExtraError: PySpark is not installed.
-        ConfigError: PySpark is older than 4.0.
         JavaError: no Java was found that Spark can use.
 
     >>> spark = session(cores=2)                                                      # doctest: +SKIP
@@ -69,7 +67,6 @@ def session(
         from pyspark.sql import SparkSession
     except ImportError:
         raise MissingExtraError("spark", "pyspark") from None
-    _check_version()
     spark = existing_session(SparkSession)
     if spark is None:
         spark = _start(SparkSession.builder.appName(name), cores, memory, conf)
@@ -118,16 +115,6 @@ def _change_settings(spark: SparkSession, conf: Mapping[str, object]) -> None:
 
 def _text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _check_version() -> None:
-    import pyspark
-
-    if find_spec("pyspark.sql.datasource") is None:
-        raise ConfigError(
-            f"PySpark {pyspark.__version__} has no Python data sources: install PySpark 4.0 or newer, as with "
-            "pip install 'stompcodec[spark]'"
-        )
 
 
 def _cores() -> int:

@@ -243,8 +243,9 @@ class _Sink(Shipped):
             return 0
         options = self.options
         with self._connect() as client:
-            rows = self._for(client)
-            target = Target(client.version or "1.2", text=BROKERS[client.dialect].jms)
+            dialect = BROKERS[client.dialect]
+            rows = self._rows if options.dedupe_header != "auto" else self._rows.with_ids(dialect.duplicate)
+            target = Target(client.version or "1.2", text=dialect.jms)
             every = options.receipt_every
             if not options.transaction:
                 return client.send_many(_blocks(rows, target, first, batches, ids, every), receipt_every=every)
@@ -263,12 +264,6 @@ class _Sink(Shipped):
             reconnect=None,  # frames in flight are in doubt then: the task must run again
             **options.link.arguments(),
         )
-
-    def _for(self, client: Client) -> Rows:
-        """Return the rows with the id header that this broker checks."""
-        if self.options.dedupe_header != "auto":
-            return self._rows
-        return self._rows.with_ids(BROKERS[client.dialect].duplicate)
 
     def _ids(self, context: Any) -> str:
         """Return the prefix of the ids of this query and micro-batch."""

@@ -154,12 +154,9 @@ def test_damage_is_not_moved(path, uri, caplog):
 @pytest.mark.parametrize("copy", [ONE[:-1], TWO])
 def test_a_damaged_copy_is_made_again(path, tmp_path, store, uri, copy):
     write(path, 2)
-    segment = Capture(path).segments()[0].path
-    for name, data in (
-        (segment.with_suffix(".idx").name, segment.with_suffix(".idx").read_bytes()),
-        (segment.name, copy),
-    ):
-        store.put(f"{tmp_path.name}/a.stompcap/{name}", data)
+    folder, segment = f"{tmp_path.name}/a.stompcap", Capture(path).segments()[0].path
+    store.put(f"{folder}/{segment.stem}.idx", segment.with_suffix(".idx").read_bytes())
+    store.put(f"{folder}/{segment.name}", copy)
     Archive(path, uri).move()
     assert (bodies(uri), here(path)) == ([b"one"], [len(ONE)])
 

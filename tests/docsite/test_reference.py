@@ -67,11 +67,11 @@ def test_every_verb_and_option_is_in_the_reference(generated: dict[str, str]) ->
 
 
 def test_every_rule_is_in_the_reference(generated: dict[str, str]) -> None:
-    from stompcodec.cli.linting import _titles
+    from stompcodec.cli.linting import titles
 
     page = generated["reference/lint-rules.md"]
-    assert len(_titles()) > 300
-    assert all(f"\n| `{rule}` | " in page for rule in _titles())
+    assert len(titles()) > 300
+    assert all(f"\n| `{rule}` | " in page for rule in titles())
 
 
 def _menu(entry: Any) -> Iterator[str]:

@@ -10,8 +10,7 @@ import pytest
 from installed import program
 from spark.making import ids, make_capture, message, schema_of
 
-from stompcodec.errors import ConfigError, MissingExtraError
-from stompcodec.spark import session
+from stompcodec.errors import MissingExtraError
 from stompcodec.spark import sessions as java
 from stompcodec.spark.base import Batches, plain
 from stompcodec.spark.options import FileOptions
@@ -48,14 +47,11 @@ def test_a_look_for_sources_survives_any_pyspark(tmp_path, kind):
     )
 
 
-def test_what_cannot_be_used_says_why(monkeypatch):
+def test_what_cannot_be_used_says_why():
     source = stand_in("stomp", ImportError("no module named x"))
     assert source.name() == "stomp"
     with pytest.raises(ImportError, match=r'"stomp" cannot be used .* no module named x .*pip install'):
         source({})
-    monkeypatch.setattr(sys.modules["stompcodec.spark.sessions"], "find_spec", lambda name: None)
-    with pytest.raises(ConfigError, match=r"4\.0 or newer"):
-        session()
 
 
 def reader_of(folder, **options):

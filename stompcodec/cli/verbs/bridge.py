@@ -27,7 +27,7 @@ from stompcodec.cli.connecting import (
     text_option,
     tls_options,
 )
-from stompcodec.cli.inputs import Duration, complain
+from stompcodec.cli.inputs import Duration, complain, number_option, time_option
 from stompcodec.cli.screen import StatusLine, pace_of, printable, write_json
 from stompcodec.cli.streams import stop_on_signals
 from stompcodec.errors import ConfigError, StompError
@@ -298,10 +298,8 @@ def _run(bridge: Bridge, progress: Progress, seconds: float | None) -> None:
 @click.option("--drain", is_flag=True, help="End when FROM has no more messages.")
 @click.option("-n", "--count", "most", type=click.IntRange(1), metavar="N", help="End after N messages.")
 @click.option("-w", "--wait", "seconds", type=Duration(0), metavar="TIME", help="End after this time.")
-@click.option(
+@time_option(
     "--idle",
-    type=Duration(0, min_open=True),
-    metavar="TIME",
     help="For --drain: the time without a message after which FROM counts as empty.  [default: ask FROM, or 3]",
 )
 @expect_option
@@ -318,12 +316,10 @@ def _run(bridge: Bridge, progress: Progress, seconds: float | None) -> None:
 @click.option("--client-id", metavar="NAME", help="The client id at FROM, which some brokers require for --durable.")
 @click.option("--selector", metavar="TEXT", help="Carry only messages that match, in the syntax of FROM.")
 @click.option("--shared", is_flag=True, help="Let other consumers of the same queues of FROM get messages, too.")
-@click.option(
+@number_option(
     "--prefetch",
-    type=click.IntRange(1, 10_000),
+    kind=click.IntRange(1, 10_000),
     default=200,
-    show_default=True,
-    metavar="N",
     help="The most unacknowledged messages of each destination.",
 )
 @click.option(
@@ -349,14 +345,7 @@ def _run(bridge: Bridge, progress: Progress, seconds: float | None) -> None:
 )
 @click.option("--from-name", metavar="NAME", help="What FROM is called in bridge-path. Default: its host and port.")
 @click.option("--to-name", metavar="NAME", help="What TO is called in bridge-path. Default: its host and port.")
-@click.option(
-    "--timeout",
-    type=Duration(0, min_open=True),
-    default=10.0,
-    show_default=True,
-    metavar="TIME",
-    help="How long to wait for a broker to answer CONNECT.",
-)
+@time_option("--timeout", default=10.0, help="How long to wait for a broker to answer CONNECT.")
 @click.option("--json", "as_json", is_flag=True, help="Print the counts as a JSON object per second, and at the end.")
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing on success.")
 def command(

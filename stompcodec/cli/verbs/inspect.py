@@ -704,11 +704,8 @@ def _show(inspection: Inspection, number: int | None, secrets: bool) -> bool:
 @click.command("inspect")
 @inputs.stream_options
 @click.option("-o", "--output", metavar="PAGE", help="Write a page of HTML; - for standard output.")
-@click.option(
-    "--frame",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="The frame to show on the terminal. Default: the first MESSAGE.",
+@inputs.number_option(
+    "--frame", kind=click.IntRange(1), help="The frame to show on the terminal. Default: the first MESSAGE."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object per frame, with the positions of its parts.")
 @click.option("--secrets", is_flag=True, help="Show passcodes and other secrets.")

@@ -53,10 +53,9 @@ def _lint_stream(stream: Stream, conversation: Conversation, report: Report, lim
 @click.option(
     "--format", "form", type=click.Choice(list(REPORTS)), default="text", show_default=True, help="The output."
 )
-@click.option(
+@inputs.number_option(
     "--most",
-    type=click.IntRange(min=0),
-    metavar="N",
+    kind=click.IntRange(0),
     help="Findings to show of each rule in a file; 0 for all. Default: 10, sarif 1000, json all.",
 )
 def command(files: tuple[str, ...], form: str, most: int | None, **options: Any) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from stompcodec.cli.connecting import at_url, broker_options, connected, reporting_errors
+from stompcodec.cli.inputs import number_option
 from stompcodec.cli.screen import printable, screen
 from stompcodec.states import negotiate_heart_beat
 
@@ -44,16 +45,7 @@ def _show_facts(facts: dict[str, Any], client: Client) -> None:
 
 @click.command("ping")
 @click.argument("address", metavar="[URL]", required=False)
-@click.option(
-    "-c",
-    "-n",
-    "--count",
-    type=click.IntRange(0),
-    default=3,
-    show_default=True,
-    metavar="N",
-    help="How many round trips to time.",
-)
+@number_option("-c", "-n", "--count", kind=click.IntRange(0), default=3, help="How many round trips to time.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @broker_options
 def command(address: str | None, count: int, as_json: bool, **broker: Any) -> None:

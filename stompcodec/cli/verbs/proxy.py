@@ -15,7 +15,7 @@ import click
 
 from stompcodec.cli import streams
 from stompcodec.cli.connecting import tls_options
-from stompcodec.cli.inputs import Duration, complain, parsed
+from stompcodec.cli.inputs import complain, parsed, time_option
 from stompcodec.cli.screen import printable, screen
 from stompcodec.cli.streams import stop_on_signals
 from stompcodec.errors import ConfigError, MissingExtraError, StompError
@@ -187,14 +187,7 @@ def _complain_of(entry: Entry) -> None:
 @click.option("--ca", type=click.Path(), metavar="FILE", help="Trust the certificates in FILE (PEM) for TARGET.")
 @click.option("--insecure", is_flag=True, help="Do not check the certificate of TARGET.")
 @click.option("--public", is_flag=True, help="Allow LISTEN to be an address that other machines reach.")
-@click.option(
-    "--timeout",
-    type=Duration(0, min_open=True),
-    default=10.0,
-    show_default=True,
-    metavar="TIME",
-    help="How long to wait for TARGET, and for handshakes.",
-)
+@time_option("--timeout", default=10.0, help="How long to wait for TARGET, and for handshakes.")
 def command(
     listen: str,
     target: str,

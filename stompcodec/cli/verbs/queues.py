@@ -27,7 +27,7 @@ from stompcodec.cli.connecting import (
     text_option,
     warn_of_missing_slash,
 )
-from stompcodec.cli.inputs import Duration, complain, option_group
+from stompcodec.cli.inputs import complain, option_group, time_option
 from stompcodec.cli.looking import (
     Interrupted,
     Kind,
@@ -373,12 +373,9 @@ Work = Callable[[Taking, Tally, Callable[[], None]], None]
 tool_options = option_group(
     click.option("--dry-run", is_flag=True, help="Change nothing; say how many messages it would be."),
     click.option("-y", "--yes", is_flag=True, help="Do not ask. Without a terminal, nothing happens without it."),
-    click.option(
+    time_option(
         "--idle",
-        type=Duration(0, min_open=True),
         default=3.0,
-        show_default=True,
-        metavar="TIME",
         help="The queue counts as empty after this time without a message, if the broker cannot tell.",
     ),
     click.option("--json", "as_json", is_flag=True, help="Print the counts as a JSON object."),

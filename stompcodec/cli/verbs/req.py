@@ -24,7 +24,7 @@ from stompcodec.cli.connecting import (
     text_option,
     warn_of_missing_slash,
 )
-from stompcodec.cli.inputs import Duration, complain
+from stompcodec.cli.inputs import Duration, complain, time_option
 from stompcodec.cli.screen import printable, write_json
 from stompcodec.cli.show import Template, message_line, run_command, template_of
 from stompcodec.cli.streams import stop_on_signals
@@ -44,12 +44,10 @@ _BROKER = 10.0
 @body_argument
 @header_option("request")
 @text_option
-@click.option(
+@time_option(
     "-w",
     "--timeout",
     "seconds",
-    type=Duration(0, min_open=True),
-    metavar="TIME",
     help=f"How long to wait for the answer, and to connect.  [default: {_ANSWER:g}, to connect {_BROKER:g}]",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the answer as a JSON object, with its headers.")

@@ -39,7 +39,7 @@ from stompcodec.cli.figures import (
     Wish,
     address_of,
 )
-from stompcodec.cli.inputs import Duration, complain
+from stompcodec.cli.inputs import complain, time_option
 from stompcodec.cli.screen import cut, pad, printable, screen, write_json
 from stompcodec.cli.streams import is_stuck, stop_on_signals
 from stompcodec.errors import StompError
@@ -304,7 +304,10 @@ def screen_of(
     current = shown.wish == choice.wish()
     lines = head(shown, history, address, trouble, width)
     if choice.helping:
-        lines += [Text(), *(Text(f"{keys:12}", "bold").append(what, "not bold") for keys, what in _help(choice.view))]
+        view = choice.view
+        sorts = ", ".join(f"{column.key} {column.title}" for column in view.columns if column.key)
+        told = [*HELP[:3], ("capitals", f"sort {view.name} by {sorts}"), *HELP[3:]]
+        lines += [Text(), *(Text(f"{keys:12}", "bold").append(what, "not bold") for keys, what in told)]
     else:
         row = min(choice.row, max(0, len(shown.rows) - 1))
         lines += table(shown, history, width, row if current else None)
@@ -316,12 +319,6 @@ def screen_of(
     for line in lines:
         line.truncate(width)
     return [*lines, foot]
-
-
-def _help(view: View) -> list[tuple[str, str]]:
-    sorts = [f"{column.key} {column.title}" for column in view.columns if column.key]
-    keys = [*HELP[:3], ("capitals", f"sort {view.name} by " + ", ".join(sorts)), *HELP[3:]]
-    return keys
 
 
 def _foot(choice: Choice, selected: str, current: bool) -> Text:
@@ -560,15 +557,7 @@ def _checked_sort(view: str, sort: str | None) -> str:
 )
 @click.option("-s", "--sort", metavar="COLUMN", help="Show the highest of this column first; or name.")
 @click.option("--match", metavar="TEXT", help="Show only names with TEXT; * stands for any characters.")
-@click.option(
-    "-i",
-    "--interval",
-    type=Duration(_LEAST_INTERVAL),
-    default=2.0,
-    show_default=True,
-    metavar="TIME",
-    help="How often to ask.",
-)
+@time_option("-i", "--interval", default=2.0, least=_LEAST_INTERVAL, help="How often to ask.")
 @click.option("--once", is_flag=True, help="Ask twice, an interval apart for the rates, show it and end.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object each interval.")
 @broker_options

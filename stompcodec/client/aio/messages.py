@@ -256,19 +256,13 @@ class AsyncSubscription(Base):
         first = await self.get(timeout)
         if first is None:
             return []
-        taken = [first]
+        taken, is_layered = [first], self.link.layers is not None  # they pass the middleware one by one
         with contextlib.suppress(IndexError):
             while len(taken) < most:
+                if is_layered and not self.batch and self.inbox and not await self._refill(now()):
+                    break
                 taken.append(self.batch.popleft())
-        if self.link.layers is not None:
-            await self._take_through(taken, most)
         return taken
-
-    async def _take_through(self, taken: list[AsyncMessage], most: int) -> None:
-        """Take more of the messages that are there, which pass the middleware one by one."""
-        with contextlib.suppress(IndexError):
-            while len(taken) < most and self.inbox and await self._refill(now()):
-                taken.append(self.batch.popleft())
 
     async def _refill(self, until: float | None) -> bool:
         """Wait for messages; return False at the end of the subscription, or of the time."""

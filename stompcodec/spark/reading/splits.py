@@ -219,7 +219,7 @@ def _of_capture(whole: Split, options: FileOptions, size: int) -> list[Split]:
         splits = list(_outside_of_garbage(splits, options))
         covered = (splits[-1].stop or 0) if splits else whole.start
         stop = index.size if whole.stop is None and index.damaged else whole.stop
-        result = [each for split in splits for each in _not_too_large(split, options)]
+        result = [each for split in splits for each in (_scanned(split, options) if split.rows == 1 else [split])]
         result = [replace(split, mark=mark_of(split, index)) for split in result]
         if stop is not None and covered < stop:
             text = f"damaged-index: the times of the frames from offset {whole.base + covered} on are unknown"
@@ -296,12 +296,6 @@ def _outside_of_garbage(splits: list[Split], options: FileOptions) -> Iterator[S
             before = replace(before, stop=split.stop, rows=before.rows + split.rows, since=since, until=until)
     if before is not None:
         yield before
-
-
-def _not_too_large(split: Split, options: FileOptions) -> list[Split]:
-    """Cut a split again if its single row covers too many bytes."""
-    assert split.stop is not None
-    return _scanned(split, options) if split.rows == 1 else [split]
 
 
 def _scanned(split: Split, options: FileOptions) -> list[Split]:

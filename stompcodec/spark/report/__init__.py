@@ -16,9 +16,8 @@ This writes report/report.html, a self-contained page, and report/report.json. A
                   longest_silence_seconds, sequence_gaps, records, quarantined, missing, sink_duplicates, stale_seconds,
                   backlog_octets (bytes in the spool that are not processed), age_seconds (of the newest frame)
     rate          start, bucket_seconds, buckets, destinations, other (true if the last of them is all others),
-                  frames (a list for each destination), octets, redelivered, duplicates
+                  frames (a list for each destination), octets
     lag           p50, p95, p99: a number for each bucket of rate
-    sizes         [{from, below, frames}]
     destinations  [{destination, frames, octets, redelivered, malformed, lag_p95_seconds, first, last}], the largest 20
     silences      [{start, end, seconds}], the longest 50
     gaps          [{destination, name, at, after, before, missing}], the largest 50 between windows of the metrics

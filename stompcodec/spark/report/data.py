@@ -105,8 +105,8 @@ def narrowed(frames: DataFrame) -> DataFrame:
     )
 
 
-def _quantiles(column: str) -> Column:
-    return F.percentile_approx(column, [0.5, 0.95, 0.99], 2000)
+def _quantiles() -> Column:
+    return F.percentile_approx("lag", [0.5, 0.95, 0.99], 2000)
 
 
 def _sums() -> list[Column]:
@@ -122,8 +122,8 @@ def _sums() -> list[Column]:
 
 
 def figures(rows: DataFrame) -> dict[str, Any]:
-    """Return everything computed from `narrowed` rows, under the keys figures, rate, lag, sizes, destinations and
-    silences of report.json.
+    """Return everything computed from `narrowed` rows, under the keys figures, rate, lag, destinations and silences of
+    report.json.
 
     A silence is longer than `_SILENCE` seconds, and longer than 20 mean intervals.
     """
@@ -132,20 +132,17 @@ def figures(rows: DataFrame) -> dict[str, Any]:
     total["destinations"] = many
     first, last, timed = total["first"], total["last"], total["frames"] - total["without_time"]
     seconds = None if first is None else (last - first) / _SECOND
-    total |= {"seconds": seconds, "per_second": timed / seconds if seconds else None, "duplicates": 0}
+    total |= {"seconds": seconds, "per_second": timed / seconds if seconds else None}
     total["silence_seconds"] = max(_SILENCE, 20 * seconds / timed if seconds else 0.0)
     total |= {"silences": 0, "longest_silence_seconds": None, "silent_seconds": 0.0, "per_second_peak": None}
-    found: dict[str, Any] = {"figures": total, "destinations": top, "sizes": _sizes(rows)}
+    found: dict[str, Any] = {"figures": total, "destinations": top}
     found |= {"rate": None, "lag": None, "silences": []}
     if first is not None:
         found["rate"] = rate = _rate(rows, first, last, [each["destination"] for each in top[:COLOURED]], many)
         found["lag"] = _lag(rows, rate)
         total["per_second_peak"] = max(map(sum, zip(*rate["frames"]))) / rate["bucket_seconds"]
         found["silences"] = _silences(rows, total, first, last)
-    duplicates = _duplicates(rows, found["rate"])
-    total["duplicates"] = sum(duplicates.values())
-    if found["rate"]:
-        found["rate"]["duplicates"] = [duplicates.get(index, 0) for index in range(found["rate"]["buckets"])]
+    total["duplicates"] = _duplicates(rows)
     return found
 
 
@@ -155,7 +152,7 @@ def _totals(rows: DataFrame) -> dict[str, Any]:
         F.count("lag").alias("with_lag"),
         F.count_if(F.col("time").isNull()).alias("without_time"),
         F.count_if(F.col("lag") < -_SECOND).alias("sent_ahead"),
-        _quantiles("lag").alias("lags"),
+        _quantiles().alias("lags"),
         F.max("lag").alias("lag_max"),
     ).collect()
     found: dict[str, Any] = row.asDict()
@@ -189,29 +186,28 @@ def _bucket(rate: Mapping[str, Any]) -> Column:
 
 
 def _rate(rows: DataFrame, first: float, last: float, names: Sequence[str | None], many: int) -> dict[str, Any]:
-    """Return frames, bytes and redeliveries by bucket, and frames by destination, with one last row for all others."""
+    """Return frames and bytes by bucket, and frames by destination, with one last row for all others."""
     width = bucket_width(first, last)
     start = math.floor(first / width) * width
     buckets = int((last - start) // width) + 1
     others = many > len(names)
     counts = [[0] * buckets for _ in range(len(names) + others)]
-    octets, redelivered = [0] * buckets, [0] * buckets
+    octets = [0] * buckets
     rate: dict[str, Any] = {"start": start, "bucket_seconds": width / _SECOND, "buckets": buckets}
     rate |= {"destinations": [*names] + ["other"] * others, "other": others}
-    rate |= {"frames": counts, "octets": octets, "redelivered": redelivered}
+    rate |= {"frames": counts, "octets": octets}
     named = (F.when(F.col("destination").eqNullSafe(F.lit(name)), index) for index, name in enumerate(names))
     which = F.coalesce(*named, F.lit(len(names))).alias("which")
     for row in rows.where("time is not null").groupBy(_bucket(rate), which).agg(*_sums()).collect():
         index = row["bucket"]
         counts[row["which"]][index] += row["frames"]
         octets[index] += row["octets"]
-        redelivered[index] += row["redelivered"]
     return rate
 
 
 def _lag(rows: DataFrame, rate: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return quantiles of the lag by bucket, in seconds; None for a bucket without sending times."""
-    grouped = rows.where("lag is not null").groupBy(_bucket(rate)).agg(_quantiles("lag").alias("quantiles")).collect()
+    grouped = rows.where("lag is not null").groupBy(_bucket(rate)).agg(_quantiles().alias("quantiles")).collect()
     found: dict[str, list[float | None]] = {name: [None] * rate["buckets"] for name in ("p50", "p95", "p99")}
     for row in grouped:
         for name, value in zip(found, row["quantiles"]):
@@ -219,25 +215,14 @@ def _lag(rows: DataFrame, rate: Mapping[str, Any]) -> dict[str, Any] | None:
     return dict(found) if grouped else None
 
 
-def _sizes(rows: DataFrame) -> list[dict[str, int]]:
-    """Return frames by size, in classes from one power of two to the next."""
-    power = F.floor(F.log2(F.greatest(F.col("octets"), F.lit(1)).cast("double"))).cast("int").alias("power")
-    counts = {row["power"]: row["count"] for row in rows.where("octets is not null").groupBy(power).count().collect()}
-    powers = range(min(counts), max(counts) + 1) if counts else range(0)
-    return [{"from": 2**power, "below": 2 ** (power + 1), "frames": counts.get(power, 0)} for power in powers]
-
-
-def _duplicates(rows: DataFrame, rate: Mapping[str, Any] | None, key: str = "octets") -> dict[int, int]:
-    """Return by bucket (0 without times) the frames beyond the first with the same destination, identity and body.
+def _duplicates(rows: DataFrame, key: str = "octets") -> int:
+    """Return the number of frames beyond the first with the same destination, identity and body.
 
     Bodies are only read if frames share identity and length.
     """
-    times = F.count(F.lit(1)).alias("times")
-    grouped = rows.where("id is not null").groupBy("destination", "id", key).agg(times, F.max("time").alias("time"))
-    bucket = F.lit(0) if rate is None else F.coalesce(_bucket(rate), F.lit(0))
-    more = grouped.where("times > 1").groupBy(bucket.alias("bucket")).agg(F.sum(F.col("times") - 1).alias("more"))
-    found = {row["bucket"]: row["more"] for row in more.collect()}
-    return _duplicates(rows, rate, "hash") if found and key == "octets" else found
+    grouped = rows.where("id is not null").groupBy("destination", "id", key).agg(F.count(F.lit(1)).alias("times"))
+    ((more,),) = grouped.agg(F.coalesce(F.sum(F.col("times") - 1), F.lit(0))).collect()
+    return _duplicates(rows, "hash") if more and key == "octets" else int(more)
 
 
 def _silences(rows: DataFrame, total: dict[str, Any], first: float, last: float) -> list[dict[str, Any]]:

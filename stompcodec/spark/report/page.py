@@ -198,10 +198,10 @@ def level_of(threshold: Threshold, figures: Found) -> str:
     return "healthy"
 
 
-# ---- plots, as SVG: bars or lines over time, or bars by class ----
+# ---- plots, as SVG: bars or lines over time ----
 MOST_POINTS, MOST_SERIES, MOST_MARKS = 400, 8, 200
-#: Widths of a plot on a desk, on half of one, and on a phone, in pixels.
-WIDE, HALF, NARROW = 1032, 488, 348
+#: Widths of a plot on a desk and on a phone, in pixels.
+WIDE, NARROW = 1032, 348
 _LEFT, _RIGHT, _TOP, _FOOT = 62, 14, 26, 40
 #: Pixels of a digit in a tick's label, and of the name behind the end of a line.
 _DIGIT, _NAME = 6.9, 34
@@ -305,21 +305,19 @@ def plot(
     series: Sequence[Series],
     *,
     title: str,
-    start: object = None,
-    step: object = None,
-    classes: Sequence[object] = (),
+    start: object,
+    step: object,
     unit: str = "",
     kind: str = "count",
     as_lines: bool = False,
     silences: Sequence[tuple[Any, Any]] = (),
-    width: int = WIDE,
     height: int = 250,
 ) -> str:
     """Return stacked bars, or lines that break where numbers are missing, twice: for a desk and for a phone.
 
-    They are over time, from `start` on with a point each `step`, both in µs; or there is one for each of `classes`,
-    given by their bounds. `silences` are starts and ends in µs, marked in red. The style sheet shows one of the two
-    plots. The small one has no texts under the pointer, and screen readers skip it.
+    They are over time, from `start` on with a point each `step`, both in µs. `silences` are starts and ends in µs,
+    marked in red. The style sheet shows one of the two plots. The small one has no texts under the pointer, and screen
+    readers skip it.
     """
     shown = series[:MOST_SERIES]
     points = min(MOST_POINTS, max((len(each.values) for each in shown), default=0))
@@ -327,10 +325,10 @@ def plot(
     a, b = finite(start), finite(step)
     if a is None or b is None or not 0 < b < 1e300 or abs(a) >= 1e300:
         a = b = 0.0
-        points = points if classes else 0
+        points = 0
     marks = [pair for pair in islice(silences, MOST_MARKS) if None not in map(finite, pair)]
-    drawing = _Drawing(title, clean, points, a, b, escape(unit), kind, as_lines, classes, marks)
-    return f'<div class="scroll">{drawing.svg(width, height, True)}{drawing.svg(NARROW, height, False)}</div>'
+    drawing = _Drawing(title, clean, points, a, b, escape(unit), kind, as_lines, marks)
+    return f'<div class="scroll">{drawing.svg(WIDE, height, True)}{drawing.svg(NARROW, height, False)}</div>'
 
 
 def _clean(values: Iterable[Any], points: int) -> list[float | None]:
@@ -352,7 +350,6 @@ class _Drawing:
     unit: str
     kind: str
     as_lines: bool
-    classes: Sequence[object]
     silences: Sequence[tuple[Any, Any]]
 
     def svg(self, width: int, height: int, whole: bool) -> str:
@@ -436,15 +433,11 @@ class _Drawing:
         return found
 
     def _across(self) -> list[str]:
-        """Return the axis of time or classes, with labels that do not overlap."""
+        """Return the axis of time, with labels that do not overlap."""
         found, free = [_line(self.x0, self.y1, self.x1, self.y1, "axis")], -math.inf
-        if self.step:
-            start, end = self.start / 1e6, (self.start + self.step * self.points) / 1e6
-            marks = ticks(start, end, "time", max(2, int((self.x1 - self.x0) / 90)))
-            found.append(_text(self.x1, self.y1 + 31, "UTC", "end", "tick day"))
-        else:
-            start, end = 0, self.points
-            marks = [Tick(float(at), visible(label, 10)) for at, label in enumerate(self.classes[: self.points + 1])]
+        start, end = self.start / 1e6, (self.start + self.step * self.points) / 1e6
+        marks = ticks(start, end, "time", max(2, int((self.x1 - self.x0) / 90)))
+        found.append(_text(self.x1, self.y1 + 31, "UTC", "end", "tick day"))
         to = _scale(start, end, self.x0, self.x1)
         for tick in marks:
             x, long = to(tick.value), _DIGIT * len(tick.label)
@@ -459,9 +452,7 @@ class _Drawing:
         return found
 
     def _at(self, index: int) -> str:
-        if self.step:
-            return f"{moment(self.start + index * self.step)} UTC"
-        return " to ".join(escape(label, 20) for label in self.classes[index : index + 2])
+        return f"{moment(self.start + index * self.step)} UTC"
 
     def _hover(self) -> list[str]:
         """Return a strip over each point, with a text that is shown while the pointer is over it."""
@@ -608,9 +599,9 @@ def _tile(found: Found, name: str, value: str, below: str, names: Sequence[str])
     return f'<li class="tile {worst}"><span>{name}</span><b>{value}</b><small>{below}</small>{limit}</li>'
 
 
-def _card(title: str, *inner: str, note: str = "", half: bool = False) -> str:
+def _card(title: str, *inner: str, note: str = "") -> str:
     said = f'<p class="note">{note}</p>' if note else ""
-    return f'<section class="card{" half" * half}"><h2>{title}</h2>{said}{"".join(inner)}</section>\n'
+    return f'<section class="card"><h2>{title}</h2>{said}{"".join(inner)}</section>\n'
 
 
 def _table(heads: Sequence[str], rows: Iterable[Sequence[str]], numbers: Iterable[int] = (), folded: str = "") -> str:
@@ -642,27 +633,8 @@ def _name(destination: Any) -> str:
     return "(no destination)" if destination is None else str(destination)
 
 
-def _over_time(
-    rate: Found,
-    series: Sequence[Series],
-    cells: Callable[[int], Sequence[str]] | None = None,
-    heads: Sequence[str] = (),
-    folded: str = "The numbers",
-    *,
-    legend: bool = False,
-    **how: Any,
-) -> str:
-    """Return a plot over time, and a table of its bars if there are `cells`, which returns those of a bar, none for a
-    row to be left out."""
-    named = (f'<li><i style="--c:var(--{each.style})"></i>{escape(each.label, 60)}</li>' for each in series)
-    top = f'<ul class="legend">{"".join(named)}</ul>' if legend else ""
-    drawn = top + plot(series, start=rate["start"], step=rate["bucket_seconds"] * _MICRO, **how)
-    if cells is None:
-        return drawn
-    starts = (rate["start"] + index * rate["bucket_seconds"] * _MICRO for index in range(rate["buckets"]))
-    rows = [[_when(at), *cells(index)] for index, at in enumerate(starts)]
-    rows = [row for row in rows if len(row) > 1]
-    return drawn + _table(["From (UTC)", *heads], rows, range(1, len(heads) + 1), folded)
+def _over_time(rate: Found, series: Sequence[Series], **how: Any) -> str:
+    return plot(series, start=rate["start"], step=rate["bucket_seconds"] * _MICRO, **how)
 
 
 def _covered(found: Found) -> list[float]:
@@ -741,17 +713,10 @@ def _rate(found: Found) -> str:
     ]
     if rate["other"]:
         series[-1] = series[-1]._replace(style="s0")
-    drawn = _over_time(
-        rate,
-        series,
-        lambda at: [*(count(column[at]) for column in rate["frames"]), octets(rate["octets"][at])],
-        [*(escape(each.label, 40) for each in series), "Bytes"],
-        f"Frames by {width}",
-        legend=len(series) > 1,
-        title="Frames per second over time",
-        unit="frames/s",
-    )
-    return _card("Rate", drawn, note=f"Frames per second by destination; a bar is {width}.")
+    named = (f'<li><i style="--c:var(--{each.style})"></i>{escape(each.label, 60)}</li>' for each in series)
+    legend = f'<ul class="legend">{"".join(named)}</ul>' if len(series) > 1 else ""
+    drawn = _over_time(rate, series, title="Frames per second over time", unit="frames/s")
+    return _card("Rate", legend, drawn, note=f"Frames per second by destination; a bar is {width}.")
 
 
 def _lag(found: Found) -> str:
@@ -767,11 +732,7 @@ def _lag(found: Found) -> str:
     if figures["sent_ahead"]:
         note += f"; {count(figures['sent_ahead'])} frames came over a second before they were sent: clocks disagree"
 
-    def cells(at: int) -> list[str]:
-        return [] if lag["p50"][at] is None else [duration(column[at]) for column in lag.values()]
-
-    title = "Lag over time: p50, p95 and p99"
-    drawn = _over_time(rate, series, cells, [*lag], title=title, kind="seconds", as_lines=True)
+    drawn = _over_time(rate, series, title="Lag over time: p50, p95 and p99", kind="seconds", as_lines=True)
     return _card("Lag", drawn, note=note + ".")
 
 
@@ -818,37 +779,6 @@ def _destinations(found: Found) -> str:
     many = figures["destinations"]
     note = f"The largest {len(rows)} of {count(many)}." if many > len(rows) else ""
     return _card("Destinations", _table(heads, rows, range(1, 8)), note=note)
-
-
-def _sizes(found: Found) -> str:
-    sizes, figures = found["sizes"], found["figures"]
-    rows = [(octets(each["from"]), octets(each["below"]), count(each["frames"])) for each in sizes]
-    classes = [row[0] for row in rows] + [row[1] for row in rows[-1:]]
-    frames = Series("frames", [each["frames"] for each in sizes])
-    drawn = plot([frames], title="Frames by size", classes=classes, width=HALF)
-    mean = octets(figures["octets"] / figures["frames"]) if figures["frames"] else "–"
-    table = _table(["From", "Below", "Frames"], rows, (0, 1, 2), "The numbers")
-    return _card("Sizes", drawn, table, note=f"Size of a whole frame; the mean is {mean}.", half=True)
-
-
-def _repeats(found: Found) -> str:
-    rate, figures = found["rate"], found["figures"]
-    title, names, drawn = "Duplicates and redeliveries", ("duplicates", "redelivered"), ""
-    note = (
-        f"{count(figures['duplicates'])} frames have a destination, message-id and body that came before; "
-        f"the broker marked {count(figures['redelivered'])} as redelivered."
-    )
-
-    def cells(at: int) -> list[str]:
-        return [count(rate[name][at]) for name in names] if any(rate[name][at] for name in names) else []
-
-    if not figures["duplicates"] and not figures["redelivered"]:
-        note = "There are none in the archive."
-    elif rate:
-        series = [Series(name, rate[name], style) for name, style in zip(names, ("s2", "s4"))]
-        heads, over = ["Duplicates", "Redelivered"], f"{title} over time"
-        drawn = _over_time(rate, series, cells, heads, legend=True, title=over, unit="frames", width=HALF)
-    return _card(title, drawn, note=note, half=True)
 
 
 def _reasons(found: Found, key: str, title: str, what: str, heads: Sequence[str], empty: str = "") -> str:
@@ -918,5 +848,5 @@ def _thresholds(found: Found) -> str:
 
 #: In page order.
 SECTIONS: tuple[Callable[[Found], str], ...] = (
-    *(_spool, _proof, _rate, _lag, _silences, _destinations, _sizes, _repeats, _quarantine, _malformed, _thresholds),
+    *(_spool, _proof, _rate, _lag, _silences, _destinations, _quarantine, _malformed, _thresholds),
 )

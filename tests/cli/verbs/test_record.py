@@ -61,9 +61,6 @@ def test_full_segments_move_to_an_object_store(at, fresh, path):
         at.good("record", fresh, "-o", path, "--archive", uri, "--segment", "1", "-n", "3")
         assert [frame.body for _, _, frame in Capture(uri).frames()] == bodies(path) == [b"1", b"2", b"3"]
         assert len(list(path.glob("*.stomp"))) == 1
-        CaptureWriter(path.with_name("single"), single=True).close()
-        result = at("record", fresh, "-o", path.with_name("single"), "--archive", uri)
-        ended(result, 1, "single: a single file has no segments to move to an archive: name a folder")
 
 
 def test_several_destinations_and_an_end_by_time(at, fresh, path):
