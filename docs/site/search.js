@@ -108,12 +108,13 @@ function start(data) {
   items = data.items;
   messages = items.flatMap(quoted);
   index = new MiniSearch({ fields: ["title", "path", "text"], tokenize: words, processTerm: term });
+  const [pages, none] = [items.map((item, id) => ({ id, ...item })), []];
   index.addAll(
-    items.map((item, id) => ({
+    pages.filter(({ path = none }) => path[0] !== "Project").map(({ id, title, path = none, text }) => ({
       id,
-      title: plain(item.title),
-      path: (item.path ?? []).slice(0, -1).join(" "),
-      text: plain(item.text),
+      title: plain(title),
+      path: path.slice(1).join(" "),
+      text: plain(text),
     })),
   );
 }
