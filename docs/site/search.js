@@ -68,7 +68,7 @@ const folded = (text) =>
 
 /** The messages that a page quotes: their section, and the texts around each … */
 function quoted({ location, text }, id) {
-  if (!location.startsWith("error-messages/")) return [];
+  if (!location.startsWith("troubleshooting/")) return [];
   return [...text.matchAll(/<code>(.*?)<\/code>/gs)].map(([, code]) => ({
     id,
     parts: folded(code).split(/\s*…\s*/).filter(Boolean),

@@ -1,4 +1,4 @@
-"""The code blocks of the README and of the pages: what language each is, and whether a comment says that it is untried."""
+"""The code blocks of the README and of the pages: their languages, and whether a comment says that one is untried."""
 
 import contextlib
 import glob

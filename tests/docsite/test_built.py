@@ -43,7 +43,7 @@ def test_a_message_that_is_pasted_finds_its_row() -> None:
     right: dict[str, set[str]] = {}
     for each in messages.messages():
         section = next((title for title, _ in messages.families() if title.startswith(each.section)), each.section)
-        address = "error-messages/#" + re.sub(r"\W+", "-", section.lower()).strip("-")
+        address = "troubleshooting/#" + re.sub(r"\W+", "-", section.lower()).strip("-")
         right.setdefault(each.text, set()).add(address)
     asked = [text for text in right if len(re.findall(r"\w+", text)) > 2]
     command = ["node", str(Path(__file__).with_name("search.js")), str(SITE)]

@@ -1,5 +1,5 @@
 """What the pages of the site name is there: each page is in the menu, each link has a target, the reference names every
-public name, verb, option, error and rule, and docs/error-messages.md quotes texts that the code has."""
+public name, verb, option, error and rule, and docs/troubleshooting.md quotes texts that the code has."""
 
 import ast
 import os
