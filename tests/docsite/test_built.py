@@ -38,7 +38,45 @@ def test_problems_are_found(tmp_path: Path, text: str, problem: str) -> None:
     assert problem in found
 
 
-@pytest.mark.skipif(shutil.which("node") is None, reason="node is not installed, which runs the site's search")
+needs_node = pytest.mark.skipif(
+    shutil.which("node") is None, reason="node is not installed, which runs the site's search"
+)
+
+
+def found_by(asked: list[str]) -> list[list[str]]:
+    command = ["node", str(Path(__file__).with_name("search.js")), str(SITE)]
+    done = subprocess.run(command, input=json.dumps(asked).encode(), capture_output=True, check=True)
+    answers: list[list[str]] = json.loads(done.stdout)
+    return answers
+
+
+#: What people type, and pages that answer: one of them is among the first three.
+QUESTIONS = {
+    "authorization header websocket": "client spring",
+    "backup": "operating",
+    "free threading": "platforms",
+    "my connection is cut after a minute": "client troubleshooting",
+    "password": "broker client",
+    "prefetch": "client",
+    "prometheus": "management tracing",
+    "rabbitmq quorum queue": "rabbitmq",
+    "s3": "spark-cluster",
+    "systemd": "operating",
+    "upgrade": "operating",
+    "xdist": "testing",
+}
+
+
+@needs_node
+def test_a_question_finds_its_page_and_none_of_the_project() -> None:
+    answers = found_by([*QUESTIONS])
+    first = {text: {each.split("/")[0] for each in found[:3]} for text, found in zip(QUESTIONS, answers, strict=True)}
+    assert [text for text, pages in QUESTIONS.items() if not first[text] & {*pages.split()}] == []
+    [found] = found_by(["planted faults and mutants"])
+    assert [each for each in found if each.startswith("development/")] == []
+
+
+@needs_node
 def test_a_message_that_is_pasted_finds_its_row() -> None:
     right: dict[str, set[str]] = {}
     for each in messages.messages():
@@ -46,9 +84,7 @@ def test_a_message_that_is_pasted_finds_its_row() -> None:
         address = "troubleshooting/#" + re.sub(r"\W+", "-", section.lower()).strip("-")
         right.setdefault(each.text, set()).add(address)
     asked = [text for text in right if len(re.findall(r"\w+", text)) > 2]
-    command = ["node", str(Path(__file__).with_name("search.js")), str(SITE)]
-    pasted = json.dumps([text.replace("…", "'/queue/a'") for text in asked]).encode()
-    answers = json.loads(subprocess.run(command, input=pasted, capture_output=True, check=True).stdout)
+    answers = found_by([text.replace("…", "'/queue/a'") for text in asked])
     assert len(asked) > 900
     assert [text for text, found in zip(asked, answers, strict=True) if {*found[:1]} - right[text] or not found] == []
 
