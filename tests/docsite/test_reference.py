@@ -2,7 +2,6 @@
 public name, verb, option, error and rule, and docs/troubleshooting.md quotes texts that the code has."""
 
 import ast
-import os
 import re
 import tomllib
 from collections.abc import Iterator
@@ -118,12 +117,6 @@ def test_each_link_has_a_target(staged: Path) -> None:
 @pytest.mark.parametrize("page", [staging.ROOT / "README.md", *staging.sources().values()], ids=lambda page: page.stem)
 def test_each_link_of_the_tree_has_a_target(page: Path) -> None:
     assert [target for _, target, found in _linked(page) if not found.exists()] == []
-
-
-def test_pictures_come_along(staged: Path) -> None:
-    for page in staged.rglob("*.md"):
-        for picture in re.findall(r"!\[[^\]]*\]\(([^)]+)\)", page.read_text("utf-8")):
-            assert os.path.isfile(page.parent / picture), (page, picture)
 
 
 #: Texts that others write, quoted because people search for them.
