@@ -43,8 +43,7 @@ def found_by(asked: list[str]) -> list[list[str]]:
         pytest.skip("node is not installed, which runs the site's search")
     command = ["node", str(Path(__file__).with_name("search.js")), str(SITE)]
     done = subprocess.run(command, input=json.dumps(asked).encode(), capture_output=True, check=True)
-    answers: list[list[str]] = json.loads(done.stdout)
-    return answers
+    return list(json.loads(done.stdout))
 
 
 def test_a_question_finds_its_page_among_the_first_three_and_none_of_the_project() -> None:
