@@ -68,7 +68,7 @@ const folded = (text) =>
 
 /** The messages that a page quotes: their section, and the texts around each … */
 function quoted({ location, text }, id) {
-  if (!location.startsWith("error-messages/")) return [];
+  if (!location.startsWith("troubleshooting/")) return [];
   return [...text.matchAll(/<code>(.*?)<\/code>/gs)].map(([, code]) => ({
     id,
     parts: folded(code).split(/\s*…\s*/).filter(Boolean),
@@ -101,46 +101,60 @@ function pasted(input) {
 
 let items = [];
 let messages = [];
+let listed = 0; // the first section that lists messages without a row of their own
 let index = null;
 let last = { input: "", results: [] };
 
 function start(data) {
   items = data.items;
   messages = items.flatMap(quoted);
+  listed = items.findIndex(({ location }) => location === "troubleshooting/#every-other-message");
   index = new MiniSearch({ fields: ["title", "path", "text"], tokenize: words, processTerm: term });
+  const [pages, none] = [items.map((item, id) => ({ id, ...item })), []];
   index.addAll(
-    items.map((item, id) => ({
+    pages.filter(({ path = none }) => path[0] !== "Project").map(({ id, title, path = none, text }) => ({
       id,
-      title: plain(item.title),
-      path: (item.path ?? []).slice(0, -1).join(" "),
-      text: plain(item.text),
+      title: plain(title),
+      path: path.slice(1).join(" "),
+      text: plain(text),
     })),
   );
 }
 
-const RARELY = /^(changelog|benchmarks|interop|development|releasing|decisions)/;
-
 /**
- * What a section counts: guides more than lists of changes and figures; and more than the reference, unless somebody
- * types a name.
+ * What a section counts: the first guides most, lists of changes, figures and messages less, and the reference little,
+ * unless somebody types a name of the code.
  */
-function weight(id, asked) {
+function weight(id, named) {
   const { location } = items[id];
-  if (RARELY.test(location)) return 0.4;
-  return location.startsWith("reference/") ? (asked > 1 ? 0.35 : 0.8) : 1;
+  if (/^(changelog|benchmarks)/.test(location) || (location.startsWith("troubleshooting/") && id >= listed)) return 0.4;
+  if (/^(client|broker|testing|tutorial)\//.test(location)) return 1.4;
+  return location.startsWith("reference/") ? (named ? 0.8 : 0.35) : 1;
+}
+
+/** The same results, each behind the best sections of other pages if its own page has given some already. */
+function mixed(found) {
+  const given = {};
+  const again = found.map((each) => {
+    const [page] = items[each.id].location.split("#");
+    given[page] = (given[page] ?? 0) + 1;
+    return { ...each, score: each.score * 0.75 ** (given[page] - 1) };
+  });
+  return again.sort((one, other) => other.score - one.score);
 }
 
 /** Results of a query, best first. The last word may be unfinished. A message that was pasted is spelt right. */
 function search(input) {
   const asked = words(input).map(term).filter(Boolean);
   const exact = pasted(input);
-  const found = index.search(input, {
-    boost: { title: 2.5, path: 1.5 },
-    boostDocument: (id) => weight(id, asked.length),
+  const results = index.search(input, {
+    boost: { title: 2.5, path: 2 },
+    boostDocument: (id) => weight(id, /^\S*[\p{L}\d][\p{Lu}_.]\S*$/u.test(input.trim())),
     combineWith: "OR",
     fuzzy: (word) => (word.length > 5 && exact === undefined ? 0.15 : false),
     prefix: (word, place, all) => place === all.length - 1,
   });
+  const found = mixed(results);
   if (exact !== undefined) found.unshift({ id: exact, terms: [] });
   return found.filter(({ id }, at) => !at || id !== exact).map(({ id, terms }) => ({ id, terms: [...asked, ...terms] }));
 }

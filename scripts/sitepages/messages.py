@@ -1,4 +1,4 @@
-"""Every message of the code: the site lists them on the page of error messages, where its search finds them."""
+"""Every message of the code: the site lists them on the page of trouble, where its search finds them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sitepages.staging import DOCS, ROOT
 from stompcodec.errors import ERROR_KINDS
 
 PACKAGE = ROOT / "stompcodec"
-PAGE = (DOCS / "error-messages.md").read_text("utf-8")
+PAGE = (DOCS / "troubleshooting.md").read_text("utf-8")
 #: Stand in the page where the site lists the kinds of malformed frames, and the messages.
 KINDS, LIST = "<!-- the kinds of errors -->", "<!-- every message of the code -->"
 #: Calls whose arguments are a message that somebody sees.

@@ -121,7 +121,7 @@ def stage(folder: Path, generated: dict[str, str]) -> None:
     titles = {name: text.partition("\n")[0].removeprefix("# ") for name, text in generated.items()}
     listed = "\n".join(f"- [{title}]({name})" for name, title in titles.items())
     texts = {name: staged(name, path, names).replace(LIST, listed) for name, path in pages.items()}
-    texts["error-messages.md"] = messages.filled(texts["error-messages.md"])
+    texts["troubleshooting.md"] = messages.filled(texts["troubleshooting.md"])
     for name, text in {**texts, **generated}.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text, "utf-8")

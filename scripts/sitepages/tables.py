@@ -35,7 +35,7 @@ def _lint_rules() -> Iterator[str]:
     yield f"The {len(rules)} requirements that findings name, in our own words, by the version of STOMP: `S10` is 1.0,"
     yield "`S11` 1.1, `S12` 1.2, `LEG` the older worker dialect. `stompcodec lint FILE` prints the id, the offset and"
     yield "what to do; `--json`, and SARIF for code hosts, are formats of the same. What no requirement covers has a"
-    yield "[kind of error](../error-messages.md#reading-and-writing-frames) as its id.\n"
+    yield "[kind of error](../troubleshooting.md#reading-and-writing-frames) as its id.\n"
     names = {"S10": "STOMP 1.0", "S11": "STOMP 1.1", "S12": "STOMP 1.2", "LEG": "The older worker dialect"}
     for prefix in dict.fromkeys(rule.partition("-")[0] for rule in rules):
         yield f"\n## {names.get(prefix, prefix)}\n"

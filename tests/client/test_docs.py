@@ -17,10 +17,10 @@ DOCS = Path(__file__).parents[2] / "docs"
 pytestmark = pytest.mark.skipif(not DOCS.is_dir(), reason="without the docs")
 #: Page -> what its examples print, in any order; the modules that it needs.
 PRINTED = {
-    "client": (["/queue/a b'hello'", "hello", "handled b'for the handler'", "b'HELLO'"], ()),
+    "client": (["/queue/a b'hello'", "hello", "handled b'for the handler'", "b'HELLO'"], ("websockets",)),
     "large-bodies": (["100000 900000 True"], ()),
     "middleware": (["/queue/a was handled in less than a minute: True", "True", "b'genuine'"], ()),
-    **{"proxies": ([], ("websockets",)), "tracing": (["b'one'", "1.0"], ("opentelemetry", "prometheus_client"))},
+    "tracing": (["b'one'", "1.0"], ("opentelemetry", "prometheus_client")),
 }
 
 
@@ -36,7 +36,7 @@ def test_the_examples_run(name, capsys, tmp_path):
     with contextlib.ExitStack() as stack:
         broker = stack.enter_context(BrokerThread())
         names = {"url": broker.url, "folder": tmp_path}
-        if name == "proxies":
+        if name == "client":
             from transport.endpoints import Endpoint, ScriptedProxy
 
             through, endpoint = stack.enter_context(ScriptedProxy()), stack.enter_context(Endpoint(broker.port))
@@ -46,7 +46,7 @@ def test_the_examples_run(name, capsys, tmp_path):
         assert len(blocks) >= 2
         for block in blocks:
             exec(compile(block, f"docs/{name}.md", "exec"), names)
-        if name == "proxies":
+        if name == "client":
             assert through.heads
             assert endpoint.asked
     assert sorted(capsys.readouterr().out.splitlines()) == sorted(printed)
@@ -61,13 +61,14 @@ def test_the_numbers_are_told():
             f"{options.inbox_messages:,} messages, {options.inbox_octets // 2**20} MiB",
             f"`close_timeout` ({options.close_timeout:g} s)",
             *[f'"{policy}"' for policy in POLICIES],
+            f"a head over {http.MAX_HEAD // 1024} KiB",
+            f"an answer over {websocket.MAX_INFO // 1024} KiB",
         ],
         "large-bodies": [
             f"`inbox_octets` ({options.inbox_octets // 2**20} MiB)",
             f"up to {SHORT // 1024} KiB are never streamed",
             f"more than {(owner._WHOLE_BODY + owner._BESIDE_BODY) // 2**20} MiB",
         ],
-        "proxies": [f"a head over {http.MAX_HEAD // 1024} KiB", f"an answer over {websocket.MAX_INFO // 1024} KiB"],
     }
     assert [text for name, texts in told.items() for text in texts if text not in page(name)] == []
 

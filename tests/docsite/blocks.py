@@ -1,4 +1,4 @@
-"""The code blocks of the README and of the pages: what language each is, and whether a line says that it is untried."""
+"""The code blocks of the README and of the pages: their languages, and whether a comment says that one is untried."""
 
 import contextlib
 import glob
@@ -23,7 +23,7 @@ from stompcodec.testing import StompBroker
 
 ROOT = Path(__file__).resolve().parents[2]
 _FENCE = re.compile(r"^(\s*)(```+|~~~+)\s*(\w*)\s*$")
-_UNTRIED = re.compile(r"\*untried: (.+)\*$")
+_UNTRIED = re.compile(r"<!-- untried: (.+) -->$")
 #: First words of commands, in blocks that are indented and so have no language.
 _COMMANDS = ("$", "git", "make", "pip", "python", "rabbitmqctl", "stompcodec")
 
@@ -39,7 +39,7 @@ class Block(NamedTuple):
     """As its fence says, or as its first line looks; "text" for what is no code."""
     text: str
     untried: str
-    """The reason why it is untried, as the line below it says; "" without one."""
+    """The reason why it is untried, as the comment below it says; "" without one."""
 
     def __str__(self) -> str:
         return f"{self.page}:{self.line}"

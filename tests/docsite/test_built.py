@@ -38,17 +38,31 @@ def test_problems_are_found(tmp_path: Path, text: str, problem: str) -> None:
     assert problem in found
 
 
-@pytest.mark.skipif(shutil.which("node") is None, reason="node is not installed, which runs the site's search")
+def found_by(asked: list[str]) -> list[list[str]]:
+    if shutil.which("node") is None:
+        pytest.skip("node is not installed, which runs the site's search")
+    command = ["node", str(Path(__file__).with_name("search.js")), str(SITE)]
+    done = subprocess.run(command, input=json.dumps(asked).encode(), capture_output=True, check=True)
+    return list(json.loads(done.stdout))
+
+
+def test_a_question_finds_its_page_among_the_first_three_and_none_of_the_project() -> None:
+    pages = {"password": "client", "prefetch": "client", "prometheus": "tracing", "rabbitmq quorum queue": "rabbitmq"}
+    pages |= {"xdist": "testing", **dict.fromkeys(("backup", "systemd", "upgrade"), "operating")}
+    *answers, found = found_by([*pages, "planted faults and mutants"])
+    first = {text: [each.split("/")[0] for each in answer[:3]] for text, answer in zip(pages, answers, strict=True)}
+    assert {text: first[text] for text, page in pages.items() if page not in first[text]} == {}
+    assert [each for each in found if each.startswith("development/")] == []
+
+
 def test_a_message_that_is_pasted_finds_its_row() -> None:
     right: dict[str, set[str]] = {}
     for each in messages.messages():
         section = next((title for title, _ in messages.families() if title.startswith(each.section)), each.section)
-        address = "error-messages/#" + re.sub(r"\W+", "-", section.lower()).strip("-")
+        address = "troubleshooting/#" + re.sub(r"\W+", "-", section.lower()).strip("-")
         right.setdefault(each.text, set()).add(address)
     asked = [text for text in right if len(re.findall(r"\w+", text)) > 2]
-    command = ["node", str(Path(__file__).with_name("search.js")), str(SITE)]
-    pasted = json.dumps([text.replace("…", "'/queue/a'") for text in asked]).encode()
-    answers = json.loads(subprocess.run(command, input=pasted, capture_output=True, check=True).stdout)
+    answers = found_by([text.replace("…", "'/queue/a'") for text in asked])
     assert len(asked) > 900
     assert [text for text, found in zip(asked, answers, strict=True) if {*found[:1]} - right[text] or not found] == []
 

@@ -287,7 +287,7 @@ def _by(test: str, *blocks: str) -> dict[tuple[str, str], str]:
 
 #: Which test runs the blocks of a page in a language. `test_it_is_run_there` sees to it that it reads the page.
 RUN = {
-    **_by("client/test_docs.py::test_the_examples_run", "client large-bodies middleware proxies tracing: python"),
+    **_by("client/test_docs.py::test_the_examples_run", "client large-bodies middleware tracing: python"),
     **_by("compat/test_stomppy.py::test_the_examples_of_the_page_run", "coming-from-stomp-py: python"),
     **_by("compat/test_stompman.py::test_the_examples_of_the_docs_run", "coming-from-stompman: python"),
     **_by("docsite/test_pages_run.py::test_each_recipe_works_as_written", "how-to-extend: diff python"),
