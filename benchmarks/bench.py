@@ -2,8 +2,8 @@
 
     python benchmarks/bench.py [codec] [broker] [client] [spark] [--quick] [--only NAME ...]
 
-A whole run writes docs/benchmarks.md, its plots, and the README's tables. --quick measures for seconds, to see that all
-rows work; it prints its tables and leaves the files alone, and so does --only. An idle machine is needed for the rest.
+A whole run writes docs/benchmarks.md, its plots, and the README's figures. --quick measures for seconds, to see that
+all rows work; it prints its tables and leaves the files alone, and so does --only. The rest needs an idle machine.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ def run(broker: Broker, load: Load, seconds: float, mark: str) -> Cell:
     meter, load = Meter(broker), broker.fitted(load)
     destination = load.destination(f"{os.getpid()}-{mark}")
     drive = generator.receipts if load.window else generator.stream
-    messages, spent, latencies = drive(load, broker.port_of(load), destination, seconds, meter)
+    messages, spent, latencies = drive(load, broker.port, destination, seconds, meter)
     cell = {"messages": messages, "seconds": spent, "cpu": meter.cpu, "quiet": max(meter.quiet, spent)}
     if taken := sorted(latencies):
         cell |= {"p50": taken[len(taken) // 2] * 1e3, "p99": taken[len(taken) * 99 // 100] * 1e3}
@@ -66,8 +66,8 @@ def tried(side: str, load: Load, wrong: dict[str, str], *steps: Callable[[], Any
 def prepare(broker: Broker, loads: list[Load], seconds: float) -> dict[str, str]:
     """Check each load, and run it to warm up. Return what a broker got wrong: {load: text}."""
     wrong: dict[str, str] = {}
-    for load in map(broker.fitted, filter(broker.has, loads)):
-        check = partial(generator.check, load, broker.port_of(load), load.destination(f"check-{os.getpid()}"))
+    for load in map(broker.fitted, loads):
+        check = partial(generator.check, load, broker.port, load.destination(f"check-{os.getpid()}"))
         tried(broker.name, load, wrong, check, partial(run, broker, load, seconds, "warm"))
     return wrong
 
@@ -81,7 +81,7 @@ def turns(
         for load in loads:
             for side, broker in list(sides.items())[:: -1 if turn % 2 else 1]:
                 step = partial(run, broker, load, seconds, str(turn))
-                if broker.has(load) and (cell := tried(side, load, wrong[side], step)):
+                if cell := tried(side, load, wrong[side], step):
                     cells[load.name].setdefault(side, []).append(cell)
         print(f"round {turn + 1} of {rounds}", flush=True)
     return cells

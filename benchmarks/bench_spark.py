@@ -118,11 +118,6 @@ def in_pandas(folder: Path, schema: str) -> Make:
     return lambda spark: spark.read.format("binaryFile").load(str(folder)).select("content").mapInPandas(parse, schema)
 
 
-def _lines(spark: Any, folder: Path) -> Any:
-    """The text between two NULs, each a row."""
-    return spark.read.text(str(folder), lineSep="\0").where("length(value) > 1")
-
-
 def in_sql(folder: Path) -> Make:
     """text, cut at NUL, and nothing but SQL."""
     names = ("destination", "message-id", "timestamp")
@@ -137,7 +132,7 @@ def in_sql(folder: Path) -> Make:
     )
 
     def table(spark: Any) -> Any:
-        found = _lines(spark, folder)
+        found = spark.read.text(str(folder), lineSep="\0").where("length(value) > 1")
         for step in steps:
             found = found.selectExpr(*step)
         return found

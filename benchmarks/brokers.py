@@ -10,7 +10,6 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from load import PREFETCH, Load
 
@@ -40,21 +39,12 @@ class Broker:
 
     name: str
     port: int
-    ws_port: int | None
     pid: int
     warm = 0.2  # seconds of a load before it is measured
     dialect = ""
 
     def stop(self) -> None:
         """End it."""
-
-    def has(self, load: Load) -> bool:
-        return self.ws_port is not None or not load.websocket
-
-    def port_of(self, load: Load) -> int:
-        port = self.ws_port if load.websocket else self.port
-        assert port is not None
-        return port
 
     def fitted(self, load: Load) -> Load:
         """Return the load in the broker's words."""
@@ -141,7 +131,7 @@ class Peer(Broker):
         self.dialect = SERVERS[name].dialect
         if self._server.classpath:
             self.warm = 6.0  # Java compiles its code while it works
-        self.port, self.ws_port = self._server.ports["stomp"], urlsplit(self._server.ws_url).port
+        self.port = self._server.ports["stomp"]
         assert self._server.process is not None
         self.pid = self._server.process.pid
 
@@ -165,7 +155,7 @@ class Ours(Broker):
         begin = time.monotonic()
         self._process.start()
         taken = time.monotonic() - begin
-        self.port, self.ws_port, self.pid = self._process.port, self._process.ws_port, self._process.pid
+        self.port, self.pid = self._process.port, self._process.pid
         return taken
 
     def kill(self) -> None:

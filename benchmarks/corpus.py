@@ -35,8 +35,7 @@ _NAMES = (
 _STAMP = 1_726_300_800_000
 
 
-def fragments(data: bytes, size: int | None) -> Iterator[bytes]:
-    size = size or max(len(data), 1)
+def fragments(data: bytes, size: int) -> Iterator[bytes]:
     for start in range(0, len(data), size):
         yield data[start : start + size]
 
@@ -48,7 +47,6 @@ class Stream:
         self.version, self.eol = version, eol
         self.wire: list[bytes] = []
         self.frames: list[Frame] = []
-        self.eols = 0
 
     def frame(self, command: str, headers: Pairs, body: bytes = b"", eols: int = 0, eol: str = "") -> None:
         """Add a frame, and line ends after its NUL. CONNECT and CONNECTED are never escaped."""
@@ -64,7 +62,6 @@ class Stream:
     def beat(self, count: int, eol: str = "") -> None:
         """Add line ends between frames."""
         self.wire.append((eol or self.eol).encode() * count)
-        self.eols += count
 
     def data(self) -> bytes:
         return b"".join(self.wire)
@@ -293,12 +290,11 @@ def stream(name: str, scale: float) -> Stream:
 class Workload(NamedTuple):
     """One stream of frames: the STOMP version whose rules it follows, its bytes, and how many frames they are."""
 
-    name: str
     version: str
     data: bytes
     frames: int
 
-    def pieces(self, size: int | None = 65536) -> list[bytes]:
+    def pieces(self, size: int) -> list[bytes]:
         """The bytes as a reader gets them, `size` at a time."""
         return list(fragments(self.data, size))
 
@@ -316,5 +312,5 @@ def load(scale: float, names: Iterable[str] = WORKLOADS) -> dict[str, Workload]:
             part.write_bytes(made.data())
             part.replace(files[0])
         _name, version, frames = files[0].stem.split("-")
-        found[name] = Workload(name, version, files[0].read_bytes(), int(frames))
+        found[name] = Workload(version, files[0].read_bytes(), int(frames))
     return found

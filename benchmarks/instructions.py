@@ -10,6 +10,7 @@ that is not there is printed and not judged; `--update` adds it. Without valgrin
 """
 
 import argparse
+import gc
 import json
 import os
 import platform
@@ -81,8 +82,6 @@ def loops(codec, workload) -> dict:
 
 def child(name: str) -> None:
     """Run every operation some times between two markers."""
-    import gc
-
     import stompcodec.codec
 
     gc.disable()

@@ -25,11 +25,6 @@ EACH = "client-individual"
 STALLED = 15.0  # seconds of silence after which a broker is given up
 BUFFER = bytearray(1024 * KIB)
 CONNECT = b"CONNECT\naccept-version:1.2\nhost:/\nlogin:guest\npasscode:guest\n\n\0"
-UPGRADE = (
-    b"GET /ws HTTP/1.1\r\nHost: 127.0.0.1\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
-    b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: c3RvbXBjb2RlYy1iZW5jaA==\r\n"
-    b"Sec-WebSocket-Protocol: v12.stomp\r\n\r\n"
-)
 
 BLOCK = 256 * KIB  # octets of frames that are handed to the kernel at once
 TEXT = b"".join(b"%07x" % (number * 2654435761 % 2**28) for number in range(2 * KIB))
@@ -49,7 +44,6 @@ class Load:
     persistent: bool = False
     window: int = 0  # receipts that a producer waits for at most; without them it runs ahead
     transaction: int = 0  # messages of each transaction, whose COMMIT asks for the receipt
-    websocket: bool = False  # each STOMP frame in a binary one
     prefetch: str = f"prefetch-count:{PREFETCH}"
     transient: str = "persistent:false\n"
     limit: int = 40_000  # messages, or transactions, of a run: where nobody consumes them, they take room
@@ -76,7 +70,6 @@ LOADS = {
         _kept("transactions-10", "transactions of 10, window 10", window=10, transaction=10, limit=4000),
         _kept("producers-16", "receipts, 16 producers of window 1", producers=16, window=1),
         _kept("durable-individual", f"receipts, window 100, {EACH}", ack=EACH, window=100, consumers=1, limit=10**9),
-        Load("websocket-1k", "queue, 1 KiB, auto, WebSocket", KIB, websocket=True),
     )
 }
 
@@ -96,7 +89,7 @@ def send_frame(load: Load, destination: str, producer: int, number: int, receipt
         head += f"transaction:t{number // load.transaction:06}\n"
     if receipt:
         head += f"receipt:{receipt}\n"
-    return wrapped(load, head.encode() + b"\n" + body(load.size, producer, number) + b"\0")
+    return head.encode() + b"\n" + body(load.size, producer, number) + b"\0"
 
 
 def unit(load: Load, destination: str, producer: int, number: int, receipt: str = "") -> bytes:
@@ -108,15 +101,6 @@ def unit(load: Load, destination: str, producer: int, number: int, receipt: str 
     name = f"transaction:t{number:06}"
     ends = f"BEGIN\n{name}\n\n\0".encode(), f"COMMIT\n{name}\nreceipt:{receipt}\n\n\0".encode()
     return ends[0] + b"".join(sends) + ends[1]
-
-
-def wrapped(load: Load, frame: bytes) -> bytes:
-    """A frame as the load's transport wants it. A mask of zeros is a mask, too: it spares the generator the masking."""
-    if not load.websocket:
-        return frame
-    length = len(frame)
-    head = bytes([0x82, 0x80 | length]) if length < 126 else b"\x82\xfe" + length.to_bytes(2, "big")
-    return head + bytes(4) + frame
 
 
 class Block:
@@ -142,7 +126,6 @@ class Block:
 
 # ---- the generator ----
 
-PLAIN = Load("", "", KIB)
 ACK_HEADER = re.compile(rb"\nack:([^\n]*)\n")
 
 
@@ -158,31 +141,18 @@ Run = tuple[int, float, list[float]]
 class Wire:
     """One connected socket, which blocks until it joins Wires. It counts the frames that came since it subscribed."""
 
-    def __init__(self, port: int, load: Load = PLAIN) -> None:
-        self.load = load
+    def __init__(self, port: int) -> None:
         self.socket = socket.create_connection(("127.0.0.1", port), STALLED)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.frames = 0
         self.acks = False
         self._waiting = memoryview(b"")
         self._rest = b""
-        if load.websocket:
-            self._upgrade()
         self.greeting = self.ask(CONNECT, b"CONNECTED")
-
-    def _upgrade(self) -> None:
-        """The handshake of WebSocket. The broker says nothing more until it is asked."""
-        self.socket.sendall(UPGRADE)
-        data = b""
-        while b"\r\n\r\n" not in data:
-            more = self.socket.recv(KIB)
-            data += more
-            if not more or not data.startswith(b"HTTP/1.1 101"[: len(data)]):
-                raise WrongError(f"no WebSocket: {data[:200]!r}")
 
     def ask(self, frame: bytes, answer: bytes) -> bytes:
         """Send and wait for one frame."""
-        self.socket.sendall(wrapped(self.load, frame))
+        self.socket.sendall(frame)
         data = b""
         while b"\0" not in data:
             more = self.socket.recv(64 * KIB)
@@ -190,7 +160,7 @@ class Wire:
                 raise WrongError(f"closed instead of {answer.decode()}: {data!r}")
             data += more
         data = data.lstrip()  # line ends behind the frame before
-        if not data.startswith(answer) and not (self.load.websocket and data.find(answer) in (2, 4)):
+        if not data.startswith(answer):
             raise WrongError(f"no {answer.decode()}: {data[:200]!r}")
         return data
 
@@ -203,7 +173,7 @@ class Wire:
         if confirm:
             self.ask(f"{lines}receipt:subscribed\n\n\0".encode(), b"RECEIPT")
         else:
-            self.socket.sendall(wrapped(self.load, f"{lines}\n\0".encode()))
+            self.socket.sendall(f"{lines}\n\0".encode())
 
     @property
     def waits(self) -> bool:
@@ -288,10 +258,10 @@ class Wires:
 def stream(load: Load, port: int, destination: str, seconds: float, meter: Any) -> Run:
     """A producer flat out; every consumer gets all."""
     block = Block(load, destination)
-    consumers = [Wire(port, load) for _ in range(load.consumers)]
+    consumers = [Wire(port) for _ in range(load.consumers)]
     for consumer in consumers:
         consumer.subscribe(load, destination)
-    producer = Wire(port, load)
+    producer = Wire(port)
     with Wires(producer, *consumers) as wires:
         meter.start()
         start, sent, least = time.perf_counter(), 0, 0
@@ -379,7 +349,7 @@ def check(load: Load, port: int, destination: str) -> None:
     count = 25 * max(load.window, 16) // load.producers
     if not load.window:
         count = 5000 if load.size >= KIB else 20_000 // load.consumers
-    url = f"ws://127.0.0.1:{port}/ws?vhost=/" if load.websocket else f"stomp://127.0.0.1:{port}/%2F"
+    url = f"stomp://127.0.0.1:{port}/%2F"
 
     def subscribed() -> Any:
         client = stack.enter_context(stomp.connect(url, login="guest", passcode="guest"))
@@ -403,7 +373,7 @@ def check(load: Load, port: int, destination: str) -> None:
 
 def store(load: Load, port: int, destination: str, producer: int, count: int) -> None:
     """Send units as fast as the broker takes them, and want each receipt once."""
-    wire, heard = Wire(port, load), b""
+    wire, heard = Wire(port), b""
     receipt = "r{}" if load.window else ""
     wire.socket.sendall(b"".join(unit(load, destination, producer, at, receipt.format(at)) for at in range(count)))
     while load.window and heard.count(b"\0") < count:

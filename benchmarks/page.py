@@ -1,4 +1,4 @@
-"""The tables of the benchmarks: docs/benchmarks.md with its plots, and the README's, from the figures of a run.
+"""The tables of the benchmarks: docs/benchmarks.md with its plots, and the README's figures, from those of a run.
 
 A run of a subject is {"facts": {name: text}, "tables": {table: {row: {column: figure}}}, "wrong": [cell]}, where a
 cell is (table, row, column). It replaces what stands between the subject's two markers in both files; all else there is
@@ -108,45 +108,21 @@ GOALS = (
     Goal("spark", "read", "all columns", "stompcodec", "SQL", 3),
     Goal("spark", "convert", "Parquet", "stompcodec convert", None, 200_000),
 )
-#: The README's tables: what its rows are, {column: head}, and {label: (table, row)}.
-README: dict[str, tuple[str, dict[str, str], dict[str, tuple[str, str]]]] = {
-    "codec": (
-        "ns to decode a frame",
-        {C: "C", PYTHON: "pure Python", STOMP_PY: STOMP_PY, STOMPMAN: STOMPMAN},
-        {
-            "market ticks, 5 headers, 100 B": ("decode", "ticks"),
-            "railway JSON, 1 to 8 KiB": ("decode", "trains"),
-            "30 headers": ("decode", "headers30"),
-            "16 KiB binary": ("decode", "binary16k"),
-            "ACK and RECEIPT": ("decode", "acks"),
-        },
-    ),
+#: The README's figures: a sentence, the table and the row, whose figure is ours, and those of whom the best one counts.
+README = {
+    "codec": ("Decoding a market tick takes {ours} ns; {best}: {theirs} ns", "decode", "ticks", C, (STOMP_PY,)),
     "broker": (
-        "broker, messages per CPU second",
-        {OURS: "stompcodec", "artemis": "Artemis 2.40", "activemq6": "ActiveMQ 6.3", "rabbitmq4": "RabbitMQ 4.3"},
-        {
-            "queue, 1 KiB": ("cpu", "queue, 1 KiB, auto"),
-            "queue, 1 KiB, each acknowledged": ("cpu", INDIVIDUAL),
-            "topic, 100 B to 10 subscribers, deliveries": ("cpu", FAN_OUT),
-            "persistent, 1 KiB, receipts, 100 in flight (per second)": ("rate", f"{WINDOW} 100"),
-            "the same, one at a time (per second)": ("rate", f"{WINDOW} 1"),
-        },
+        "Our broker passes on {ours} messages of 1 KiB per CPU second; the best of Artemis, ActiveMQ and RabbitMQ: "
+        "{theirs}",
+        *("cpu", "queue, 1 KiB, auto", OURS, ("artemis", "activemq6", "rabbitmq4")),
     ),
     "client": (
-        "client, messages received per CPU second",
-        {SYNC: "stompcodec", STOMP_PY: STOMP_PY, STOMPMAN: STOMPMAN},
-        {row: ("received", row) for row in ("100 B", "1 KiB, each acknowledged")},
+        "Our client receives {ours} messages of 100 bytes per CPU second; {best}: {theirs}",
+        *("received", "100 B", SYNC, (STOMP_PY,)),
     ),
     "spark": (
-        "frames into Spark per second, two cores",
-        {
-            "stompcodec": "stompcodec",
-            "Parquet": "Parquet",
-            "JSON lines": "JSON lines",
-            "SQL": "SQL",
-            "mapInPandas": "mapInPandas",
-        },
-        {row: ("read", row) for row in ("all columns", "narrow")},
+        "Spark reads {ours} frames per second on two cores; by stomp.py in {best}: {theirs}",
+        *("read", "all columns", "stompcodec", ("mapInPandas",)),
     ),
 }
 
@@ -189,15 +165,13 @@ def grid(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
     return "".join([first, "|---|", "--:|" * (first.count(" | ")), "\n", *more])
 
 
-def shown(value: float | None, wrong: bool) -> str:
-    """Return a figure; a star marks who gets a row wrong."""
-    return number(value) + (" \\*" if wrong and value is not None else "")
-
-
 def table_of(rows: dict[str, dict[str, float]], wrong: set[tuple[str, str]]) -> str:
     """Return one table; a star marks the cells (row, column) that are wrong."""
     who = list(dict.fromkeys(column for cell in rows.values() for column in cell))
-    lines = [[row, *(shown(cell.get(column), (row, column) in wrong) for column in who)] for row, cell in rows.items()]
+    lines = [
+        [row, *(number(cell.get(each)) + " \\*" * (each in cell and (row, each) in wrong) for each in who)]
+        for row, cell in rows.items()
+    ]
     return grid(["", *who], lines)
 
 
@@ -239,23 +213,22 @@ def put(file: Path, subject: str, content: str) -> None:
 
 
 def readme_of(subject: str, found: dict[str, Any]) -> str | None:
-    """Return the README's table of a subject, or None where a row or a column of it was not measured."""
-    what, columns, labels = README[subject]
-    rows = {label: found["tables"].get(table, {}).get(row, {}) for label, (table, row) in labels.items()}
-    if not all(rows.values()) or not all(any(column in cell for cell in rows.values()) for column in columns):
+    """Return the README's figure of a subject, or None where a part of it was not measured."""
+    sentence, table, row, us, others = README[subject]
+    cell, less = found["tables"].get(table, {}).get(row, {}), TABLES[subject][table].less
+    if not {us, *others} <= cell.keys():
         return None
-    wrong = set(map(tuple, found["wrong"]))
-    lines = []
-    for label, cell in rows.items():
-        lines.append([label, *(shown(cell.get(column), (*labels[label], column) in wrong) for column in columns)])
-    return grid((what, *columns.values()), lines)
+    cell = {who: float(f"{figure:.3g}") for who, figure in cell.items()}  # as the page shows them
+    best = (min if less else max)(others, key=cell.__getitem__)
+    said = sentence.format(ours=f"**{number(cell[us])}**", best=best, theirs=number(cell[best]))
+    return f"- {said} ({number(ratio(cell, us, best, less))}×)\n"
 
 
 def write(subject: str, found: dict[str, Any]) -> None:
-    """Write the page and the plot of a subject, and the README's table, if all of that table was measured."""
+    """Write the page, the plot and the README's figure of a subject, if that figure was measured."""
     readme = readme_of(subject, found)
     if readme is None:
-        print(f"the page is left alone: not all of the README's table of {subject} was measured")
+        print(f"the page is left alone: the README's figure of {subject} was not measured")
         return
     plot(subject, found["tables"], ROOT / "docs" / f"benchmarks-{subject}.svg")
     put(ROOT / "docs" / "benchmarks.md", subject, text(subject, found, whole=False))

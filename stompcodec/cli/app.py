@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from difflib import get_close_matches
 from importlib import import_module
+from itertools import chain
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -116,6 +117,7 @@ _CONTEXTS = {2: "wrong usage, an unknown name, or the file of contexts is broken
 _FOLDER = {2: "wrong usage, or nothing could be read: not a data folder, or in use by a broker"}
 _SHOWN = {2: "wrong usage, or the broker cannot show queues, or knows no selectors; nothing was taken"}
 
+_FAILED = "it failed; the message says why"
 _TOOL = {
     0: "every message that was there was handled",
     1: f"{_UNREACHABLE}; not confirmed; other consumers hold messages; or some stayed, as the output says",
@@ -176,17 +178,10 @@ STATUSES: dict[str, dict[int, str]] = {
         **_SILENCE,
         130: "ended by Ctrl-C, SIGTERM or SIGHUP before both brokers were connected",
     },
-    "browse": _of("the messages were shown", _UNREACHABLE, _SHOWN),
-    "move": _TOOL,
-    "purge": _TOOL,
-    "dlq list": _of("the messages were shown", _UNREACHABLE, _SHOWN),
-    "dlq show": _of("the messages were shown", _UNREACHABLE, _SHOWN),
-    "dlq retry": _TOOL,
+    **dict.fromkeys(("browse", "dlq list", "dlq show"), _of("the messages were shown", _UNREACHABLE, _SHOWN)),
+    **dict.fromkeys(("move", "purge", "dlq retry"), _TOOL),
     "context add": _of("the context is in the file", "the passcode could not be read", _CONTEXTS),
-    "context use": {0: "all went well", **_CONTEXTS, **_STOPPED},
-    "context list": {0: "all went well", **_CONTEXTS, **_STOPPED},
-    "context show": {0: "all went well", **_CONTEXTS, **_STOPPED},
-    "context remove": {0: "all went well", **_CONTEXTS, **_STOPPED},
+    **{f"context {name}": {0: "all went well", **_CONTEXTS, **_STOPPED} for name in ("use", "list", "show", "remove")},
     "proxy": {
         0: "ended by Ctrl-C, SIGTERM or SIGHUP",
         1: "it cannot listen there; or its output or the capture cannot be written",
@@ -200,10 +195,8 @@ STATUSES: dict[str, dict[int, str]] = {
         130: "ended by Ctrl-C, SIGTERM or SIGHUP before there was an answer",
     },
     "convert": _of("every frame was written", "a frame is broken or cannot be written, or a file cannot be used"),
-    "pipeline archive": _of("the output is complete", "it failed; the message says why"),
-    "pipeline explode": _of("the output is complete", "it failed; the message says why"),
-    "pipeline metrics": _of("the output is complete", "it failed; the message says why"),
-    "pipeline replay": _of("the broker has every message", "it failed; the message says why"),
+    **{f"pipeline {job}": _of("the output is complete", _FAILED) for job in ("archive", "explode", "metrics")},
+    "pipeline replay": _of("the broker has every message", _FAILED),
     "pipeline report": _of("the feed is not unhealthy", "the feed is unhealthy, or the report failed"),
 }
 
@@ -236,13 +229,16 @@ def write(page: Path) -> None:
     page.write_text(head + markdown(), encoding="utf-8")
 
 
-#: To add a verb, add its name here, its exit statuses above, and a module in `verbs` with a click command `command`.
-VERBS = (
-    *("decode", "encode", "lint", "inspect", "convert"),
-    *("pub", "sub", "req", "reply", "ping", "broker", "record", "replay", "bridge", "proxy"),
-    *("browse", "move", "purge", "dlq", "context", "top"),
-    "pipeline",
-)
+#: Verbs that the help of the program describes, and those that it names under "More".
+_FIRST = ("broker", "pub", "sub", "record", "convert", "top", "browse", "dlq")
+_MORE = {
+    "frames in files": ("decode", "encode", "lint", "inspect"),
+    "messages": ("req", "reply", "replay", "move", "purge"),
+    "brokers": ("ping", "context", "bridge", "proxy"),
+    "Spark": ("pipeline",),
+}
+#: To add a verb, add its name there, its exit statuses above, and a module in `verbs` with a click command `command`.
+VERBS = (*_FIRST, *chain.from_iterable(_MORE.values()))
 #: Verbs that share a module, where the command has the verb's name.
 _TOGETHER = {**dict.fromkeys(("browse", "move", "purge", "dlq"), "queues"), "reply": "req"}
 
@@ -261,6 +257,13 @@ class Lazy(Verbs):
         assert isinstance(command, click.Command)
         return self.documented(ctx, cmd_name, command)
 
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        commands = {name: self.get_command(ctx, name) for name in _FIRST}
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, verb.get_short_help_str(150)) for name, verb in commands.items() if verb])
+        with formatter.section("More"):
+            formatter.write_dl([(about, ", ".join(names)) for about, names in _MORE.items()])
+
 
 @click.group(cls=Lazy, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(stompcodec.__version__, message=f"stompcodec %(version)s, backend {stompcodec.BACKEND}")
@@ -274,10 +277,6 @@ def app() -> None:
       stompcodec decode frames.stomp              the frames of a file
 
     `stompcodec VERB --help` shows the options, examples and exit statuses of a verb.
-
-    \b
-    Completion of verbs and options, for bash (or zsh, fish), in ~/.bashrc:
-      eval "$(_STOMPCODEC_COMPLETE=bash_source stompcodec)"
     """
 
 

@@ -44,7 +44,6 @@ def program(code):
 def test_help_and_version():
     result = process("--help")
     assert result.returncode == 0
-    assert all(verb in result.stdout for verb in (b"decode", b"encode", b"lint"))
     package = subprocess.run([sys.executable, "-m", "stompcodec", "--help"], capture_output=True, timeout=patience(60))
     assert (package.returncode, package.stdout) == (0, result.stdout)
     assert b"backend" in process("--version").stdout

@@ -63,6 +63,14 @@ def test_tables_of_verbs_are_complete_and_documented():
     assert all(f"_STOMPCODEC_COMPLETE={shell}_source" in page for shell in ("bash", "zsh", "fish"))
 
 
+def test_the_help_describes_eight_verbs_and_names_the_others():
+    shown, more = run("", "--help", COLUMNS="80").output.partition("\nCommands:\n")[2].split("\nMore:\n")
+    first = re.findall(r"^  (\w+)", shown, re.MULTILINE)
+    assert first == ["broker", "pub", "sub", "record", "convert", "top", "browse", "dlq"]
+    named = re.findall(r"(\w+)(?=,|$)", more, re.MULTILINE)
+    assert sorted(first + named) == sorted(app.list_commands(click.Context(app)))
+
+
 @pytest.mark.parametrize("group", GROUPS, ids=lambda path: path or "stompcodec")
 def test_unknown_verbs_get_a_suggestion(group):
     for name in COMMANDS[group].list_commands(click.Context(COMMANDS[group])):
