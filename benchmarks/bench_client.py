@@ -313,8 +313,8 @@ def record(port: int, dedupe: str, connections: int, cores: int, count: int) -> 
     os.sched_setaffinity(0, range(cores))
     with ExitStack() as stack, CaptureWriter(stack.enter_context(TemporaryDirectory(dir="/dev/shm"))) as capture:
         with apart():
-            url = f"stomp://127.0.0.1:{port}?dialect=stompcodec"
-            clients = [stack.enter_context(stomp.connect(url)) for _ in range(connections)]
+            opened = (stomp.connect(f"stomp://127.0.0.1:{port}", dialect="stompcodec") for _ in range(connections))
+            clients = [*map(stack.enter_context, opened)]
         recorder = Recorder(clients, capture, dedupe=Dedupe.of(dedupe), most=connections * count)
         start = time.process_time()
         recorder.subscribe(QUEUE)

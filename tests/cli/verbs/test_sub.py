@@ -438,9 +438,10 @@ def test_a_terminal_is_asked_for_the_passcode_and_shows_progress(at, fresh):
 )
 def test_a_name_that_lacks_its_slash_is_one_line(name, dialect, likely, tmp_path):
     line = f"stompcodec: warning: {name} has no leading slash, so it is not {likely}; did you mean that?"
-    verbs = [f"pub {name} x", f"sub {name} -n 1 -w 0", f"req {name} x --timeout {patience(0.5)}", f"reply {name} -w 0 -f x"]
-    verbs += [f"record {name} -o {tmp_path}/a.stompcap -w 0", f"browse {name}", f"purge {name} --yes --idle 0.01"]
-    verbs += [f"move {name} /queue/b --yes --idle 0.01", f"move /queue/b {name} --yes --idle 0.01"]
+    verbs = [f"pub {name} x", f"sub {name} -n 1 -w 0", f"req {name} x --timeout {patience(0.5)}"]
+    verbs += [f"reply {name} -w 0 -f x", f"record {name} -o {tmp_path}/a.stompcap -w 0", f"browse {name}"]
+    verbs += [f"purge {name} --yes --idle 0.01", f"move {name} /queue/b --yes --idle 0.01"]
+    verbs += [f"move /queue/b {name} --yes --idle 0.01"]
     with StompBroker(dialect=dialect) as broker:
         for verb in verbs:
             result = run(*verb.split(), "-u", broker.url)
