@@ -81,12 +81,12 @@ DIALECTS: Mapping[str, Mapping[str, Any]] = {
         "dead_letter": "DLQ",  # HA-05
         "nack": "drop",  # HA-01
         "queue_prefixes": (),  # HA-14
-        "topic_prefixes": (),  # HA-10
+        "topic_prefixes": (),  # HA-36
         "one_address": True,  # HA-10
         "same_client": "allow",  # HA-15
         "durable": "persistent",  # restart
         "wildcards": "artemis",  # HA-52
-        "routing": "MULTICAST",  # HA-09
+        "routing": "MULTICAST",  # HA-49
         "transactional_acks": False,  # HA-34
         "prefetch_octets": True,  # HA-37
         "window": 10_240,  # HA-38
