@@ -303,14 +303,13 @@ def parsed(who: str, patched: bool, count: int, _check: bool) -> float:
         return pool.submit(parse, who, patched, count).result()
 
 
-def record(port: int, dedupe: str, connections: int, cores: int, count: int) -> tuple[float, float]:
+def record(port: int, dedupe: str, connections: int, count: int) -> tuple[float, float]:
     """Record what some connections receive, in memory. Return the CPU seconds of that, and the time of its end."""
     import stompcodec.client as stomp
     from stompcodec.capture import CaptureWriter
     from stompcodec.client.hub import apart
     from stompcodec.client.recorder import Dedupe, Recorder
 
-    os.sched_setaffinity(0, range(cores))
     with ExitStack() as stack, CaptureWriter(stack.enter_context(TemporaryDirectory(dir="/dev/shm"))) as capture:
         with apart():
             opened = (stomp.connect(f"stomp://127.0.0.1:{port}", dialect="stompcodec") for _ in range(connections))
@@ -326,7 +325,7 @@ def recorded(
     feeder: Feeder, dedupe: str, connections: int, cores: int, by_wall: bool, count: int, _check: bool
 ) -> float:
     """Feed a recorder `count` messages of 200 B by each connection. Return how many it took in a second."""
-    ready = Barrier(connections)
+    ready, all_cores = Barrier(connections), os.sched_getaffinity(0)
 
     def feed(client: socket.socket, first: int) -> float:
         name = subscribed(client)
@@ -339,12 +338,12 @@ def recorded(
         return start
 
     with alone() as pool, ThreadPoolExecutor() as threads, ExitStack() as stack:
-        done = pool.submit(record, feeder.port, dedupe, connections, cores, count)
+        stack.callback(os.sched_setaffinity, 0, all_cores)
+        os.sched_setaffinity(0, range(cores))  # of the feeder, too, whose work is a part of each message
+        done = pool.submit(record, feeder.port, dedupe, connections, count)
         feeder.listener.settimeout(LIMIT)
-        feeds = []
-        for number in range(connections):
-            client = stack.enter_context(feeder.listener.accept()[0])
-            feeds.append(threads.submit(feed, client, number * count))
+        comings = (stack.enter_context(feeder.listener.accept()[0]) for _ in range(connections))
+        feeds = [threads.submit(feed, client, number * count) for number, client in enumerate(comings)]
         spent, end = done.result()
         return connections * count / (end - min(each.result() for each in feeds) if by_wall else spent)
 
