@@ -48,8 +48,8 @@ MESSAGE = (
     b"timestamp:1718000000000\nexpires:0\npriority:4\ncontent-length:200\n\n" + b"x" * 200 + b"\0"
 )
 PARSED = 20_000  # of these messages
-#: How messages are recorded: by how many connections, on how many cores, and whether the wall clock counts.
-RECORD = {"per CPU second": (1, 2, False), "by 1 on one core": (1, 1, True), "by 2 on two cores": (2, 2, True)}
+#: How messages are recorded: by how many processes and connections of each, and on how many cores; 0: CPU time counts.
+RECORD = {"per CPU second": (1, 1, 0), "1 core": (1, 1, 1), "2 cores, threads": (1, 2, 2), "processes": (2, 1, 2)}
 _RECEIPT = re.compile(rb"\nreceipt:([^\n\r]*)")
 _SUBSCRIBE = re.compile(rb"SUBSCRIBE\n[^\0]*?\bid:([^\n\r]*)[^\0]*\0")
 
@@ -280,14 +280,14 @@ def drive(who: str, port: int, size: int, ack: str, check: bool, patched: bool) 
     return task.count, spent
 
 
-#: A process for one client.
-alone = partial(ProcessPoolExecutor, 1, get_context("spawn"))
+#: Processes for clients.
+spawned = partial(ProcessPoolExecutor, mp_context=get_context("spawn"))
 
 
 def received(feeder: Feeder, seconds: float, who: str, size: int, ack: str, patched: bool, check: bool) -> float:
     """Return the messages per CPU second of one run of one client."""
     sent = None
-    with alone() as pool:
+    with spawned(1) as pool:
         client = pool.submit(drive, who, feeder.port, size, ack, check, patched)
         with suppress(OSError):  # the client says what it was
             sent = feeder.serve(size, ack, seconds, CHECKED if check else None, lambda: not client.done())
@@ -299,7 +299,7 @@ def received(feeder: Feeder, seconds: float, who: str, size: int, ack: str, patc
 
 def parsed(who: str, patched: bool, count: int, _check: bool) -> float:
     """Return how many messages a library parses per CPU second."""
-    with alone() as pool:
+    with spawned(1) as pool:
         return pool.submit(parse, who, patched, count).result()
 
 
@@ -321,11 +321,10 @@ def record(port: int, dedupe: str, connections: int, count: int) -> tuple[float,
         return time.process_time() - start, time.time()
 
 
-def recorded(
-    feeder: Feeder, dedupe: str, connections: int, cores: int, by_wall: bool, count: int, _check: bool
-) -> float:
-    """Feed a recorder `count` messages of 200 B by each connection. Return how many it took in a second."""
-    ready, all_cores = Barrier(connections), os.sched_getaffinity(0)
+def recorded(feeder: Feeder, dedupe: str, processes: int, each: int, cores: int, count: int, _check: bool) -> float:
+    """Feed recorders `count` messages of 200 B by each connection. Return how many they took in a second."""
+    connections, all_cores = processes * each, os.sched_getaffinity(0)
+    ready = Barrier(connections)
 
     def feed(client: socket.socket, first: int) -> float:
         name = subscribed(client)
@@ -337,15 +336,15 @@ def recorded(
             client.sendall(receipts(more))
         return start
 
-    with alone() as pool, ThreadPoolExecutor() as threads, ExitStack() as stack:
+    with spawned(processes) as pool, ThreadPoolExecutor() as threads, ExitStack() as stack:
         stack.callback(os.sched_setaffinity, 0, all_cores)
-        os.sched_setaffinity(0, range(cores))  # of the feeder, too, whose work is a part of each message
-        done = pool.submit(record, feeder.port, dedupe, connections, count)
+        os.sched_setaffinity(0, range(cores or 2))  # of the feeder, too, whose work is a part of each message
+        done = [pool.submit(record, feeder.port, dedupe, each, count) for _ in range(processes)]
         feeder.listener.settimeout(LIMIT)
         comings = (stack.enter_context(feeder.listener.accept()[0]) for _ in range(connections))
         feeds = [threads.submit(feed, client, number * count) for number, client in enumerate(comings)]
-        spent, end = done.result()
-        return connections * count / (end - min(each.result() for each in feeds) if by_wall else spent)
+        spent, end = map(max, zip(*(each.result() for each in done)))
+        return connections * count / (end - min(each.result() for each in feeds) if cores else spent)
 
 
 Key = tuple[str, str, str]  # table, row, column

@@ -279,7 +279,8 @@ class Subscription:
         self.open -= len(covered)
         if self.cumulative:
             self.settled_to = max(self.settled_to, covered[-1])
-            self.reopened.difference_update(covered)
+            if self.reopened:
+                self.reopened.difference_update(covered)
 
     def reopen(self, covered: Sequence[int]) -> None:
         """Count messages as unsettled again, in any mode: their transaction was aborted."""
