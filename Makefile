@@ -142,7 +142,7 @@ asan: $(VENV)/package.stamp ## the suite under AddressSanitizer and UndefinedBeh
 		--ignore=tests/broker/test_hostile.py --ignore=tests/broker/test_scenarios.py -m "not no_asan and not slow"
 
 clean: ## remove everything that was built
-	rm -rf $(VENV) build dist stompcodec-demo *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis stompcodec/*.so stompcodec/broker/*.so
+	rm -rf $(VENV) build dist stompcodec-demo *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks stompcodec/*.so stompcodec/broker/*.so
 	find . -name __pycache__ -prune -exec rm -rf {} +
 
 # The clients that pip, npm and Composer have. What cannot be installed is said, and tried again the next time.
