@@ -146,7 +146,7 @@ def in_json(folder: Path) -> Make:
 
 
 class Floor(DataSource):
-    """What Spark needs for Arrow batches of a Python source that has them already."""
+    """A source whose Arrow batches are ready: what is left is the work of Spark itself."""
 
     def reader(self, schema: Any) -> Any:
         return Batches(Path(self.options["path"]))

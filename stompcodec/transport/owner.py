@@ -265,7 +265,7 @@ def read_buffer() -> memoryview:
 
 
 def read_at_once(size: int) -> None:
-    """Have this thread read up to so many bytes at once."""
+    """Have this thread read at most `size` bytes at once."""
     _local.view = memoryview(bytearray(size))
 
 
