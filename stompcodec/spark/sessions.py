@@ -38,6 +38,8 @@ _RUNTIME = {"spark.sql.session.timeZone": "UTC", "spark.sql.execution.arrow.maxB
 #: Arrow's Java checks bounds and null flags on each access, which takes a fifth of the time of reading. Spark looks for
 #: nulls itself, and the offsets come from pyarrow.
 _UNCHECKED = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
+#: What `PythonStreamingSourceRunner` of Spark 4.0 to 4.3 sets.
+_VARIABLES = ("SPARK_LOCAL_DIRS", "SPARK_AUTH_SOCKET_TIMEOUT", "SPARK_BUFFER_SIZE", "SPARK_PYTHON_RUNTIME")
 
 
 @checked
@@ -72,7 +74,23 @@ def session(
         spark = _start(SparkSession.builder.appName(name), cores, memory, conf)
     else:
         _change_settings(spark, conf)
+    steady(spark)
     return spark
+
+
+def steady(spark: SparkSession) -> None:
+    """Give the sources the variables that Spark adds when a stream begins.
+
+    Spark 4 adds them to a map that the streams of a source share, without a lock. Where two begin together the map may
+    count a variable twice, and then no task of this driver that reads the source can be sent any more.
+    """
+    if (inner := getattr(spark, "_jsparkSession", None)) is None:  # Spark Connect: it is in another process
+        return
+    manager = inner.sessionState().dataSourceManager()
+    for source in filter(manager.dataSourceExists, ("stomp", "stompfile")):
+        variables = manager.lookupDataSource(source).dataSourceCls().envVars()
+        for name in _VARIABLES:
+            variables.putIfAbsent(name, "")
 
 
 def _start(
@@ -149,7 +167,8 @@ def _on_this_machine(cores: int | None) -> dict[str, object]:
 def register(spark: pyspark.sql.SparkSession) -> None:
     """Register the sources "stomp" and "stompfile" with a session.
 
-    Spark finds them by itself, but only those that were installed before it looked for the first time.
+    Spark finds them by itself, but only those that were installed before it looked for the first time. A driver that
+    starts several streams at once calls it in any case, or `session`: see spark-cluster.md, Troubleshooting.
 
     Args:
         spark: the session, classic or of Spark Connect.
@@ -167,6 +186,7 @@ def register(spark: pyspark.sql.SparkSession) -> None:
         except AnalysisException as error:
             if "DATA_SOURCE_ALREADY_EXISTS" not in str(error):  # Spark 4.0 refuses sources it has found itself
                 raise
+    steady(spark)
 
 
 def stand_in(name: str, error: Exception) -> type[Any]:

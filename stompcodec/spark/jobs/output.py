@@ -18,6 +18,7 @@ from pyspark.sql import functions as F
 
 from stompcodec.arguments import checked
 from stompcodec.errors import ConfigError, StompError
+from stompcodec.spark.sessions import steady
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -81,6 +82,7 @@ def start(
     """Start the query of a job. Without a name it gets one that no other query of the session has."""
     writer = writer.option("checkpointLocation", checkpoint).queryName(name or f"{job}-{uuid.uuid4().hex[:12]}")
     trigger: dict[str, Any] = {"processingTime": every} if every else {"availableNow": True}
+    steady(spark)
     with _state_on_disk(spark):
         return Job({}, writer.trigger(**trigger).start())
 

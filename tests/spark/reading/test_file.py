@@ -178,6 +178,24 @@ def test_the_session_and_its_workers(spark):
     assert {row.path for row in spark.range(1).mapInArrow(where, "path string").collect()} == {stompcodec.__file__}
 
 
+@pytest.mark.parametrize("prepare", [register, lambda _: session()], ids=["register", "session"])
+def test_a_stream_adds_nothing_to_what_streams_share(spark, feed, tmp_path, prepare):
+    """Where two begin together and add it, the map counts it twice, and no task of the source can be sent any more."""
+
+    def shared():
+        manager = spark._jsparkSession.sessionState().dataSourceManager()
+        return [manager.lookupDataSource(name).dataSourceCls().envVars() for name in ("stomp", "stompfile")]
+
+    for variables in shared():  # as where nobody has prepared it
+        for name in [name for name in variables if name.startswith("SPARK_")]:
+            variables.remove(name)
+    prepare(spark)
+    before = [set(variables) for variables in shared()]
+    query = spark.readStream.format("stompfile").load(str(feed)).writeStream.format("noop")
+    query.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start().awaitTermination()
+    assert [set(variables) for variables in shared()] == before
+
+
 def test_a_session_that_is_there_stays_as_it_is(spark):
     """All its settings and the environment, in its thread and in another, which has no active session."""
     foreign = {"spark.sql.session.timeZone": "Europe/London", "spark.sql.execution.arrow.maxBytesPerBatch": "1m"}
