@@ -246,12 +246,7 @@ class Config:
         values.one_of(*DIALECTS),
         "The broker to imitate. It changes other defaults, see docs/broker-extensions.md.",
     )
-    memory: int = _key(
-        1024 * _MIB,
-        "limits.memory",
-        _SIZE,
-        "Memory for everything that clients make the broker keep.",
-    )
+    memory: int = _key(1024 * _MIB, "limits.memory", _SIZE, "Memory for everything that clients make the broker keep.")
     limits: Limits = field(
         default=cast("Limits", _Unset.UNSET),
         metadata={
@@ -913,9 +908,7 @@ def _toml(value: Any, read: Any = None) -> str:
         return f'"{shown_duration(value / 1000)}"'
     if isinstance(value, bool):
         return str(value).lower()
-    if isinstance(value, str):
-        return f'"{value}"'
-    if isinstance(value, values.Pauses):
+    if isinstance(value, str | values.Pauses):
         return f'"{value}"'
     if isinstance(value, tuple):
         return "[" + ", ".join(map(_toml, value)) + "]"
