@@ -121,7 +121,7 @@ instructions: $(VENV)/package.stamp ## count instructions per frame and per mess
 
 docs: $(VENV)/package.stamp ## write what is generated anew: the states, the client for threads, keys of the broker's configuration, exit statuses
 	@for script in $(WRITTEN); do $(BIN)/python $$script || exit 1; done
-	$(BIN)/python -c 'import pathlib; from stompcodec.broker.config import page_of as page; f = pathlib.Path("docs/broker-config.md"); f.write_text(page(f.read_text()))'
+	$(BIN)/python -c 'import pathlib; from stompcodec.broker.config import page_of as page; f = pathlib.Path("docs/broker.md"); f.write_text(page(f.read_text()))'
 	$(BIN)/python -c 'import pathlib; from stompcodec.broker.management.schema import page_of as page; f = pathlib.Path("docs/management.md"); f.write_text(page(f.read_text()))'
 	$(BIN)/python -m stompcodec.cli.app docs/cli.md
 

@@ -66,13 +66,13 @@ def main() -> int:
     if build():
         sys.exit("the site was not built: see above")
     own_hosts_only(SITE, *playground.fetched(WORK, "mermaid@12", "dist/mermaid.min.js"))
+    built.lead_on(SITE)
     own_search(SITE, *playground.fetched(WORK, "minisearch@7", "dist/umd/index.js"))
     print(f"playground: {playground.install(WORK, SITE) / 2**20:.1f} MB, of which Pyodide {playground.VERSION}")
     wrong = list(built.problems(SITE))
     for line in wrong:
         print(line)
-    pages = len(list(SITE.rglob("index.html")))
-    print(f"{SITE.relative_to(ROOT)}: {pages} pages, {len(wrong)} problems")
+    print(f"{SITE.relative_to(ROOT)}: {len(list(SITE.rglob('index.html')))} pages, {len(wrong)} problems")
     return int(bool(wrong))
 
 

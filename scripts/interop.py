@@ -59,7 +59,8 @@ program of `tests/interop/clients`: {checks}.
 Checks that did not pass, and do not FAIL, are those that the client, its version of STOMP or the broker cannot do: the
 table says why, but not that STOMP 1.0 has no NACK and no heart-beats.
 `ws` is STOMP over WebSocket, the rest TCP; `chromium` is stompjs in headless Chromium; `sync` and `asyncio`
-are the interfaces of `stompcodec.client`. Its dialects are the fields of the [table of brokers](brokers.md).
+are the interfaces of `stompcodec.client`. Its dialects are the fields of the
+[table of brokers](broker.md#differences-between-brokers).
 Clients for which there is nothing to check, such as WebSocket where a broker has none, are left out.
 
 `--broker NAME=URL` runs the checks against your broker.

@@ -35,7 +35,7 @@ PARTS = {
         "[middleware](../middleware.md), [tracing and metrics](../tracing.md)",
         _of("client.middleware", "otel", "prometheus"),
     ),
-    "broker": Part("Broker", "[the broker](../broker.md), [configuration](../broker-config.md)", _of("broker")),
+    "broker": Part("Broker", "[the broker](../broker.md), [configuration](../broker.md#configuration)", _of("broker")),
     "testing": Part("Testing", "[testing](../testing.md)", _of("testing")),
     "capture": Part("Captures", "[the format](../capture-format.md)", _of("capture")),
     "spark": Part(

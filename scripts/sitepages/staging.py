@@ -17,8 +17,6 @@ DOCS = ROOT / "docs"
 _ROOT_PAGES = ("ARCHITECTURE", "CHANGELOG", "CONTRIBUTING", "GLOSSARY", "RELEASING", "SECURITY")
 #: Pages outside `docs/`, and their names on the site.
 OTHERS = {f"{name}.md": f"{name.lower()}.md" for name in _ROOT_PAGES} | {"changes/README.md": "writing-news.md"}
-#: Folders of `docs/` that are not pages, but the making of the site.
-_MAKING = ("site",)
 #: Files that are copied to the site as they are. Pages link to those of HTML by their place in the tree.
 STATIC = DOCS / "site" / "static"
 #: Stands in a written page where the generated ones are listed.
@@ -30,11 +28,7 @@ _OUTSIDE = re.compile(r"[a-z][a-z0-9+.-]*:", re.IGNORECASE)
 
 def sources() -> dict[str, Path]:
     """Return the files of all written pages by their names on the site."""
-    pages = {
-        path.relative_to(DOCS).as_posix(): path
-        for path in sorted(DOCS.rglob("*.md"))
-        if path.relative_to(DOCS).parts[0] not in _MAKING
-    }
+    pages = {path.name: path for path in sorted(DOCS.glob("*.md"))}
     return {**pages, **{name: ROOT / source for source, name in OTHERS.items()}}
 
 
@@ -99,22 +93,12 @@ def staged(name: str, source: Path, names: dict[Path, str]) -> str:
 
 
 def stage(folder: Path, generated: dict[str, str]) -> None:
-    """Fill a folder anew with all pages and their pictures. The page with `LIST` lists the generated ones there.
-
-    Raises:
-        ValueError: a page is both written and generated.
-    """
+    """Fill a folder anew with all pages and their pictures. The page with `LIST` lists the generated ones there."""
     from sitepages import messages
 
     shutil.rmtree(folder, ignore_errors=True)
     pages = sources()
-    if both := pages.keys() & generated.keys():
-        raise ValueError(f"written and generated: {', '.join(sorted(both))}")
-    pictures = {
-        path.relative_to(DOCS).as_posix(): path
-        for path in DOCS.rglob("*")
-        if path.suffix in (".svg", ".png") and path.relative_to(DOCS).parts[0] not in _MAKING
-    }
+    pictures = {path.relative_to(DOCS).as_posix(): path for path in (*DOCS.glob("*.svg"), *DOCS.glob("images/*"))}
     static = {path.relative_to(STATIC).as_posix(): path for path in STATIC.rglob("*.html")}
     names = {path: name for name, path in {**pages, **pictures, **static}.items()}
     names |= {ROOT / "README.md": "index.md"} | {DOCS / name: name for name in generated}

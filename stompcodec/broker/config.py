@@ -230,8 +230,7 @@ class Config:
         None,
         "store.group",
         values.text,
-        "Group that may read the files that hold messages, a name or a number. Without it, only the broker's user "
-        "can, regardless of the umask.",
+        "Group that may read the files that hold messages, a name or a number. Without it, only the broker's user can.",
         example='"stomp"',
     )
     durable: str = _key_by_dialect(
@@ -247,13 +246,7 @@ class Config:
         values.one_of(*DIALECTS),
         "The broker to imitate. It changes other defaults, see docs/broker-extensions.md.",
     )
-    memory: int = _key(
-        1024 * _MIB,
-        "limits.memory",
-        _SIZE,
-        "Memory for everything that clients make the broker keep. When it runs short, senders to the largest queues "
-        "wait, and the sessions that hold most are ended.",
-    )
+    memory: int = _key(1024 * _MIB, "limits.memory", _SIZE, "Memory for everything that clients make the broker keep.")
     limits: Limits = field(
         default=cast("Limits", _Unset.UNSET),
         metadata={
@@ -275,9 +268,8 @@ class Config:
         0,
         "sessions.ttl",
         values.ttl,
-        "Silence after which a client without heart-beats is disconnected: the connection TTL of Artemis. With heart- "
-        "beats it is their interval times factor, within least and most. override counts if usual is 0; if both are "
-        '0, these rules are off. A text such as "60s" is usual.',
+        "Silence that ends a client without heart-beats, as in Artemis: see docs/broker-extensions.md. A text such as "
+        '"60s" is usual.',
         "ttl_override",
         "ttl_min",
         "ttl_max",
@@ -320,15 +312,14 @@ class Config:
         "refuse",
         "sessions.same_client",
         values.one_of("refuse", "replace", "allow"),
-        "What happens to a CONNECT with the client-id of another session: it is refused, ends the other session, or "
-        "both stay.",
+        "A CONNECT with the client-id of another session is refused, ends that session, or both stay.",
     )
     prefetch: int = _key_by_dialect(
         100,
         "queues.prefetch",
         values.prefetch,
         'What a subscription without a limit of its own may have unacknowledged: messages, or bytes such as "10KiB", '
-        'as in Artemis; "0B" is one message at a time. activemq.prefetchSize then counts bytes, too.',
+        'as in Artemis; "0B" is one message at a time.',
         "window",
         "prefetch_octets",
         example="100",
@@ -374,7 +365,7 @@ class Config:
         "queues.transient",
         values.one_of("stop", "spool"),
         "What messages that are not persistent do where a queue is full: stop their senders, or spool: wait in the "
-        "store until their turn comes; a restart drops them.",
+        "store; a restart drops them.",
     )
     max_destinations: int = _key(
         10_000,
@@ -402,8 +393,7 @@ class Config:
         "block",
         "topics.durable_overflow",
         values.one_of("block", "drop"),
-        "What happens when the queue of a durable subscription is full: senders wait, or its oldest messages are "
-        "dropped.",
+        "Where the queue of a durable subscription is full, senders wait, or its oldest messages are dropped.",
     )
     large: int = _key(
         102_400, "messages.large", _SIZE, "Bodies of at least this many bytes are kept in files, not in memory."
@@ -438,15 +428,13 @@ class Config:
         3600.0,
         "idempotency.window",
         values.seconds_or_0,
-        "How long the broker remembers the idempotency-key (or _AMQ_DUPL_ID) of a SEND; a second one with that key is "
-        "not stored. 0 turns this off.",
+        "How long the broker remembers the idempotency-key (or _AMQ_DUPL_ID) of a SEND. 0 turns this off.",
     )
     anycast_prefix: str = _key(
         "",
         "addresses.prefixes",
         values.table('{ anycast = "queue/" }', values.line, "anycast_prefix", "multicast_prefix"),
-        "Destinations with the prefix anycast are queues, and those with the prefix multicast topics. The prefix is "
-        "removed.",
+        "Prefixes, which are removed: names with that of anycast are queues, with that of multicast topics.",
         "multicast_prefix",
         example='{ anycast = "", multicast = "" }',
     )
@@ -454,9 +442,8 @@ class Config:
         "none",
         "addresses.wildcards",
         values.wildcards,
-        "The wildcards of topic subscriptions: * is one word; any number of words is > (activemq) or # (rabbitmq, "
-        "artemis). A dot separates words; a table sets another delimiter, in addresses.settings, too: { syntax = "
-        '"artemis", delimiter = "/" }.',
+        "Wildcards of topic subscriptions: * is one word, > (activemq) or # (rabbitmq, artemis) any number. A dot "
+        'separates words, here and in addresses.settings, or a delimiter: { syntax = "artemis", delimiter = "/" }.',
         "delimiter",
         example='"none"',
     )
@@ -465,9 +452,8 @@ class Config:
         "addresses.settings",
         values.settings,
         "Settings of names without a prefix: tables [[addresses.settings]] with match (# is any number of words, * is "
-        "one), default_address_routing_type (for SEND), default_queue_routing_type (for SUBSCRIBE), "
-        "auto_create_addresses, auto_create_queues, auto_delete_addresses and auto_delete_queues (true or false, for "
-        "all names). The first match decides.",
+        "one), default_address_routing_type (for SEND), default_queue_routing_type (for SUBSCRIBE); for all names "
+        "auto_create_addresses, auto_create_queues, auto_delete_addresses, auto_delete_queues. First match decides.",
         example='[{ match = "prices.#", default_address_routing_type = "MULTICAST" }]',
     )
     presets: tuple[Preset, ...] = _key(
@@ -503,21 +489,19 @@ class Config:
         False,
         "web.metrics",
         values.flag,
-        "Whether GET /metrics on listen.ws_port has metrics for Prometheus, for those who may manage the broker.",
+        "Whether GET /metrics there has metrics for Prometheus, for those who may manage the broker.",
     )
     web_page: bool = _key(
         False,
         "web.page",
         values.flag,
-        "Whether GET / on listen.ws_port is a page that shows and manages the broker. Its origin counts as listed in "
-        "websocket.origins.",
+        "Whether GET / there is a page that shows and manages the broker. websocket.origins need not list its origin.",
     )
     log_frames: str = _key(
         "off",
         "log.frames",
         values.one_of("off", "heads", "all"),
-        "Which frames are logged: none, all without their bodies, or all with the beginnings of bodies. Never a "
-        "passcode.",
+        "Which frames are logged: none, all without bodies, or with their beginnings. Never a passcode.",
     )
     users: Mapping[str, User] | None = _key(
         None,
@@ -896,25 +880,25 @@ def explain() -> str:
 
 
 def page_of(page: str) -> str:
-    """Return docs/broker-config.md with the keys of now, between its introduction and the values without a key.
+    """Return docs/broker.md with the keys of now, between the head of its configuration and the values without a key.
 
-    >>> page_of("# Keys\\n\\n## Old\\n\\n## Values without a key\\n").splitlines()[2]
-    '## `[listen]`'
+    >>> page_of("## Keys\\n\\n### `[old]`\\n\\n### Values without a key\\n").splitlines()[2]
+    '### `[listen]`'
     """
-    lines, table = [page[: page.index("\n\n## ")]], ""
+    lines, table = [page[: page.index("\n\n### `[")]], ""
     for key in KEYS:
         above, _, name = key.name.rpartition(".")
         if above != table or not above:
             title = f"[{above}]" if above else f"[{name}]" if name == "users" else f"[[{name}]]"
-            lines += ["", f"## `{title}`", ""]
+            lines += ["", f"### `{title}`", ""]
         if not above:
-            lines += [key.doc, "", "```toml", key.example, "```"]
+            lines.append(key.doc)
         else:
             default = key.example if key.also else _toml(key.default, key.read)
             default = "" if key.default is None and not key.also else f" = {default}"
             lines.append(f"- `{name}{default}`: {key.doc}")
         table = above
-    return "\n".join([*lines, page[page.index("\n## Values without a key") :]])
+    return "\n".join([*lines, page[page.index("\n### Values without a key") :]])
 
 
 def _toml(value: Any, read: Any = None) -> str:
@@ -924,9 +908,7 @@ def _toml(value: Any, read: Any = None) -> str:
         return f'"{shown_duration(value / 1000)}"'
     if isinstance(value, bool):
         return str(value).lower()
-    if isinstance(value, str):
-        return f'"{value}"'
-    if isinstance(value, values.Pauses):
+    if isinstance(value, str | values.Pauses):
         return f'"{value}"'
     if isinstance(value, tuple):
         return "[" + ", ".join(map(_toml, value)) + "]"

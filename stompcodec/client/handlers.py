@@ -1,6 +1,6 @@
 """Handlers: their options, how often they are called with a message, what becomes of it, and what they send.
 
-A message that cannot be handled is given up: by NACK, or a copy and then ACK. docs/brokers.md has the table.
+A message that cannot be handled is given up: by NACK, or a copy and then ACK. docs/broker.md has the table.
 """
 
 from __future__ import annotations

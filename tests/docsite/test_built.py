@@ -30,6 +30,7 @@ def test_nothing_is_wrong_with_it() -> None:
         ('<img src="https://other.example/x.png">', "from another host"),
         ('<link rel="stylesheet" href="//fonts.example/x.css">', "from another host"),
         ('<script src="gone.js"></script>', "which is not there"),
+        ('<meta http-equiv="refresh" content="0;url=../gone/#a">', "which is not there"),
     ],
 )
 def test_problems_are_found(tmp_path: Path, text: str, problem: str) -> None:
@@ -91,7 +92,7 @@ def test_all_comes_from_its_own_host(browser: Chromium, address: str, path: str)
 
 
 @needs_chromium
-@pytest.mark.parametrize("path", ["", "client/", "brokers/", "reference/command-line/", "reference/client/"])
+@pytest.mark.parametrize("path", ["", "client/", "broker/", "reference/command-line/", "reference/client/"])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_it_fits_on_a_phone(browser: Chromium, address: str, path: str, scheme: str) -> None:
     with opened(browser, address + path, width=390) as page:

@@ -13,7 +13,7 @@ import pytest
 
 pytest.importorskip("griffe")
 
-from sitepages import api, commands, messages, staging
+from sitepages import api, built, commands, messages, staging
 
 import stompcodec
 from stompcodec.cli.app import app
@@ -109,6 +109,17 @@ def test_each_link_has_a_target(staged: Path) -> None:
     pages = [*sorted(staged.rglob("*.md")), staging.ROOT / "README.md"]
     links = [(page.name, line, target, found) for page in pages for line, target, found in _linked(page)]
     assert [f"{page}:{line}: {target}" for page, line, target, found in links if not found.exists()] == []
+
+
+def test_an_old_address_leads_to_a_section_that_is_there(staged: Path, tmp_path: Path) -> None:
+    built.lead_on(tmp_path)
+    for old in tmp_path.rglob("index.html"):
+        [to] = built.Page(old.read_text("utf-8")).loads
+        path, _, anchor = to.partition("#")
+        page = (old.parent / path).resolve().relative_to(tmp_path).as_posix().replace(".", "index")
+        headings = re.findall("^#+ (.*)$", (staged / f"{page}.md").read_text("utf-8"), re.MULTILINE)
+        slugs = {re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", heading).strip().lower()) for heading in headings}
+        assert anchor in {"", *slugs}, old
 
 
 #: Texts that others write, quoted because people search for them.

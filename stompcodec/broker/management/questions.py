@@ -10,7 +10,7 @@ import os
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Generator, Iterable, Iterator
-from itertools import islice, takewhile
+from itertools import cycle, islice, takewhile
 from math import isnan, nan
 from operator import itemgetter
 from time import perf_counter
@@ -25,6 +25,7 @@ from stompcodec.broker.management.schema import (
     LOOKS_AT_ONCE,
     MOST_BODIES,
     OF_QUEUE,
+    QUEUE_HISTORY,
     ROWS_AT_ONCE,
     Asker,
     BadRequest,
@@ -358,7 +359,7 @@ def memory(broker: Broker, asker: Asker) -> Generator[Line, None, dict[str, Any]
     queues = destinations = retained = topics = held = connections = 0
     mine: list[tuple[int, Queue]] = []
     for host in broker.hosts.values():
-        holding = [*host.queues.values(), *(durable.queue for durable in host.destinations.durables)]
+        holding = queues_of(host)
         costs = yield from map_in_turns(_cost, holding, quota, LOOKS_AT_ONCE)
         queues += sum(costs)
         if host is asker.host:
@@ -400,6 +401,10 @@ def memory(broker: Broker, asker: Asker) -> Generator[Line, None, dict[str, Any]
         "largest_queues": [{"destination": queue.name, "bytes": cost} for cost, queue in largest if cost],
         "largest_sessions": _largest_sessions(broker, asker.host),
     }
+
+
+def queues_of(host: VirtualHost) -> list[Queue]:
+    return [*host.queues.values(), *(durable.queue for durable in host.destinations.durables)]
 
 
 def _cost(queue: Queue) -> int:
@@ -448,8 +453,15 @@ def process_size() -> tuple[int | None, int | None]:
     return pages * os.sysconf("SC_PAGE_SIZE"), count
 
 
+def _keep(history: array[float], row: tuple[float | None, ...], most: int) -> None:
+    history.extend(nan if number is None else number for number in row)
+    del history[: -most * len(row)]
+
+
 #: Samples of the history, one a second.
 _SECONDS = 600
+#: A fifth of all queues is looked at each second, and the deepest of it are noted. What is kept of queues takes 1 MB.
+_SHARES, _DEEPEST, _KEPT = 5, 20, 200
 
 
 class Questions:
@@ -464,6 +476,9 @@ class Questions:
         self._history = array("d")
         self._totals = self._traffic()
         self._noted = broker.now
+        #: The same of queues; that of the one noted last stands last.
+        self._queues: dict[Queue, array[float]] = {}
+        self._share = cycle(range(_SHARES))
         #: The names and kinds of the destinations of a virtual host, sorted; and when they were.
         self._sorted: dict[str, tuple[float, list[str], list[object]]] = {}
 
@@ -482,17 +497,29 @@ class Questions:
         self._totals, self._noted = self._traffic(), broker.now
         done = [thousandths((now - then) / since) if since > 0 else 0.0 for now, then in zip(self._totals, before)]
         rest = len(broker.sessions), broker.account.used, process_size()[0], *self._commit_times()
-        row = (broker.now, *done, *(nan if number is None else number for number in rest))
-        self._history.extend(row)
-        del self._history[: -_SECONDS * len(row)]
+        _keep(self._history, (broker.now, *done, *rest), _SECONDS)
+        self._note_queues()
+
+    def _note_queues(self) -> None:
+        now, kept = self._broker.now, self._queues
+        queues = [queue for host in self._broker.hosts.values() for queue in queues_of(host)]
+        share = islice(queues, next(self._share), None, _SHARES)
+        for queue in heapq.nlargest(_DEEPEST, share, key=lambda queue: (queue.total, queue.tally.put)):
+            (ready, unacked, _), speeds = queue.depth(), rates(queue, now, queue.tally.put, queue.delivered())
+            kept[queue] = history = kept.pop(queue, None) or array("d")
+            _keep(history, (now, ready, unacked, *speeds), _SECONDS // _SHARES)
+        while kept and (len(kept) > _KEPT or next(iter(kept.values()))[-len(QUEUE_HISTORY)] <= now - _SECONDS):
+            del kept[next(iter(kept))]
 
     def history(self, asker: Asker, fields: dict[str, Any]) -> dict[str, Any]:
-        numbers, now, width = self._history.tolist(), self._broker.now, len(HISTORY)
-        seconds = []
-        for at in range(0, len(numbers), width):
-            time, *rest = numbers[at : at + width]
-            seconds.append([thousandths(now - time), *(None if isnan(number) else number for number in rest)])
-        return {"names": [*HISTORY], "seconds": seconds}
+        name, now = fields["destination"], self._broker.now
+        numbers = self._history if name is None else self._queues.get(queue_named(asker, name), array("d"))
+        names = HISTORY if name is None else QUEUE_HISTORY
+        rows = zip(*[iter(numbers)] * len(names), strict=True)
+        seconds = [
+            [thousandths(now - time), *(None if isnan(number) else number for number in rest)] for time, *rest in rows
+        ]
+        return {"names": [*names], "seconds": seconds}
 
     def _commit_times(self) -> tuple[float | None, float | None]:
         """Return the seconds of the last commit, or of one that goes on, and of the longest of the last ones."""

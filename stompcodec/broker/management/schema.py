@@ -94,11 +94,7 @@ def flag(value: Any) -> bool:
 
 
 def whole(least: int, most: int) -> Callable[[Any], int]:
-    """Return a reader of whole numbers, which raises ValueError for others.
-
-    >>> whole(1, 10)(10)
-    10
-    """
+    """Return a reader of whole numbers, which raises ValueError for others."""
 
     def read(value: Any) -> int:
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
@@ -109,11 +105,7 @@ def whole(least: int, most: int) -> Callable[[Any], int]:
 
 
 def one_of(*choices: str) -> Callable[[Any], str]:
-    """Return a reader of one of these texts, which raises ValueError for others.
-
-    >>> one_of("a", "b")("a")
-    'a'
-    """
+    """Return a reader of one of these texts, which raises ValueError for others."""
 
     def read(value: Any) -> str:
         if value not in choices:
@@ -145,15 +137,6 @@ def read_fields(given: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str
     return found
 
 
-def is_number(value: Any) -> bool:
-    """Return whether a value is a finite number.
-
-    >>> is_number(1.5), is_number(True)
-    (True, False)
-    """
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
-
-
 #: Rows that are made, or written, in one turn: one or two milliseconds.
 ROWS_AT_ONCE = 500
 #: Names that are looked at in one turn.
@@ -173,13 +156,7 @@ def token_of(place: Sequence[str | int]) -> str:
 
 
 def place_of(token: str, *kinds: type) -> list[Any]:
-    """Return the place of a token, whose parts have these types. Raise BadRequest for any other text.
-
-    >>> place_of("x", int)
-    Traceback (most recent call last):
-        ...
-    stompcodec.broker.management.schema.BadRequest: it is not the `next` of an answer to this question
-    """
+    """Return the place of a token, whose parts have these types. Raise BadRequest for any other text."""
     try:
         place = json.loads(base64.b64decode(token + "=" * (-len(token) % 4), altchars=b"-_", validate=True))
     except (ValueError, RecursionError, binascii.Error):
@@ -278,7 +255,7 @@ class Request(NamedTuple):
 _KINDS: dict[str, Callable[[Any], bool]] = {
     "text": lambda value: isinstance(value, str),
     "whole": lambda value: isinstance(value, int) and not isinstance(value, bool),
-    "number": is_number,
+    "number": lambda value: isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value),
     "flag": lambda value: isinstance(value, bool),
     "list": lambda value: isinstance(value, list),
     "object": lambda value: isinstance(value, dict),
@@ -331,6 +308,8 @@ HISTORY = (
     *("age", "messages_rate", "delivered_rate", "acknowledged_rate", "sessions", "memory_used", "rss"),
     *("commit_time", "commit_time_most"),
 )
+#: Those of a sample of one queue.
+QUEUE_HISTORY = ("age", "ready", "unacknowledged", "received_rate", "delivered_rate")
 
 QUESTIONS = (
     Request(
@@ -366,11 +345,11 @@ QUESTIONS = (
     ),
     Request(
         "history",
-        "What the broker did in the last ten minutes, for all virtual hosts.",
-        (),
+        "What the broker did in the last ten minutes, for all virtual hosts; or one of its hundred deepest queues.",
+        (_QUEUE._replace(required=False),),
         (
-            Column("names", "list", "`age`, and fields of `broker` and `store`."),
-            Column("seconds", "list", "Their numbers for each second, in lists, the oldest first."),
+            Column("names", "list", "`age`, and fields of `broker` and `store`, or `destinations`."),
+            Column("seconds", "list", "Their numbers, the oldest first: each second, for a queue each fifth."),
         ),
     ),
     Request(

@@ -43,17 +43,18 @@ async function tick() {
   if (!app.frozen || !wait) app.timer = setTimeout(tick, wait);
 }
 
-/* Begin the plots with what the broker has kept. */
-async function fill() {
-  app.filled = true;
-  for (const key of KEPT) app.series[key] = new Series();
-  const kept = await app.client.ask("history").then((answer) => answer.result, () => ({ seconds: [] })), time = performance.now() / 1000;
-  for (const [age, ...numbers] of kept.seconds) KEPT.forEach((key, at) => app.series[key].add(time - age, numbers[at]));
+/* Begin plots with what the broker has kept: of itself, or of the queue in the fields. */
+async function fill(series, keys, fields) {
+  for (const key of keys) series[key] = new Series();
+  const kept = await app.client.ask("history", fields).then((answer) => answer.result, () => ({ seconds: [] })), time = performance.now() / 1000;
+  for (const [age, ...numbers] of kept.seconds) keys.forEach((key, at) => series[key].add(time - age, numbers[at]));
+  return series;
 }
 
 /* Ask what all views need, and note the numbers that the plots show. */
 async function pulse() {
-  if (!app.filled) await fill();
+  if (!app.filled) await fill(app.series, KEPT);
+  app.filled = true;
   const [broker, store] = await Promise.allSettled([app.client.ask("broker"), app.client.ask("store")]);
   app.asked += 1;
   app.time = performance.now() / 1000;

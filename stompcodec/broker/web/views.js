@@ -46,17 +46,17 @@ class Overview {
     const why = app.refused || [deep, busy].filter((each) => each.status === "rejected").map((each) => whyText(each.reason))[0] || "";
     tell(this.trouble, why);
     for (const part of this.parts) part.hidden = !app.broker;
-    if (deep.status === "fulfilled") this.depths(deep.value.rows);
+    if (deep.status === "fulfilled") await this.depths(deep.value.rows);
     if (busy.status === "fulfilled") this.busy.show(busy.value.rows.filter((row) => row.received_rate || row.delivered_rate));
     this.show();
   }
 
-  depths(rows) {
+  async depths(rows) {
     const found = rows.filter((row) => row.ready);
     this.top.show(found);
     const time = app.time;
     for (const row of found) {
-      if (!app.deep.has(row.destination)) app.deep.set(row.destination, new Series());
+      if (!app.deep.has(row.destination)) app.deep.set(row.destination, (await fill({}, ["ready"], { destination: row.destination })).ready);
       app.deep.get(row.destination).add(time, row.ready);
     }
     for (const [name, series] of app.deep) if (series.points.at(-1)[0] < time - SECONDS) app.deep.delete(name);
@@ -150,7 +150,7 @@ async function findRow(list, fields, isWanted, all) {
 /* One queue, topic or durable subscription. */
 class DestinationView {
   constructor(kind, name) {
-    Object.assign(this, { kind, name, title: name, row: null, series: { in: new Series(), out: new Series(), ready: new Series(), unacked: new Series() } });
+    Object.assign(this, { kind, name, title: name, row: null, series: null });
     this.badges = el("span");
     this.trouble = troubleCard();
     const act = (text, order, danger) => el("button", { type: "button", text, class: danger ? "danger" : "", onclick: () => this.row && order(this.row, name) });
@@ -191,6 +191,7 @@ class DestinationView {
     for (const part of [this.tiles.node, this.plots, this.tabs.node]) part.hidden = !this.row;
     this.buttons();
     if (!this.row) return;
+    this.series ??= await fill({}, ["ready", "unacked", "in", "out"], { destination: this.name });
     this.show(this.row);
     if (this.tab === 1) await this.subs.refresh();
     else if (this.what === "topic") this.browser.none("A topic keeps no messages. Those of its subscriptions are listed with them.");

@@ -81,7 +81,7 @@ class AsyncMessage(BaseMessage):
         receipt: bool = False,
         timeout: float | None = None,
     ) -> None:
-        """Refuse it, with an effect that depends on the broker: see docs/brokers.md.
+        """Refuse it, with an effect that depends on the broker: see docs/broker.md.
 
         Args:
             requeue: True to have it delivered again, False to have it dropped or dead-lettered, None for the broker's

@@ -27,7 +27,7 @@ def error_of(source, file="b.toml"):
 
 
 def page():
-    path = TREE / "docs" / "broker-config.md"
+    path = TREE / "docs" / "broker.md"
     return path.read_text(encoding="utf-8") if path.exists() else pytest.skip("no docs here")
 
 
@@ -37,9 +37,10 @@ def test_every_field_has_a_key_or_a_row_among_the_values_without_one():
     assert len(set(targets)) == len(targets)
     fields = {field.name for field in dataclasses.fields(Config)} - {"limits"}
     keyed = {name for name in targets if "." not in name}
-    rest = page().partition("## Values without a key")[2]
+    rest = page().partition("### Values without a key")[2]
     fixed = {name for row in rest.splitlines() for name in re.findall(r"`(\w+)`", row.rpartition(" (")[2])}
-    assert (keyed & fixed, keyed | fixed) == (set(), fields | {"limits"})
+    dialects = {name for dialect in DIALECTS.values() for name in dialect}
+    assert (keyed & fixed, fields - keyed - fixed - dialects, fixed - fields) == (set(), set(), {"limits"})
 
 
 def test_every_field_is_read_by_the_broker():

@@ -2,6 +2,7 @@
 
 import json
 import threading
+from itertools import pairwise
 from types import SimpleNamespace
 
 import pytest
@@ -339,6 +340,36 @@ def test_the_traffic_of_sessions_and_of_the_last_ten_minutes(road):
     assert seconds[4]["acknowledged_rate"] == 1.0
     bench.wait(900.0)
     assert len(bench.result("history")["seconds"]) == 600
+
+
+def test_the_deepest_queues_have_a_history_of_ten_minutes():
+    bench = Managed()
+    producer = bench.peer()
+    for number in range(150):
+        for _ in range(1 + number // 50):
+            producer.send("SEND", destination=f"/queue/{number:03}", receipt="")
+    bench.wait(20.0)
+    producer.send("SEND", destination="/queue/149")
+    bench.wait(10.0)
+    found = bench.result("history", destination="/queue/149")
+    assert found["names"] == ["age", "ready", "unacknowledged", "received_rate", "delivered_rate"]
+    ages, ready, _, received, _ = zip(*found["seconds"], strict=True)
+    assert [before - age for before, age in pairwise(ages)] == [5.0] * (len(ages) - 1)
+    assert (ready, received) == ((3.0, 3.0, 3.0, 3.0, 4.0, 4.0), (None, 0.0, 0.0, 0.0, 0.2, 0.0))
+    assert bench.result("history", destination="/queue/000")["seconds"] == []
+    assert bench.fault("history", destination="/queue/none") == "destination"
+    bench.wait(650.0)
+    assert len(bench.result("history", destination="/queue/149")["seconds"]) == 120
+    for number in range(500):
+        for _ in range(4):
+            producer.send("SEND", destination=f"/queue/x.{number}")
+        if number % 100 == 99:
+            bench.wait(5.0)
+            for gone in range(number - 99, number + 1):
+                bench.count("delete", f"/queue/x.{gone}")
+    assert len(bench.management._questions._queues) == 200
+    bench.wait(650.0)
+    assert len(bench.management._questions._queues) == 100
 
 
 def test_the_store_and_memory_are_told_to_this_process_too():

@@ -85,6 +85,9 @@ def test_it_follows_a_broker_under_load(broker: StompBroker, client: stomp.Clien
     later = opened(broker)  # it begins with what the broker has kept
     later.wait("app.series.messages_rate.points.length > 3")
     assert later.get("Math.max(...app.series.messages_rate.points.map((point) => point[1]))") >= 200
+    later.wait("app.deep.has('/queue/a') && app.deep.get('/queue/a').points[0][0] < 0")  # before the page was opened
+    later.get("location.hash = '#/destination/%2Fqueue%2Fa'")
+    later.wait("(app.view.series?.ready.points ?? []).some(([time, ready]) => time < 0 && ready > 0)")
 
 
 def test_ten_thousand_destinations_stay_smooth(opened: Any) -> None:
