@@ -9,7 +9,7 @@ from __future__ import annotations
 import gc
 import logging
 import pickle
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -79,6 +79,26 @@ else:
 
 class SinkError(StompError):
     """Error for rows that cannot be sent or were not all accepted: one line that names the row."""
+
+
+class _Failed(datasource.DataSourceStreamReader):
+    """Stream reader that cannot be made: each call raises why."""
+
+    def __init__(self, error: StompError) -> None:
+        self._error = error
+
+    def _fail(self, *_arguments: Any) -> Any:
+        raise self._error
+
+    initialOffset = latestOffset = partitions = read = _fail  # type: ignore[assignment]
+
+
+def made(make: Callable[[], datasource.DataSourceStreamReader]) -> datasource.DataSourceStreamReader:
+    """Return a stream reader. A StompError is raised by its first call, for here PySpark adds an error of its own."""
+    try:
+        return make()
+    except StompError as error:
+        return _Failed(error)
 
 
 class Batches:

@@ -151,10 +151,7 @@ class _Values:
         return structs.take(pa.array(taken, pa.int64()))
 
     def _parts(self, values: Any, first: int, raw: Raw) -> Iterator[tuple[int, Any]]:
-        """Yield raw batches of consecutive values, and the number of the first value of each.
-
-        Values are parsed together if each holds one frame, else one by one.
-        """
+        """Yield raw batches of values, parsed together if each holds one frame, and the number of its first value."""
         rules: dict[str, Any] = {
             "names": raw.names,
             "columns": tuple(dict.fromkeys((*raw.columns, "offset", "length"))),

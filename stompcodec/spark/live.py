@@ -61,14 +61,14 @@ class Stomp(base.Shipped, DataSource):
         from stompcodec.spark.link import parse_live
         from stompcodec.spark.reading.schema import frame_schema
 
-        parse_live(self.options)  # so that wrong options are told before the first action
+        parse_live(self.options).link.arguments()  # so that `load` tells of wrong options, if it is given no schema
         return frame_schema()
 
     def reader(self, schema: StructType) -> DataSourceReader:
         return LiveReader(self.options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        return LiveStreamReader(self.options, schema)
+        return base.made(lambda: LiveStreamReader(self.options, schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from stompcodec.spark.base import SinkError
@@ -320,9 +320,10 @@ _told: list[str] = []
 def source_metrics(progress: Any) -> list[dict[str, Any]]:
     """Return the metrics of each live source "stomp" in a progress of Spark, in the order of the sources.
 
-    Each is a dictionary: `description`; `backlogBytes`, received but not in a batch yet; `spoolBytes`;
-    `unacknowledged`, messages delivered but not acknowledged; `silenceSeconds`, None without a frame; `connected`;
-    and `stalled`, the reason why nothing is written, None while all is well.
+    Each is a dictionary: `description`; `backlogBytes`, received but not in a batch yet; `lagSeconds`, since the first
+    of these was received, 0 without any, None if unknown; `spoolBytes`; `unacknowledged`, messages delivered but not
+    acknowledged; `silenceSeconds`, None without a frame; `connected`; and `stalled`, the reason why nothing is written,
+    None while all is well.
 
     Args:
         progress: a `StreamingQueryProgress`, from `query.lastProgress` or a listener, or a dictionary or JSON of one;

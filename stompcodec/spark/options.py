@@ -103,11 +103,7 @@ def _value(option: Option, text: str) -> Any:
 
 
 def parse(table: Iterable[Option], options: Mapping[str, Any], *, also: Iterable[str] = ()) -> dict[str, Any]:
-    """Return the values of all options in a table, keyed by their names in Python; names in `also` are ignored.
-
-    Raises OptionError, which names the option and shows no secret, if a value is invalid, a mandatory option is
-    missing, or a name is unknown.
-    """
+    """Return the values of all options in a table, by their names in Python. An OptionError shows no secret."""
     given = {str(name).lower(): str(value) for name, value in options.items()}
     table = tuple(table)
     names = [option.name for option in table]

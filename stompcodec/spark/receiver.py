@@ -80,7 +80,6 @@ class Receiver:
         self.identity = self._identified(anew)
         """Identity of the spool."""
         self._chains = {*self._capture.chains, CHAIN, *(f"{CHAIN}.{number}" for number in numbers[1:])}
-        self._received_before = _last_received(options.spool_dir)
         self._lock = threading.Lock()
         self._released: dict[str, int] = {}
         self._recorder: Recorder | None = None
@@ -101,6 +100,8 @@ class Receiver:
         self._ready = threading.Event()
         self.begin = self.ends()
         """Ends of the chains before anything is received."""
+        newest = {chain: end - 1 for chain, end in self.begin.items()}
+        self._received_before = max(_times_of(options.spool_dir, newest), default=None)
         self._thread = threading.Thread(target=self._main, name="stompcodec-receiver", daemon=True)
         self._thread.start()
 
@@ -153,10 +154,7 @@ class Receiver:
         self._ready.wait(seconds)
 
     def drain(self) -> bool:
-        """Wait until no more messages come, or enough have come; then stop recording until the next call. See `check`.
-
-        Returns True if more may come after a release: with ackMode=batch the broker sends at most `prefetch` before.
-        """
+        """Wait until no more messages come, or enough have come, and pause; return True if a release may bring more."""
         options = self._options
         last = time.monotonic()
         if self._drain_until is None:
@@ -201,12 +199,15 @@ class Receiver:
             self._measure()
         last = recorder.last if recorder is not None and recorder.last is not None else self._received_before
         where = ", ".join(map(str, options.link.addresses))
+        waiting = {chain: end - begin.get(chain, 0) for chain, end in self.ends().items() if end > begin.get(chain, 0)}
+        oldest = _times_of(options.spool_dir, {chain: begin.get(chain, 0) for chain in waiting})
         return {
             "description": f"stomp: {', '.join(options.destination)} at {where}, spool {options.spool_dir}",
-            "backlogBytes": sum(max(0, end - begin.get(chain, 0)) for chain, end in self.ends().items()),
+            "backlogBytes": sum(waiting.values()),
+            "lagSeconds": _since(min(oldest, default=None)) if waiting else 0.0,
             "spoolBytes": self._size + (0 if recorder is None else recorder.octets - self._counted),
             "unacknowledged": 0 if recorder is None else recorder.unacknowledged,
-            "silenceSeconds": None if last is None else round(max(0.0, time.time() - last), 3),
+            "silenceSeconds": _since(last),
             "connected": self._lost_at is None,
             "stalled": self.stalled,
         }
@@ -464,18 +465,22 @@ def _is_full(error: Exception) -> bool:
     return isinstance(cause, OSError) and cause.errno in _FULL
 
 
-def _last_received(folder: str) -> float | None:
-    """Return when the last frame of a spool was received, in seconds since 1970; None if unknown."""
+def _times_of(folder: str, places: Mapping[str, int]) -> list[float]:
+    """Return when the frames at offsets of chains of a spool were received, in seconds since 1970, if it is known."""
     times = []
-    capture = Capture(folder)
-    for chain in capture.chains():
-        segments = list(capture.segments(chain))
-        index = open_index(segments[-1].path, segments[-1].base, single=False) if segments else None
-        if index is not None:
-            with contextlib.closing(index):
-                times += [int(rows.times[-1]) for rows in index.rows(max(0, index.count - 2)) if len(rows.times)]
-    known = [time for time in times if time > 0]
-    return max(known) / 1e6 if known else None
+    segments = Capture(folder).segments(after=places)
+    held = {each.chain: each for each in segments if each.base <= places.get(each.chain, -1)}  # the last one of each
+    for chain, segment in held.items():
+        with contextlib.suppress(OSError), contextlib.ExitStack() as stack:
+            index = open_index(segment.path, segment.base, single=False)
+            if index is not None:
+                row = stack.enter_context(contextlib.closing(index)).find(places[chain] - segment.base)
+                times += [int(rows.times[0]) for rows in index.rows(row, 1) if len(rows.times)]
+    return [time / 1e6 for time in times if time > 0]
+
+
+def _since(moment: float | None) -> float | None:
+    return None if moment is None else round(max(0.0, time.time() - moment), 3)
 
 
 def _size_of(folder: str) -> int:
@@ -512,10 +517,7 @@ def identity_of(folder: str) -> str | None:
 
 
 def identify(folder: str, *, anew: bool = False, access: Access = PRIVATE) -> str:
-    """Return the identity of a spool, after making one if it has none. The caller holds the lock of the spool.
-
-    With `anew` it gets a new one, so that older offsets no longer belong to this spool.
-    """
+    """Return the identity of a locked spool. One without, or any with `anew`, gets a new one."""
     found, path = None if anew else identity_of(folder), Path(folder, _FILE)
     if found is not None and path.exists():
         return found

@@ -99,11 +99,7 @@ class Rows:
         return rows
 
     def blocks(self, batch: Any, target: Target, first: int, ids: str, most: int) -> Iterator[Block]:
-        """Yield the frames of a record batch in blocks of at most `most`, for `Client.send_many`.
-
-        `first` is the number of its first row, for ids (with the prefix `ids`) and errors. A row that cannot be sent is
-        a SinkError that names it.
-        """
+        """Yield the frames of a record batch in blocks of at most `most`; `first` is the number of its first row."""
         if batch.nbytes > _AT_ONCE and batch.num_rows > 1:
             half = batch.num_rows // 2
             yield from self.blocks(batch.slice(0, half), target, first, ids, most)
@@ -226,9 +222,7 @@ class _Sink(Shipped):
         self._job = self.options.id_prefix or uuid.uuid4().hex
 
     def write(self, iterator: Iterator[Any]) -> Sent:
-        """Send the rows of a task, where it runs; a row that cannot be sent, or was not accepted, is a SinkError of one
-        line.
-        """
+        """Send the rows of a task, where it runs; a row that was not accepted is a SinkError of one line."""
         context = TaskContext.get()
         partition = context.partitionId() if context is not None else 0
         try:
@@ -374,10 +368,7 @@ class Line:
         return column.cast(pa.string())
 
     def check(self, column: Any, header: bool = False) -> Any:
-        """Return strings after checking that they are UTF-8, which Spark does not guarantee; escaped if `header`.
-
-        Raises SinkError for a value that is not UTF-8, or a header with a NUL.
-        """
+        """Return strings, escaped if `header`; raise SinkError for one that is not UTF-8, or a header with a NUL."""
         column = column.cast(pa.string())
         try:
             column.validate(full=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 import os
 import sys
 from collections.abc import Callable
@@ -12,13 +14,15 @@ import click
 from stompcodec import parse_columns
 from stompcodec.capture import CaptureWriter, octets_of
 from stompcodec.cli.files import FORMATS, Recorded, Source, format_of, pyarrow_modules
-from stompcodec.cli.inputs import HANDSHAKE, Complaints, Place, stream_options, version_after
-from stompcodec.cli.show import json_line
+from stompcodec.cli.inputs import HANDSHAKE, Complaints, stream_options, version_after
+from stompcodec.cli.show import json_of
 from stompcodec.errors import FrameError, MissingExtraError, StompError
 from stompcodec.shown import plural
 from stompcodec.spec import Limits
 
 _WRITTEN = ("raw", "json", "capture", "parquet")
+#: Forms of bodies, and the format that has them.
+_BODIES = {"text": "parquet", "json": "json"}
 #: Bytes that are joined before writing; bytes and rows of a row group of Parquet.
 _JOINED = 2**20
 _GROUP, _ROWS = 128 * 2**20, 1_000_000
@@ -62,13 +66,34 @@ class _RawSink(_StreamSink):
 
 
 class _JsonSink(_StreamSink):
-    """Writes the lines of `decode --json`, with the time."""
+    """Writes the lines of `decode --json`, with the time; with `parsed` bodies of JSON are values."""
+
+    def __init__(self, stream: BinaryIO, parsed: bool) -> None:
+        super().__init__(stream)
+        self._parsed = parsed
+        self._left = 0
 
     def write(self, each: Recorded) -> None:
-        line = json_line(Place(each.frame, each.offset, 0, 0, None, b""))
-        if each.time:
-            line = line[:-2] + b',"received_at":%d}\n' % each.time
-        self._stream.write(line)
+        more: dict[str, Any] = {"received_at": each.time} if each.time else {}
+        if self._parsed and each.frame.body:
+            try:
+                more["body"] = json.loads(each.frame.body.decode(), parse_constant=_finite, parse_float=_finite)
+            except (ValueError, RecursionError):
+                self._left += 1
+        self._stream.write(json_of({"offset": each.offset}, each.frame, more))
+
+    def close(self) -> None:
+        super().close()
+        if self._left:
+            click.echo(f"bodies that are not JSON stay as they are: {self._left:,}", err=True)
+
+
+def _finite(text: str) -> float:
+    """Return a number of JSON; raise ValueError for NaN and infinity, which are not JSON."""
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(text)
+    return value
 
 
 class _CaptureSink:
@@ -180,29 +205,29 @@ def _stream(file: str) -> BinaryIO:
         raise click.ClickException(f"{file}: cannot be written: {error.strerror}") from None
 
 
-def check_target(file: str, form: str, as_text: bool = False) -> None:
+def check_target(file: str, form: str, body: str | None) -> None:
     """Raise the error that `sink_of` would raise, before anything is read."""
     if form not in _WRITTEN:
         what = f"{form} can be read, but not written" if form else "its name tells no format that can be written"
         raise click.UsageError(f"{file}: {what}; see --to")
-    if as_text and form != "parquet":
-        raise click.UsageError("--text is for Parquet: the bodies of other formats are what they are")
+    if body and form != _BODIES[body]:
+        raise click.UsageError(f"--body {body} is for {_BODIES[body]}, and {file} is {form}")
     if form == "capture" and file == "-":
         raise click.UsageError("a capture is a file or folder: it cannot go to standard output")
     if file != "-" and os.path.exists(file):
         raise click.ClickException(f"{file}: it exists already: remove it, or name another one")
 
 
-def sink_of(file: str, form: str, as_text: bool = False) -> Sink:
+def sink_of(file: str, form: str, body: str | None) -> Sink:
     """Return the output for a file, "-" for standard output. Only its owner can read a capture."""
     if form == "raw":
         return _RawSink(_stream(file))
     if form == "json":
-        return _JsonSink(_stream(file))
+        return _JsonSink(_stream(file), parsed=body == "json")
     if form == "capture":
         return _CaptureSink(file)
     pyarrow_modules()  # before the file is created
-    return _ParquetSink(_stream(file), as_text)
+    return _ParquetSink(_stream(file), as_text=body == "text")
 
 
 #: Number of unwritable frames that are reported one by one; further ones are only counted.
@@ -216,12 +241,13 @@ _TOLD = 10
 )
 @click.option("--to", "target_form", type=click.Choice(FORMATS), help="Format of OUT. Default: by its name.")
 @click.option(
-    "--text", "as_text", is_flag=True, help="In Parquet, write bodies as text; those that are not UTF-8 are an error."
-)
+    "--body", type=click.Choice([*_BODIES]),
+    help="Bodies as text in Parquet, where others than UTF-8 are errors, or as JSON values in JSON lines, for jq.",
+)  # fmt: skip
 @click.option("--lenient", is_flag=True, help="Tolerate common mistakes of peers.")
 @click.option("--resync", is_flag=True, help="Continue after a broken frame.")
 def command(
-    files: tuple[str, ...], source_form: str | None, target_form: str | None, as_text: bool, **options: Any
+    files: tuple[str, ...], source_form: str | None, target_form: str | None, body: str | None, **options: Any
 ) -> None:
     """Convert the frames of the file IN into the file OUT (two FILEs; - for standard input or output).
 
@@ -247,8 +273,8 @@ def command(
     source = Source(source_file, source_form, complaints, options)
     form = target_form or format_of(target, reading=False)
     count = 0
-    check_target(target, form, as_text)
-    out = _Lazy(lambda: sink_of(target, form, as_text))
+    check_target(target, form, body)
+    out = _Lazy(lambda: sink_of(target, form, body))
     try:
         try:
             count = _copy(source, out, target, complaints)

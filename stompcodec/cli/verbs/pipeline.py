@@ -48,6 +48,7 @@ _NEWS = 0.5
 #: Our errors as they appear in tracebacks of Spark's Python workers.
 _OURS = re.compile(r"stompcodec\.[\w.]*\.(\w+(?:Error|Exception)): ([^\n]+)")
 _THEIRS = re.compile(r"^\s*(?:[\w.]+\.)?\w+(?:Error|Exception): ([^\n]+)", re.MULTILINE)
+_EXISTS = re.compile(r'\. Set mode as "overwrite" .*')
 _TAG = re.compile(r"^\[[A-Z0-9_.]+\]\s*|\s*SQLSTATE: \w+.*$")
 _LONGEST = 400
 #: Interval between the batches of a stream that goes on.
@@ -81,6 +82,7 @@ def one_line(error: BaseException) -> str:
     ours = _OURS.findall(text)
     theirs = _THEIRS.findall(text) if "Traceback" in text else []
     line = ours[-1][1] if ours else theirs[-1] if theirs else text.strip().partition("\n")[0]
+    line = _EXISTS.sub(": name another output, or give --existing append or overwrite", line)
     line = _TAG.sub("", _TAG.sub("", line.strip())) or type(error).__name__
     return printable(line if len(line) <= _LONGEST else line[: _LONGEST - 1] + "…")
 

@@ -6,6 +6,7 @@ Presets, small JSON files or a user's schema, say how; docs/pipeline.md describe
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
 import secrets
@@ -25,8 +26,12 @@ from pyspark.sql import types as T
 
 from stompcodec.arguments import check_fields, checked
 from stompcodec.errors import ConfigError
+from stompcodec.shown import plural, share
 from stompcodec.spark.jobs.output import Job, append_batch, run_id, start, write_new
 from stompcodec.spark.reading.schema import FRAME_SCHEMA
+from stompcodec.spark.report.page import QUARANTINED
+
+_log = logging.getLogger("stompcodec.spark")
 
 #: Columns of frames that every row keeps.
 KEPT = ("destination", "message_id", "received_at", "spool", "pos")
@@ -175,7 +180,8 @@ def write_exploded(
 ) -> Job:
     """Write valid records to `path`/rows and invalid ones to `path`/_quarantine, as Parquet (zstd).
 
-    A batch that Spark repeats after a crash replaces what it wrote before.
+    A batch that Spark repeats after a crash replaces what it wrote before. When more than 5 % of the records of a batch
+    are invalid, and were not in the batch before, a warning is logged.
 
     Args:
         exploded: result of `explode`.
@@ -191,27 +197,42 @@ def write_exploded(
     >>> write_exploded(explode(frames, "networkrail-td"), "td")                       # doctest: +SKIP
     """
     if not exploded.isStreaming:
-        return Job(
-            _written(
-                exploded,
-                lambda rows, _count: write_new(rows, f"{path}/rows", mode),
-                lambda rows, _count: write_new(rows, f"{path}/_quarantine", mode),
-            )
+        counts = _written(
+            exploded,
+            lambda rows, _count: write_new(rows, f"{path}/rows", mode),
+            lambda rows, _count: write_new(rows, f"{path}/_quarantine", mode),
         )
+        tell_jump(counts, False, path)
+        return Job(counts)
 
-    kept = checkpoint or f"{path}/_checkpoint"
+    kept, above = checkpoint or f"{path}/_checkpoint", False
 
     def write(batch: DataFrame, number: int) -> None:
+        nonlocal above
         id = run_id(batch, number, kept)
 
         def append(folder: str) -> Callable[[DataFrame, int], None]:
             return lambda rows, count: append_batch(rows, f"{path}/{folder}", id) if count else None
 
         counts = _written(batch, append("rows"), append("_quarantine"))
+        above = tell_jump(counts, above, path, f"batch {number}: ")
         if on_counts is not None:
             on_counts({**counts, "batch": number})
 
     return start(exploded.sparkSession, exploded.writeStream.foreachBatch(write), kept, every, name, "explode")
+
+
+def tell_jump(counts: dict[str, int], before: bool, path: str, batch: str = "") -> bool:
+    """Return whether a batch has too many invalid records, and log it if the batch `before` had not."""
+    bad, records = counts["quarantine"], counts["rows"] + counts["quarantine"]
+    above = bad > QUARANTINED * records if records else before
+    if above and not before:
+        _log.warning(
+            "%s%d of %s are in quarantine (%s), more than %s: jobs.read_quarantine(spark, %r) has the reasons in its "
+            "column _reason",
+            *(batch, bad, plural(records, "record"), share(bad, records), share(QUARANTINED, 1), path),
+        )
+    return above
 
 
 Write = Callable[[DataFrame, int], None]
@@ -415,10 +436,7 @@ def twice(fields: C) -> C:
 
 
 def rest(maps: list[tuple[str, C, set[str]]]) -> C:
-    """Return fields without a column of their own as a map of texts; null if there are none. Names must be unique.
-
-    Each of `maps` is the prefix of its names, a map of texts, and the names that have columns.
-    """
+    """Return fields without a column as a map of texts, from (prefix of names, map of texts, names of columns)."""
     empty = F.create_map().cast(_MAP)
     whole = reduce(F.map_concat, [F.coalesce(_left(*each), empty) for each in maps])
     return F.when(F.size(whole) > 0, whole)

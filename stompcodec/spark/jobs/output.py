@@ -88,10 +88,7 @@ def start(
 
 
 def run_id(batch: DataFrame, number: int, checkpoint: str) -> str:
-    """Return a name for a batch of a stream; it stays the same when Spark repeats the batch after a crash.
-
-    The checkpoint folder has the id of the query, which Spark Connect does not tell.
-    """
+    """Return a name for a batch of a stream, the same when Spark repeats it. Spark Connect tells no id of a query."""
     spark = batch.sparkSession
     try:
         query = spark.sparkContext.getLocalProperty("sql.streaming.queryId") or ""

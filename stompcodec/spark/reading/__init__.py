@@ -42,7 +42,9 @@ class StompFile(base.Shipped, DataSource):
         from stompcodec.spark.reading.schema import frame_schema
 
         schema = frame_schema()
-        if "provider" in self.options:  # CREATE TABLE: whoever reads the table gets its schema, but not its options
+        if "provider" not in self.options:
+            paths_of(self.options)
+        else:  # CREATE TABLE: whoever reads the table gets its schema, but not its options
             first = schema.fields[0]
             schema.fields[0] = type(first)(first.name, first.dataType, metadata={_TABLE: dict(self.options)})
         return schema
@@ -50,8 +52,8 @@ class StompFile(base.Shipped, DataSource):
     def reader(self, schema: StructType) -> FileReader:
         return FileReader(*self._read(schema))
 
-    def streamReader(self, schema: StructType) -> FileStreamReader:
-        return FileStreamReader(*self._read(schema))
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        return base.made(lambda: FileStreamReader(*self._read(schema)))
 
     def _read(self, schema: StructType) -> tuple[list[str], StructType, FileOptions]:
         """Return what is read: paths, schema and options."""
@@ -129,10 +131,7 @@ class FileStreamReader(SplitReader, DataSourceStreamReader, base.SupportsTrigger
         return base.limit_of(self._file.max_bytes_per_trigger, self._file.max_frames_per_trigger)
 
     def latestOffset(self, start: Offset | None = None, limit: base.ReadLimit | None = None) -> Offset:
-        """Return the end of the next batch.
-
-        Both limits of our options hold even if Spark was told only one of them. Spark before 4.2 passes no arguments.
-        """
+        """Return the end of the next batch. Both limits hold even if Spark was told only one of them."""
         from stompcodec.spark.reading.plan import ends_of, limit_chains
 
         if start is None:

@@ -36,11 +36,7 @@ _FEW = 256
 
 
 def read_split(split: Split, projection: Projection, options: FileOptions, *, strict: bool = False) -> Iterator[Any]:
-    """Yield the frames of a split as record batches of the projection's schema.
-
-    Raises MalformedError for a malformed frame if mode is FAILFAST, OSError if the file cannot be read, and StoreError
-    if it is not the one that was planned: see `splits.check`, also for `strict`.
-    """
+    """Yield the frames of a split as record batches; raise MalformedError, OSError or StoreError, as `splits.check`."""
     with ExitStack() as stack:
         index = _index_of(split, stack)
         problem = check(split, index, strict=strict)
@@ -168,11 +164,7 @@ class _Frames:
         return _LEAST
 
     def _end_of(self, view: memoryview, offset: int) -> int | None:
-        """Return where the malformed frame at the start of the view ends, which may be behind the view; None if it ends
-        at the first NUL to come.
-
-        The content-length of an oversized frame is believed if there is a NUL where it says.
-        """
+        """Return where the malformed frame at the start of the view ends; None if at the first NUL to come."""
         limits = self._options.limits
         end = declared_end(view)
         if end is not None and end > limits.max_body:
@@ -214,9 +206,7 @@ class _Batches:
         self._rows = self._octets = 0
 
     def frames(self, columns: Any, offset: int) -> int:
-        """Add the parsed frames of the bytes at an offset; return how far behind the start of a malformed one its error
-        is.
-        """
+        """Add the parsed frames of the bytes at an offset; return how far in a malformed one its error is."""
         if not columns.rows:
             return 0
         rows = columns.rows - (columns.error is not None)

@@ -124,11 +124,7 @@ def _existing_units(found: _Found, after: Mapping[str, int] | None) -> list[Unit
 
 # ---- batches ----
 def batch_splits(paths: Iterable[str], options: FileOptions) -> list[Split]:
-    """Return splits of about `splitBytes` for all that exists now in captures, files, folders of them, and globs.
-
-    The option `choice` leaves out splits whose frames were all received at other times. Raises StoreError if there is
-    nothing to read, or it cannot be read.
-    """
+    """Return splits of what exists now, without those of other times than `choice`; StoreError if there is nothing."""
     units = [unit for found in _find(paths) for unit in _units(found)]
     with ThreadPoolExecutor(_WAITING if any("://" in unit.path for unit in units) else _THREADS) as threads:
         parts = list(threads.map(lambda unit: splits_of(unit, options), units))
@@ -179,10 +175,7 @@ def starts_of(chains: Mapping[str, Chain], position: str | int) -> Offset:
 
 
 def ends_of(chains: Mapping[str, Chain], start: Mapping[str, int], target: Mapping[str, int] | None = None) -> Offset:
-    """Return the offset behind the last synced frame of each chain. Frames before `start` do not matter.
-
-    With the trigger availableNow, `target` has the ends of the chains when the query began.
-    """
+    """Return the offset behind the last synced frame of each chain, or its `target`, with the trigger availableNow."""
     if target is not None:
         return {key: max(target[key], start.get(key, 0)) for key in sorted(target)}
     return {key: chains[key].end(start.get(key, chains[key].first)) for key in sorted(chains)}
@@ -218,10 +211,7 @@ def limit_chains(
 def splits_between(
     chains: Mapping[str, Chain], start: Mapping[str, int], end: Mapping[str, int], options: FileOptions
 ) -> list[Split]:
-    """Return the splits between two offsets; a chain that `start` does not name begins with its first byte.
-
-    Raises StoreError if frames are missing and failOnDataLoss is on.
-    """
+    """Return the splits between two offsets; raise StoreError if frames are missing and failOnDataLoss is on."""
     splits = []
     for key, stop in end.items():
         chain = chains.get(key) or Chain(key, [], options)
@@ -299,10 +289,7 @@ class Chain:
     def limited(
         self, start: int, end: int, octets: int | None, frames: int | None, at_least: int = 1
     ) -> tuple[int, int, int]:
-        """Return the end of a batch that begins at `start`, and its numbers of bytes and frames.
-
-        None stands for no limit; frames count only if limited. `at_least` (1 or 0) frames are taken in any case.
-        """
+        """Return the end of a batch, its bytes and, if limited, its frames, of which it takes `at_least` (1 or 0)."""
         if frames is None and (octets is None or end - start <= octets):
             return end, end - start, 0
         at, took, count = start, 0, 0

@@ -83,10 +83,7 @@ class Column(NamedTuple):
 
 
 class Projection:
-    """The columns that a schema asks for, and what must be parsed for them. Small and picklable.
-
-    Raises SchemaError if the schema asks for an impossible column.
-    """
+    """Columns that a schema asks for, and what must be parsed for them. Raises SchemaError for an impossible one."""
 
     def __init__(self, schema: T.StructType, decode: str = "none") -> None:
         self.schema = schema
@@ -176,10 +173,7 @@ def error_text(kind: str, offset: int) -> str:
 
 
 class Raw:
-    """Layout of parsed frames before projection: columns of the frame, then headers, then the problem of the row.
-
-    Its columns are keys of `_PARSED`. Its batches may have any number of rows.
-    """
+    """Layout of parsed frames before projection: keys of `_PARSED`, then headers, then the problem of the row."""
 
     def __init__(self, columns: tuple[str, ...], names: tuple[str, ...]) -> None:
         self.columns = columns
@@ -206,11 +200,7 @@ class Raw:
 
 
 class Projector:
-    """Maker of record batches for Spark.
-
-    Offsets in raw batches are counted from `base`, an offset in the chain. `times` returns the times of the frames at
-    ascending offsets.
-    """
+    """Maker of record batches for Spark. `base` is added to offsets, `times` returns the times of frames at offsets."""
 
     def __init__(
         self, projection: Projection, options: FileOptions, spool: str, base: int, times: Callable[[Any], Any]
@@ -227,10 +217,7 @@ class Projector:
         self.raw = Raw(tuple(name for name in _PARSED if name in columns), projection.names)
 
     def batches(self, raw: Any) -> Iterator[Any]:
-        """Yield the batches of a raw batch: several if bodies inflate a lot, with fewer rows if some are dropped.
-
-        Raises MalformedError for a malformed row if mode is FAILFAST.
-        """
+        """Yield the batches of a raw batch, several if bodies inflate a lot. Raises MalformedError as `mode` says."""
         self._fail_on(raw, raw["#error"])
         raw, times = self._in_range(raw)
         for start, part, bodies, contents, notes in self._inflated(raw):
@@ -256,10 +243,7 @@ class Projector:
 
     # ---- bodies ----
     def _inflated(self, raw: Any) -> Iterator[tuple[int, Any, Any, Any, dict[int, str]]]:
-        """Yield parts of a batch that stay small enough after their bodies are inflated.
-
-        Each is its start, the part, the column `body`, bodies without their coding, and problems by row.
-        """
+        """Yield small parts of a batch: start, part, column `body`, bodies without coding, and problems by row."""
         bodies: Any = raw["#body"] if "body" in self.raw.columns else None
         rule = self.options.decode
         if rule == "none" and "text" in (column.source for column in self._projection.fields):

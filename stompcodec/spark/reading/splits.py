@@ -168,10 +168,7 @@ class Unit(NamedTuple):
 
 
 def splits_of(unit: Unit, options: FileOptions, start: int = 0, stop: int | None = None) -> list[Split]:
-    """Return the splits of a file, between two offsets of frames; raise StoreError if it cannot be read.
-
-    A `stop` of None means all that was synced, or the whole of a bare stream.
-    """
+    """Return the splits of a file between two offsets, or up to what was synced; raise StoreError if unreadable."""
     whole = Split(unit.path, start, stop, unit.base, unit.chain, unit.spool, unit.compression, single=unit.single)
     try:
         if not unit.capture:
@@ -361,11 +358,7 @@ def whole_frames(path: str, start: int, stop: int, options: FileOptions, every: 
 def _far_end(
     view: memoryview, offset: int, stop: int, options: FileOptions, look: Callable[[int], bytes]
 ) -> int | None:
-    """Return where the first frame of the view ends if that is behind the view; None if unknown.
-
-    Its content-length is believed if there is a NUL where it says. Otherwise, if it exceeds the option maxBody, the
-    frame ends at its first NUL.
-    """
+    """Return where the first frame of the view ends if that is behind the view; None if unknown."""
     end = declared_end(view)
     if end is None:
         return None
@@ -452,10 +445,7 @@ class Rows(NamedTuple):
 
 
 class IndexFile:
-    """An index on disk: `length` bytes of a stream from `start` on.
-
-    `base` is the segment's offset in the chain, `size` its bytes of frames; a row that ends behind them is damaged.
-    """
+    """An index on disk, in `length` bytes of a stream, of a segment at `base` with `size` bytes of frames."""
 
     def __init__(self, stream: BinaryIO, start: int, length: int, base: int, size: int) -> None:
         self._stream = stream

@@ -35,10 +35,7 @@ def compression_of(path: str | Place) -> str | None:
 
 
 def opened(path: str, compression: str | None, start: int, stop: int | None, stack: ExitStack) -> Callable[[Any], int]:
-    """Return a function that fills a buffer with the next bytes of a file (closed by `stack`) and returns their number.
-
-    The function raises UnreadableError when compressed data is damaged. A compressed file is read as a whole.
-    """
+    """Return a function that fills a buffer from a file, which `stack` closes; UnreadableError if it is damaged."""
     if compression == "gzip":
         stream = stack.enter_context(open_place(place_of(path), ahead=True))
         return _guarded(stack.enter_context(gzip.open(stream, "rb")))
@@ -127,10 +124,7 @@ class Window:
         self.offset += count
 
     def skip(self, count: int | None, fill: Callable[[int], object] | None = None) -> bool:
-        """Drop `count` bytes, or with None everything up to the first NUL; return False if the stream ends before.
-
-        `fill` reads on instead of `self.fill`, and raises as that.
-        """
+        """Drop `count` bytes, or with None all up to the first NUL; return False if the stream, or `fill`, ends."""
         nul = -1
         while nul < 0 and count != 0:
             if not len(self):
@@ -145,10 +139,7 @@ class Window:
         return True
 
     def fill(self, size: int) -> bool:
-        """Read until the view has `size` bytes; return False if the stream ends before.
-
-        If the stream is damaged (UnreadableError), the bytes read before stay in the view.
-        """
+        """Read until the view has `size` bytes; return False if the stream ends before, or raise UnreadableError."""
         if len(self) < size and not self.ended:
             self._make_room(size)
             with memoryview(self._buffer) as view:
@@ -183,11 +174,8 @@ class Window:
 
 
 def frame_end(view: memoryview, complete: bool, limits: Limits | None = None) -> int | None:
-    """Return where a malformed frame at the start of the view ends, so that reading can go on there.
-
-    It ends where its content-length says if there is a NUL, else at the first NUL, else with the view. None asks for
-    more bytes, unless the view is `complete`.
-    """
+    """Return where a malformed frame at the start of the view ends: at its content-length if there is a NUL, else at
+    the first NUL, else with the view. None asks for more bytes, unless the view is `complete`."""
     ends = frame_ends(view, 1, 1, limits=limits)
     if ends:
         return int(ends[0])
@@ -267,9 +255,7 @@ def clean(view: memoryview, ends: Any, extra: tuple[str, ...] = ()) -> Any:
 
 
 def declared_end(view: Any) -> int | None:
-    """Return where the content-length of the first frame says that it ends, which may be behind the view; None if it
-    has none or the head is incomplete.
-    """
+    """Return where the first frame ends by its content-length, perhaps behind the view; None if that is unknown."""
     begin = _BEGIN.search(view)
     head = _HEAD_END.search(view, begin.start()) if begin else None
     if not begin or not head or not view[head.end() - 1]:

@@ -237,10 +237,7 @@ def _is_sealed(capture: Capture, segment: Segment) -> bool:
 
 
 def committed(checkpoint: str | os.PathLike[str]) -> tuple[str | None, dict[str, int]]:
-    """Return the offsets that a streaming query has committed, by chain, and the identity of the spool that it reads.
-
-    There are no offsets if nothing was committed or the checkpoint is not understood; the identity is None if unknown.
-    """
+    """Return the identity of the spool and the offsets that a streaming query has committed; None, {} if unknown."""
     from stompcodec.spark.receiver import positions_of
 
     try:

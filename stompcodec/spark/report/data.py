@@ -122,8 +122,7 @@ def _sums() -> list[Column]:
 
 
 def figures(rows: DataFrame) -> dict[str, Any]:
-    """Return everything computed from `narrowed` rows, under the keys figures, rate, lag, destinations and silences of
-    report.json.
+    """Return everything computed from `narrowed` rows, by the keys of report.json.
 
     A silence is longer than `_SILENCE` seconds, and longer than 20 mean intervals.
     """
@@ -216,10 +215,7 @@ def _lag(rows: DataFrame, rate: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def _duplicates(rows: DataFrame, key: str = "octets") -> int:
-    """Return the number of frames beyond the first with the same destination, identity and body.
-
-    Bodies are only read if frames share identity and length.
-    """
+    """Return the number of frames with a destination, identity and body seen before. Few bodies are read."""
     grouped = rows.where("id is not null").groupBy("destination", "id", key).agg(F.count(F.lit(1)).alias("times"))
     ((more,),) = grouped.agg(F.coalesce(F.sum(F.col("times") - 1), F.lit(0))).collect()
     return _duplicates(rows, "hash") if more and key == "octets" else int(more)

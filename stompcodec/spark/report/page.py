@@ -68,6 +68,8 @@ def moment(micros: object, spec: str = "%Y-%m-%d %H:%M:%S") -> str:
 
 
 # ---- the verdict ----
+#: Share of records in quarantine above which a feed is unhealthy, and `write_exploded` warns.
+QUARANTINED = 0.05
 #: Levels from good to bad, with the word that the page shows.
 LEVELS = {"healthy": "Healthy", "look": "Look here", "unhealthy": "Unhealthy"}
 
@@ -94,7 +96,7 @@ THRESHOLDS: tuple[Threshold, ...] = (
     ),
     Threshold("redelivered", "frames the broker marked as redelivered", "share", 0.05, 0.5),
     Threshold("malformed", "frames that break the STOMP protocol (malformed)", "share", 0, 0.01),
-    Threshold("quarantined", "records whose body did not fit the schema (quarantined)", "share", 0.001, 0.05),
+    Threshold("quarantined", "records whose body did not fit the schema (quarantined)", "share", 0.001, QUARANTINED),
     Threshold("lag_p95_seconds", "p95 lag: 95 % of the frames came so soon after they were sent", "seconds", 15, 120),
     Threshold("sent_ahead", "frames that came before they were sent: clocks disagree", "share", 0.01, None),
     Threshold("silences", "silences: long times without any frame", "count", 0, None),
@@ -507,10 +509,7 @@ _PAGE = """<!DOCTYPE html>
 
 
 def page_of(found: Found) -> str:
-    """Return the whole page for the contents of report.json.
-
-    Every text is escaped and cut, with control characters made visible; the page stays below 1 MB.
-    """
+    """Return the whole page, below 1 MB, for the contents of report.json. Every text is escaped and cut."""
     figures, age, span = found["figures"], found["figures"].get("age_seconds"), "no times are known"
     if figures["first"] is not None:
         span = f"{moment(figures['first'])} to {moment(figures['last'])} UTC, {duration(figures['seconds'])}"
@@ -638,10 +637,7 @@ def _over_time(rate: Found, series: Sequence[Series], **how: Any) -> str:
 
 
 def _covered(found: Found) -> list[float]:
-    """Return the seconds of each bar in which the feed ran; the first and the last bar are incomplete.
-
-    So a feed that goes on does not seem to be ending. No bar is higher than the peak rate in the tiles.
-    """
+    """Return the seconds of each bar in which the feed ran, so that an incomplete bar does not seem to be its end."""
     rate, figures = found["rate"], found["figures"]
     width, many = rate["bucket_seconds"], rate["buckets"]
     spans = [width] * many

@@ -67,13 +67,32 @@ def test_there_and_back(capture, tmp_path, through):
     assert [time for time, _ in found] == ([0] * 3 if through == "x.stomp" else [time for time, _ in expected])
 
 
+BODIES = (
+    *(b'{"n":1.5,"s":"\\ud800"}', b" [1,\n2] ", b'"a"', b"", b"oops", b"\xff", b"NaN", b"1e999", b"[" * 10**5),
+    *(b"[1]\0", '{"a":1}'.encode("utf-16")),
+)
+
+
+def test_json_bodies_are_values_in_lines_on_demand(tmp_path):
+    (tmp_path / "a.stomp").write_bytes(
+        b"".join(octets_of(Frame("SEND", {"destination": "/queue/a"}, body)) for body in BODIES)
+    )
+    result = run(tmp_path / "a.stomp", tmp_path / "x.jsonl", "--body", "json")
+    ended(result, 0, "bodies that are not JSON stay as they are: 7\n")
+    lines = objects((tmp_path / "x.jsonl").read_bytes())
+    assert [line.get("body") for line in lines[:7]] == [{"n": 1.5, "s": "\ud800"}, [1, 2], "a", "", "oops", None, "NaN"]
+    assert [at for at, line in enumerate(lines) if "body_b64" in line] == [5, 10]
+    ended(run(tmp_path / "x.jsonl", "-"), 1, 'line 1: "body" and "body_b64" must be strings')
+
+
 def test_bodies_are_text_in_parquet_on_demand(capture, tmp_path):
     parquet = pytest.importorskip("pyarrow.parquet")
-    ended(run(capture, tmp_path / "x.parquet", "--text"), 1, "MESSAGE at 69 cannot be written: 'utf-8' codec")
+    ended(run(capture, tmp_path / "x.parquet", "--body", "text"), 1, "MESSAGE at 69 cannot be written: 'utf-8' codec")
     assert parquet.read_table(tmp_path / "x.parquet").column("body").to_pylist() == ["hello", "\u20ac"]
     good(tmp_path / "x.parquet", tmp_path / "back.stompcap")
     assert [frame for _, frame in held(tmp_path / "back.stompcap")] == FRAMES[::2]
-    ended(run(capture, tmp_path / "x.stomp", "--text"), 2, "--text")
+    for wrong in ("x.stomp", "text"), ("x.jsonl", "text"), ("y.parquet", "json"):
+        ended(run(capture, tmp_path / wrong[0], "--body", wrong[1]), 2, f"--body {wrong[1]} is for ")
 
 
 @pytest.mark.parametrize(("limit", "groups"), [({}, 1), ({"_ROWS": 2}, 2), ({"_GROUP": 1}, 3)])

@@ -34,7 +34,7 @@ from stompcodec.cli.verbs.pipeline import command
 from stompcodec.client.dialects import BROKERS, lasting_identity
 from stompcodec.errors import ConfigError
 from stompcodec.spark import FRAME_SCHEMA, jobs
-from stompcodec.spark.jobs.explode import SCALARS, TAKEN, load, of_schema, preset_names
+from stompcodec.spark.jobs.explode import SCALARS, TAKEN, load, of_schema, preset_names, tell_jump
 from stompcodec.spark.jobs.frames import identity, outgoing
 from stompcodec.spark.jobs.output import SourceDiedError, _above, has_died, supervise
 from stompcodec.spark.live import source_metrics
@@ -320,6 +320,20 @@ def test_streams_of_one_job_run_beside_each_other(spark, tmp_path):
         for job in started:
             job.stop()
     assert all(job.awaitTermination(patience(60)) for job in started)
+
+
+def test_a_jump_of_the_quarantine_is_told_once(caplog):
+    above, lines = False, []
+    with caplog.at_level(logging.WARNING, "stompcodec.spark"):
+        for number, (rows, quarantine) in enumerate([(95, 5), (94, 6), (0, 0), (1, 99), (95, 5), (0, 0), (94, 6)]):
+            above = tell_jump({"rows": rows, "quarantine": quarantine}, above, "out/td", f"batch {number}: ")
+            lines += [(number, record.getMessage()) for record in caplog.records]
+            caplog.clear()
+    assert [number for number, _ in lines] == [1, 6]
+    assert lines[0][1] == (
+        "batch 1: 6 of 100 records are in quarantine (6 %), more than 5 %: "
+        "jobs.read_quarantine(spark, 'out/td') has the reasons in its column _reason"
+    )
 
 
 def test_names_of_later_batches():
@@ -650,7 +664,7 @@ def wrong(said, *arguments):
     assert len(result.stderr.splitlines()) == 1
 
 
-def test_from_a_capture_to_tables(spark, tmp_path):
+def test_from_a_capture_to_tables(spark, tmp_path, caplog):
     frames = [message(n, f"/topic/TD_{n % 2}", b"oops" if n % 10 == 0 else EVENT) for n in range(40)]
     frames += [b"MESSAGE\nbroken\n\nx\0", message(1, body=b"x")]
     capture, archive = make_capture(tmp_path / "feed.stompcap", frames), tmp_path / "archive"
@@ -662,11 +676,14 @@ def test_from_a_capture_to_tables(spark, tmp_path):
     assert not (tmp_path / "td/rows").exists()
     out = ["-o", tmp_path / "td", "-p", "networkrail-td", "-d", "/topic/TD_*"]
     for source in (capture, archive):
-        (counts,) = good("explode", source, *out, "--existing", "overwrite")
+        with caplog.at_level(logging.WARNING, "stompcodec.spark"):
+            (counts,) = good("explode", source, *out, "--existing", "overwrite")
+        assert "5 of 41 records are in quarantine (12.2 %)" in caplog.text
+        caplog.clear()
         del counts["output"]
         assert counts == {"frames": 41, "good_frames": 36, "quarantined_frames": 5, "rows": 36, "quarantine": 5}
     assert spark.read.parquet(str(tmp_path / "td/rows")).count() == 36
-    wrong("already exists", "explode", capture, *out)
+    wrong("already exists: name another output, or give --existing append or overwrite", "explode", capture, *out)
 
     rows = good("metrics", capture, "--window", "1 hour", "--sequence", "message-id")
     counts = {row["destination"]: row["count"] for row in rows}

@@ -20,6 +20,7 @@ from capture.storing import object_store
 from client.feeding import fill_disk
 from client.peer import Peer, closed_port
 from patience import interval, patience
+from pyspark.errors import StreamingQueryException
 from spark.live_rounds import Rows, failure, live_broker, publish, runner, running, wait_for
 from spark.making import ADMISSION
 
@@ -358,6 +359,7 @@ def test_a_passcode_that_is_not_there(queue, spool):
 def test_the_metrics_tell_of_backlog_and_acknowledgements(broker, queue, spool):
     with receiving(broker.url, queue, spool, ackMode="batch") as receiver:
         assert receiver.metrics({})["silenceSeconds"] is None
+        assert receiver.metrics({})["lagSeconds"] == 0.0
         publish(broker.url, queue, 20)
         wait_for(lambda: receiver.count == 20)
         found, end = receiver.metrics({}), receiver.ends()
@@ -366,6 +368,12 @@ def test_the_metrics_tell_of_backlog_and_acknowledgements(broker, queue, spool):
         assert found["spoolBytes"] >= end["frames"]
         assert (found["connected"], found["stalled"]) == (True, None)
         assert receiver.metrics({"frames": end["frames"] - 5})["backlogBytes"] == 5
+        time.sleep(0.2)
+        publish(broker.url, queue, 1)
+        wait_for(lambda: receiver.ends() != end)
+        first, later = (receiver.metrics({"frames": begin})["lagSeconds"] for begin in (0, end["frames"]))
+        assert 0 <= later <= first - 0.2 < patience(120)
+        end = receiver.ends()
         assert receiver.metrics(end)["backlogBytes"] == 0
         receiver.release(end)
         wait_for(lambda: receiver.metrics(end)["unacknowledged"] == 0)
@@ -373,6 +381,20 @@ def test_the_metrics_tell_of_backlog_and_acknowledgements(broker, queue, spool):
         assert age >= 0
     with receiving(broker.url, queue, spool, ackMode="batch") as receiver:  # nothing comes: the spool knows when
         assert receiver.metrics(end)["silenceSeconds"] >= age
+        assert receiver.metrics(end)["lagSeconds"] == 0.0
+        assert receiver.metrics({})["lagSeconds"] >= first
+
+
+def test_times_are_those_of_the_frames_at_offsets(spool):
+    places = []
+    with CaptureWriter(spool, single=False, segment_octets=100) as writer:
+        for second in range(1, 8):
+            places.append(writer.append(b"SEND\ndestination:/queue/a\n\n0123456789\0", second * 10**6))
+        writer.append(b"ACK\nid:1\n\n\0", 0, "other")
+        writer.sync()
+        assert [module._times_of(spool, {"frames": place + 5}) for place in places] == [[n] for n in range(1, 8)]
+    assert module._times_of(spool, {"frames": places[-1], "other": 0, "gone": 0}) == [7]
+    assert module._times_of(spool, {"frames": 10**6}) == []
 
 
 @pytest.fixture
@@ -621,6 +643,29 @@ def test_a_batch_has_all_that_was_recorded_for_it(broker, queue, tmp_path, monke
     given = {"url": broker.url, "destination": queue, "spoolDir": str(tmp_path / "spool"), "idleTimeout": "100ms"}
     reader = LiveReader(given, FRAME_SCHEMA)
     assert sum(batch.num_rows for part in reader.partitions() for batch in reader.read(part)) == 6
+
+
+@pytest.mark.parametrize(
+    ("form", "options", "told"),
+    [
+        ("stomp", {"url": "stomp://h", "destination": "/queue/a"}, "option spoolDir is missing"),
+        (
+            "stomp",
+            {"url": "stomp://h", "destination": "/queue/a", "spoolDir": "x", "retian": "1"},
+            "did you mean retain",
+        ),
+        ("stompfile", {}, "option path is missing"),
+    ],
+)
+def test_wrong_options_of_a_stream_are_told_by_load_and_by_start(spark, form, options, told):
+    """Without a schema Spark asks the source for one; with a schema it asks nothing before the query runs."""
+    reading = spark.readStream.format(form).options(**options)
+    with pytest.raises(Exception, match=told):
+        reading.load()
+    query = reading.schema("body binary").load().writeStream.format("noop").start()
+    with pytest.raises(StreamingQueryException, match=told) as failure:
+        query.awaitTermination(patience(120))
+    assert "UnboundLocalError" not in str(failure.value)
 
 
 def test_a_passcode_is_in_no_plan_and_no_file(spark, broker, queue, tmp_path, capfd):
