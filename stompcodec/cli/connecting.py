@@ -346,8 +346,6 @@ _TIMEOUT = 10.0
 _LONGEST_PASSCODE = 64 * 1024
 #: host:port, optionally with a login and a virtual host.
 _HOST_PORT = re.compile(r"(?:[^/@\s]*@)?(?:\[[0-9a-fA-F:.]+\]|[\w.-]+):[0-9]{1,5}(?:/\S*)?", re.ASCII)
-#: What names of destinations begin with at brokers, after a slash.
-_KINDS = ("queue/", "topic/", "temp-queue/", "temp-topic/", "exchange/", "amq/queue/")
 #: Python's prefix of the system's error text.
 _ERRNO = re.compile(r"\[Errno -?\d+\] ")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -700,8 +698,10 @@ def connected(stopped: Stopped | None = None, **broker: Any) -> Iterator[Client]
 
 
 def warn_of_missing_slash(client: Client, destination: str) -> None:
-    """Warn if a destination lacks its leading slash, as in queue/a; but Artemis takes any name for an address."""
-    if destination.startswith(_KINDS) and client.dialect != "artemis":
+    """Warn if a destination lacks its leading slash."""
+    from stompcodec.client.dialects import lacks_slash
+
+    if lacks_slash(destination, client.dialect):
         name = printable(destination)
         complain(f"warning: {name} has no leading slash, so it is not /{name}; did you mean that?")
 

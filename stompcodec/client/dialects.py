@@ -587,6 +587,8 @@ _SINCE: dict[str, tuple[tuple[tuple[int, int], dict[str, Any]], ...]] = {
         ),
     ),
 }
+#: What names of destinations begin with at brokers, after a slash.
+_SLASHED = ("queue/", "topic/", "temp-queue/", "temp-topic/", "exchange/", "amq/queue/")
 #: The dialects whose forged headers this process has warned of, and the remedies for empty bodies.
 _warned: set[str] = set()
 _VERSION = re.compile(r"/v?([0-9]{1,6})\.([0-9]{1,6})")
@@ -619,6 +621,11 @@ def row_of(name: str, server: str | None) -> BrokerDialect:
 def is_login_refused(error: BaseException) -> bool:
     """Return whether the error of `connect` is a login that the broker, whichever it is, refused."""
     return isinstance(error, RejectedError) and _UNKNOWN.refuses_login(str(error))
+
+
+def lacks_slash(destination: str, dialect: str) -> bool:
+    """Return whether a destination lacks its leading slash, as in queue/a. Artemis takes any name for an address."""
+    return destination.startswith(_SLASHED) and dialect != "artemis"
 
 
 def caution_session(dialect: BrokerDialect, version: str | None) -> None:

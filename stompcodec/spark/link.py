@@ -123,8 +123,7 @@ LIVE_OPTIONS = (
         "prefetch",
         "count positive",
         None,
-        "most unacknowledged messages of each subscription; default 1000, or with ackMode=batch those of two batches "
-        "by maxFramesPerTrigger or maxBytesPerTrigger, else 20000; at most 65000 for all destinations together",
+        "most unacknowledged messages of each subscription; with ackMode=batch enough for two batches",
     ),
     Option("subscriptions", "count positive", 1, "connections that share the messages of queues"),
     Option("clientId", "text", None, "client-id, for durable subscriptions"),

@@ -52,6 +52,13 @@ def _names(text: str) -> tuple[str, ...]:
     return names
 
 
+def _commands(text: str) -> tuple[str, ...]:
+    names = _names(text)
+    if any(name not in _USUAL and meant(name, _USUAL) for name in names):  # others are commands of a feed's own
+        raise ValueError
+    return names
+
+
 def _time(text: str) -> int:
     """Return microseconds since 1970; a time without a zone is UTC."""
     moment = datetime.fromisoformat(text.strip().replace("Z", "+00:00"))
@@ -77,6 +84,7 @@ _KINDS: dict[str, tuple[Callable[[str], Any], str]] = {
     "time": (_time, "a time such as 2026-01-31 or 2026-01-31T12:30:00Z"),
     "position": (_position, "earliest, latest, or a time such as 2026-01-31T12:30:00Z"),
     "names": (_names, "names separated by commas"),
+    "commands": (_commands, "commands such as MESSAGE,SEND, or * for all"),
     "text": (_text, "a text that is not empty"),
 }
 
@@ -128,7 +136,7 @@ _MODES = ("PERMISSIVE", "DROPMALFORMED", "FAILFAST")
 #: Options of "stompfile". "stomp" shares them.
 FILE_OPTIONS = (
     Option("mode", _MODES, "PERMISSIVE", "malformed frames become rows, are dropped, or fail the query"),
-    Option("commands", "names", ("MESSAGE", "SEND"), "frames that become rows; * for all"),
+    Option("commands", "commands", ("MESSAGE", "SEND"), "frames that become rows; * for all"),
     Option(
         "decode",
         ("none", "gzip", "auto"),
@@ -153,7 +161,7 @@ FILE_OPTIONS = (
 )
 #: Options of "stompfile" alone that choose which frames become rows.
 CHOICE_OPTIONS = (
-    Option("destination", "names", None, "destinations of the frames that become rows; default all"),
+    Option("destination", "names", None, "destinations, whole, of the frames that become rows; default all"),
     Option("since", "time", None, "frames received then or later become rows; needs a capture, which has times"),
     Option("until", "time", None, "frames received before then become rows; needs a capture, which has times"),
 )

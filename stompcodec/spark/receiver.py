@@ -21,7 +21,7 @@ from typing import Any
 from stompcodec.capture import CHAIN, Capture, CaptureBusyError, CaptureWriter
 from stompcodec.capture.places import open_place
 from stompcodec.client import Backoff, Client, connect
-from stompcodec.client.dialects import is_login_refused
+from stompcodec.client.dialects import is_login_refused, lacks_slash
 from stompcodec.client.hub import apart
 from stompcodec.client.recorder import Dedupe, Recorder, holder_of
 from stompcodec.disk import PRIVATE, Access, access_of, replace
@@ -284,6 +284,8 @@ class Receiver:
             self._recorder = recorder
             recorder.release(self._released)
         for number, destination in enumerate(options.destination):
+            if lacks_slash(destination, self._clients[0].dialect):
+                log.warning("%s has no leading slash, so it is not /%s", destination, destination)
             recorder.subscribe(
                 destination,
                 clients=self._clients[number * share : (number + 1) * share],
@@ -313,6 +315,9 @@ class Receiver:
                 failure: StompError = error
                 patience = _REFUSED if options.client_id is None else _REFUSED_CLIENT_ID
             except (ConnectionLostError, ReceiptTimeoutError) as error:
+                if self._refused is None:
+                    most = options.reconnect_timeout
+                    log.warning("%s; the source tries again for %g s (option reconnectTimeout)", error, most)
                 self._refused, failure, patience = error, self._away(error), options.reconnect_timeout
             if time.monotonic() - started >= min(patience, options.reconnect_timeout):
                 raise failure

@@ -47,7 +47,12 @@ def test_values(name, text, field, value):
     ("name", "texts"),
     [
         *(("splitBytes", ("0", "-1", "much", "1e9", "٣")), ("maxBytesPerTrigger", ("9" * 40,))),
-        *(("batchRows", ("1.5",)), ("mode", ("STRICT",)), ("checksums", ("1",)), ("commands", (" , ",))),
+        *(
+            ("batchRows", ("1.5",)),
+            ("mode", ("STRICT",)),
+            ("checksums", ("1",)),
+            ("commands", (" , ", "MESAGE", "*,send")),
+        ),
         *(("version", ("1.3",)), ("decode", ("",)), ("startingPosition", ("", "first", "2026-13-01", "5"))),
     ],
 )

@@ -323,7 +323,8 @@ def _copy(source: Source, sink: _Lazy, target: str, complaints: Complaints) -> i
         except (FrameError, UnicodeDecodeError) as error:
             left += 1
             if left <= _TOLD:
-                complaints(f"{source.name}: {each.frame.command} at {each.offset} cannot be written: {error}")
+                hint = ": leave out --body text" if isinstance(error, UnicodeDecodeError) else ""
+                complaints(f"{source.name}: {each.frame.command} at {each.offset} cannot be written: {error}{hint}")
     if left > _TOLD:
         complaints(f"{target}: {left} frames could not be written in total")
     return count

@@ -365,8 +365,8 @@ _MS = (-62_135_596_800_000, 253_402_300_799_999)
 #: Most characters of a value in a reason.
 _SHOWN = 60
 _WORDS = {"ms": "a time in ms since 1970", "seconds": "a time in s since 1970", "date": "a date such as 2026-03-01"}
-_WORDS |= {"timestamp": "a time such as 2026-03-01T12:00:00Z", "long": "a whole number", "int": "a 32-bit whole number"}
-_WORDS |= {"double": "a number", "boolean": "true or false", "binary": "base64"}
+_WORDS |= {"timestamp": "a time such as 2026-03-01T12:00:00Z (a preset takes ms)", "double": "a number"}
+_WORDS |= {"long": "a whole number", "int": "a 32-bit whole number", "boolean": "true or false", "binary": "base64"}
 _MAP = "map<string,string>"
 
 

@@ -251,7 +251,7 @@ def test_it_comes_back_by_itself(broker, proxy, queue, spool):
     assert numbers(spool) == list(range(40))
 
 
-def test_a_broker_that_stays_away_ends_the_query(proxy, queue, spool):
+def test_a_broker_that_stays_away_ends_the_query(proxy, queue, spool, caplog):
     with receiving(proxy.url, queue, spool, reconnectTimeout="500ms") as receiver:
         receiver.check()
         proxy.rules.refuse = True
@@ -263,6 +263,12 @@ def test_a_broker_that_stays_away_ends_the_query(proxy, queue, spool):
         options = given(f"stomp://127.0.0.1:{port}", queue, spool, reconnectTimeout="200ms")
         with pytest.raises(ConnectionLostError, match=r"\(option reconnectTimeout\): .*refused"):
             LiveReader(options, FRAME_SCHEMA).partitions()
+    assert caplog.text.count("the source tries again for 0.2 s (option reconnectTimeout)") == 1
+
+
+def test_a_destination_without_its_slash_is_told(broker, queue, spool, caplog):
+    with receiving(broker.url, f"{queue},{queue[1:]}", spool):
+        assert caplog.text.count(f"{queue[1:]} has no leading slash, so it is not {queue}") == 1
 
 
 @pytest.mark.parametrize("mode", ["spool", "batch"])
@@ -386,10 +392,9 @@ def test_the_metrics_tell_of_backlog_and_acknowledgements(broker, queue, spool):
 
 
 def test_times_are_those_of_the_frames_at_offsets(spool):
-    places = []
+    frame = b"SEND\ndestination:/queue/a\n\n0123456789\0"
     with CaptureWriter(spool, single=False, segment_octets=100) as writer:
-        for second in range(1, 8):
-            places.append(writer.append(b"SEND\ndestination:/queue/a\n\n0123456789\0", second * 10**6))
+        places = [writer.append(frame, second * 10**6) for second in range(1, 8)]
         writer.append(b"ACK\nid:1\n\n\0", 0, "other")
         writer.sync()
         assert [module._times_of(spool, {"frames": place + 5}) for place in places] == [[n] for n in range(1, 8)]
