@@ -14,6 +14,8 @@ from stompcodec.arguments import meant
 from stompcodec.errors import StompError
 from stompcodec.spec import Limits, dialect_of
 
+#: Share of invalid records above which a feed is unhealthy in the report, and `write_exploded` warns.
+QUARANTINED = 0.05
 #: All commands.
 ALL = ("*",)
 _USUAL = dialect_of("1.2").commands

@@ -28,8 +28,8 @@ from stompcodec.arguments import check_fields, checked
 from stompcodec.errors import ConfigError
 from stompcodec.shown import plural, share
 from stompcodec.spark.jobs.output import Job, append_batch, run_id, start, write_new
+from stompcodec.spark.options import QUARANTINED
 from stompcodec.spark.reading.schema import FRAME_SCHEMA
-from stompcodec.spark.report.page import QUARANTINED
 
 _log = logging.getLogger("stompcodec.spark")
 
@@ -197,11 +197,7 @@ def write_exploded(
     >>> write_exploded(explode(frames, "networkrail-td"), "td")                       # doctest: +SKIP
     """
     if not exploded.isStreaming:
-        counts = _written(
-            exploded,
-            lambda rows, _count: write_new(rows, f"{path}/rows", mode),
-            lambda rows, _count: write_new(rows, f"{path}/_quarantine", mode),
-        )
+        counts = _written(exploded, lambda rows, folder, _count: write_new(rows, f"{path}/{folder}", mode))
         tell_jump(counts, False, path)
         return Job(counts)
 
@@ -211,10 +207,11 @@ def write_exploded(
         nonlocal above
         id = run_id(batch, number, kept)
 
-        def append(folder: str) -> Callable[[DataFrame, int], None]:
-            return lambda rows, count: append_batch(rows, f"{path}/{folder}", id) if count else None
+        def append(rows: DataFrame, folder: str, count: int) -> None:
+            if count:
+                append_batch(rows, f"{path}/{folder}", id)
 
-        counts = _written(batch, append("rows"), append("_quarantine"))
+        counts = _written(batch, append)
         above = tell_jump(counts, above, path, f"batch {number}: ")
         if on_counts is not None:
             on_counts({**counts, "batch": number})
@@ -235,10 +232,7 @@ def tell_jump(counts: dict[str, int], before: bool, path: str, batch: str = "") 
     return above
 
 
-Write = Callable[[DataFrame, int], None]
-
-
-def _written(exploded: DataFrame, rows: Write, quarantine: Write) -> dict[str, int]:
+def _written(exploded: DataFrame, write: Callable[[DataFrame, str, int], None]) -> dict[str, int]:
     """Write both parts of exploded frames, and return the counts."""
     first = F.coalesce("item", F.lit(0)) == 0
     bad = F.col("_reason").isNotNull()
@@ -252,8 +246,8 @@ def _written(exploded: DataFrame, rows: Write, quarantine: Write) -> dict[str, i
         ).first()
         assert row is not None
         counts: dict[str, int] = row.asDict()
-        rows(watched.filter(~bad).drop("_reason", "_raw"), counts["rows"])
-        quarantine(watched.filter(bad).select(*KEPT, "item", "_reason", "_raw"), counts["quarantine"])
+        write(watched.filter(~bad).drop("_reason", "_raw"), "rows", counts["rows"])
+        write(watched.filter(bad).select(*KEPT, "item", "_reason", "_raw"), "_quarantine", counts["quarantine"])
     finally:
         watched.unpersist()
     return {**counts, "good": counts["frames"] - counts["quarantined"]}

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 from stompcodec.errors import ConfigError
 from stompcodec.shown import compact, count, duration, finite, octets, plural, share
+from stompcodec.spark.options import QUARANTINED
 
 Found = Mapping[str, Any]
 
@@ -68,8 +69,6 @@ def moment(micros: object, spec: str = "%Y-%m-%d %H:%M:%S") -> str:
 
 
 # ---- the verdict ----
-#: Share of records in quarantine above which a feed is unhealthy, and `write_exploded` warns.
-QUARANTINED = 0.05
 #: Levels from good to bad, with the word that the page shows.
 LEVELS = {"healthy": "Healthy", "look": "Look here", "unhealthy": "Unhealthy"}
 
