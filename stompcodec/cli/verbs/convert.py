@@ -209,7 +209,8 @@ def check_target(file: str, form: str, body: str | None) -> None:
     """Raise the error that `sink_of` would raise, before anything is read."""
     if form not in _WRITTEN:
         what = f"{form} can be read, but not written" if form else "its name tells no format that can be written"
-        raise click.UsageError(f"{file}: {what}; see --to")
+        other = " (or read Parquet with DuckDB, and write CSV there)" if file.lower().endswith(".csv") else ""
+        raise click.UsageError(f"{file}: {what}; see --to{other}")
     if body and form != _BODIES[body]:
         raise click.UsageError(f"--body {body} is for {_BODIES[body]}, and {file} is {form}")
     if form == "capture" and file == "-":

@@ -39,12 +39,16 @@ def test_the_package_that_is_missing_is_named(monkeypatch):
     assert "Count frames" in run("pipeline", "metrics", "--help").output
 
 
+EXISTS = "Path x already exists: name another output, or give --existing append or overwrite"
+
+
 @pytest.mark.parametrize(
     ("text", "line"),
     [
         ("[DATA_SOURCE] failed. SQLSTATE: 1\nTraceback (last):\n  x\nstompcodec.errors.StoreError: it\n", "it"),
         ("Traceback (most recent call last):\n  x\nOSError: no disk\n", "no disk"),
         *(("[A_B.C] said so. SQLSTATE: 42K03;\n'Project", "said so."), ("a\x1b[2J", "a\\x1b[2J")),
+        ('[A_B] Path x already exists. Set mode as "overwrite" to overwrite it. SQLSTATE: 42K04', EXISTS),
         *(("", "ValueError"), ("x" * 400, "x" * 400), ("x" * 401, "x" * 399 + "…")),
     ],
 )

@@ -654,11 +654,7 @@ def test_a_batch_has_all_that_was_recorded_for_it(broker, queue, tmp_path, monke
     ("form", "options", "told"),
     [
         ("stomp", {"url": "stomp://h", "destination": "/queue/a"}, "option spoolDir is missing"),
-        (
-            "stomp",
-            {"url": "stomp://h", "destination": "/queue/a", "spoolDir": "x", "retian": "1"},
-            "did you mean retain",
-        ),
+        ("stomp", {"passcode": SECRET}, "use passcodeEnv"),
         ("stompfile", {}, "option path is missing"),
     ],
 )
@@ -670,17 +666,12 @@ def test_wrong_options_of_a_stream_are_told_by_load_and_by_start(spark, form, op
     query = reading.schema("body binary").load().writeStream.format("noop").start()
     with pytest.raises(StreamingQueryException, match=told) as failure:
         query.awaitTermination(patience(120))
-    assert "UnboundLocalError" not in str(failure.value)
+    assert not re.search(f"UnboundLocalError|{SECRET}", str(failure.value))
 
 
 def test_a_passcode_is_in_no_plan_and_no_file(spark, broker, queue, tmp_path, capfd):
     """It comes from a file on the driver, and a query's plan, checkpoint and progress do not show it."""
     good = {"url": broker.url, "destination": queue, "spoolDir": str(tmp_path / "spool")}
-    for wrong in ({"passcode": SECRET}, {"url": f"stomp://ann:{SECRET}@h"}):
-        with pytest.raises(Exception, match="use passcodeEnv") as failure:
-            spark.readStream.format("stomp").options(**{**good, **wrong}).load()
-        assert SECRET not in str(failure.value)
-    assert not (tmp_path / "spool").exists()  # options are looked at before anything happens
     secret = tmp_path / "secret"
     secret.write_text(SECRET)
     publish(broker.url, queue, 3)
