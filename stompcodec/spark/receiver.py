@@ -473,14 +473,15 @@ def _is_full(error: Exception) -> bool:
 def _times_of(folder: str, places: Mapping[str, int]) -> list[float]:
     """Return when the frames at offsets of chains of a spool were received, in seconds since 1970, if it is known."""
     times = []
-    segments = Capture(folder).segments(after=places)
-    held = {each.chain: each for each in segments if each.base <= places.get(each.chain, -1)}  # the last one of each
-    for chain, segment in held.items():
-        with contextlib.suppress(OSError), contextlib.ExitStack() as stack:
+    with contextlib.suppress(OSError, StoreError):  # who reads the frames tells of these
+        segments = Capture(folder).segments(after=places)
+        held = {each.chain: each for each in segments if each.base <= places.get(each.chain, -1)}  # the last of each
+        for chain, segment in held.items():
             index = open_index(segment.path, segment.base, single=False)
             if index is not None:
-                row = stack.enter_context(contextlib.closing(index)).find(places[chain] - segment.base)
-                times += [int(rows.times[0]) for rows in index.rows(row, 1) if len(rows.times)]
+                with contextlib.closing(index):
+                    row = index.find(places[chain] - segment.base)
+                    times += [int(rows.times[0]) for rows in index.rows(row, 1) if len(rows.times)]
     return [time / 1e6 for time in times if time > 0]
 
 
