@@ -548,7 +548,6 @@ def _verdict(found: Found) -> str:
 def _tiles(found: Found) -> str:
     f = found["figures"]
     width = duration(found["rate"]["bucket_seconds"]) if found["rate"] else ""
-    newest = f.get("age_seconds")
     no_time = f"{plural(f['without_time'], 'frame')} without time" if f["without_time"] else f"{moment(f['last'])} UTC"
     named = (f"p{name} {duration(f[f'lag_p{name}_seconds'])}" for name in (50, 99))
     quantiles = " · ".join(each.replace(" ", "\N{NO-BREAK SPACE}") for each in named)
@@ -564,8 +563,7 @@ def _tiles(found: Found) -> str:
     rows: list[tuple[str, str, str, tuple[str, ...]]] = [
         ("Backlog", octets(f.get("backlog_octets")),
          known("backlog_octets", "in the spool, not read yet", "no spool and checkpoint given"), ("backlog_octets",)),
-        ("Newest frame", "–" if newest is None else f"{duration(newest)} ago", no_time,
-         ("stale_seconds", "age_seconds")),
+        ("Age of the newest frame", duration(f.get("age_seconds")), no_time, ("stale_seconds", "age_seconds")),
         ("Lag p95", duration(f["lag_p95_seconds"]), known("lag_p50_seconds", quantiles, "no sending times"),
          ("lag_p95_seconds", "sent_ahead")),
         ("Missing", count(f["missing"]), known("missing", "sent, and not in the sink", "the sender gave no account"),
@@ -586,12 +584,12 @@ def _tiles(found: Found) -> str:
 
 
 def _tile(found: Found, name: str, value: str, below: str, names: Sequence[str]) -> str:
-    """Return a figure, with the level of the worst of these thresholds, and the limits of the first that has any."""
+    """Return a figure, with the level of the worst of these thresholds, and the limits of the first that has any and is known."""
     levels = [each["level"] for each in found["verdict"]["reasons"] if each["name"] in names]
     worst, limit = max(levels, key=[*LEVELS].index, default=""), ""
     for threshold in (Threshold(**each) for each in found["thresholds"] if each["name"] in names):
         limits = [limit_of(threshold, level) for level in ("look", "unhealthy")]
-        if any(limits) and not limit:
+        if any(limits) and not limit and found["figures"].get(threshold.name) is not None:
             shown = limits[1:] if threshold.look == threshold.bad else filter(None, limits)
             limit = f'<small class="limit">{", ".join(shown)}</small>'
     return f'<li class="tile {worst}"><span>{name}</span><b>{value}</b><small>{below}</small>{limit}</li>'
