@@ -240,6 +240,13 @@ def test_no_bar_is_higher_than_the_highest_rate(first, last):
     assert float(highest.replace(",", "")) == peak
 
 
+def test_a_tile_tells_the_limit_of_what_is_known():
+    """A feed whose spool is closed may be old and healthy."""
+    for open_since, told in ((None, False), (5.0, True)):
+        page = page_of(nothing(age_seconds=800.0, stale_seconds=open_since))
+        assert ('<small class="limit">look here above 10 min' in page) == told
+
+
 @pytest.mark.parametrize("threshold", THRESHOLDS, ids=lambda threshold: threshold.name)
 def test_each_threshold_at_its_limits(threshold):
     unit, levels = 1000 if threshold.unit == "share" else 1, list(LEVELS)
