@@ -584,7 +584,7 @@ def _tiles(found: Found) -> str:
 
 
 def _tile(found: Found, name: str, value: str, below: str, names: Sequence[str]) -> str:
-    """Return a figure, with the level of the worst of these thresholds, and the limits of the first that has any and is known."""
+    """Return a figure, with the level of the worst of these thresholds, and the limits of the first known one."""
     levels = [each["level"] for each in found["verdict"]["reasons"] if each["name"] in names]
     worst, limit = max(levels, key=[*LEVELS].index, default=""), ""
     for threshold in (Threshold(**each) for each in found["thresholds"] if each["name"] in names):
