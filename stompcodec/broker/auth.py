@@ -401,7 +401,7 @@ class Auth:
         """
         if self._users is None:
             return User(login or "", vhost=vhost)
-        if passcode is None or len(passcode) > _MOST_PASSCODE:
+        if not passcode or len(passcode) > _MOST_PASSCODE:
             return None
         user = self._users.get(login or "")
         if not self._right(login or "", user, passcode, now, address):
@@ -533,13 +533,13 @@ def matches(pattern: str, text: str) -> bool:
 
 def hash_passcode(passcode: str, *, salt: bytes | None = None, n: int = _N) -> str:
     """Return a passcode in the form of a configuration: "scrypt$N$R$P$SALT$HASH", with salt (random if None) and hash
-    in base64. `n` is the cost, a power of two. Raise ValueError for a passcode of more than 1024 characters.
+    in base64. `n` is the cost, a power of two. Raise ValueError unless a passcode has 1 to 1024 characters.
 
     >>> hash_passcode("guest", salt=b"12345678", n=16)
     'scrypt$16$8$1$MTIzNDU2Nzg=$ZTZXY7xxTdKQifYD05gfW1G2BIsM+mUzmYWyLN76XDI='
     """
-    if len(passcode) > _MOST_PASSCODE:
-        raise ValueError(f"a passcode has at most {_MOST_PASSCODE} characters")
+    if not 0 < len(passcode) <= _MOST_PASSCODE:
+        raise ValueError(f"a passcode has 1 to {_MOST_PASSCODE} characters")
     salt = os.urandom(16) if salt is None else salt
     digest = _scrypt(passcode, salt, n, _R, _P)
     return "$".join(["scrypt", str(n), str(_R), str(_P), _text(salt), _text(digest)])

@@ -34,14 +34,14 @@ def test_without_users_anyone_comes_in():
 
 @pytest.mark.req("S12-CON-04", "S12-CON-10")
 def test_only_users_with_their_passcodes_come_in_to_their_virtual_hosts():
-    door = Auth(users(ada="lovelace", bob="", zoë="päß\nwörd", adab="c"))
-    for login, passcode in (("ada", "lovelace"), ("bob", ""), ("zoë", "päß\nwörd"), ("adab", "c")) * 2:
+    door = Auth(users(ada="lovelace", bob="b", zoë="päß\nwörd", adab="c"))
+    for login, passcode in (("ada", "lovelace"), ("zoë", "päß\nwörd"), ("adab", "c")) * 2:
         user = door.login(login, passcode, "/", 0.0)
         assert (user.name, user.vhost, user.passcode) == (login, "/", "")
         assert "lovelace" not in repr(user) + repr(door)
         assert "scrypt" not in repr(user) + repr(door) + repr(User("ada", "scrypt$secret"))
     for login, passcode in (
-        *(("ada", "lovelac"), ("ada", "lovelace "), ("ada", ""), ("bob", "lovelace"), ("ada", "bc")),
+        *(("ada", "lovelac"), ("ada", "lovelace "), ("ada", ""), ("bob", ""), ("bob", "lovelace"), ("ada", "bc")),
         *(("", "lovelace"), (None, None), ("eve", "lovelace"), ("ada", "\udcff")),
     ):
         assert door.login(login, passcode, "/", 0.0) is None
@@ -169,7 +169,7 @@ def test_patterns_are_not_slow():
 
 def test_hashes_are_slow_by_default():
     assert parse_hash(hash_passcode("x" * 1024))[:3] == (16384, 8, 1)
-    with pytest.raises(ValueError, match="at most 1024"):
+    with pytest.raises(ValueError, match="1 to 1024"):
         hash_passcode("x" * 1025)
 
 

@@ -47,8 +47,8 @@ from stompcodec.transport.owner import Part
 
 
 class Copies:
-    """The folder of a backup, to which bodies are linked, or copied to another disk, by any thread. `error` tells why
-    one could not be.
+    """The folder of a backup, to which bodies are linked, or copied to another disk, by any thread; links become copies
+    at its end. `error` tells why one could not be made.
     """
 
     def __init__(self, folder: BodyFolder) -> None:
@@ -253,13 +253,19 @@ def link(path: Path, folder: BodyFolder, name: str) -> None:
     except FileNotFoundError:
         raise
     except OSError:  # on another disk, or on one without hard links
-        file = folder.create(name)
-        try:
-            with open(path, "rb", buffering=0) as source, open(file, "wb", buffering=0) as target:
-                shutil.copyfileobj(source, target, 2**18)
-        except BaseException:
-            folder.discard(name)
-            raise
+        copy(path, folder, name)
+
+
+def copy(path: Path, folder: BodyFolder, name: str) -> Path:
+    """Copy a file into a folder under a `new_name`, and return its path. An OSError leaves no partial file."""
+    file = folder.create(name)
+    try:
+        with open(path, "rb", buffering=0) as source, open(file, "wb", buffering=0) as target:
+            shutil.copyfileobj(source, target, 2**18)
+    except BaseException:
+        folder.discard(name)
+        raise
+    return folder.path / name
 
 
 def file_crc(path: Path) -> int:

@@ -54,10 +54,12 @@ class Tables:
             missing = [name for name in TABLES if name not in self._tables]
             if missing:
                 self._problem(f"the tables {', '.join(missing)} cannot be found")
-            ours = set(self._tables.values()) <= set(tables.SCHEMA)  # then a newer version in the header is damage
-            other = tables.refusal(path, 0 if ours else self.number("PRAGMA user_version"), self._tables)
-            if other is not None:
+            version = self.number("PRAGMA user_version") if self._tables else 0
+            other = tables.refusal(path, version, self._tables)
+            if other is not None and not set(self._tables.values()) <= set(tables.SCHEMA):
                 raise StoreError(other)
+            if other is not None:  # its tables are ours: it can be read, though the broker refuses it
+                self._problem(other)
         except BaseException:
             self.close()
             raise

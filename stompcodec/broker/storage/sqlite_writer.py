@@ -34,7 +34,7 @@ from stompcodec.broker.storage.folder import (
     kind_of,
     mark,
 )
-from stompcodec.broker.storage.large import Bodies, BodyFile, BodyFolder, Copies
+from stompcodec.broker.storage.large import Bodies, BodyFile, BodyFolder, Copies, copy
 from stompcodec.broker.storage.sqlite_reader import NameOf, Reader, held
 from stompcodec.broker.storage.store import CallSoon, Done, Held, SentKey, Storable, Subscribed
 from stompcodec.broker.storage.tables import (
@@ -384,6 +384,8 @@ class Writer:
         """
         if os.path.lexists(new):
             raise StoreError(f"{new} exists already (name a folder that does not)")
+        if not new.parent.is_dir():
+            raise StoreError(f"{new.parent} does not exist (make that folder, or mount its disk)")
         part, bodies, access = new.with_name(f".{new.name}.{os.urandom(4).hex()}"), self._bodies.folder, self._access
         target = part / DATABASE
         try:
@@ -396,6 +398,9 @@ class Writer:
                 with closing(connect(self._path, reads=True)) as db:
                     db.execute("VACUUM INTO ?", (str(target),))
                 bodies.copy_all()  # those that came meanwhile; those that went were kept as they were removed
+                for path in list(copied.path.iterdir()):
+                    if path.stat().st_nlink > 1:  # a fault of the disk must not damage the backup, too
+                        os.replace(copy(path, copied, copied.new_name()), path)
             finally:
                 bodies.copies = None
                 copied.close()

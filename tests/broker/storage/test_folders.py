@@ -455,6 +455,7 @@ def test_a_newer_version_is_refused(tmp_path):
     with pytest.raises(StoreError, match=f"has version {newer}, and this program knows only {schema.VERSION}"):
         SqliteStore(data)
     assert salvage(data, tmp_path / "flipped").messages == 1, "its tables are ours: the header is damaged"
+    assert f"has version {newer}, and this program knows only" in check(data).problems[0]
     change(data, "ALTER TABLE message ADD COLUMN more")
     for verb in (check, lambda folder: salvage(folder, tmp_path / "new")):
         with pytest.raises(StoreError, match=f"has version {newer}"):

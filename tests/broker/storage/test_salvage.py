@@ -64,8 +64,10 @@ def test_a_backup_of_a_store_in_use_is_whole(data, new, monkeypatch, links):
         monkeypatch.setattr(os, "link", lambda *_: (_ for _ in ()).throw(OSError(errno.EXDEV, "Cross-device link")))
     assert store.backup(new) == (new / "messages.sqlite").stat().st_size
     monkeypatch.undo()
-    with pytest.raises(StoreError, match="exists already"):
-        store.backup(new)
+    for folder, said in ((new, "exists already"), (new / "a/b", "new/a does not exist")):
+        with pytest.raises(StoreError, match=said):
+            store.backup(folder)
+    assert {path.stat().st_nlink for path in (new / "bodies").iterdir()} == {1}  # damage of one leaves the other whole
     put(store, message(22))
     store.close()
     assert check(data).whole
