@@ -616,8 +616,10 @@ class Config:
         return [
             (all(port is None for port in ports), "port", "there is no port to listen on"),
             (len(set(taken)) < len(taken), "port", "two listeners cannot share a port"),
-            (self.tls_port is not None and not self.tls_cert, "tls_port", "TLS needs a certificate, and its key"),
-            (bool(self.tls_key) and not self.tls_cert, "tls_key", "a key needs its certificate, tls_cert"),
+            (self.tls_port is not None and not self.tls_cert, "tls_port", "TLS needs a certificate: set tls.cert"),
+            (bool(self.tls_key) and not self.tls_cert, "tls_key", "a key needs its certificate: set tls.cert"),
+            (self.tls_port is None and bool(self.tls_cert), "tls_cert", "TLS needs a port: set listen.tls_port"),
+            (self.tls_port is None and bool(self.tls_ca), "tls_ca", "TLS needs a port: set listen.tls_port"),
             (
                 not all(matching.words("", setting.match) for setting in self.address_settings),
                 "address_settings",
@@ -788,7 +790,8 @@ def _parse_toml(source: str, file: str) -> dict[str, Any]:
         return tomllib.loads(source)
     except tomllib.TOMLDecodeError as error:
         found = re.search(r"line (\d+)", str(error))
-        raise ConfigError(f"it is not valid TOML: {error}", file=file, line=int(found[1]) if found else None) from None
+        line = int(found[1]) if found else source.rstrip().count("\n") + 1  # at the end
+        raise ConfigError(f"it is not valid TOML: {error}", file=file, line=line) from None
 
 
 def _leaves(table: dict[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:

@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 import click
 
 import stompcodec
+from stompcodec.errors import MissingExtraError
 
 #: The exit status after Ctrl-C: 128 plus the number of SIGINT, as in shells.
 INTERRUPTED = 130
@@ -94,6 +95,8 @@ class Verbs(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
+        except MissingExtraError as error:
+            raise click.UsageError(str(error)) from None
         except (KeyboardInterrupt, click.Abort):  # an Abort is Ctrl-C or end of input at a prompt
             if ctx.parent is not None:
                 raise

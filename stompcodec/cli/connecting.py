@@ -28,6 +28,7 @@ from stompcodec.errors import (
     ConfigError,
     ConnectionLostError,
     FrameError,
+    MissingExtraError,
     ReceiptTimeoutError,
     RejectedError,
     RemoteProtocolError,
@@ -711,6 +712,8 @@ def reporting_errors(explain: Callable[[Exception], str] | None = None) -> Itera
     """Report errors of the broker or network in one line on standard error, and exit with status 1, or `SILENT`."""
     try:
         yield
+    except MissingExtraError:
+        raise
     except (StompError, ValueError) as error:
         complain((explain or explanation)(error))
         sys.exit(SILENT if isinstance(error, SilentFeedError) else 1)

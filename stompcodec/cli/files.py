@@ -182,6 +182,8 @@ class Source:
             yield from read[self.form]()
         except Unreadable as error:
             self.problem(f"cannot be read: {error}")
+        except MissingExtraError:
+            raise
         except StompError as error:
             self.problem(str(error))
 

@@ -729,7 +729,10 @@ async def bind(host: str | None, port: int, backlog: int) -> list[socket.socket]
     try:  # an address needs no look-up in a thread
         found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=flags | socket.AI_NUMERICHOST)
     except socket.gaierror:
-        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=flags)
+        try:
+            found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=flags)
+        except socket.gaierror as error:
+            raise OSError(error.errno, f"cannot listen at {host}: {error.strerror}") from None
     sockets: list[socket.socket] = []
     try:
         for family, kind, protocol, _name, address in dict.fromkeys(found):

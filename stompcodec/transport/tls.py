@@ -70,7 +70,8 @@ def server_context(certfile: _Path, keyfile: _Path | None = None, cafile: _Path 
     >>> server_context("no-such-file.pem")
     Traceback (most recent call last):
         ...
-    FileNotFoundError: [Errno 2] cannot be used for TLS (No such file or directory); PEM is expected: 'no-such-file.pem'
+    FileNotFoundError: [Errno 2] cannot be used for TLS (No such file or directory); a certificate and its private \
+key, PEM, are expected: 'no-such-file.pem'
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -91,8 +92,9 @@ def _told(*files: _Path | None) -> Iterator[None]:
         yield
     except OSError as error:
         names = " and ".join(os.fspath(file) for file in files if file is not None)
+        what = "a certificate and its private key" if len(files) > 1 else "certificates"
         raise OSError(
-            error.errno, f"cannot be used for TLS ({error.strerror or error}); PEM is expected", names
+            error.errno, f"cannot be used for TLS ({error.strerror or error}); {what}, PEM, are expected", names
         ) from error
 
 

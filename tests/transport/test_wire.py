@@ -474,7 +474,7 @@ def test_files_that_cannot_be_used_are_named(content, certificates, tmp_path):
         *(lambda: tls.server_context(certificates.server, cafile=path), lambda: tls.client_context(path)),
         lambda: tls.client_context(certificates.ca, path),
     ):
-        with pytest.raises(OSError, match=r"PEM is expected.*some\.pem"):
+        with pytest.raises(OSError, match=r"PEM, are expected.*some\.pem"):
             make()
 
 

@@ -21,7 +21,7 @@ from stompcodec.cli.app import Verbs
 from stompcodec.cli.connecting import broker_options, connected, passcode_of, reporting_errors
 from stompcodec.cli.inputs import complain
 from stompcodec.cli.screen import printable, screen
-from stompcodec.errors import StompError
+from stompcodec.errors import MissingExtraError, StompError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -174,8 +174,14 @@ def _hash_passcode(context: click.Context, _option: click.Parameter, wanted: boo
     if wanted:
         from stompcodec.broker.auth import hash_passcode
 
-        passcode = click.prompt("Passcode", hide_input=True, confirmation_prompt=True, err=True)
-        click.echo(hash_passcode(passcode))
+        if sys.stdin.isatty():
+            passcode = click.prompt("Passcode", hide_input=True, confirmation_prompt=True, err=True)
+        else:
+            passcode = sys.stdin.readline().rstrip("\r\n")
+        try:
+            click.echo(hash_passcode(passcode))
+        except ValueError as error:
+            raise click.UsageError(str(error)) from None
         context.exit()
 
 
@@ -184,8 +190,9 @@ def _config(file: str | None, memory: bool, login: str | None, passcode: str | N
     from stompcodec.broker.config import Config, load_config
 
     changes = {name: value for name, value in flags.items() if value is not None}
-    ports = {"ws_port": changes["ws_port"]} if "ws_port" in changes else {}  # keys of the file may need it
-    config = Config() if file is None else load_config(file, **ports)
+    names = ("ws_port", "tls_port", "tls_cert") if "tls_port" in changes else ("ws_port",)
+    needed = {name: changes[name] for name in names if name in changes}  # by keys of the file
+    config = Config() if file is None else load_config(file, **needed)
     if "tls_cert" in changes:
         changes.setdefault("tls_key", changes["tls_cert"])
         if config.tls_port is None:
@@ -256,7 +263,7 @@ def _announce(server: Server) -> None:
 @click.option("--help-config", is_flag=True, is_eager=True, expose_value=False, callback=_help_config,
               help="Print every key of the TOML file, and exit.")  # fmt: skip
 @click.option("--hash-passcode", is_flag=True, is_eager=True, expose_value=False, callback=_hash_passcode,
-              help="Prompt for a passcode, print its hash for the TOML file, and exit.")  # fmt: skip
+              help="Read a passcode from a prompt or a pipe, print its hash for the TOML file, and exit.")  # fmt: skip
 def command(
     context: click.Context, /, file: str | None, ready_file: str | None, uvloop: bool, log_level: str, **flags: Any
 ) -> None:
@@ -279,8 +286,8 @@ def command(
     if flags["memory"] and flags["data"] is not None:
         raise click.UsageError("--memory and --data exclude each other")
     passcode = None if flags["login"] is None else passcode_of([], flags["login"], None)
-    if passcode is None and flags["login"] is not None:
-        raise click.UsageError("--login needs STOMPCODEC_PASSCODE, or a terminal")
+    if not passcode and flags["login"] is not None:
+        raise click.UsageError("--login needs a passcode: in STOMPCODEC_PASSCODE, or from a terminal")
     streams.hand_over("stdout")  # a reader that does not read must not stop the broker
     streams.hand_over("stderr")
     logging.basicConfig(
@@ -292,6 +299,8 @@ def command(
     try:
         config = _config(file, passcode=passcode, **flags)
         run(config, ready=ready_file, uvloop=uvloop, started=_announce)
+    except MissingExtraError:
+        raise
     except (OSError, StompError) as error:
         _fail(error, config)
 

@@ -283,7 +283,9 @@ def command(
                 out.open()  # the input is valid but empty
         finally:
             out.close()
-    except (MissingExtraError, StompError) as error:
+    except MissingExtraError:
+        raise
+    except StompError as error:
         complaints(str(error))
     if target != "-" and out.opened:
         click.echo(f"{plural(count, 'frame')} written to {target}", err=True)

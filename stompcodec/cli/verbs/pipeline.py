@@ -162,9 +162,9 @@ def started(conf: Mapping[str, str]) -> Iterator[SparkSession]:
 
 def _fail(error: BaseException, line: Line) -> None:
     line.clear()
-    if os.environ.get("STOMPCODEC_TRACE"):
+    if os.environ.get("STOMPCODEC_TRACE") or isinstance(error, MissingExtraError):
         raise error
-    complain(one_line(error) if not isinstance(error, MissingExtraError) else str(error))
+    complain(one_line(error))
     sys.exit(1)
 
 
@@ -412,8 +412,7 @@ class _Jobs(Verbs):
                 import pyarrow  # noqa: F401
                 import pyspark  # noqa: F401
             except ImportError as error:
-                complain(str(MissingExtraError("spark", error.name or "pyspark")))
-                raise SystemExit(2) from None
+                raise MissingExtraError("spark", error.name or "pyspark") from None
         return found
 
 

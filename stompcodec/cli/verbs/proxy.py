@@ -18,7 +18,7 @@ from stompcodec.cli.connecting import tls_options
 from stompcodec.cli.inputs import complain, parsed, time_option
 from stompcodec.cli.screen import printable, screen
 from stompcodec.cli.streams import stop_on_signals
-from stompcodec.errors import ConfigError, MissingExtraError, StompError
+from stompcodec.errors import ConfigError, StompError
 from stompcodec.uri import parse_uri
 
 if TYPE_CHECKING:
@@ -214,12 +214,9 @@ def command(
     """
     from stompcodec.cli.proxying.bytes import faults_of
 
-    try:
-        place, broker = _place(listen, cert, public), _target(target, ca, insecure)
-        if place.websocket or broker.address.websocket:
-            import stompcodec.cli.proxying.messages  # noqa: F401 - it needs an extra
-    except MissingExtraError as error:
-        raise click.UsageError(str(error)) from None
+    place, broker = _place(listen, cert, public), _target(target, ca, insecure)
+    if place.websocket or broker.address.websocket:
+        import stompcodec.cli.proxying.messages  # noqa: F401 - it needs an extra
     logging.getLogger("stompcodec").addHandler(logging.NullHandler())
     run = _Run(as_json, quiet)
     recorder = _recorder(folder, run.tally)

@@ -143,7 +143,7 @@ def test_a_bad_value_is_refused_with_its_place(name, text):
 @pytest.mark.parametrize(
     ("source", "line", "key", "says"),
     [
-        ("x = [", None, "", "not valid TOML"),
+        *(("x = [", 1, "", "not valid TOML"), ("[a]\nx = 1\nx = 2", 3, "", "not valid TOML")),
         ("[listen]\nport 3", 2, "", "not valid TOML"),
         ("[limits]\n\n# x\nmax_bod = 3", 4, "limits.max_bod", "did you mean limits.max_body?"),
         ("port = 3", 1, "port", "did you mean listen.port?"),
@@ -169,7 +169,8 @@ def test_a_bad_value_is_refused_with_its_place(name, text):
         ("[listen]\nport = 3\nws_port = 3", 2, "listen.port", "cannot share"),
         ("[listen]\nport = [3, 4, 3]", 2, "listen.port", "cannot share"),
         ("[sessions]\nttl = { least = 3, most = 2 }", 2, "sessions.ttl", "least cannot be above most, 2000 ms"),
-        ("[listen]\ntls_port = 0", 2, "listen.tls_port", "TLS needs a certificate"),
+        ("[listen]\ntls_port = 0", 2, "listen.tls_port", "TLS needs a certificate: set tls.cert"),
+        *((f'[tls]\n{name} = "a"', 2, f"tls.{name}", "set listen.tls_port") for name in ("cert", "ca")),
         ('[tls]\nkey = "a"', 2, "tls.key", "needs its certificate"),
         ('[limits]\nmax_headers = 100_000\nmax_header_line = "1MiB"', 1, "limits", "less than 4 GiB"),
         ("[queues]\nwindow = 2_600_000", 2, "queues.window", "at most 2556528, for which limits.memory, 1073741824"),
@@ -210,7 +211,8 @@ def test_users_and_rules():
 def test_paths_start_from_the_folder_of_the_file(tmp_path, monkeypatch):
     monkeypatch.chdir(os.path.dirname(tmp_path))
     file = tmp_path / "broker.toml"
-    file.write_text('[store]\ndata = "data"\n[tls]\ncert = "/etc/a.pem"\nkey = "../b.pem"\n', encoding="utf-8")
+    text = '[store]\ndata = "data"\n[listen]\ntls_port = 0\n[tls]\ncert = "/etc/a.pem"\nkey = "../b.pem"\n'
+    file.write_text(text, encoding="utf-8")
     config = load_config(os.path.relpath(file))
     assert config.data == str(tmp_path / "data")
     assert config.tls_cert == os.path.join(os.path.dirname(os.path.abspath(file)), "/etc/a.pem")

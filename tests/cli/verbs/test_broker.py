@@ -14,10 +14,11 @@ from crash.process import BrokerProcess
 from patience import patience
 
 import stompcodec
+from stompcodec.broker import server
 from stompcodec.broker.auth import check_hash
 from stompcodec.broker.config import KEYS
 from stompcodec.cli.verbs.broker import _config
-from stompcodec.errors import ConfigError
+from stompcodec.errors import ConfigError, MissingExtraError
 
 posix = pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
 
@@ -148,6 +149,8 @@ def test_flags_win_over_the_config(tmp_path):
     assert (made.dialect, made.prefetch, made.dead_letter) == ("activemq", 7, "/queue/ActiveMQ.DLQ")
     tls = merged(None, True, **flags, tls_cert="both.pem")
     assert (tls.tls_port, tls.tls_cert, tls.tls_key) == (61614, "both.pem", "both.pem")
+    tls = merged(True, True, '[tls]\ncert = "a.pem"\n', tls_port=0)
+    assert (tls.tls_port, tls.tls_cert) == (0, str(tmp_path / "a.pem"))
     assert merged(True, text='[store]\ndurable = "none"\n', **flags).data is None
     made = merged(True, True, "[web]\nhealth = true\n", ws_port=0)  # a flag may give what keys of the file need
     assert (made.ws_port, made.web_health) == (0, True)
@@ -159,6 +162,8 @@ def test_flags_win_over_the_config(tmp_path):
     ("arguments", "status", "said"),
     [
         *(("--config b.toml", 1, "b.toml"), ("--config b.toml", 1, "prefetsch"), ("--login ada", 2, "_PASSCODE")),
+        *(("--login eve", 2, "_PASSCODE"), ("--hash-passcode", 2, "1 to 1024 characters")),
+        ("--memory --host nohost.invalid", 1, "cannot listen at nohost.invalid: "),
         ("--dialect apollo", 1, "'apollo' is not a dialect: use stompcodec, rabbitmq, activemq, artemis"),
         ("--memory --data x", 2, "--data"),
         ("--memory check x", 2, "check does not take the options of the broker"),
@@ -167,14 +172,22 @@ def test_flags_win_over_the_config(tmp_path):
 def test_failures_are_one_line(arguments, status, said, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("b.toml").write_text("[queues]\nprefetsch = 7\n")
-    environment = {} if "--login" in arguments else {"STOMPCODEC_PASSCODE": "that of other verbs"}
+    environment = {} if "ada" in arguments else {"STOMPCODEC_PASSCODE": "" if "eve" in arguments else "another verb's"}
     result = run("broker", *arguments.split(), **environment)
     assert (result.exit_code, said in result.stderr) == (status, True), result.output
     assert status == 2 or len(result.stderr.splitlines()) == 1
 
 
+def test_a_package_that_is_missing_is_wrong_usage(monkeypatch):
+    def run_without(*_arguments, **_options):
+        raise MissingExtraError("metrics", "prometheus-client")
+
+    monkeypatch.setattr(server, "run", run_without)
+    ended(run("broker", "--memory"), 2, "pip install 'stompcodec[metrics]'")
+
+
 def test_help_of_keys_and_a_hashed_passcode():
     keys = run("broker", "--help-config").output
     assert all(key.name.rpartition(".")[2] in keys for key in KEYS)
-    result = run("broker", "--hash-passcode", input="secret\nsecret\n")
+    result = run("broker", "--hash-passcode", input="secret\n")
     assert (result.exit_code, check_hash("secret", result.stdout.strip().splitlines()[-1])) == (0, True)

@@ -162,7 +162,7 @@ def test_what_is_broken_is_told_and_the_rest_is_written(tmp_path, name, data, sa
 
 def test_a_missing_extra_is_named(capture, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    ended(run(capture, tmp_path / "x.parquet"), 1, "pip install 'stompcodec[parquet]'")
+    ended(run(capture, tmp_path / "x.parquet"), 2, "pip install 'stompcodec[parquet]'")
     assert not (tmp_path / "x.parquet").exists()
 
 
