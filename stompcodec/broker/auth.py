@@ -462,8 +462,9 @@ class Auth:
                 return rule.allow
         return not self._limits
 
-    def may_all(self, user: User, action: str, head: str) -> bool:
-        """Return whether a user may certainly do something to every destination that begins with `head`.
+    def may_all(self, user: User, action: str, head: str, *, some: bool = False) -> bool:
+        """Return whether a user may certainly do something to every destination that begins with `head`; with `some`,
+        whether perhaps to some of them.
 
         >>> auth = Auth(rules=[Rule("*", "*", "/topic/a.secret", allow=False), Rule("*", "*", "/topic/*")])
         >>> auth.may_all(User("x"), "subscribe", "/topic/a."), auth.may_all(User("x"), "subscribe", "/topic/b.")
@@ -473,12 +474,15 @@ class Auth:
             if not self._concerns(rule, user, action):
                 continue
             first, star, rest = rule.destination.partition("*")
-            if rule.allow:
-                if star and not rest and head.startswith(first):
-                    return True
-            elif first.startswith(head) or (star and head.startswith(first)):
-                return False
+            below = star != "" and head.startswith(first)
+            covers, overlaps = below and not rest, below or first.startswith(head)
+            if overlaps if rule.allow is some else covers:
+                return rule.allow
         return not self._limits
+
+    def manages(self, user: User) -> bool:
+        """Return whether a rule allows a user any request to management, for whose answers it may then subscribe."""
+        return any(rule.allow and self._concerns(rule, user, "manage") for rule in self._rules)
 
     @property
     def _limits(self) -> bool:
@@ -497,7 +501,7 @@ class Auth:
         False
         """
         for rule in self._rules:
-            if rule.action == "manage" and self._concerns(rule, user, "manage") and matches(rule.destination, name):
+            if self._concerns(rule, user, "manage") and matches(rule.destination, name):
                 return rule.allow and (local or self._users is not None)
         return local and self._users is None
 

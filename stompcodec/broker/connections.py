@@ -250,6 +250,8 @@ def refusal(listener: str) -> bytes:
     return serialize(error, "legacy" if listener == "legacy" else "1.0")
 
 
+#: Addresses whose latest line in the log is remembered.
+_MOST_TOLD = 1024
 #: The remedy where only time helps.
 LATER = "Try again later."
 #: Half of all connections is at least this.
@@ -282,7 +284,7 @@ class Connections:
         self._addresses: dict[str, int] = {}
         #: The address, and the user, for which each session counts.
         self._counted: dict[Peer, tuple[str | None, str | None]] = {}
-        #: When the log had a line about each kind of share.
+        #: When the log had a line about each kind of share, and about logins of each address.
         self._told: dict[str, float] = {}
         #: Closes a connection that has not logged in, of the address of a peer, or of any for "". Returns False if none
         #: is left.
@@ -312,6 +314,17 @@ class Connections:
         if address is not None:
             self._counted[session] = address, None
             self._addresses[address] = self._addresses.get(address, 0) + 1
+
+    def refuse_login(self, login: str | None, peer: str, now: float) -> None:
+        """Count a login that was refused. The log has one line for each address and minute."""
+        self._stats.sessions_refused += 1
+        address = network_of(peer) or peer
+        if now - self._told.get(address, -_SILENCE) >= _SILENCE:
+            if len(self._told) >= _MOST_TOLD:
+                self._told.clear()
+            self._told[address] = now
+            text = "%s: login refused, of %.100r (others of this address are only counted for %d s)"
+            self._log.warning(text, peer, login or "", _SILENCE)
 
     def join(self, session: Peer, now: float) -> None:
         """Count a session that logs in for its user. Raise Refused if the user has too many connections."""

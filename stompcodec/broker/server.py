@@ -219,8 +219,8 @@ class Server:
     Args:
         config: the broker's configuration.
         store: the store of persistent messages; by default chosen by the config. The server closes it.
-        ready: a file written atomically once every listener accepts: a JSON object with pid, host and the ports, null
-            for those that are off.
+        ready: a file written atomically once every listener accepts, and removed at the start and the end: a JSON
+            object with pid, host and the ports, null for those that are off.
         clock: replaces the module `time`. After setting it forward, call `catch_up`.
         sessions: makes sessions, instead of the class `Session`.
     """
@@ -333,6 +333,8 @@ class Server:
         output, by default those of the config. Raise StoreError if the last commit failed, or the files of the store
         were removed or replaced while it ran.
         """
+        if self.ready is not None:
+            self.ready.unlink(missing_ok=True)
         await self._close_listeners()
         self.drain = self.config.drain_timeout if drain is None else drain
         give_up = time.monotonic() + self.drain
@@ -639,7 +641,7 @@ def run(
     uvloop: bool = False,
     started: Callable[[Server], None] = lambda server: None,
 ) -> None:
-    """Serve until SIGTERM or SIGINT, then drain and return. A second signal stops waiting for clients.
+    """Serve until SIGTERM or SIGINT, then drain and return. A second one stops waiting for clients. SIGHUP is ignored.
 
     Args:
         config: see `Server`.
@@ -680,7 +682,12 @@ async def _serve_until_signal(
     def arrived(number: int, frame: object = None) -> None:
         loop.call_soon_threadsafe(signals.put_nowait, signal.Signals(number).name)
 
+    def ignored(number: int, frame: object = None) -> None:
+        loop.call_soon_threadsafe(log.warning, "SIGHUP is ignored: the configuration is read at the start only")
+
     old = {number: signal.signal(number, arrived) for number in (signal.SIGTERM, signal.SIGINT)}
+    if hasattr(signal, "SIGHUP"):
+        old[signal.SIGHUP] = signal.signal(signal.SIGHUP, ignored)
     try:
         server = serve(config, ready=ready)
         await server.start()

@@ -326,6 +326,8 @@ class Asker:
         except (ReceiptTimeoutError, RejectedError, ConnectionLostError) as error:
             if self._answered:
                 raise
+            if isinstance(error, RejectedError) and "not allowed" in str(error):  # to subscribe to the answers
+                raise CannotAskError(self._refusal([(name, str(error)[:300])])) from None
             raise CannotAskError(self._silence(destination, error)) from None
         try:
             answer = json.loads(body, parse_constant=_refuse)

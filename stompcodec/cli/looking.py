@@ -263,7 +263,9 @@ def _page(client: Client, pattern: str, after: str | None) -> dict[str, Any] | N
         return page if all(isinstance(row, dict) for row in page["destinations"]) else None
     except (ConnectionLostError, ReceiptTimeoutError):
         raise
-    except (LocalProtocolError, RejectedError, ValueError, KeyError, TypeError):
+    except (LocalProtocolError, RejectedError, ValueError, KeyError, TypeError) as error:
+        if isinstance(error, RejectedError) and "not allowed" in str(error):
+            raise
         return None
 
 

@@ -38,7 +38,7 @@ def arrive(bench, count, login=None, address=FAR):
 
 def test_a_user_leaves_half_of_the_connections_to_others(caplog):
     bench = Bench(max_connections=20, users=USERS)
-    for _ in range(30):  # a refused login counts for nobody
+    for _ in range(30):  # a refused login counts for nobody, and does not fill the log
         peer = bench.peer(connect=False, peer=f"{NEAR}:1")
         peer.send("CONNECT", accept_version="1.2", host="/", login="eve", passcode="wrong")
         assert peer.error().headers["message"] == "login refused"
@@ -47,7 +47,7 @@ def test_a_user_leaves_half_of_the_connections_to_others(caplog):
     assert (len(held), error.headers["message"]) == (10, "too many connections")
     assert b"sessions.max_connections" in error.body
     mine = arrive(bench, 5, "ada", NEAR)[0]
-    assert (len(mine), bench.broker.stats.sessions_refused) == (5, 1)
+    assert (len(mine), bench.broker.stats.sessions_refused) == (5, 31)
     for _ in range(50):
         held.pop().lose()
         held += arrive(bench, 2, "eve", NEAR)[0]  # there is room for one again
@@ -56,6 +56,11 @@ def test_a_user_leaves_half_of_the_connections_to_others(caplog):
         bench.wait(seconds)
         arrive(bench, 1, "eve", NEAR)
         assert [record.getMessage() for record in caplog.records].count(SHARE) in lines
+    lines = [record.getMessage() for record in caplog.records if "login refused" in record.getMessage()]
+    assert [line.partition(" (")[0] for line in lines] == [f"{NEAR}:1: login refused, of 'eve'"]
+    for number in range(3000):
+        bench.broker.connections.refuse_login("x", f"10.0.{number // 256}.{number % 256}:1", bench.broker.now)
+    assert len(bench.broker.connections._told) <= 1024
     for peer in (held + mine) * 2:
         peer.lose()
     found = bench.broker.connections

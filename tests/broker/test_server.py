@@ -196,6 +196,7 @@ def test_the_ready_file(tmp_path):
         assert [path.name for path in tmp_path.iterdir()] == ["ready"]
 
     run(main, CONFIG.replace(ws_port=0), ready=file)
+    assert not file.exists()
 
 
 def test_a_port_in_use_leaves_nothing_behind(tmp_path):

@@ -702,7 +702,8 @@ class VirtualHost:
 
     def _check_allowed(self, session: Peer, address: Address) -> None:
         why = self.destinations.why_unseen(session, address)
-        if why is not None:
+        answers = address.kind in (Kind.TEMP_QUEUE, Kind.TEMP_TOPIC) and session.broker.auth.manages(session.user)
+        if why is not None and not answers:
             raise Refused("not allowed to subscribe there", why)
 
     def _consumer_of_queue(self, session: Peer, number: int, request: SubscribeRequest, name: str) -> Consumer:

@@ -119,6 +119,7 @@ def _connect(session: Session, frame: Frame) -> None:
         raise Refused("unknown virtual host", "The host header names a virtual host that this broker does not have.")
     user = _user(session, frame, vhost)
     if user is None:
+        broker.connections.refuse_login(frame.get("login") or frame.get("username"), session.peer, broker.now)
         raise Refused("login refused", "login or passcode is wrong, or the virtual host is not open to this user.")
     session.user = user
     session.owner = broker.auth.owner(user)

@@ -93,6 +93,9 @@ def receive(session: Session, frame: Frame) -> None:
     """Handle RECEIVE, or raise Refused if it cannot be served."""
     if session.header(frame, "browser") == NAMES:
         request = _checked(session, frame)
+        head, star, _ = request.destination.partition("*")
+        if star and not session.broker.auth.may_all(session.user, "subscribe", head, some=True):
+            raise Refused("not allowed to subscribe there", "The broker's access rules do not allow it.")
         session.work(frame, list_names(session, frame, request.destination, _key_of(session, request)))
         return
     request = _request(session, frame)

@@ -197,6 +197,7 @@ class Site:
             return response(401, "Log in as a user who may manage the broker.\n", headers=_ASK)
         user = broker.auth.login(login, passcode, vhost, broker.now, far_network_of(visit.peer))
         if user is None:
+            broker.connections.refuse_login(login, visit.peer, broker.now)
             return response(401, "login or passcode is wrong\n", headers=_ASK)
         foreign = is_forwarded(request.headers) or (
             has_origin(request.headers) and not (config.web_page and is_own_origin(request.headers))

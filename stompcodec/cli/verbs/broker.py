@@ -102,8 +102,9 @@ _LONG = 86_400.0
 def backup(new: str, **broker: Any) -> None:
     """Copy the data folder of a running broker to a new one.
 
-    The broker makes NEW_DIR on its machine, with all that is stored when it begins, large bodies included, and goes on
-    meanwhile. Its rules must allow the order /management/backup. To restore, start a broker with --data NEW_DIR.
+    The broker makes NEW_DIR on its machine, in a folder that exists, and goes on meanwhile. It copies all that is
+    stored when it begins, large bodies, too: there must be room for both. Its rules must allow the order
+    /management/backup. To restore, start a broker with a copy of NEW_DIR as --data.
 
     \b
       stompcodec broker backup /backup/monday
@@ -250,7 +251,7 @@ def _announce(server: Server) -> None:
 @click.option("--memory", is_flag=True, help="Keep everything in memory: nothing survives a restart.")
 @click.option("--login", metavar="NAME", help="The only user, with the passcode in STOMPCODEC_PASSCODE, or a prompt.")
 @click.option(
-    "--ready-file", type=click.Path(), metavar="PATH", help="Write the ports to this file, as JSON, once they are open."
+    "--ready-file", type=click.Path(), metavar="PATH", help="Write a JSON file with the ports while they are open."
 )
 @click.option("--uvloop/--no-uvloop", default=False, show_default="asyncio's", help="Event loop: uvloop or asyncio's.")
 @click.option(
@@ -271,7 +272,7 @@ def command(
 
     Queues, topics, transactions, acknowledgements with redelivery, and messages that survive a crash.
     It prints the addresses on which it listens. On SIGTERM and SIGINT it notifies its clients, saves messages, and
-    exits.
+    exits. SIGHUP is ignored.
 
     \b
       stompcodec broker                      on 127.0.0.1:61613, data in ./stompcodec-data

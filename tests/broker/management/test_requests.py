@@ -240,7 +240,7 @@ def test_without_reply_to_only_the_sender_gets_an_error():
 
 
 def test_the_answer_goes_only_where_its_asker_may_send():
-    rules = (Rule("ada", "manage"), Rule("ada", "send", "/queue/mine"), Rule("*", "subscribe"))
+    rules = (Rule("ada", "manage"), Rule("ada", "send", "/queue/mine"))
     bench = Managed(users=USERS, rules=rules)
     bench.broker.virtual_host("/").destinations.queue("/queue/a")
     peer = client(bench, LOCAL, "ada")
@@ -249,6 +249,7 @@ def test_the_answer_goes_only_where_its_asker_may_send():
     assert bench.queue("/queue/mine").total == 1
     peer.put("/management/purge", b'{"destination": "/queue/a"}', reply_to="/queue/others")
     assert "not allowed" in peer.error().headers["message"]
+    assert client(bench, LOCAL, "bob").error().headers["message"] == "not allowed to subscribe there"
 
 
 def test_a_manager_sees_its_own_virtual_host_only():

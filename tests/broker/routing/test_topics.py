@@ -189,6 +189,8 @@ def test_what_is_allowed_for_all_is_allowed_for_each(rules, head, rest):
     user = User("x", vhost="/")
     if auth.may_all(user, "subscribe", head):
         assert auth.may(user, "subscribe", head + rest)
+    if auth.may(user, "subscribe", head + rest):
+        assert auth.may_all(user, "subscribe", head, some=True)
 
 
 # ---- retained messages ----

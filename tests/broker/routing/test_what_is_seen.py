@@ -50,6 +50,9 @@ def order(peer, command, **headers):
 
 def listed(peer, **headers):
     order(peer, "RECEIVE", destination="*", id="n", browser="names", **headers)
+    if peer.closed:
+        assert refusal(peer) == NOT_ALLOWED
+        return [], None
     page = json.loads(peer.next("MESSAGE").body)
     return [row["destination"] for row in page["destinations"]], page["next"]
 

@@ -44,6 +44,7 @@ def test_who_may_see_what(path, users):
         for how, more in FOREIGN.items():
             for caller in ("anonymous", "manager"):
                 assert (await get(server, path, **CALLERS[caller][0], **more)).status == 403, (path, caller, how)
+        assert server.broker.stats.sessions_refused == (2 if users and path == "/metrics" else 0), "wrong passcodes"
 
     main()
 

@@ -58,7 +58,7 @@ def test_a_life(tmp_path, number, place, monkeypatch):
         with socket.create_connection(("127.0.0.1", broker.port), 20) as wire:
             wire.sendall(connect())
             first = wire.recv(1)  # the broker has accepted the connection
-            assert broker.stop(number) == 0
+            assert (broker.stop(number), broker.ready.exists()) == (0, False)
             said = stompcodec.parse(first + b"".join(iter(lambda: wire.recv(65536), b"")))
             assert [frame.command for frame in said] == ["CONNECTED", "ERROR"]
         (line,) = [line for line in broker.tail(1000).splitlines() if "listens on" in line]  # a thread writes it
@@ -66,6 +66,8 @@ def test_a_life(tmp_path, number, place, monkeypatch):
         assert f"stomp://127.0.0.1:{broker.port}, ws://127.0.0.1:{ws}, its page http://127.0.0.1:{ws}/;" in line
         assert "\x1b" not in line
         broker.start()
+        os.kill(broker.pid, signal.SIGHUP)
+        wait_for(lambda: "SIGHUP is ignored" in broker.tail())
         copy = ("broker", "backup", tmp_path / "copy", "-u", f"stomp://127.0.0.1:{broker.port}")
         assert run(*copy).stdout == f"copied to {tmp_path}/copy\n"
         ended(run(*copy), 1, f"answers: to: {tmp_path}/copy exists already")

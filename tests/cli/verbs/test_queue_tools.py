@@ -493,12 +493,15 @@ def test_purge_removes_it_from_any_place(kinds):
 
 
 # ---- dlq retry: where a letter goes, and who says so ----
-#: eve may not send to /queue/secret, clerk not to /queue/closed; the passcode of all is guest.
+#: eve may not send to /queue/secret, clerk not to /queue/closed, bob and watch nothing; the passcode of all is guest.
 HASH = "scrypt$16384$8$1$nCg0MPa9EL6fOeJv2j7z6w==$Pq5fbnVFyrkPTlMrOHQRy6yHh4h3D9HuvI6/uPhKfMM="
-RULES = "".join(f'[users.{name}]\npasscode = "{HASH}"\n' for name in ("eve", "clerk", "chief"))
-for who, destination in (("eve", "/queue/secret"), ("clerk", "/queue/closed")):
-    RULES += f'[[rules]]\nwho = "{who}"\naction = "send"\ndestination = "{destination}"\nallow = false\n'
-RULES += '[[rules]]\nwho = "chief"\naction = "manage"\n[[rules]]\nwho = "*"\n'
+RULES = "".join(f'[users.{name}]\npasscode = "{HASH}"\n' for name in ("eve", "clerk", "chief", "bob", "watch"))
+for who, action, destination in (
+    *(("eve", "send", "/queue/secret"), ("clerk", "send", "/queue/closed"), ("bob", "*", "*"), ("watch", "*", "*")),
+):
+    RULES += f'[[rules]]\nwho = "{who}"\naction = "{action}"\ndestination = "{destination}"\nallow = false\n'
+RULES += "".join(f'[[rules]]\nwho = "{who}"\naction = "manage"\n' for who in ("chief", "watch"))
+RULES += '[[rules]]\nwho = "*"\n'
 DEAD = "/queue/DLQ.a"
 
 
@@ -610,6 +613,18 @@ def test_the_operator_is_not_the_deputy_of_a_sender(guarded, tool):
             said = retry(guarded, "chief").stderr
             assert "1 to /queue/secret (as a header says, which any sender could have written)" in said
             assert f"1 message stayed in {DEAD}: any sender could have written" in said
+
+
+@pytest.mark.parametrize(
+    ("who", "verb", "status", "said"),
+    [
+        ("bob", ("dlq", "list"), 1, "rejected: not allowed to subscribe there"),
+        ("bob", ("top", "--once"), 1, 'needs a rule for this user with action = "manage"'),
+        *(("watch", ("top", "--once"), 0, ""), ("watch", ("req", "/management/broker", ""), 0, "")),
+    ],
+)
+def test_who_lacks_a_right_is_told_which(guarded, who, verb, status, said):
+    ended(run_by(guarded, who, *verb), status, said)
 
 
 def test_dlq_list_and_show_mark_what_a_sender_wrote(at):
