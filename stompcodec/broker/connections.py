@@ -316,7 +316,12 @@ class Connections:
             self._addresses[address] = self._addresses.get(address, 0) + 1
 
     def refuse_login(self, login: str | None, peer: str, now: float) -> None:
-        """Count a login that was refused. The log has one line for each address and minute."""
+        """Count a login that was refused. The log has one line for each address and minute.
+
+        The live page, and probes, come without one first, which is no attempt to count.
+        """
+        if not login:
+            return
         self._stats.sessions_refused += 1
         address = network_of(peer) or peer
         if now - self._told.get(address, -_SILENCE) >= _SILENCE:
@@ -324,7 +329,7 @@ class Connections:
                 self._told.clear()
             self._told[address] = now
             text = "%s: login refused, of %.100r (others of this address are only counted for %d s)"
-            self._log.warning(text, peer, login or "", _SILENCE)
+            self._log.warning(text, peer, login, _SILENCE)
 
     def join(self, session: Peer, now: float) -> None:
         """Count a session that logs in for its user. Raise Refused if the user has too many connections."""

@@ -7,6 +7,7 @@ import codecs
 import heapq
 import logging
 import os
+import re
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Generator, Iterable, Iterator
@@ -434,6 +435,13 @@ _SORTED_AT_ONCE = 5000
 #: Messages that are shown in one turn, and the bytes of all looked at.
 _SHOWN_AT_ONCE, _BYTES_AT_ONCE = 50, 262_144
 Answering = Generator[Line, None, dict[str, Any]]
+_DIGITS = re.compile("[0-9]+")
+
+
+def _entry(name: str, kind: str) -> str:
+    """Return ORDER + NUL + NAME + NUL + KIND, which sorts faster than a tuple. In ORDER, 9 comes before 10."""
+    order = _DIGITS.sub(lambda digits: f"{len(digits[0]):03}{digits[0]}", name)
+    return f"{order}\0{name}\0{kind}"
 
 
 class _Count:
@@ -529,9 +537,10 @@ class Questions:
 
     def _dead_letters(self, asker: Asker) -> Generator[Line, None, int]:
         names, pattern = (yield from self._names(asker)), self._broker.config.dead_letter.replace("{name}", "*")
-        prefix, queues = pattern.partition("*")[0], asker.host.queues
+        head, queues = pattern.partition("*")[0].rstrip("0123456789"), asker.host.queues
+        prefix = _entry(head, "").partition("\0")[0]
         entries = takewhile(lambda entry: entry.startswith(prefix), islice(names, bisect_left(names, prefix), None))
-        found = (queues.get(entry.rpartition("\0")[0]) for entry in entries if entry.endswith("\0queue"))
+        found = (queues.get(entry.split("\0")[1]) for entry in entries if entry.endswith("\0queue"))
         letters = (queue for queue in found if queue is not None and matches(pattern, queue.name))
         depths = yield from in_turns((queue.depth()[0] for queue in letters), self._broker.quota, LOOKS_AT_ONCE)
         return sum(depths)
@@ -657,7 +666,7 @@ class Questions:
         clock = self._clock()
 
         def thing_of(entry: str) -> Queue | Topic | None:
-            name, _, what = entry.rpartition("\0")
+            _, name, what = entry.split("\0")
             if kind not in (None, what) or (match is not None and not matches(match, name)):
                 return None
             return host.queues.get(name) if what == "queue" else host.topics.get(name)
@@ -674,10 +683,10 @@ class Questions:
             return None if thing is None else (sort_key(thing, sort, clock), entry)
 
         if sort is None:
-            at = 0 if fields["page"] is None else bisect_right(names, "\0".join(place_of(fields["page"], str, str)))
+            at = 0 if fields["page"] is None else bisect_right(names, _entry(*place_of(fields["page"], str, str)))
             found = map(row_of, islice(names, at, None))
             rows = yield from in_turns(found, self._broker.quota, ROWS_AT_ONCE, limit + 1)
-            return _page(rows, limit, lambda entry: entry.rpartition("\0")[::2])
+            return _page(rows, limit, lambda entry: entry.split("\0")[1:])
         skipped = 0 if fields["page"] is None else max(0, place_of(fields["page"], int)[0])
         keys = yield from map_in_turns(key_of, names, self._broker.quota, LOOKS_AT_ONCE)
         upto = skipped + limit
@@ -688,7 +697,7 @@ class Questions:
         return {"rows": [row for _, row in rows], "next": token_of([upto]) if len(highest) > upto else None}
 
     def _names(self, asker: Asker) -> Generator[Line, None, list[str]]:
-        """Return the destinations of a virtual host as NAME + NUL + KIND, which sort faster than pairs."""
+        """Return the destinations of a virtual host as entries, sorted."""
         now, host = self._broker.now, asker.host
         # Those that came since then are behind these, so that with equal numbers none came or went.
         newest = [next(reversed(things.values()), None) for things in (host.queues, host.topics)]
@@ -698,7 +707,7 @@ class Questions:
             queues, topics, names = list(host.queues), list(host.topics), []
             for some, kind in ((queues, "queue"), (topics, "topic")):
                 for begin in range(0, len(some), _SORTED_AT_ONCE):
-                    names += sorted(f"{name}\0{kind}" for name in some[begin : begin + _SORTED_AT_ONCE])
+                    names += sorted(_entry(name, kind) for name in some[begin : begin + _SORTED_AT_ONCE])
                     if begin:
                         yield self._broker.quota
             names.sort()  # quick, because most of it is in order

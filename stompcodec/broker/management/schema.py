@@ -324,7 +324,7 @@ QUESTIONS = (
             Column("log_level", "text", "The level of its log."),
             Column("sessions", "whole", "Connections now."),
             Column("sessions_total", "whole", "Connections since the start."),
-            Column("sessions_refused", "whole", "Connections refused."),
+            Column("sessions_refused", "whole", "Connections and logins refused."),
             Column("queues", "whole", "Queues."),
             Column("topics", "whole", "Topics."),
             Column("durables", "whole", "Durable subscriptions."),

@@ -193,11 +193,15 @@ class PendingCommit:
         if session.connection.state is State.FAILED:  # its ERROR was among the held receipts
             session.close()
             return
-        headers = {"message": "the message could not be stored", "content-type": "text/plain"}
+        message = "the message could not be stored"
+        remedy = b"The broker could not write to its disk: send the message again later. See the broker's log.\n"
+        if session.broker.journal.lost is not None:
+            message = "the message may or may not be stored"
+            remedy = b"The files of the broker's store are gone: see its log before you send the message again.\n"
+        headers = {"message": message, "content-type": "text/plain"}
         if self.fault is not None:
             headers["receipt-id"] = self.fault
-        remedy = b"The broker could not write to its disk: send the message again later. See the broker's log.\n"
-        session.refuse(headers["message"], Frame("ERROR", headers, remedy))
+        session.refuse(message, Frame("ERROR", headers, remedy))
 
 
 class SessionState:

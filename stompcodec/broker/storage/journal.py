@@ -565,8 +565,8 @@ class Journal:
                 self.failures += 1
                 self.failing = True
                 self._log.error("the store failed, and %d sessions get an ERROR: %s", len(batch.waiters), error)
-                self._failed(batch)
                 self._look()
+                self._failed(batch)
             self._over(batch)
         if not self._inside:
             self._wake()

@@ -32,7 +32,7 @@ async function tick() {
   app.busy = true;
   try {
     await pulse();
-    await app.view.refresh();
+    await app.view?.refresh(); // a lost right ends it meanwhile
   } catch (error) {
     console.error(error);
   } finally {

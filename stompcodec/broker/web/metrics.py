@@ -300,7 +300,7 @@ def _general(broker: dict[str, Any]) -> Iterator[Metric]:
     yield from _gauge("uptime_seconds", "Seconds since the start.", broker["uptime"])
     yield from _gauge("sessions", "Connections now.", broker["sessions"])
     yield from _total("sessions_opened", "Connections since the start.", broker["sessions_total"])
-    yield from _total("sessions_refused", "Connections that were refused.", broker["sessions_refused"])
+    yield from _total("sessions_refused", "Connections and logins that were refused.", broker["sessions_refused"])
     yield from _total("messages_accepted", "Messages accepted since the start.", broker["messages"])
     yield from _total("duplicate_messages", "Messages not stored since their key was known.", broker["duplicates"])
 

@@ -163,8 +163,9 @@ class Stomp {
     else if (command === "MESSAGE") this.answered(headers, body);
     else if (command === "ERROR") {
       this.why = headers.get("message") || "The broker has closed the connection.";
-      const detail = body.trim();
-      if (this.state === "connecting") {
+      const detail = body.trim(), forbidden = this.why.startsWith("not allowed"); // to subscribe to the answers
+      if (forbidden) this.why = "This user may not manage the broker";
+      if (this.state === "connecting" || forbidden) {
         this.drop();
         this.login = null;
         this.enter("login", this.why);

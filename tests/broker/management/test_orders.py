@@ -245,6 +245,12 @@ def test_destinations_are_in_the_order_of_their_names_and_kinds():
     found = [(row["destination"], row["kind"]) for row in bench.result("destinations", limit=999)]
     assert found == sorted(found)
     assert len(set(found)) == len(found) == 6004
+    for name in ("x.10", "x.9", "DLQ.x.10", "DLQ.x.9"):
+        peer.put(f"/queue/{name}", "1")
+    for sort in ({}, {"sort": "ready"}):  # of equal ones the lower number first
+        names = [row["destination"] for row in bench.ask("destinations", match="/queue/x.*", limit=2, **sort)["rows"]]
+        assert names == ["/queue/x.9", "/queue/x.10"]
+    assert bench.result("broker")["dead_letters"] == 2
 
 
 def test_bodies_are_shown_as_text_or_in_base64_at_most_a_mebibyte_on_a_page():

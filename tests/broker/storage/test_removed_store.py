@@ -13,6 +13,7 @@ import urllib.error
 import urllib.request
 
 import pytest
+from broker.harness import Bench
 from broker.storage.storing import message, put, read, seqs
 from crash.process import BrokerProcess
 from patience import patience
@@ -98,6 +99,18 @@ def test_a_store_that_has_to_open_its_database_again_makes_no_new_one(store, dat
     with pytest.raises(StoreError, match=GONE):
         put(store, message(2))
     assert not (data / "messages.sqlite").exists()
+
+
+def test_a_sender_is_not_told_to_send_again_what_may_be_stored(data):
+    bench = Bench(SqliteStore(data))
+    peer = bench.peer()
+    peer.put("/queue/a", "one", persistent="true", receipt="1")
+    assert peer.next("RECEIPT")
+    DEEDS["folder renamed"](data)
+    peer.put("/queue/a", "two", persistent="true", receipt="2")
+    assert peer.error().headers["message"] == "the message may or may not be stored"
+    with pytest.raises(StoreError, match=GONE):
+        bench.store.close()
 
 
 def store_one(client):

@@ -11,7 +11,7 @@ from stompcodec.broker.config import Config
 from stompcodec.broker.server import Server
 
 HASH = hash_passcode("x", n=16)
-USERS = {name: User(name, HASH) for name in ("ada", "eve")}
+USERS = {name: User(name, HASH) for name in ("ada", "bob", "eve")}
 CONFIG = Config(port=0, ws_port=0, web_health=True, web_metrics=True, web_page=True)
 WITH_USERS = CONFIG.replace(users=USERS, rules=(Rule("ada", "manage"), Rule("*", "*")))
 

@@ -312,7 +312,7 @@ def test_a_session_is_closed_and_the_level_set(broker: StompBroker, client: stom
 def test_a_login_is_asked_for_and_a_missing_right_explained(opened: Any) -> None:
     rules = (
         *(Rule("ada", "manage"), Rule("eve", "manage", "/management/destinations")),
-        *(Rule("eve", "manage", "/management/broker"), Rule("*", "*")),
+        *(Rule("eve", "manage", "/management/broker"), Rule("bob", "*", allow=False), Rule("*", "*")),
     )
     with (
         StompBroker(ws_port=0, web_page=True, users=USERS, rules=rules) as broker,
@@ -324,6 +324,10 @@ def test_a_login_is_asked_for_and_a_missing_right_explained(opened: Any) -> None
         page.type("wrong", "#login [name=passcode]")
         page.click("Log in", "#login")
         page.wait("document.querySelector('#login [role=alert]') !== null")
+        page.type("bob", "#login [name=login]")
+        page.type("x", "#login [name=passcode]")
+        page.press("Enter")
+        says(page, "This user may not manage the broker.", "#login [role=alert]")
         page.type("eve", "#login [name=login]")
         page.type("x", "#login [name=passcode]")
         page.press("Enter")
@@ -390,6 +394,9 @@ def test_nothing_is_wider_than_the_window(broker: StompBroker, client: stomp.Cli
         page.wait("app.view && !app.busy && document.querySelector('#main').children.length")
         sizes = page.get("[document.documentElement.scrollWidth, document.querySelector('#main').scrollWidth]")
         assert max(sizes) <= width, view
+        if view == "broker":
+            page.wait("document.querySelectorAll('.tile dd')[1].textContent === 'stompcodec'")
+            assert page.get("document.querySelectorAll('.tile dd')[1].clientHeight") < 30, "in one line"
     page.wait(f"{ROWS}.length === 4")
     page.get(f"{ROWS}[0].click()")
     page.click("Purge…")
