@@ -612,7 +612,10 @@ class Config:
         origins, hosts = fault_of(self.ws_origins or (), ()), fault_of((), self.ws_hosts)
         users = self.users or {}  # if any login is accepted, anyone could use a login named in a rule
         known = {"*", *users, *("@" + group for user in users.values() for group in user.groups)}
-        strangers = [rule.who for rule in self.rules if rule.who not in known]
+        stranger = next((rule.who for rule in self.rules if rule.who not in known), None)
+        too_long = not all(matching.words("", setting.match) for setting in self.address_settings)
+        anycast = any(preset.queues and preset.routing == "ANYCAST" for preset in self.presets)
+        made = sum(1 + len(preset.queues) for preset in self.presets)
         return [
             (all(port is None for port in ports), "port", "there is no port to listen on"),
             (len(set(taken)) < len(taken), "port", "two listeners cannot share a port"),
@@ -620,21 +623,9 @@ class Config:
             (bool(self.tls_key) and not self.tls_cert, "tls_key", "a key needs its certificate: set tls.cert"),
             (self.tls_port is None and bool(self.tls_cert), "tls_cert", "TLS needs a port: set listen.tls_port"),
             (self.tls_port is None and bool(self.tls_ca), "tls_ca", "TLS needs a port: set listen.tls_port"),
-            (
-                not all(matching.words("", setting.match) for setting in self.address_settings),
-                "address_settings",
-                "match has at most 64 words",
-            ),
-            (
-                any(preset.queues and preset.routing == "ANYCAST" for preset in self.presets),
-                "presets",
-                "queues are for MULTICAST: an ANYCAST address has one queue, with its own name",
-            ),
-            (
-                sum(1 + len(preset.queues) for preset in self.presets) > self.max_destinations,
-                "presets",
-                f"they cannot be more than max_destinations, {self.max_destinations}",
-            ),
+            (too_long, "address_settings", "match has at most 64 words"),
+            (anycast, "presets", "queues are for MULTICAST: an ANYCAST address has one queue, with its own name"),
+            (made > self.max_destinations, "presets", f"there can be {self.max_destinations}, max_destinations"),
             (origins is not None, "ws_origins", origins or ""),
             (hosts is not None, "ws_hosts", hosts or ""),
             *self._faults_of_management(),
@@ -649,11 +640,7 @@ class Config:
             *self._faults_of_window(),
             (_unusable(self.first_limits), "first_limits", "headers times header line must be less than 4 GiB"),
             (self.prefetch > self.max_unacked, "prefetch", f"it cannot be above max_unacked, {self.max_unacked}"),
-            (
-                bool(strangers),
-                "rules",
-                f"unknown user or group {strangers[0] if strangers else ''!r}: add it to the users",
-            ),
+            (stranger is not None, "rules", f"unknown user or group {stranger!r}: add it to the users"),
         ]
 
     def _faults_of_window(self) -> list[tuple[bool, str, str]]:

@@ -316,11 +316,8 @@ class Connections:
             self._addresses[address] = self._addresses.get(address, 0) + 1
 
     def refuse_login(self, login: str | None, peer: str, now: float) -> None:
-        """Count a login that was refused. The log has one line for each address and minute.
-
-        The live page, and probes, come without one first, which is no attempt to count.
-        """
-        if not login:
+        """Count a login that was refused. The log has one line for each address and minute."""
+        if not login:  # the live page tries that first
             return
         self._stats.sessions_refused += 1
         address = network_of(peer) or peer

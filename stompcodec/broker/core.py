@@ -221,11 +221,7 @@ class Broker(BrokerState):
             session.forget_targets()
 
     def open(self, now: float) -> None:
-        """Load the store into the queues.
-
-        Raises:
-            StoreError: the store cannot be read.
-        """
+        """Load the store into the queues. Raise StoreError if it cannot be read."""
         self.now, self._sweep_at = now, now + _SWEEP_EXPIRED
         self.spool.open()
         store = self.journal.store
@@ -263,15 +259,7 @@ class Broker(BrokerState):
     def attach(
         self, now: float, *, peer: str = "", secure: bool = False, whole_frames: bool = False, listener: str = "stomp"
     ) -> Session:
-        """Return a session for a new connection.
-
-        Args:
-            now: the time in seconds.
-            peer: the address, for the log.
-            secure: the connection uses TLS.
-            whole_frames: each chunk of output must be a whole frame, as WebSocket requires.
-            listener: the name of the listener that accepted it.
-        """
+        """Return a session for a new connection; with `whole_frames`, each chunk of its output is a whole frame."""
         self.now = now
         session = self.session_class(
             self,
@@ -542,10 +530,7 @@ class Broker(BrokerState):
                 session.fail("the large message has stalled", f"{why}: send the whole message again.", upload.frame)
 
     def next_deadline(self) -> float | None:
-        """Return the time in seconds at which `tick` is due, or None. Ask again after every turn.
-
-        The result is the current time if a turn is due now.
-        """
+        """Return the time in seconds at which `tick`, or a turn, is due, or None. Ask again after every turn."""
         if self._resumable or self.dirty or self._opened or self.failing:
             return self.now
         times = [at for at in (self._sweep_at, self._deadlines.next, self.retries.next) if at is not None]

@@ -215,10 +215,7 @@ _MOST = 20
 
 
 class WaitLog:
-    """The log of queues whose senders wait for room: a line after five seconds, and one when the senders continue.
-
-    A sender that waits gets neither a RECEIPT nor an ERROR, so only these lines show why.
-    """
+    """The log of queues whose senders wait for room: a line after five seconds, and one when the senders continue."""
 
     __slots__ = ("_account", "_log", "_logged", "_quiet")
 
@@ -276,13 +273,6 @@ class Line(Protocol):
 class Work:
     """A task that is too long for one turn. `steps` does one share each time it is resumed, and yields where to wait
     for the next one.
-
-    >>> quota = LoopQuota()
-    >>> quota.line_up(Work(iter([quota])))
-    >>> for _ in range(2):
-    ...     quota.next(0.0)
-    >>> len(quota.blocked)
-    0
     """
 
     __slots__ = ("_steps",)
@@ -302,11 +292,7 @@ class Paused(Exception):
 
 
 class LoopQuota:
-    """The time of the loop, and the sessions that have used their share and wait for the next turn.
-
-    One read can contain thousands of frames, and a single frame can take milliseconds: a SEND to a thousand
-    subscriptions, or a RECEIVE with a long selector.
-    """
+    """The time of the loop, and the sessions that have used their share and wait for the next turn."""
 
     __slots__ = ("_front_last", "blocked", "clock", "front", "heard", "since", "wake")
 

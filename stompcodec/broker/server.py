@@ -261,8 +261,8 @@ class Server:
         self.latest: _Peer | None = None
         """The peer that sent bytes last."""
         self.store = store
-        #: Set when the files of the store were removed or replaced. Nothing is served any more, and `stop` raises.
-        self.lost = asyncio.Event()
+        #: Called when the files of the store were removed or replaced. Nothing is served any more, and `stop` raises.
+        self.on_lost: Callable[[], object] = lambda: None
         self.broker: Broker
         self.management: Management
         #: The heap of everything held; and of frames and transactions, whose large blocks do not serve small objects.
@@ -371,7 +371,7 @@ class Server:
             listener.close()
         self.broker.stop(self.now())
         self.schedule_turn()
-        self.lost.set()
+        self.on_lost()
 
     async def _wait_deserted(self, seconds: float) -> None:
         with contextlib.suppress(asyncio.TimeoutError):
@@ -556,9 +556,7 @@ def serve(
 
     Args:
         config: by default `Config()`: port 61613 of 127.0.0.1, without a store. Port 0 picks a free port.
-        store: the store of persistent messages, instead of the configured one.
-        ready: a file to write once it listens, see `Server`.
-        clock, sessions: see `Server`.
+        store, ready, clock, sessions: see `Server`.
 
     Its errors are those of `Server.start`, when the block is entered.
 
@@ -644,8 +642,7 @@ def run(
     """Serve until SIGTERM or SIGINT, then drain and return. A second one stops waiting for clients. SIGHUP is ignored.
 
     Args:
-        config: see `Server`.
-        ready: see `Server`.
+        config, ready: see `Server`.
         uvloop: use uvloop's event loop, if it is installed (docs/decisions.md compares both).
         started: called once all listeners are open.
 
@@ -690,6 +687,7 @@ async def _serve_until_signal(
         old[signal.SIGHUP] = signal.signal(signal.SIGHUP, ignored)
     try:
         server = serve(config, ready=ready)
+        server.on_lost = lambda: signals.put_nowait("the store is gone")
         await server.start()
         started(server)
 
@@ -698,7 +696,7 @@ async def _serve_until_signal(
             loop.call_later(_LOOK, look)
 
         look()
-        log.info("%s: stopping", await _end_of(server, signals))
+        log.info("%s: stopping", await signals.get())
         stopping = asyncio.ensure_future(server.stop())
         hurry = asyncio.ensure_future(signals.get())
         await asyncio.wait((stopping, hurry), return_when=asyncio.FIRST_COMPLETED)
@@ -708,15 +706,6 @@ async def _serve_until_signal(
     finally:
         for number, handler in old.items():
             signal.signal(number, handler)
-
-
-async def _end_of(server: Server, signals: asyncio.Queue[str]) -> str:
-    """Return why to stop: the name of a signal, or "the store is gone"."""
-    signal_ = asyncio.ensure_future(signals.get())
-    lost = asyncio.ensure_future(server.lost.wait())
-    await asyncio.wait((signal_, lost), return_when=asyncio.FIRST_COMPLETED)
-    lost.cancel()
-    return signal_.result() if signal_.done() or not signal_.cancel() else "the store is gone"
 
 
 def new_loop(uvloop: bool) -> asyncio.AbstractEventLoop:

@@ -569,10 +569,17 @@ def passcode_of(
     return passcode
 
 
+def new_passcode() -> str:
+    """Return a passcode to store: typed twice at a prompt, or the first line of standard input without a terminal."""
+    if sys.stdin.isatty():
+        return str(click.prompt("Passcode", hide_input=True, confirmation_prompt=True, err=True))
+    return _first_line("-", "standard input")
+
+
 def _first_line(file: str, hint: str) -> str:
     try:
-        with open(file, encoding="utf-8") as stream:
-            text = stream.readline(_LONGEST_PASSCODE).rstrip("\r\n")
+        with click.open_file(file, encoding="utf-8") as stream:
+            text: str = stream.readline(_LONGEST_PASSCODE).rstrip("\r\n")
     except UnicodeDecodeError:
         raise click.BadParameter(f"{printable(file)}: not UTF-8 text", param_hint=hint) from None
     except OSError as error:

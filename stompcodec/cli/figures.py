@@ -326,9 +326,10 @@ class Asker:
         except (ReceiptTimeoutError, RejectedError, ConnectionLostError) as error:
             if self._answered:
                 raise
-            if isinstance(error, RejectedError) and "not allowed" in str(error):  # to subscribe to the answers
-                raise CannotAskError(self._refusal([(name, str(error)[:300])])) from None
-            raise CannotAskError(self._silence(destination, error)) from None
+            said = printable(str(error)[:300])
+            if isinstance(error, RejectedError) and "not allowed" in said:  # to subscribe to the answers
+                raise CannotAskError(self._refusal([(name, said)])) from None
+            raise CannotAskError(f"the broker seems to have no management over STOMP: {destination}: {said}") from None
         try:
             answer = json.loads(body, parse_constant=_refuse)
         except (ValueError, RecursionError):
@@ -342,15 +343,6 @@ class Asker:
                 raise CannotAskError(f"{destination} answers: {field}: {said}")
             refused.append((name, said))
         return answer
-
-    def _silence(self, destination: str, error: Exception) -> str:
-        server = self._client.connected.get("server") if self._client.connected is not None else None
-        who = printable(server[:100]) if server else "the broker"
-        if isinstance(error, ReceiptTimeoutError):
-            why = f"no answer from {destination} in {self._timeout:g} s"
-        else:
-            why = f"{destination}: {str(error)[:300]}"
-        return f"{who} seems to have no management over STOMP: {why}"
 
     def _refusal(self, refused: list[tuple[str, str]]) -> str:
         names = ", ".join(_PREFIX + name for name, _ in refused)

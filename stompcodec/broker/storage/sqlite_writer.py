@@ -726,8 +726,7 @@ class Writer:
         """Do one step of maintenance while the disk is idle, and return whether there is more to do.
 
         First the totals are brought up to date, then free pages are given back a few at a time, and finally the WAL is
-        copied, so that it starts over, and truncated if it is long. A file made by an older version keeps its free
-        pages until it is compacted.
+        copied, so that it starts over, and truncated if it is long.
         """
         try:
             db = self._db or self._clear_doubts()  # without a connection no message could be stored for lack of space

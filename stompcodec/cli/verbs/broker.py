@@ -18,7 +18,7 @@ from click.core import ParameterSource
 import stompcodec
 from stompcodec.cli import streams
 from stompcodec.cli.app import Verbs
-from stompcodec.cli.connecting import broker_options, connected, passcode_of, reporting_errors
+from stompcodec.cli.connecting import broker_options, connected, new_passcode, passcode_of, reporting_errors
 from stompcodec.cli.inputs import complain
 from stompcodec.cli.screen import printable, screen
 from stompcodec.errors import MissingExtraError, StompError
@@ -175,12 +175,8 @@ def _hash_passcode(context: click.Context, _option: click.Parameter, wanted: boo
     if wanted:
         from stompcodec.broker.auth import hash_passcode
 
-        if sys.stdin.isatty():
-            passcode = click.prompt("Passcode", hide_input=True, confirmation_prompt=True, err=True)
-        else:
-            passcode = sys.stdin.readline().rstrip("\r\n")
         try:
-            click.echo(hash_passcode(passcode))
+            click.echo(hash_passcode(new_passcode()))
         except ValueError as error:
             raise click.UsageError(str(error)) from None
         context.exit()
@@ -217,17 +213,8 @@ def _announce(server: Server) -> None:
     if config.data is not None and config.durable != "none":
         what = "messages to queues survive" if config.durable == "all" else "messages with persistent:true survive"
         kept = f", in {config.data}"
-    from rich.text import Text
-
-    line = Text.assemble(
-        (f"stompcodec {stompcodec.__version__}", "bold"),
-        " listens on ",
-        (printable(places), "green"),
-        f"; {what} a restart",
-        (printable(kept), "cyan"),
-    )
-    console = screen()
-    console.print(line, soft_wrap=True)
+    line = f"stompcodec {stompcodec.__version__} listens on {places}; {what} a restart{kept}"
+    screen().print(printable(line), soft_wrap=True)
     sys.stdout.flush()
     if path := os.environ.get("NOTIFY_SOCKET"):  # systemd waits for it if the unit has Type=notify
         with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:

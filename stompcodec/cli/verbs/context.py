@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from typing import Any
 
 import click
@@ -17,15 +16,13 @@ from stompcodec.cli.connecting import (
     checked_name,
     context_named,
     load,
+    new_passcode,
     path_of,
     save,
 )
 from stompcodec.cli.screen import pad, printable, screen
 from stompcodec.errors import ConfigError
 from stompcodec.spec import VERSIONS
-
-#: The most bytes of a passcode.
-_LONGEST = 64 * 1024
 
 
 @click.group("context", cls=Verbs)
@@ -82,7 +79,7 @@ def add(name: str, address: str, file: str | None, asked: bool, **fields: Any) -
         what = str(error).replace("which is a field of its own", "which others can see here: give --ask-passcode")
         raise click.BadParameter(what, param_hint="URL") from None
     _check_free(load(), name)
-    passcode = _passcode() if asked else None
+    passcode = new_passcode() if asked else None
     paths = {"passcode_file": file, "ca": fields.pop("ca")}
     paths = {key: None if value is None else os.path.abspath(os.path.expanduser(value)) for key, value in paths.items()}
     with changing() as contexts:
@@ -94,19 +91,6 @@ def add(name: str, address: str, file: str | None, asked: bool, **fields: Any) -
 def _check_free(contexts: Contexts, name: str) -> None:
     if name in contexts.all:
         raise click.UsageError(f"there is a context {name} already: remove it first, or take another name")
-
-
-def _passcode() -> str:
-    if sys.stdin.isatty():
-        return str(click.prompt("Passcode", hide_input=True, err=True))
-    line = sys.stdin.buffer.readline(_LONGEST)
-    try:
-        text = line.decode().rstrip("\r\n")
-    except UnicodeDecodeError:
-        raise click.ClickException("the passcode on standard input is not UTF-8 text") from None
-    if not text:
-        raise click.ClickException("there is no passcode on standard input")
-    return text
 
 
 @command.command("use")

@@ -62,7 +62,7 @@ def test_contexts_are_added_selected_listed_shown_and_removed():
 
 def test_a_passcode_is_never_shown():
     for given in ("", "\n"):
-        assert run("context", "add", "a", "localhost:1", "--ask-passcode", input=given).exit_code == 1
+        assert run("context", "add", "a", "localhost:1", "--ask-passcode", input=given).exit_code == 2
         assert load().all == {}
     add("a", "localhost:1", "--login", "ann", "--ask-passcode", input=f"{SECRET}\n")
     good("context", "use", "a")
