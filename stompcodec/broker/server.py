@@ -219,8 +219,7 @@ class Server:
     Args:
         config: the broker's configuration.
         store: the store of persistent messages; by default chosen by the config. The server closes it.
-        ready: a file written atomically once every listener accepts, and removed at the start and the end: a JSON
-            object with pid, host and the ports, null for those that are off.
+        ready: a file that has pid, host and the ports, null for those that are off, as JSON while all are open.
         clock: replaces the module `time`. After setting it forward, call `catch_up`.
         sessions: makes sessions, instead of the class `Session`.
     """
@@ -679,12 +678,10 @@ async def _serve_until_signal(
     def arrived(number: int, frame: object = None) -> None:
         loop.call_soon_threadsafe(signals.put_nowait, signal.Signals(number).name)
 
-    def ignored(number: int, frame: object = None) -> None:
-        loop.call_soon_threadsafe(log.warning, "SIGHUP is ignored: the configuration is read at the start only")
-
     old = {number: signal.signal(number, arrived) for number in (signal.SIGTERM, signal.SIGINT)}
     if hasattr(signal, "SIGHUP"):
-        old[signal.SIGHUP] = signal.signal(signal.SIGHUP, ignored)
+        told = "SIGHUP is ignored: the configuration is read at the start only"
+        old[signal.SIGHUP] = signal.signal(signal.SIGHUP, lambda *_: loop.call_soon_threadsafe(log.warning, told))
     try:
         server = serve(config, ready=ready)
         server.on_lost = lambda: signals.put_nowait("the store is gone")
