@@ -91,7 +91,7 @@ def _told(*files: _Path | None) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        names = " and ".join(os.fspath(file) for file in files if file is not None)
+        names = " and ".join(dict.fromkeys(os.fspath(file) for file in files if file is not None))
         what = "a certificate and its private key" if len(files) > 1 else "certificates"
         raise OSError(
             error.errno, f"cannot be used for TLS ({error.strerror or error}); {what}, PEM, are expected", names
