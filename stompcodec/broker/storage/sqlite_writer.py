@@ -398,7 +398,7 @@ class Writer:
                 with closing(connect(self._path, reads=True)) as db:
                     db.execute("VACUUM INTO ?", (str(target),))
                 bodies.copy_all()  # those that came meanwhile; those that went were kept as they were removed
-                for path in list(copied.path.iterdir()):
+                for path in [] if copies.error is not None else list(copied.path.iterdir()):
                     if path.stat().st_nlink > 1:  # a fault of the disk must not damage the backup, too
                         os.replace(copy(path, copied, copied.new_name()), path)
             finally:
