@@ -109,7 +109,6 @@ def test_the_health_check_of_the_image_sees_whether_its_broker_runs(tmp_path: Pa
     command = [sys.executable, "-m", "stompcodec.cli", "broker", "--config", DOCKER / "broker.toml", *here]
 
     def healthy() -> bool:
-        port = json.loads(ready.read_text(encoding="utf-8"))["ws_port"]
         program = [argument.replace("15674", str(port)).replace("timeout=4", "timeout=60") for argument in arguments]
         assert program != arguments
         return subprocess.run([sys.executable, *program], cwd=tmp_path, capture_output=True).returncode == 0
@@ -118,6 +117,7 @@ def test_the_health_check_of_the_image_sees_whether_its_broker_runs(tmp_path: Pa
         try:
             assert broker.stdout is not None
             assert "listens on" in broker.stdout.readline()
+            port = json.loads(ready.read_text(encoding="utf-8"))["ws_port"]
             assert healthy()
         finally:
             broker.terminate()
