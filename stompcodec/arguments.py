@@ -23,8 +23,8 @@ _KINDS: dict[Any, tuple[str, Any]] = {
     Sequence: ("a list", ()),
     Iterable: ("a list", ()),
 }
-#: inspect.CO_VARKEYWORDS and CO_COROUTINE, which takes long to import.
-_NAMED, _COROUTINE = 0x08, 0x80
+#: CO_VARKEYWORDS and others of inspect, which takes long to import.
+_NAMED, _GENERATOR, _COROUTINE, _ASYNC_GENERATOR = 0x08, 0x20, 0x80, 0x200
 #: Other libraries' words for arguments.
 _MEANT = {
     **dict.fromkeys(("address", "broker", "host", "host_and_ports", "hosts", "port", "servers", "uri"), "url"),
@@ -46,6 +46,8 @@ def _fits(value: Any, hint: Any) -> bool:
         return any(_fits(value, each) for each in parts)
     if kind is Literal:
         return any(type(value) is type(each) and value == each for each in parts)
+    if kind is Callable and parts:
+        return callable(value) and not _is_left(value, parts[1])
     if kind in (int, float):  # also those of NumPy
         return type(value) is not bool and hasattr(value, "__index__" if kind is int else "__float__")
     if kind is Any or not isinstance(kind, type):  # a variable
@@ -62,10 +64,19 @@ def _fits(value: Any, hint: Any) -> bool:
         return False
     if isinstance(value, Mapping) and len(parts) == 2:
         return all(_fits(name, parts[0]) and _fits(each, parts[1]) for name, each in value.items())
-    if parts and isinstance(value, tuple | list | Mapping) and kind is not Callable:
+    if parts and isinstance(value, tuple | list | Mapping):
         each = parts if kind is tuple and parts[-1] is not ... else parts[:1] * len(value)
         return len(value) == len(each) and all(map(_fits, value, each))
     return True
+
+
+def _is_left(function: Any, returns: Any) -> bool:
+    """Return whether a call would run nothing of a function, since its caller neither awaits nor iterates."""
+    function = getattr(function, "func", function)  # of a partial
+    code = getattr(function, "__code__", None) or getattr(type(function).__call__, "__code__", None)
+    taken = {_COROUTINE: "Awaitable", _GENERATOR: "Iter", _ASYNC_GENERATOR: "Iter"}
+    flags = 0 if returns is Any else getattr(code, "co_flags", 0)
+    return any(flags & flag and name not in repr(returns) for flag, name in taken.items())
 
 
 def _words(hint: Any) -> list[str]:
@@ -122,6 +133,8 @@ def check_values(hint: Any, /, **given: object) -> None:
             shown = shown if wrong is None else f"holds {wrong[0]!r:.60} with a value of {type(wrong[1]).__name__}"
         is_word = type(value) is str and "Literal[" in repr(hint)
         also = "; send JSON as json.dumps(...)" if name == "body" else ""
+        if callable(value) and "Callable[" in repr(hint):
+            also = ", neither `async def` (a handler of connect_async may be) nor with `yield`: none of it would run"
         raise (ValueError if is_word else TypeError)(f"{name} {shown}: it must be {_said(hint)}{also}")
 
 

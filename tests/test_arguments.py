@@ -86,8 +86,18 @@ class Odd:
     """What no argument may be."""
 
 
+async def waits(*_):
+    """Nobody awaits it."""
+
+
+def gives(*_):
+    """Nobody iterates over it."""
+    yield
+
+
 #: More wrong values.
-ROWS = [*(("Options", "ssl", wrong) for wrong in (True, "ca.pem"))]
+ROWS = [("Client.subscribe", "handler", waits), ("Options", "on_frame", waits), ("Options", "on_state", gives)]
+ROWS += [*(("Options", "ssl", wrong) for wrong in (True, "ca.pem"))]
 ROWS += [(name, "users", {"ann": "pw"}) for name in ("StompBroker", "Config")]
 for _of in ("Client", "AsyncClient"):
     ROWS += [
@@ -95,6 +105,8 @@ for _of in ("Client", "AsyncClient"):
         *((f"{_of}.{name}", "destination", "") for name in ("send", "request", "subscribe", "receive")),
         (f"{_of}.send_for_receipt", "destination", ""),
         *((f"{_of}.subscribe", name, "") for name in ("id", "durable", "dead_letter")),
+        *((f"{_of}.subscribe", name, wrong) for name in ("on_error", "key") for wrong in (waits, gives)),
+        (f"{_of}.subscribe", "handler", gives),
         *((f"{_of}.request", "headers", {name: "a"}) for name in ("reply-to", "correlation-id")),
         *((f"{_of}.send", "headers", wrong) for wrong in ({"receipt": "mine"}, {"persistent": True})),
         *((f"{_of}.send", name, 1) for name in ("receipt", "resend", "persistent")),  # no number is a flag

@@ -152,7 +152,10 @@ class BaseLink:
     ) -> None:
         if not self.takes_async and any(isinstance(each, AsyncMiddleware) for each in options.middleware):
             raise TypeError("AsyncMiddleware needs connect_async: for threads, derive from Middleware")
-        addresses = addresses_of(url)
+        addresses = addresses_of(url, "stomp" if options.ssl is None else "stomp+ssl")
+        plain = next((each for each in addresses if not each.tls), None)
+        if options.ssl is not None and plain is not None and not (options.proxy or "").lower().startswith("https:"):
+            raise ValueError(f"ssl= is given, and {plain} is without TLS: write stomp+ssl://, or leave one of them out")
         if any(each.options.get("receipts") == "false" for each in addresses):
             options = replace(options, receipts=False)
         self.options = options
@@ -555,7 +558,8 @@ class Bulk:
                 return frame
             pairs, body = frame.headers.pairs(), frame.body
         else:
-            destination, body, headers = message if len(message) == 3 else _parts(message)
+            is_plain = type(message) is tuple and len(message) == 3
+            destination, body, headers = message if is_plain else _parts(message)
             if isinstance(body, bytes) and destination:
                 pairs = [("destination", destination)]
                 if headers:
@@ -739,10 +743,10 @@ class Bulk:
 
 def _parts(message: Any) -> tuple[Any, Any, Any]:
     """Return destination, body and headers of a message that is a tuple."""
-    destination, body, *rest = message
-    if len(rest) > 1:
-        raise TypeError("a message is a Frame, or a tuple of destination, body and perhaps headers")
-    return destination, body, rest[0] if rest else None
+    if not isinstance(message, tuple | list) or not 2 <= len(message) <= 3:
+        said = "give a Frame, (destination, body) or (destination, body, headers)"
+        raise TypeError(f"it is {type(message).__name__}: {said}")
+    return (*message, None)[:3]
 
 
 def _joined(outcomes: list[tuple[range, str]]) -> list[tuple[range, str]]:

@@ -13,8 +13,11 @@ from patience import patience
 
 import stompcodec.client as stomp
 from stompcodec.errors import ConfigError
+from stompcodec.transport.tls import client_context
+from stompcodec.uri import parse_uri
 
 SLOW = stomp.Backoff(first=60, most=60, jitter=0)
+TLS = client_context()
 
 
 @pytest.mark.parametrize(
@@ -98,6 +101,12 @@ def test_addresses_have_the_forms_that_programs_write(shell, peer):
             shell.connect(wrong)
 
 
+def test_a_tls_context_means_tls_where_no_scheme_says_so():
+    for url in ("h:1", [("h", 1)], "failover:(h:1)", "ssl://h:1", parse_uri("stomps://h:1")):
+        assert [str(each) for each in stomp.connect_async(url, ssl=TLS).addresses] == ["stomp+ssl://h:1"]
+    assert not stomp.connect_async("stomp://h", ssl=TLS, proxy="https://p:1").addresses[0].tls  # it is for the proxy
+
+
 @pytest.mark.parametrize(
     ("url", "options", "error"),
     [
@@ -107,6 +116,8 @@ def test_addresses_have_the_forms_that_programs_write(shell, peer):
         *(("stomp://h", {"startup_timeout": -1}, ValueError), ("stomp://h", {"dialect": "klingon"}, ValueError)),
         *(("stomp://h", {"no_such": 1}, TypeError), ("stomp://h", {"proxy": "socks5://h:1"}, ConfigError)),
         ("gopher://h", {}, ConfigError),
+        *((url, {"ssl": TLS}, ValueError) for url in ("stomp://h", "ws://h/ws", "failover:(stomp+ssl://a,stomp://b)")),
+        *(([each], {"ssl": TLS, "proxy": "http://h:1"}, ValueError) for each in parse_uri("tcp://h")),
     ],
 )
 def test_options_and_urls_are_checked_at_once(url, options, error):

@@ -249,12 +249,14 @@ def test_a_refusal_that_names_nothing_is_about_a_block(shell, peer):
     [
         *(("/queue/a\ud800", b""), ("/queue/a", b"", {"": "x"}), ("/queue/a",)),
         *(("/queue/a", b"x", {"content-length": "2"}), Frame("SEND"), None),
+        *({"destination": "/queue/a", "body": b"x"}, dict.fromkeys("abc", b""), "ab", "abc", ("/queue/a", b"x", {}, 1)),
     ],
 )
 def test_what_cannot_be_written_is_named(shell, peer, bad):
     client = shell.connect(peer.url)
     error = failed(client, [*numbered(12), bad, *numbered(5)], receipt_every=10)
     assert str(error).startswith("message 12 cannot be written: ")
+    assert type(bad) in (tuple, Frame) or "give a Frame, (destination, body) or" in str(error)
     assert error.outcomes == [(range(10), "accepted"), (range(12, 13), "unwritable")]
     assert (error.outcome(11), error.outcome(13)) == ("unsent", "unsent")
     assert (numbers(peer.got("SEND")), client.epoch) == ([*range(10)], 1)
