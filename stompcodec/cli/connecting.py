@@ -738,7 +738,9 @@ def explanation(error: Exception) -> str:
     elif isinstance(error, ConnectionLostError):
         if "certificate" in folded:
             remedy = "trust its issuer with --ca FILE"
-        elif any(sign in folded for sign in ("an answer", "no connected", "handshake", "websocket", "wrong version")):
+        elif "does this port speak" in folded:
+            remedy = "see --url"
+        elif any(sign in folded for sign in ("an answer", "no connected", "handshake", "websocket")):
             remedy = "is it a STOMP broker, and the right scheme? see --url"
         elif "cannot connect" in folded:
             remedy = "is the broker running there? see --url"

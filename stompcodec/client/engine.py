@@ -749,6 +749,9 @@ class Engine:
 def _at(address: Address, error: BaseException, was_open: bool) -> Exception:
     """Return the error of an attempt to connect with its address. `was_open`: it is none of middleware."""
     text = f"cannot connect to {address}: {error}"
+    asked = " and ".join(["TLS"] * address.tls + ["WebSocket"] * address.websocket)
+    if asked and any(sign in text for sign in ("the handshake", "WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE")):
+        text += f" (does this port speak {asked}?)"
     if was_open and isinstance(error, RemoteProtocolError):
         return RemoteProtocolError(text, cause=error.cause)
     if not isinstance(error, StompError) or (was_open and isinstance(error, ConnectionLostError)):

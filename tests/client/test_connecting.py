@@ -3,6 +3,7 @@
 import contextlib
 import itertools
 import logging
+import socket
 import threading
 import time
 
@@ -43,6 +44,14 @@ def test_what_is_no_stomp_is_named_with_its_address(shell, answer, said):
         shell.connect(f"stomp://ann:secret@127.0.0.1:{peer.port}", lenient=True)
     assert str(error.value).startswith(f"cannot connect to stomp://ann:***@127.0.0.1:{peer.port}: ")
     assert (said in str(error.value), "secret" in str(error.value)) == (True, False)
+
+
+@pytest.mark.parametrize(("scheme", "asked"), [("stomp+ssl", "TLS"), ("ws", "WebSocket"), ("wss", "TLS and WebSocket")])
+def test_a_port_that_does_not_speak_what_the_scheme_says_is_doubted(shell, peer, scheme, asked):
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        for port in (silent.getsockname()[1], peer.port)[: 2 if "TLS" in asked else 1]:
+            with pytest.raises(stomp.ConnectionLostError, match=rf"does this port speak {asked}\?\)$"):
+                shell.connect(f"{scheme}://127.0.0.1:{port}", connect_timeout=0.5)
 
 
 def test_headers_behind_an_empty_line_are_1_0_where_nothing_else_was_offered(shell):
