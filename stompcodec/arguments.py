@@ -23,17 +23,23 @@ _KINDS: dict[Any, tuple[str, Any]] = {
     Sequence: ("a list", ()),
     Iterable: ("a list", ()),
 }
-#: CO_VARKEYWORDS and others of inspect, which takes long to import.
-_NAMED, _GENERATOR, _COROUTINE, _ASYNC_GENERATOR = 0x08, 0x20, 0x80, 0x200
+#: CO_VARARGS and others of inspect, which takes long to import.
+_LISTED, _NAMED, _GENERATOR, _COROUTINE, _ASYNC_GENERATOR = 0x04, 0x08, 0x20, 0x80, 0x200
 #: Other libraries' words for arguments.
 _MEANT = {
     **dict.fromkeys(("address", "broker", "host", "host_and_ports", "hosts", "port", "servers", "uri"), "url"),
     **dict.fromkeys(("user", "user_name", "username"), "login"),
     **dict.fromkeys(("passwd", "password", "pwd"), "passcode"),
-    **dict.fromkeys(("context", "ssl_context", "tls", "use_ssl"), "ssl"),
-    **{"callback": "handler", "keepalive": "heart_beat", "listener": "handler", "on_message": "handler"},
-    **{"reconnect_attempts_max": "reconnect", "timeout": "connect_timeout", "virtual_host": "vhost"},
+    **dict.fromkeys(("context", "set_ssl", "ssl_context", "tls", "use_ssl"), "ssl"),
+    **dict.fromkeys(("heart_beat_receive_scale", "keepalive"), "heart_beat"),
+    **dict.fromkeys(("reconnect_attempts_max", "reconnect_sleep_initial", "reconnect_sleep_max"), "reconnect"),
+    **{"auto_ack": "ack", "callback": "handler", "listener": "handler", "on_message": "handler"},
+    **{"prefetch_size": "prefetch", "timeout": "connect_timeout", "virtual_host": "vhost", "ws_path": "url"},
 }
+#: And for what there is no argument.
+_NEEDLESS = {"auto_decode": "bodies are bytes, and message.text() decodes", "wait": "a client always waits"}
+#: The meaning of a text in place of headers.
+NO_HEADERS = "; ack() takes no id, and a content-type goes into content_type="
 #: Errors do not show the values of these, which may hold a secret.
 _SECRET = frozenset({"body", "data", "headers", "http_headers", "login", "passcode", "proxy", "url", "users"})
 
@@ -133,6 +139,8 @@ def check_values(hint: Any, /, **given: object) -> None:
             shown = shown if wrong is None else f"holds {wrong[0]!r:.60} with a value of {type(wrong[1]).__name__}"
         is_word = type(value) is str and "Literal[" in repr(hint)
         also = "; send JSON as json.dumps(...)" if name == "body" else ""
+        if name == "headers" and isinstance(value, str):
+            also = NO_HEADERS
         if callable(value) and "Callable[" in repr(hint):
             also = ", neither `async def` (a handler of connect_async may be) nor with `yield`: none of it would run"
         raise (ValueError if is_word else TypeError)(f"{name} {shown}: it must be {_said(hint)}{also}")
@@ -162,11 +170,15 @@ def checked(function: _Call, *, types: bool = True) -> _Call:
 
     @wraps(function)
     def call(*args: Any, **named: Any) -> Any:
+        if len(args) > len(names) and not code.co_flags & _LISTED:
+            alone = " and ".join(each for each in names if each != "self") or "nothing"
+            raise TypeError(f"{function.__name__} takes only {alone} without a name: write the others as NAME=VALUE")
         for name in named:
             if name not in known and (not takes_more or _MEANT.get(name) in known):
                 hint = meant(name, known)
                 hint = "url='stomp://host:61613'" if hint == "url" else hint
-                raise TypeError(f"unknown argument {name!r}" + (f": did you mean {hint}?" if hint else ""))
+                said = f"did you mean {hint}?" if hint else _NEEDLESS.get(name)
+                raise TypeError(f"unknown argument {name!r}" + (f": {said}" if said else ""))
         for pair in (*zip(names, args), *named.items()) if types else ():
             hints.check(*pair)
         return function(*args, **named)

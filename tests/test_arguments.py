@@ -7,6 +7,7 @@ import re
 import ssl
 from collections import abc
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -290,7 +291,8 @@ CONNECTS = (stomp.connect, stomp.connect_async)
 OPTIONS = {
     **{"heartbeats": "heart_beat", "username": "login", "user": "login", "password": "passcode", "pascode": "passcode"},
     **{"timeout": "connect_timeout", "use_ssl": "ssl", "virtual_host": "vhost", "clientid": "client_id", "zzz": None},
-    **dict.fromkeys(("host", "port", "hosts"), "url='stomp://host:61613'"),
+    **dict.fromkeys(("host", "port", "hosts", "ws_path"), "url='stomp://host:61613'"),
+    **{"reconnect_sleep_initial": "reconnect", "heart_beat_receive_scale": "heart_beat", "set_ssl": "ssl"},
 }
 
 
@@ -300,6 +302,7 @@ OPTIONS = {
         *((connect, name, meant) for connect in CONNECTS for name, meant in OPTIONS.items()),
         *((call, "prefech", "prefetch") for call in (Config, Config().replace, StompBroker)),
         *((stomp.Backoff, "frist", "first"), (stomp.Client.close, "timeuot", "timeout")),
+        *((stomp.Client.subscribe, "prefetch_size", "prefetch"), (stomp.Client.subscribe, "auto_ack", "ack")),
     ],
 )
 def test_an_unknown_argument_is_named_with_what_it_may_stand_for(call, given, meant):
@@ -307,6 +310,23 @@ def test_an_unknown_argument_is_named_with_what_it_may_stand_for(call, given, me
     hint = f": did you mean {meant}?" if meant else ""
     with pytest.raises(TypeError, match=f"{re.escape(f'unknown argument {given!r}{hint}')}$"):
         call(*alone, **{given: 1})
+
+
+def test_what_stomp_py_takes_in_another_way_is_told(stomp_broker):
+    for connect in CONNECTS:
+        with pytest.raises(TypeError, match="takes only url without a name: write the others as NAME=VALUE"):
+            connect("127.0.0.1", 61613)
+        for name, said in (("wait", "always waits"), ("auto_decode", r"message\.text\(\)")):
+            with pytest.raises(TypeError, match=f"unknown argument '{name}': .*{said}"):
+                connect("stomp://127.0.0.1:1", **{name: True})
+    with stomp.connect(stomp_broker.url) as client:
+        with pytest.raises(TypeError, match="subscribe takes only destination without a name"):
+            client.subscribe("/queue/ids", 1)
+        client.send("/queue/ids", "x")
+        message = client.subscribe("/queue/ids", ack="client").get(5)
+        for call in (message.ack, partial(client.send, "/queue/a", "{}")):
+            with pytest.raises(TypeError, match=r"ack\(\) takes no id, .* content_type="):
+                call("application/json")
 
 
 def test_what_else_is_taken():

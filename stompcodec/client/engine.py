@@ -601,7 +601,7 @@ class Engine:
                     self._give_up(bug)
                     return
                 level = logging.INFO if first else logging.WARNING
-                log.log(level, "no session at %s: %s", address, failed, exc_info=bug)
+                log.log(level, "no session at %s%s: %s", address, self._named(), failed, exc_info=bug)
                 error = _at(address, failed, was_open=self._last is None or self._last.error is None)
                 refused = error if isinstance(error, RejectedError) else refused
                 if self._is_refused(failed, refusals) and not first:
@@ -626,6 +626,12 @@ class Engine:
                 delay = min(max(delay, _REFUSED), left - _LAST_CHANCE)
             if not (yield from self._wait(time.monotonic() + delay)):
                 return
+
+    def _named(self) -> str:
+        """Return the client's name in a log: its client-id, or its last session."""
+        server = self.core.link.server
+        who = self._options.client_id or (None if server is None else server.get("session"))
+        return f" for {who!r:.60}" if who else ""
 
     def _is_refused(self, failed: BaseException, refusals: Refusals) -> bool:
         """Count refused logins; return whether to give up."""

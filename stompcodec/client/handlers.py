@@ -18,7 +18,7 @@ from stompcodec.client.dialects import BrokerDialect, lasting_identity
 from stompcodec.client.headers import ANYCAST, HeaderSource, of, type_of
 from stompcodec.client.messages import BaseMessage, OnUnreadable
 from stompcodec.client.outbox import KEPT
-from stompcodec.errors import ContentError, LocalProtocolError, StaleAckError, StompError
+from stompcodec.errors import ContentError, LocalProtocolError, StompError
 
 log = logging.getLogger("stompcodec.client")
 
@@ -245,8 +245,7 @@ def leave(message: BaseMessage) -> None:
 
 def note(error: Exception) -> None:
     """Log that a message could not be settled, so that the broker may deliver it again."""
-    level = logging.INFO if isinstance(error, StaleAckError) else logging.WARNING
-    log.log(level, "not settled: %s", error, exc_info=None if isinstance(error, StompError) else error)
+    log.warning("not settled: %s", error, exc_info=None if isinstance(error, StompError) else error)
 
 
 # ---- the message in whose handling a program sends: our broker counts a refused frame as an attempt of it ----

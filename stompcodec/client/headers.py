@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 
+from stompcodec.arguments import NO_HEADERS
 from stompcodec.codec import Frame
 from stompcodec.errors import LocalProtocolError
 
@@ -256,7 +257,10 @@ def pairs_of(command: str, headers: HeaderSource) -> Iterable[tuple[str, str]]:
             pairs = list(headers)
             names = {name for name, _ in pairs}
         except (TypeError, ValueError):
-            raise TypeError(f"headers is {headers!r:.60}: it must be a mapping or pairs of name and value") from None
+            given: object = headers
+            hint = NO_HEADERS if isinstance(given, str) else ""
+            said = f"headers is {given!r:.60}: it must be a mapping or pairs of name and value{hint}"
+            raise TypeError(said) from None
     if not owned.keys().isdisjoint(names):
         if command in _FORWARDS and is_received(names):
             return _without(_FORWARDS[command], pairs)

@@ -26,7 +26,7 @@ from stompcodec.client.middleware import AsyncMiddleware, Layers, layers_of
 from stompcodec.client.options import Options
 from stompcodec.client.outbox import KEPT, Block, Call, Group, OutboxFullError, Upload, seconds_of
 from stompcodec.codec import Frame, serialize, serialize_many
-from stompcodec.content import encode_content
+from stompcodec.content import encode_content, text_octets
 from stompcodec.errors import LocalProtocolError, ReceiptTimeoutError, RejectedError, StompError
 from stompcodec.uri import Address, Brokers, addresses_of
 
@@ -74,7 +74,7 @@ def outgoing(
 ) -> Outgoing:
     """Return the headers and body of a SEND, with `persistent` as the call says it, or else the client's option.
 
-    Text becomes UTF-8, with a content-type that says so unless the call has one. An unknown encoding (gzip, deflate or
+    Text gets the charset of its content-type, UTF-8 unless the call has one. An unknown encoding (gzip, deflate or
     base64, or several separated by commas) is a FrameError. `kind` is the row of `OWNED`: a header of it is a
     ValueError.
     """
@@ -94,7 +94,11 @@ def outgoing(
     text: bool | str = False
     if isinstance(body, str):
         octets, text = body.encode(), KEPT if isinstance(headers, AsIs) else True
-        if text is True and "content-type" not in dict(pairs):
+        given: Any = next((value for name, value in pairs if name == "content-type"), None)
+        if isinstance(given, str) and ";" in given:
+            utf8, octets = octets, text_octets(body, given)
+            text = text if octets == utf8 else False
+        elif given is None and text is True:
             pairs.append(("content-type", "text/plain;charset=utf-8"))
     else:
         octets = body

@@ -146,12 +146,13 @@ def test_credentials_that_cannot_be_had(shell, peer, caplog):
         with pytest.raises((TypeError, AttributeError, IndexError), match=error):  # it is no lost connection
             shell.connect(peer.url, passcode=bug, startup_timeout=patience(30))
     tokens = iter([lambda: "a", lambda: None.token, lambda: "b"])  # later such an attempt is tried again
-    client = shell.connect(peer.url, passcode=lambda: next(tokens)(), reconnect=QUICK)
+    client = shell.connect(peer.url, passcode=lambda: next(tokens)(), reconnect=QUICK, client_id="me")
     peer.cut()
     peer.wait(lambda peer: [frame.get("passcode") for frame in peer.got("CONNECT")] == ["a", "b"])
     client.wait_connected()
     (said,) = [each for each in caplog.records if each.exc_info]
     assert (said.levelname, said.exc_info[0]) == ("WARNING", AttributeError)
+    assert said.getMessage().startswith(f"no session at {peer.url} for 'me': ")
 
 
 def test_passcodes_are_asked_for_each_attempt_and_never_logged(shell, peer, caplog):

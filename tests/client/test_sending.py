@@ -50,6 +50,19 @@ def test_what_was_meant_as_json_is_named(shell, peer, body):
         client.send_many([("/queue/a", body)])
 
 
+@pytest.mark.parametrize(("charset", "octets"), [("latin-1", b"\xe9"), ("UTF-8", b"\xc3\xa9"), ("utf-16le", b"\xe9\0")])
+def test_text_is_sent_in_the_charset_of_its_content_type(shell, peer, charset, octets):
+    peer.server, kind = "ActiveMQ/6.3.1", f"text/plain; Charset={charset}"
+    client = shell.connect(peer.url)
+    client.send("/queue/a", "é", content_type=kind, receipt=True)
+    client.send_many([("/queue/a", "é", {"content-type": kind})])
+    lengths = {None} if charset == "UTF-8" else {str(len(octets))}  # other octets are no text for JMS
+    assert {(frame.body, frame.get("content-length")) for frame in peer.got("SEND")} == {(octets, *lengths)}
+    for wrong in ("klingon", "ascii"):
+        with pytest.raises(ValueError, match=wrong):
+            client.send("/queue/a", "é", content_type=f"text/plain;charset={wrong}")
+
+
 def test_content_type(shell, peer):
     client = shell.connect(peer.url)
     client.send("/queue/a", '{"a": 1}', content_type="application/json")

@@ -372,7 +372,7 @@ class AsyncLink(BaseLink):
                 await self._answer(message, "ACK", None)
                 return True
         if self.core.is_stale(message):
-            log.info("not settled: message %s, whose connection or subscription has ended, comes again", message.id)
+            log.warning("not settled: message %s, whose connection or subscription has ended, comes again", message.id)
         return True
 
     async def copy(

@@ -361,7 +361,7 @@ class Link(BaseLink):
                 self._answer(message, "ACK", None)
                 return True
         if self.core.is_stale(message):
-            log.info("not settled: message %s, whose connection or subscription has ended, comes again", message.id)
+            log.warning("not settled: message %s, whose connection or subscription has ended, comes again", message.id)
         return True
 
     def copy(
