@@ -407,10 +407,7 @@ class Engine:
         return message
 
     def _tell_room(self) -> None:
-        """Have the I/O thread check whether it may read again, once the caller, who makes room, releases the lock.
-
-        Called before the inbox is empty: after an interrupt (Ctrl-C) there may be no other call.
-        """
+        """Have the I/O thread check whether it may read again; before the inbox is empty, in case of an interrupt."""
         owner, task = self._owner, self._task
         if owner is not None and owner.paused and task is not None:
             self.core.link.now = time.monotonic()  # up to which the server is excused
@@ -527,8 +524,7 @@ class Engine:
     def _is_simple(self) -> bool:
         """Return whether only receipts and messages of one subscription can come.
 
-        A thread that waits for one of these reads it itself. For a reply, or a message of another subscription, it
-        would have to give the wire back each time.
+        A thread that waits for one of these reads it itself; for others it would give the wire back each time.
         """
         inbound = self.core.inbound
         return len(inbound.subscriptions) <= 1 and inbound.reply_subscription is None and self.core.link.trace is None

@@ -327,10 +327,7 @@ class Way(NamedTuple):
 
 
 def way_of(message: BaseMessage, dialect: BrokerDialect, version: str | None, named: str | None) -> Way:
-    """Return how a message is given up; `named` is the option `dead_letter`.
-
-    In mode `auto` there is nothing to settle, and a copy is sent only if it says where.
-    """
+    """Return how a message is given up; `named` is the option `dead_letter`, without which mode `auto` does nothing."""
     subscription, source = message.subscription, message.frame.get("destination") or ""
     named = subscription.dead_letter or named
     if not subscription.explicit and named is None:
@@ -390,10 +387,7 @@ def text_of(message: BaseMessage, dialect: BrokerDialect) -> bool | str:
 
 
 def key_of(message: BaseMessage, dialect: BrokerDialect, to: str, client_id: str | None) -> list[tuple[str, str]]:
-    """Return the header with the key of a copy, which is the same for each delivery of a message to the same consumers.
-
-    None is added if no two deliveries can be told to be of one message.
-    """
+    """Return the header with the key of a copy, equal for each delivery of a message to the same consumers; or none."""
     subscription = message.subscription
     keeps, kind = subscription.keeps_messages, dict(subscription.asked).get("subscription-type")
     if subscription.durable is None and (kind is not None or dialect.shared):

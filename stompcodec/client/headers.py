@@ -271,10 +271,7 @@ def pairs_of(command: str, headers: HeaderSource) -> Iterable[tuple[str, str]]:
 
 
 def sendable(frame: Frame) -> Frame:
-    """Return a SEND of the program as it may be sent: without what its headers have for the delivery of a message.
-
-    Raises LocalProtocolError for another frame.
-    """
+    """Return a SEND of the program as it may be sent: without what its headers have for the delivery of a message."""
     if frame.command != "SEND" or frame.get("destination") is None:
         raise LocalProtocolError(f"{frame.command} cannot be sent: give SEND frames with a destination")
     if "message-id" not in frame.headers or "subscription" not in frame.headers:

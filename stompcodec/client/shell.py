@@ -244,10 +244,7 @@ class BaseLink:
         to_the_end: bool,
         transaction: BaseTransaction | None,
     ) -> tuple[Sending, Upload]:
-        """Return a message whose body comes from a source, piece by piece, for `push`.
-
-        Without `to_the_end` its caller waits for no receipt.
-        """
+        """Return a message whose body comes from a source, for `push`; without `to_the_end` nobody waits for it."""
         what = f"SEND to {message.destination}"
         call = self.call(what, "SEND", timeout) if receipt else None
         frame = self._send_frame(message, call, resend)

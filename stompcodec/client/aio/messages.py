@@ -470,10 +470,7 @@ class _Work:
     # ---- failures ----
 
     async def retry(self, message: AsyncMessage, error: Exception, call: Callable[[], Awaitable[None]]) -> bool:
-        """Call again what has failed with a message, after pauses; return whether it succeeded, else all is done.
-
-        A message that the broker delivers again is not handled again here.
-        """
+        """Call again what has failed with a message, after pauses; return whether it succeeded, else all is done."""
         retries, pause = self.retries, None
         calls = before = 0 if self.handling.attempts == 1 else retries.calls_of(message)
         while True:
