@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cache, wraps
+from functools import cache, partial, wraps
 from importlib import import_module
 from types import FunctionType, SimpleNamespace, UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -78,7 +78,7 @@ def _fits(value: Any, hint: Any) -> bool:
 
 def _is_left(function: Any, returns: Any) -> bool:
     """Return whether a call would run nothing of a function, since its caller neither awaits nor iterates."""
-    function = getattr(function, "func", function)  # of a partial
+    function = function.func if isinstance(function, partial) else function
     code = getattr(function, "__code__", None) or getattr(type(function).__call__, "__code__", None)
     taken = {_COROUTINE: "Awaitable", _GENERATOR: "Iter", _ASYNC_GENERATOR: "Iter"}
     flags = 0 if returns is Any else getattr(code, "co_flags", 0)
