@@ -538,7 +538,8 @@ class Bulk:
             try:
                 frame = make(message)
             except Exception as error:
-                yield from self._unwritable(self.given + len(frames), error)
+                is_known = isinstance(message, Frame | tuple | list)
+                yield from self._unwritable(self.given + len(frames), error if is_known else _no_message(message))
             frames.append(frame)
             self._octets += len(frame.body)
             if len(frames) >= most or self._octets >= room:
@@ -559,8 +560,7 @@ class Bulk:
                 return frame
             pairs, body = frame.headers.pairs(), frame.body
         else:
-            is_plain = type(message) is tuple and len(message) == 3
-            destination, body, headers = message if is_plain else _parts(message)
+            destination, body, headers = message if len(message) == 3 else _parts(message)
             if isinstance(body, bytes) and destination:
                 pairs = [("destination", destination)]
                 if headers:
@@ -745,9 +745,12 @@ class Bulk:
 def _parts(message: Any) -> tuple[Any, Any, Any]:
     """Return destination, body and headers of a message that is a tuple."""
     if not isinstance(message, tuple | list) or not 2 <= len(message) <= 3:
-        said = "give a Frame, (destination, body) or (destination, body, headers)"
-        raise TypeError(f"it is {type(message).__name__}: {said}")
+        raise _no_message(message)
     return (*message, None)[:3]
+
+
+def _no_message(given: object) -> TypeError:
+    return TypeError(f"it is {type(given).__name__}: give a Frame, (destination, body) or (destination, body, headers)")
 
 
 def _joined(outcomes: list[tuple[range, str]]) -> list[tuple[range, str]]:
