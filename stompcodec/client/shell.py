@@ -159,7 +159,7 @@ class BaseLink:
         addresses = addresses_of(url, "stomp" if options.ssl is None else "stomp+ssl")
         plain = next((each for each in addresses if not each.tls), None)
         if options.ssl is not None and plain is not None and not (options.proxy or "").lower().startswith("https:"):
-            raise ValueError(f"ssl= is given, and {plain} is without TLS: write stomp+ssl://, or leave one of them out")
+            raise ValueError(f"{plain} is without TLS, for which ssl= (--ca, caFile) is given: write stomp+ssl://")
         if any(each.options.get("receipts") == "false" for each in addresses):
             options = replace(options, receipts=False)
         self.options = options

@@ -28,18 +28,6 @@ def test_send_returns_when_the_server_has_it(shell, peer):
     assert (second.text(), second.headers.getall("x")) == ("grüße", ["1", "2"])
 
 
-@pytest.mark.req("S12-CT-03", "S12-CT-04")
-def test_content_encoding(shell, peer):
-    client = shell.connect(peer.url)
-    subscription = client.subscribe("/queue/z")
-    client.send("/queue/z", "x" * 10_000, content_encoding="gzip")
-    message = subscription.get(patience(5))
-    assert len(message.body) < 200
-    assert message.content() == b"x" * 10_000
-    with pytest.raises(FrameError, match="max_size"):
-        message.content(9_999)
-
-
 @pytest.mark.parametrize("body", [{"a": 1}, [1], [{"a": 1}], {"a"}, (1, 2), 5, None])
 def test_what_was_meant_as_json_is_named(shell, peer, body):
     client = shell.connect(peer.url)
