@@ -191,9 +191,7 @@ def _options(query: str | None) -> dict[str, str]:
 
 
 def _known(options: dict[str, str]) -> dict[str, str]:
-    """Return the options if all are known. Otherwise raise ConfigError, without their values, and with a name only if
-    it cannot be part of a passcode.
-    """
+    """Return the options if all are known. ConfigError shows no value, and no name that may be part of a passcode."""
     for name in options:
         if name not in _OPTIONS:
             shown = f" {name}" if _NAME.fullmatch(name) else ""

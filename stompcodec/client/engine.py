@@ -650,10 +650,7 @@ class Engine:
             self.core.link.end(error)
 
     def _session(self, address: Address, until: float | None) -> Generator[float | None, int, BaseException | None]:
-        """Connect, and carry the session to its end; return the error if none began.
-
-        The session must begin before `until`; with None only `connect_timeout` bounds it.
-        """
+        """Carry a session to its end, which begins before `until`, or in `connect_timeout`; return the error if not."""
         owner = WireOwner(self.core)
         assert self._work is not None
         attempt = Attempt(address, self._options, owner, self._delivery.credential, self._work.wake)

@@ -200,20 +200,17 @@ def test_what_would_fail_again_is_given_up_at_once_ten_times_in_a_row_and_then_s
     assert (first.levelname, first.exc_info[1]) == ("ERROR", BAD)
 
 
-@pytest.mark.parametrize("left", ["coroutine", "generator", "async generator"])
+async def pieces(message):
+    yield message
+
+
+@pytest.mark.parametrize("left", [asyncio.sleep, lambda message: (yield message), pieces])
 def test_what_a_handler_returned_and_nobody_runs_is_no_success(monkeypatch, left):
-    async def never(message):
-        pass
-
-    async def pieces(message):
-        yield message
-
-    handlers = {"coroutine": never, "generator": lambda message: (yield message), "async generator": pieces}
-    desk = Desk(monkeypatch, lambda message: handlers[left](message)).put(1).run()
+    desk = Desk(monkeypatch, lambda message: left(message)).put(1).run()
     assert (len(desk.calls), desk.fates) == (ATTEMPTS, [("m0001", "NACK false")])
-    if left != "coroutine":
+    if left is not asyncio.sleep:
         with pytest.raises(TypeError, match="nobody runs"):
-            asyncio.run(call_handler(handlers[left], None))
+            asyncio.run(call_handler(left, None))
 
 
 def test_one_that_is_away_for_ten_minutes_makes_a_handful_and_holds_no_window(monkeypatch):
