@@ -27,7 +27,7 @@ REPLACED = [
     (r"\b__a(?=(enter|exit|iter|next)__)", "__"),
     (r"\basynccontextmanager\b", "contextmanager"),
     (r"\basync_around\b", "around"),
-    (r"\bAwaitable\[(\w+)\]", r"\1"),
+    (r"(\bobject \| )?\bAwaitable\[(\w+)\]", r"\2"),
     (r"\bAbstractAsync(?=[A-Z])", "Abstract"),
     (r"\bStopAsyncIteration\b", "StopIteration"),
     (r"\b([Aa])n (`?)Async(?=[A-Z])", r"\1 \2"),

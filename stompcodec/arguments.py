@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cache, wraps
+from functools import cache, partial, wraps
 from importlib import import_module
 from types import FunctionType, SimpleNamespace, UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -23,17 +23,23 @@ _KINDS: dict[Any, tuple[str, Any]] = {
     Sequence: ("a list", ()),
     Iterable: ("a list", ()),
 }
-#: inspect.CO_VARKEYWORDS and CO_COROUTINE, which takes long to import.
-_NAMED, _COROUTINE = 0x08, 0x80
+#: CO_VARARGS and others of inspect, which takes long to import.
+_LISTED, _NAMED, _GENERATOR, _COROUTINE, _ASYNC_GENERATOR = 0x04, 0x08, 0x20, 0x80, 0x200
 #: Other libraries' words for arguments.
 _MEANT = {
     **dict.fromkeys(("address", "broker", "host", "host_and_ports", "hosts", "port", "servers", "uri"), "url"),
     **dict.fromkeys(("user", "user_name", "username"), "login"),
     **dict.fromkeys(("passwd", "password", "pwd"), "passcode"),
-    **dict.fromkeys(("context", "ssl_context", "tls", "use_ssl"), "ssl"),
-    **{"callback": "handler", "keepalive": "heart_beat", "listener": "handler", "on_message": "handler"},
-    **{"reconnect_attempts_max": "reconnect", "timeout": "connect_timeout", "virtual_host": "vhost"},
+    **dict.fromkeys(("context", "set_ssl", "ssl_context", "tls", "use_ssl"), "ssl"),
+    **dict.fromkeys(("heart_beat_receive_scale", "keepalive"), "heart_beat"),
+    **dict.fromkeys(("reconnect_attempts_max", "reconnect_sleep_initial", "reconnect_sleep_max"), "reconnect"),
+    **{"auto_ack": "ack", "callback": "handler", "listener": "handler", "on_message": "handler"},
+    **{"prefetch_size": "prefetch", "timeout": "connect_timeout", "virtual_host": "vhost", "ws_path": "url"},
 }
+#: And for what there is no argument.
+_NEEDLESS = {"auto_decode": "bodies are bytes, and message.text() decodes", "wait": "a client always waits"}
+#: The meaning of a text in place of headers.
+NO_HEADERS = "; ack() takes no id, and a content-type goes into content_type="
 #: Errors do not show the values of these, which may hold a secret.
 _SECRET = frozenset({"body", "data", "headers", "http_headers", "login", "passcode", "proxy", "url", "users"})
 
@@ -46,6 +52,8 @@ def _fits(value: Any, hint: Any) -> bool:
         return any(_fits(value, each) for each in parts)
     if kind is Literal:
         return any(type(value) is type(each) and value == each for each in parts)
+    if kind is Callable and parts:
+        return callable(value) and not _is_left(value, parts[1])
     if kind in (int, float):  # also those of NumPy
         return type(value) is not bool and hasattr(value, "__index__" if kind is int else "__float__")
     if kind is Any or not isinstance(kind, type):  # a variable
@@ -62,10 +70,19 @@ def _fits(value: Any, hint: Any) -> bool:
         return False
     if isinstance(value, Mapping) and len(parts) == 2:
         return all(_fits(name, parts[0]) and _fits(each, parts[1]) for name, each in value.items())
-    if parts and isinstance(value, tuple | list | Mapping) and kind is not Callable:
+    if parts and isinstance(value, tuple | list | Mapping):
         each = parts if kind is tuple and parts[-1] is not ... else parts[:1] * len(value)
         return len(value) == len(each) and all(map(_fits, value, each))
     return True
+
+
+def _is_left(function: Any, returns: Any) -> bool:
+    """Return whether a call would run nothing of a function, since its caller neither awaits nor iterates."""
+    function = function.func if isinstance(function, partial) else function
+    code = getattr(function, "__code__", None) or getattr(type(function).__call__, "__code__", None)
+    taken = {_COROUTINE: "Awaitable", _GENERATOR: "Iter", _ASYNC_GENERATOR: "Iter"}
+    flags = 0 if returns is Any else getattr(code, "co_flags", 0)
+    return any(flags & flag and name not in repr(returns) for flag, name in taken.items())
 
 
 def _words(hint: Any) -> list[str]:
@@ -122,6 +139,10 @@ def check_values(hint: Any, /, **given: object) -> None:
             shown = shown if wrong is None else f"holds {wrong[0]!r:.60} with a value of {type(wrong[1]).__name__}"
         is_word = type(value) is str and "Literal[" in repr(hint)
         also = "; send JSON as json.dumps(...)" if name == "body" else ""
+        if name == "headers" and isinstance(value, str):
+            also = NO_HEADERS
+        if callable(value) and "Callable[" in repr(hint):
+            also = ", neither `async def` (a handler of connect_async may be) nor with `yield`: none of it would run"
         raise (ValueError if is_word else TypeError)(f"{name} {shown}: it must be {_said(hint)}{also}")
 
 
@@ -149,11 +170,15 @@ def checked(function: _Call, *, types: bool = True) -> _Call:
 
     @wraps(function)
     def call(*args: Any, **named: Any) -> Any:
+        if len(args) > len(names) and not code.co_flags & _LISTED:
+            alone = " and ".join(each for each in names if each != "self") or "nothing"
+            raise TypeError(f"{function.__name__} takes only {alone} without a name: write the others as NAME=VALUE")
         for name in named:
             if name not in known and (not takes_more or _MEANT.get(name) in known):
                 hint = meant(name, known)
                 hint = "url='stomp://host:61613'" if hint == "url" else hint
-                raise TypeError(f"unknown argument {name!r}" + (f": did you mean {hint}?" if hint else ""))
+                said = f"did you mean {hint}?" if hint else _NEEDLESS.get(name)
+                raise TypeError(f"unknown argument {name!r}" + (f": {said}" if said else ""))
         for pair in (*zip(names, args), *named.items()) if types else ():
             hints.check(*pair)
         return function(*args, **named)

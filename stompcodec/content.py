@@ -142,6 +142,11 @@ def _given(charset: str) -> str:
     return codec
 
 
+def text_octets(text: str, content_type: str) -> bytes:
+    """Return text in the charset of its content-type, UTF-8 without one. Raise ValueError if that cannot be."""
+    return text.encode(_given(encoding_of(content_type) or "utf-8"))
+
+
 def is_text_type(content_type: str) -> bool:
     return encoding_of(content_type) is not None or _OWN_RULES.fullmatch(_media_type(content_type)) is not None
 

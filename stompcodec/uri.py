@@ -92,13 +92,14 @@ class Address(NamedTuple):
 Brokers = str | Sequence[Address | tuple[str, int]]
 
 
-def parse_uri(uri: str) -> list[Address]:
+def parse_uri(uri: str, scheme: str = "stomp") -> list[Address]:
     """Return the addresses that a URI names: one, or several for failover.
 
     Options of a failover list apply to each address that does not have the option itself.
 
     Args:
-        uri: such as "stomp://login:passcode@host:61613/vhost"; without a scheme it is stomp.
+        uri: such as "stomp://login:passcode@host:61613/vhost".
+        scheme: that of an address without one.
 
     Raises:
         ConfigError: the URI is malformed, or has an unknown option. The message never shows a passcode.
@@ -111,32 +112,32 @@ def parse_uri(uri: str) -> list[Address]:
     if _ODD.search(uri):
         raise _error("it contains a space or control character: write it as in %20")
     if not uri[:9].lower().startswith("failover:"):
-        return [_address(uri, {})]
+        return [_address(uri, {}, scheme)]
     match = _FAILOVER.fullmatch(uri)
     if match is None:
         raise _error("write failover:(stomp://a:61613,stomp://b:61613)")
     inner = match["bare"] if match["inner"] is None else match["inner"]
     options = _known(_options(match["query"]))
-    return [_address(part, options) for part in _BETWEEN.split(inner)]
+    return [_address(part, options, scheme) for part in _BETWEEN.split(inner)]
 
 
-def addresses_of(url: Brokers) -> list[Address]:
-    """Return the addresses of a URI, or of a list of them as `Address` or as (host, port).
+def addresses_of(url: Brokers, scheme: str = "stomp") -> list[Address]:
+    """Return the addresses of a URI, or of a list of them as `Address` or as (host, port), which get the scheme.
 
     >>> addresses_of("localhost:61613"), addresses_of([("::1", 61614)])
     ([<Address stomp://localhost:61613>], [<Address stomp://[::1]:61614>])
     """
     if isinstance(url, str):
-        return parse_uri(url)
-    return [each if isinstance(each, Address) else _of_pair(*each) for each in url]
+        return parse_uri(url, scheme)
+    return [each if isinstance(each, Address) else _of_pair(*each, scheme) for each in url]
 
 
-def _of_pair(host: str, port: int) -> Address:
-    return _address(f"[{host}]:{port}" if ":" in host else f"{host}:{port}", {})
+def _of_pair(host: str, port: int, scheme: str) -> Address:
+    return _address(f"[{host}]:{port}" if ":" in host else f"{host}:{port}", {}, scheme)
 
 
-def _address(uri: str, common: dict[str, str]) -> Address:
-    match = _URI.fullmatch(uri if "://" in uri else f"stomp://{uri}")
+def _address(uri: str, common: dict[str, str], scheme: str) -> Address:
+    match = _URI.fullmatch(uri if "://" in uri else f"{scheme}://{uri}")
     if match is None:
         raise _error(
             "write stomp://host:61613, or stomp://login:passcode@host:61613/vhost,"
@@ -190,9 +191,7 @@ def _options(query: str | None) -> dict[str, str]:
 
 
 def _known(options: dict[str, str]) -> dict[str, str]:
-    """Return the options if all are known. Otherwise raise ConfigError, without their values, and with a name only if
-    it cannot be part of a passcode.
-    """
+    """Return the options if all are known. ConfigError shows no value, and no name that may be part of a passcode."""
     for name in options:
         if name not in _OPTIONS:
             shown = f" {name}" if _NAME.fullmatch(name) else ""

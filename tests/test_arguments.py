@@ -7,6 +7,7 @@ import re
 import ssl
 from collections import abc
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -18,6 +19,7 @@ from stompcodec import Connection, Frame, Limits, Parser
 from stompcodec.bridge import Bridge, End, Mapping, Request, Rule, Way
 from stompcodec.broker import Config
 from stompcodec.capture import Capture, CaptureWriter
+from stompcodec.client.headers import pairs_of
 from stompcodec.client.middleware import FIXED, EditableHeaders
 from stompcodec.client.recorder import Dedupe, Recorder
 from stompcodec.errors import ConfigError
@@ -86,8 +88,18 @@ class Odd:
     """What no argument may be."""
 
 
+async def waits(*_):
+    """Nobody awaits it."""
+
+
+def gives(*_):
+    """Nobody iterates over it."""
+    yield
+
+
 #: More wrong values.
-ROWS = [*(("Options", "ssl", wrong) for wrong in (True, "ca.pem"))]
+ROWS = [("Client.subscribe", "handler", waits), ("Options", "on_frame", partial(waits)), ("Options", "on_state", gives)]
+ROWS += [*(("Options", "ssl", wrong) for wrong in (True, "ca.pem"))]
 ROWS += [(name, "users", {"ann": "pw"}) for name in ("StompBroker", "Config")]
 for _of in ("Client", "AsyncClient"):
     ROWS += [
@@ -95,6 +107,8 @@ for _of in ("Client", "AsyncClient"):
         *((f"{_of}.{name}", "destination", "") for name in ("send", "request", "subscribe", "receive")),
         (f"{_of}.send_for_receipt", "destination", ""),
         *((f"{_of}.subscribe", name, "") for name in ("id", "durable", "dead_letter")),
+        *((f"{_of}.subscribe", name, wrong) for name in ("on_error", "key") for wrong in (waits, gives)),
+        (f"{_of}.subscribe", "handler", gives),
         *((f"{_of}.request", "headers", {name: "a"}) for name in ("reply-to", "correlation-id")),
         *((f"{_of}.send", "headers", wrong) for wrong in ({"receipt": "mine"}, {"persistent": True})),
         *((f"{_of}.send", name, 1) for name in ("receipt", "resend", "persistent")),  # no number is a flag
@@ -256,6 +270,7 @@ def test_every_argument_is_checked(stomp_broker, tmp_path):
     ("option", "value", "said"),
     [
         ("passcode", b"secret", "passcode is bytes: it must be str, a function or None"),
+        ("headers", "id", "headers is str: it must be a mapping of str to str; ack() takes no id, "),
         ("headers", {"x": 5}, "headers holds 'x' with a value of int: it must be a mapping of str to str"),
         ("heart_beat", (1,), "heart_beat is (1,): it must be (a whole number, a whole number)"),
         ("heart_beat", (1, True), "heart_beat is (1, True): it must be (a whole number, a whole number)"),
@@ -278,7 +293,8 @@ CONNECTS = (stomp.connect, stomp.connect_async)
 OPTIONS = {
     **{"heartbeats": "heart_beat", "username": "login", "user": "login", "password": "passcode", "pascode": "passcode"},
     **{"timeout": "connect_timeout", "use_ssl": "ssl", "virtual_host": "vhost", "clientid": "client_id", "zzz": None},
-    **dict.fromkeys(("host", "port", "hosts"), "url='stomp://host:61613'"),
+    **dict.fromkeys(("host", "port", "hosts", "ws_path"), "url='stomp://host:61613'"),
+    **{"reconnect_sleep_initial": "reconnect", "heart_beat_receive_scale": "heart_beat", "set_ssl": "ssl"},
 }
 
 
@@ -288,6 +304,7 @@ OPTIONS = {
         *((connect, name, meant) for connect in CONNECTS for name, meant in OPTIONS.items()),
         *((call, "prefech", "prefetch") for call in (Config, Config().replace, StompBroker)),
         *((stomp.Backoff, "frist", "first"), (stomp.Client.close, "timeuot", "timeout")),
+        *((stomp.Client.subscribe, "prefetch_size", "prefetch"), (stomp.Client.subscribe, "auto_ack", "ack")),
     ],
 )
 def test_an_unknown_argument_is_named_with_what_it_may_stand_for(call, given, meant):
@@ -297,8 +314,20 @@ def test_an_unknown_argument_is_named_with_what_it_may_stand_for(call, given, me
         call(*alone, **{given: 1})
 
 
+def test_what_stomp_py_takes_in_another_way_is_told():
+    for connect in CONNECTS:
+        with pytest.raises(TypeError, match="takes only url without a name: write the others as NAME=VALUE"):
+            connect("127.0.0.1", 61613)
+        for name, said in (("wait", "always waits"), ("auto_decode", r"message\.text\(\)")):
+            with pytest.raises(TypeError, match=f"unknown argument '{name}': .*{said}"):
+                connect("stomp://127.0.0.1:1", **{name: True})
+    with pytest.raises(TypeError, match=r"ack\(\) takes no id, .* content_type="):
+        pairs_of("SEND", "application/json")
+
+
 def test_what_else_is_taken():
     with pytest.raises(ValueError, match="outbox_full is 'never': it must be 'block' or 'raise'"):
         stomp.Options(outbox_full="never")  # the type is right
     assert stomp.Options(heart_beat=[0, 0], close_timeout=1).heart_beat == [0, 0]
+    assert stomp.Options(on_frame=Mock(func=waits), login=waits).login is waits  # its `func` is its own affair
     assert inspect.iscoroutinefunction(stomp.AsyncClient.request)

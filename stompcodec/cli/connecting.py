@@ -22,7 +22,7 @@ from click.core import ParameterSource
 from stompcodec.cli.app import INTERRUPTED, SILENT
 from stompcodec.cli.inputs import complain, option_group, pairs_of, parsed, time_option
 from stompcodec.cli.screen import printable
-from stompcodec.content import is_text_type
+from stompcodec.content import is_text_type, text_octets
 from stompcodec.disk import PRIVATE, create, lock, make_folder, replace
 from stompcodec.errors import (
     ConfigError,
@@ -748,7 +748,9 @@ def explanation(error: Exception) -> str:
     elif isinstance(error, ConnectionLostError):
         if "certificate" in folded:
             remedy = "trust its issuer with --ca FILE"
-        elif any(sign in folded for sign in ("an answer", "no connected", "handshake", "websocket", "wrong version")):
+        elif "does this port speak" in folded:
+            remedy = "see --url"
+        elif any(sign in folded for sign in ("an answer", "no connected", "handshake", "websocket")):
             remedy = "is it a STOMP broker, and the right scheme? see --url"
         elif "cannot connect" in folded:
             remedy = "is the broker running there? see --url"
@@ -790,10 +792,12 @@ text_option = click.option(
 
 
 def as_text(body: bytes, headers: Iterable[tuple[str, str]], text: bool | None = None) -> bytes | str:
-    """Return a body to send: as text if it is UTF-8 without NUL, and neither `text` nor a header says something else.
+    """Return a body to send: as text if it is UTF-8 without NUL, and neither a header nor `text` says something else.
 
     >>> as_text(b"hello", []), as_text(b"\\xff", []), as_text(b"hello", [("content-type", "image/png")])
     ('hello', b'\\xff', b'hello')
+    >>> as_text("é".encode(), [("content-type", "text/plain;charset=latin-1")])
+    b'\\xc3\\xa9'
     """
     named = dict(headers)
     if text is None:
@@ -801,8 +805,9 @@ def as_text(body: bytes, headers: Iterable[tuple[str, str]], text: bool | None =
     if not text or b"\0" in body:
         return body
     try:
-        return body.decode()
-    except UnicodeDecodeError:
+        said = body.decode()
+        return said if text_octets(said, named.get("content-type") or "") == body else body
+    except ValueError:
         return body
 
 

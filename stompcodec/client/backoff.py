@@ -144,10 +144,7 @@ class Expected:
         """The seconds without a message, up to the last check."""
 
     def check(self, last: float, now: float, *, busy: bool = False) -> None:
-        """Raise SilentFeedError if `last`, the number or time of the last message, was the same for too long.
-
-        While `busy`, with messages that came before, that does not count.
-        """
+        """Raise SilentFeedError if `last` (number or time of the last message) stayed for too long, and not `busy`."""
         if busy or last != self._last:
             self._last, self._since = last, now
         self.silence = now - self._since

@@ -123,10 +123,7 @@ Source = FileSource | Pieces
 
 
 def opened(body: Any, length: int | None) -> Source | None:
-    """Return the source for a body; None if its length is not known, so that it has to be spooled first. Raise OSError
-    if the file cannot be opened, TypeError or ValueError if it is no source of bytes, or the length is no number of
-    bytes.
-    """
+    """Return the source for a body; None if its length is not known, so that it has to be spooled first."""
     if length is not None and (type(length) is not int or length < 0):
         raise ValueError(f"length is {length!r:.40}: it must be a number of bytes, 0 or more")
     if isinstance(body, os.PathLike):

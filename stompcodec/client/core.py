@@ -124,10 +124,7 @@ class ClientCore:
     def send_block(
         self, block: Block, now: float, call: Call | None = None, transaction: BaseTransaction | None = None
     ) -> bool:
-        """Send many frames at once; return False if the outbox has no room. The last one carries the call's receipt.
-
-        Raises as `send`, or the error by which an earlier call of the group failed.
-        """
+        """Send many frames at once, the last one with the call's receipt; return False if the outbox has no room."""
         self._ready(now, transaction)
         if call is not None and call.group is not None and call.group.failed is not None:
             raise call.group.failed
@@ -233,8 +230,7 @@ class ClientCore:
     def fetch(self, subscription: Subscription, now: float, call: Call) -> bool:
         """Send RECEIVE; the call's result is a message or None. Return False without a connection.
 
-        The subscription is for this message only. LocalProtocolError: the broker does not offer RECEIVE, or the id is
-        that of another subscription.
+        LocalProtocolError: the broker does not offer RECEIVE, or the id is that of another subscription.
         """
         link, inbound = self._ready(now), self.inbound
         inbound.try_out(subscription)
@@ -358,10 +354,7 @@ class ClientCore:
             transaction.settle(message, command, covered)
 
     def _settle_beside(self, message: BaseMessage, command: str, covered: Sequence[int]) -> None:
-        """Count messages of a subscription with several consumers as settled.
-
-        In mode `client` an ACK covers the earlier messages of one consumer only: send one for the last of each other.
-        """
+        """Settle messages of several consumers: in mode `client` an ACK covers those of one, so send one for each."""
         spares = message.subscription.spares
         for last in () if spares is None else spares.settle(covered):
             if message.subscription.cumulative and last is not message:
@@ -582,10 +575,7 @@ class ClientCore:
 
     # ---- the end ----
     def close(self, now: float, call: Call, timeout: float | None = None) -> None:
-        """Send DISCONNECT behind everything in the outbox. The call is accepted once the client is closed.
-
-        The timeout, in seconds, is for the answer to DISCONNECT; None for the option `close_timeout`.
-        """
+        """Send DISCONNECT behind everything in the outbox. The call is accepted at its answer, or after the timeout."""
         link = self.link
         link.now = now
         if link.state == "closed":

@@ -240,10 +240,7 @@ class BrokerDialect(NamedTuple):
             raise ValueError(f"the header {name!r} is {value!r:.60}: with {self.name} it must be {fault}")
 
     def type_headers(self, destination: str, given: Iterable[tuple[str, str]], durable: bool) -> Pairs:
-        """Return the headers of SUBSCRIBE for the type of the destination; none if `given` has one, which counts.
-
-        Raises ValueError for a durable subscription to a queue.
-        """
+        """Return the headers of SUBSCRIBE for the type of the destination; none if `given` has one, which counts."""
         if not self.types:
             return ()
         said = next((value for name, value in given if name == "subscription-type"), None)
@@ -295,10 +292,7 @@ class BrokerDialect(NamedTuple):
         return self.letters.format(_KIND.sub("", destination).replace("/", "."))
 
     def refusing(self, requeue: bool | None, discard: bool) -> bool | None:
-        """Return the `requeue` of a NACK that a program asks for.
-
-        Raises LocalProtocolError if it would drop the message, and `discard` does not say so.
-        """
+        """Return the `requeue` of a NACK that a program asks for; only with `discard` may it drop the message."""
         if discard and requeue:
             raise ValueError("requeue=True and discard=True: give one of them")
         if discard:
@@ -348,10 +342,7 @@ class BrokerDialect(NamedTuple):
         return prefetch if names.isdisjoint(name for name, _ in headers) else None
 
     def durable_headers(self, name: str, client_id: str | None) -> list[tuple[str, str]]:
-        """Return the headers of SUBSCRIBE for a durable subscription, and of UNSUBSCRIBE to delete it.
-
-        Raises LocalProtocolError if the broker does not support them, or requires a client_id.
-        """
+        """Return the headers of SUBSCRIBE for a durable subscription, and of UNSUBSCRIBE to delete it."""
         if self.durable is None:
             raise LocalProtocolError(
                 f"the dialect {self.name!r} has no durable subscriptions: set dialect=, or give the headers="
@@ -406,10 +397,7 @@ class BrokerDialect(NamedTuple):
         return any(each in folded for each in self.login_refused)
 
     def nack_headers(self, requeue: bool | None, transacted: bool = False) -> Pairs:
-        """Return the headers of NACK: to deliver again (True), to drop (False), or for the broker's default (None).
-
-        Raises LocalProtocolError if the broker does not support it.
-        """
+        """Return the headers of NACK: to deliver again (True), to drop (False), or for the broker's default (None)."""
         if transacted and not self.nack_transacted:
             raise LocalProtocolError(f"{self.name} does not support NACK in a transaction: refuse the message outside")
         if requeue is None:

@@ -407,10 +407,7 @@ class Engine:
         return message
 
     def _tell_room(self) -> None:
-        """Have the I/O thread check whether it may read again, once the caller, who makes room, releases the lock.
-
-        Called before the inbox is empty: after an interrupt (Ctrl-C) there may be no other call.
-        """
+        """Have the I/O thread check whether it may read again; before the inbox is empty, in case of an interrupt."""
         owner, task = self._owner, self._task
         if owner is not None and owner.paused and task is not None:
             self.core.link.now = time.monotonic()  # up to which the server is excused
@@ -527,8 +524,7 @@ class Engine:
     def _is_simple(self) -> bool:
         """Return whether only receipts and messages of one subscription can come.
 
-        A thread that waits for one of these reads it itself. For a reply, or a message of another subscription, it
-        would have to give the wire back each time.
+        A thread that waits for one of these reads it itself; for others it would give the wire back each time.
         """
         inbound = self.core.inbound
         return len(inbound.subscriptions) <= 1 and inbound.reply_subscription is None and self.core.link.trace is None
@@ -601,7 +597,7 @@ class Engine:
                     self._give_up(bug)
                     return
                 level = logging.INFO if first else logging.WARNING
-                log.log(level, "no session at %s: %s", address, failed, exc_info=bug)
+                log.log(level, "no session at %s%s: %s", address, self._named(), failed, exc_info=bug)
                 error = _at(address, failed, was_open=self._last is None or self._last.error is None)
                 refused = error if isinstance(error, RejectedError) else refused
                 if self._is_refused(failed, refusals) and not first:
@@ -627,6 +623,12 @@ class Engine:
             if not (yield from self._wait(time.monotonic() + delay)):
                 return
 
+    def _named(self) -> str:
+        """Return the client's name in a log: its client-id, or its last session."""
+        server = self.core.link.server
+        who = self._options.client_id or (None if server is None else server.get("session"))
+        return f" for {who!r:.60}" if who else ""
+
     def _is_refused(self, failed: BaseException, refusals: Refusals) -> bool:
         """Count refused logins; return whether to give up."""
         if not isinstance(failed, RejectedError):  # the broker did not answer
@@ -648,10 +650,7 @@ class Engine:
             self.core.link.end(error)
 
     def _session(self, address: Address, until: float | None) -> Generator[float | None, int, BaseException | None]:
-        """Connect, and carry the session to its end; return the error if none began.
-
-        The session must begin before `until`; with None only `connect_timeout` bounds it.
-        """
+        """Carry a session to its end, which begins before `until`, or in `connect_timeout`; return the error if not."""
         owner = WireOwner(self.core)
         assert self._work is not None
         attempt = Attempt(address, self._options, owner, self._delivery.credential, self._work.wake)
@@ -749,6 +748,9 @@ class Engine:
 def _at(address: Address, error: BaseException, was_open: bool) -> Exception:
     """Return the error of an attempt to connect with its address. `was_open`: it is none of middleware."""
     text = f"cannot connect to {address}: {error}"
+    asked = " and ".join(["TLS"] * address.tls + ["WebSocket"] * address.websocket)
+    if asked and any(sign in text for sign in ("the handshake", "WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE")):
+        text += f" (does this port speak {asked}?)"
     if was_open and isinstance(error, RemoteProtocolError):
         return RemoteProtocolError(text, cause=error.cause)
     if not isinstance(error, StompError) or (was_open and isinstance(error, ConnectionLostError)):

@@ -9,7 +9,7 @@ import codecs
 import hashlib
 import json
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, NamedTuple, TypedDict
@@ -18,7 +18,7 @@ from stompcodec.client.dialects import BrokerDialect, lasting_identity
 from stompcodec.client.headers import ANYCAST, HeaderSource, of, type_of
 from stompcodec.client.messages import BaseMessage, OnUnreadable
 from stompcodec.client.outbox import KEPT
-from stompcodec.errors import ContentError, LocalProtocolError, StaleAckError, StompError
+from stompcodec.errors import ContentError, LocalProtocolError, StompError
 
 log = logging.getLogger("stompcodec.client")
 
@@ -44,6 +44,8 @@ ATTEMPTS = 6
 GIVE_UP: Errors = (ContentError, UnicodeDecodeError, json.JSONDecodeError)
 #: The pauses between calls, in seconds: each one is twice the one before, up to the longest.
 FIRST, LONGEST = 0.1, 30.0
+#: The most messages in a row that are given up at once.
+_AT_ONCE_AT_MOST = 10
 #: The policies that act at the first failure.
 _AT_ONCE = ("stop", "ignore")
 #: The most messages whose calls are remembered while they come again.
@@ -134,11 +136,12 @@ class Retries:
         self._give_up = handling.give_up
         self._next = FIRST  # the first pause of the next message
         self._said = ""  # the last failure whose traceback was logged
+        self._at_once = 0  # messages in a row that were given up at once
         self._calls: dict[str, int] = {}  # by identity, or message-id, of messages that come again
         self.held: float | None = None
         """The last pause, in seconds, after a copy of a message failed that is given up; None if none did."""
         self.watched = False
-        """True after a failure that was not given up at once, until the window is that of the subscription again."""
+        """True after a failure, until a call succeeds and the window is that of the subscription again."""
 
     def calls_of(self, message: BaseMessage) -> int:
         """Return the number of calls with earlier deliveries of a message. Some brokers use ids again for others."""
@@ -155,10 +158,9 @@ class Retries:
 
     def is_last(self, calls: int, error: Exception) -> bool:
         """Return whether a message is given up after so many calls, the last of which has raised an error."""
-        if isinstance(error, self._give_up):
-            return True
         self.watched = True
-        return calls >= self._attempts
+        self._at_once += calls == 1 and isinstance(error, self._give_up)
+        return calls >= self._attempts or (isinstance(error, self._give_up) and self._at_once <= _AT_ONCE_AT_MOST)
 
     def pause(self, before: float | None) -> float:
         """Return the next pause of a message in seconds, by the one before, or by those of the subscription."""
@@ -168,7 +170,7 @@ class Retries:
 
     def succeed(self) -> None:
         """Begin anew: a call has succeeded."""
-        self._next, self._said, self.watched = FIRST, "", False
+        self._next, self._said, self._at_once, self.watched = FIRST, "", 0, False
 
     def say(self, message: BaseMessage, error: Exception, pause: float) -> None:
         """Log the first failure of a message; the same error in a row without its traceback."""
@@ -183,11 +185,10 @@ class Retries:
 def decide(on_error: Policy, message: BaseMessage, error: Exception, calls: int) -> str:
     """Log the last exception of a handler after so many calls, and return the policy for it."""
     destination = message.subscription.destination
-    if calls > 1:
-        words = "the handler of %s failed %d times: message %s is given up: %.200r"
-        log.error(words, destination, calls, message.id, error)
-    else:
-        log.error("the handler of %s failed", destination, exc_info=error)
+    times, trace = ("once", error) if calls == 1 else (f"{calls} times", None)
+    fate = "stays unsettled" if on_error in _AT_ONCE else "is given up"
+    words = "the handler of %s failed %s: message %s %s: %.200r"
+    log.error(words, destination, times, message.id, fate, error, exc_info=trace)
     if not callable(on_error):
         return on_error
     try:
@@ -209,6 +210,13 @@ def answer_of(policy: str, version: str | None) -> tuple[str, bool | None] | Non
     if policy == "discard" and version in WITHOUT_NACK:
         return "ACK", None
     return POLICIES[policy]
+
+
+def check_returned(result: object) -> None:
+    """Raise TypeError if a handler has returned code that nobody runs."""
+    if isinstance(result, Awaitable | Generator | AsyncGenerator):
+        getattr(result, "close", bool)()  # it would warn
+        raise TypeError(f"the handler returned {result!r:.60}, which nobody runs: call what does the work")
 
 
 def ended_by(error: BaseException) -> Exception:
@@ -237,8 +245,7 @@ def leave(message: BaseMessage) -> None:
 
 def note(error: Exception) -> None:
     """Log that a message could not be settled, so that the broker may deliver it again."""
-    level = logging.INFO if isinstance(error, StaleAckError) else logging.WARNING
-    log.log(level, "not settled: %s", error, exc_info=None if isinstance(error, StompError) else error)
+    log.warning("not settled: %s", error, exc_info=None if isinstance(error, StompError) else error)
 
 
 # ---- the message in whose handling a program sends: our broker counts a refused frame as an attempt of it ----
@@ -320,10 +327,7 @@ class Way(NamedTuple):
 
 
 def way_of(message: BaseMessage, dialect: BrokerDialect, version: str | None, named: str | None) -> Way:
-    """Return how a message is given up; `named` is the option `dead_letter`.
-
-    In mode `auto` there is nothing to settle, and a copy is sent only if it says where.
-    """
+    """Return how a message is given up; `named` is the option `dead_letter`, without which mode `auto` does nothing."""
     subscription, source = message.subscription, message.frame.get("destination") or ""
     named = subscription.dead_letter or named
     if not subscription.explicit and named is None:
@@ -383,10 +387,7 @@ def text_of(message: BaseMessage, dialect: BrokerDialect) -> bool | str:
 
 
 def key_of(message: BaseMessage, dialect: BrokerDialect, to: str, client_id: str | None) -> list[tuple[str, str]]:
-    """Return the header with the key of a copy, which is the same for each delivery of a message to the same consumers.
-
-    None is added if no two deliveries can be told to be of one message.
-    """
+    """Return the header with the key of a copy, equal for each delivery of a message to the same consumers; or none."""
     subscription = message.subscription
     keeps, kind = subscription.keeps_messages, dict(subscription.asked).get("subscription-type")
     if subscription.durable is None and (kind is not None or dialect.shared):

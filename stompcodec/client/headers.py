@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 
+from stompcodec.arguments import NO_HEADERS
 from stompcodec.codec import Frame
 from stompcodec.errors import LocalProtocolError
 
@@ -256,7 +257,10 @@ def pairs_of(command: str, headers: HeaderSource) -> Iterable[tuple[str, str]]:
             pairs = list(headers)
             names = {name for name, _ in pairs}
         except (TypeError, ValueError):
-            raise TypeError(f"headers is {headers!r:.60}: it must be a mapping or pairs of name and value") from None
+            given: object = headers
+            hint = NO_HEADERS if isinstance(given, str) else ""
+            said = f"headers is {given!r:.60}: it must be a mapping or pairs of name and value{hint}"
+            raise TypeError(said) from None
     if not owned.keys().isdisjoint(names):
         if command in _FORWARDS and is_received(names):
             return _without(_FORWARDS[command], pairs)
@@ -267,10 +271,7 @@ def pairs_of(command: str, headers: HeaderSource) -> Iterable[tuple[str, str]]:
 
 
 def sendable(frame: Frame) -> Frame:
-    """Return a SEND of the program as it may be sent: without what its headers have for the delivery of a message.
-
-    Raises LocalProtocolError for another frame.
-    """
+    """Return a SEND of the program as it may be sent: without what its headers have for the delivery of a message."""
     if frame.command != "SEND" or frame.get("destination") is None:
         raise LocalProtocolError(f"{frame.command} cannot be sent: give SEND frames with a destination")
     if "message-id" not in frame.headers or "subscription" not in frame.headers:

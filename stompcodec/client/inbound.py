@@ -165,9 +165,8 @@ class Windows:
         return bool(shared) and set(shared) <= set(asked) and not browses
 
     def refused(self, frame: Frame) -> Call | None:
-        """Return the call of the spare that an ERROR without receipt-id is about; None if it is not about one.
-
-        Artemis says the id of the consumer. Otherwise it is the only spare without an answer.
+        """Return the call of the spare that an ERROR without receipt-id is about: Artemis names it, else it is the only
+        one without an answer.
         """
         if frame.get("receipt-id"):
             return None
@@ -704,10 +703,7 @@ class Inbound:
     def unsubscribe(
         self, subscription: Subscription, now: float, call: Call | None = None, *, delete: bool = False
     ) -> None:
-        """End a subscription, and with `delete` a durable one for good. Unacknowledged messages return to the broker.
-
-        With `delete` the call fails if the broker could not be told.
-        """
+        """End a subscription, and with `delete` a durable one for good, or fail if the broker could not be told."""
         self.link.now = now
         reach = self.link.in_session and subscription.subscribed and not subscription.closed
         for_good = delete and subscription.durable is not None and not subscription.deleted

@@ -174,8 +174,7 @@ class ClientLink:
     ) -> None:
         """Send CONNECT on a new transport, and wait `patience` seconds for CONNECTED, if fewer than `connect_timeout`.
 
-        `more` are its other headers; None for the option `headers`.
-        Raises FrameError if CONNECT, which has no escapes, cannot carry the credentials.
+        `more` are its other headers; None for the option `headers`. FrameError: CONNECT cannot carry the credentials.
         """
         options = self.options
         self.now = now
@@ -573,10 +572,7 @@ class ClientLink:
         return octets[:-5]
 
     def put(self, frame: Frame | Block, call: Call | None, *, bound: bool = False, text: bool | str = False) -> None:
-        """Send a frame now, or behind those in the outbox. A `bound` one must not be sent on the next connection.
-
-        Raises FrameError if it cannot be written in this version.
-        """
+        """Send a frame now, or behind those in the outbox. A `bound` one must not be sent on the next connection."""
         if call is not None:
             self.calls.open(call, self.now)
         try:
@@ -703,10 +699,7 @@ class ClientLink:
         return Part(octets) if octets and self._wire.whole_frames else octets
 
     def look(self, upload: Upload) -> None:
-        """Answer the caller of an upload, if there is something to tell: the next piece is wanted, or the outcome.
-
-        The result of the call `asked` is the offset of the piece; -1 to ask again, None if no more is wanted.
-        """
+        """Answer the call `asked` of an upload: with the offset of the next piece, -1 to ask again, None at the end."""
         asked, connection = upload.asked, self.connection
         if asked is None or asked.done:
             return

@@ -622,10 +622,7 @@ class BaseTransaction:
         more: Sequence[tuple[str, str]],
         call: Call | None,
     ) -> None:
-        """Note an ACK or NACK that is sent once the transaction is committed, as the broker knows none in one.
-
-        Raises LocalProtocolError if a receipt is wanted for it.
-        """
+        """Note an ACK or NACK that is sent after COMMIT, as the broker knows none in one; it can have no receipt."""
         if call is not None:
             raise LocalProtocolError(
                 f"{command} not sent: it would cover messages whose ACKs wait for the COMMIT of transaction {self.id}, "

@@ -69,7 +69,8 @@ class Options:
     lenient: bool = False
     """Accept common faults of brokers, as `Parser(lenient=True)` does."""
     ssl: ssl.SSLContext | None = field(default=None, repr=False)
-    """For stomp+ssl and wss; None verifies certificates by the machine's authorities."""
+    """For TLS, which an address without a scheme has then, too; one with a plain scheme is refused, unless the proxy is
+    https. None verifies certificates by the machine's authorities."""
     proxy: str | None = field(default=None, repr=False)
     """An HTTP proxy that offers CONNECT, as http://user:pass@host:port; "environment" for the variables https_proxy,
     http_proxy, all_proxy and no_proxy; None for none, whatever the environment says."""

@@ -22,10 +22,7 @@ _TIDY = 1024
 
 
 def seconds_of(name: str, value: float) -> float:
-    """Return a time in seconds as a float. `math.inf` is for ever; a negative time has passed already.
-
-    Raises TypeError if it is no number, ValueError if it is nan, or an integer too large for a float.
-    """
+    """Return a time in seconds as a float, `math.inf` for ever; ValueError: it is nan, or too large an integer."""
     if type(value) is float and value == value:
         return value
     given: Any = value

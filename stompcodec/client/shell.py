@@ -26,7 +26,7 @@ from stompcodec.client.middleware import AsyncMiddleware, Layers, layers_of
 from stompcodec.client.options import Options
 from stompcodec.client.outbox import KEPT, Block, Call, Group, OutboxFullError, Upload, seconds_of
 from stompcodec.codec import Frame, serialize, serialize_many
-from stompcodec.content import encode_content
+from stompcodec.content import encode_content, text_octets
 from stompcodec.errors import LocalProtocolError, ReceiptTimeoutError, RejectedError, StompError
 from stompcodec.uri import Address, Brokers, addresses_of
 
@@ -74,7 +74,7 @@ def outgoing(
 ) -> Outgoing:
     """Return the headers and body of a SEND, with `persistent` as the call says it, or else the client's option.
 
-    Text becomes UTF-8, with a content-type that says so unless the call has one. An unknown encoding (gzip, deflate or
+    Text gets the charset of its content-type, UTF-8 unless the call has one. An unknown encoding (gzip, deflate or
     base64, or several separated by commas) is a FrameError. `kind` is the row of `OWNED`: a header of it is a
     ValueError.
     """
@@ -94,7 +94,11 @@ def outgoing(
     text: bool | str = False
     if isinstance(body, str):
         octets, text = body.encode(), KEPT if isinstance(headers, AsIs) else True
-        if text is True and "content-type" not in dict(pairs):
+        given: Any = next((value for name, value in pairs if name == "content-type"), None)
+        if isinstance(given, str) and ";" in given:
+            utf8, octets = octets, text_octets(body, given)
+            text = text if octets == utf8 else False
+        elif given is None and text is True:
             pairs.append(("content-type", "text/plain;charset=utf-8"))
     else:
         octets = body
@@ -152,7 +156,10 @@ class BaseLink:
     ) -> None:
         if not self.takes_async and any(isinstance(each, AsyncMiddleware) for each in options.middleware):
             raise TypeError("AsyncMiddleware needs connect_async: for threads, derive from Middleware")
-        addresses = addresses_of(url)
+        addresses = addresses_of(url, "stomp" if options.ssl is None else "stomp+ssl")
+        plain = next((each for each in addresses if not each.tls), None)
+        if options.ssl is not None and plain is not None and not (options.proxy or "").lower().startswith("https:"):
+            raise ValueError(f"{plain} is without TLS, for which ssl= (--ca, caFile) is given: write stomp+ssl://")
         if any(each.options.get("receipts") == "false" for each in addresses):
             options = replace(options, receipts=False)
         self.options = options
@@ -237,10 +244,7 @@ class BaseLink:
         to_the_end: bool,
         transaction: BaseTransaction | None,
     ) -> tuple[Sending, Upload]:
-        """Return a message whose body comes from a source, piece by piece, for `push`.
-
-        Without `to_the_end` its caller waits for no receipt.
-        """
+        """Return a message whose body comes from a source, for `push`; without `to_the_end` nobody waits for it."""
         what = f"SEND to {message.destination}"
         call = self.call(what, "SEND", timeout) if receipt else None
         frame = self._send_frame(message, call, resend)
@@ -534,7 +538,8 @@ class Bulk:
             try:
                 frame = make(message)
             except Exception as error:
-                yield from self._unwritable(self.given + len(frames), error)
+                is_known = isinstance(message, Frame | tuple | list)
+                yield from self._unwritable(self.given + len(frames), error if is_known else _no_message(message))
             frames.append(frame)
             self._octets += len(frame.body)
             if len(frames) >= most or self._octets >= room:
@@ -739,10 +744,13 @@ class Bulk:
 
 def _parts(message: Any) -> tuple[Any, Any, Any]:
     """Return destination, body and headers of a message that is a tuple."""
-    destination, body, *rest = message
-    if len(rest) > 1:
-        raise TypeError("a message is a Frame, or a tuple of destination, body and perhaps headers")
-    return destination, body, rest[0] if rest else None
+    if not isinstance(message, tuple | list) or not 2 <= len(message) <= 3:
+        raise _no_message(message)
+    return (*message, None)[:3]
+
+
+def _no_message(given: object) -> TypeError:
+    return TypeError(f"it is {type(given).__name__}: give a Frame, (destination, body) or (destination, body, headers)")
 
 
 def _joined(outcomes: list[tuple[range, str]]) -> list[tuple[range, str]]:

@@ -3,18 +3,24 @@
 import contextlib
 import itertools
 import logging
+import math
+import socket
 import threading
 import time
 
 import pytest
 from client.peer import Peer, closed_port
 from client.shells import QUICK
+from client.test_timeouts import TIMEOUTS
 from patience import patience
 
 import stompcodec.client as stomp
 from stompcodec.errors import ConfigError
+from stompcodec.transport.tls import client_context
+from stompcodec.uri import parse_uri
 
 SLOW = stomp.Backoff(first=60, most=60, jitter=0)
+TLS = client_context()
 
 
 @pytest.mark.parametrize(
@@ -40,6 +46,14 @@ def test_what_is_no_stomp_is_named_with_its_address(shell, answer, said):
         shell.connect(f"stomp://ann:secret@127.0.0.1:{peer.port}", lenient=True)
     assert str(error.value).startswith(f"cannot connect to stomp://ann:***@127.0.0.1:{peer.port}: ")
     assert (said in str(error.value), "secret" in str(error.value)) == (True, False)
+
+
+@pytest.mark.parametrize(("scheme", "asked"), [("stomp+ssl", "TLS"), ("ws", "WebSocket"), ("wss", "TLS and WebSocket")])
+def test_a_port_that_does_not_speak_what_the_scheme_says_is_doubted(shell, peer, scheme, asked):
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        for port in (silent.getsockname()[1], peer.port)[: 2 if "TLS" in asked else 1]:
+            with pytest.raises(stomp.ConnectionLostError, match=rf"does this port speak {asked}\?\)$"):
+                shell.connect(f"{scheme}://127.0.0.1:{port}", connect_timeout=0.5)
 
 
 def test_headers_behind_an_empty_line_are_1_0_where_nothing_else_was_offered(shell):
@@ -98,15 +112,24 @@ def test_addresses_have_the_forms_that_programs_write(shell, peer):
             shell.connect(wrong)
 
 
+def test_a_tls_context_means_tls_where_no_scheme_says_so():
+    for url in ("h:1", [("h", 1)], "failover:(h:1)", "ssl://h:1", parse_uri("stomps://h:1")):
+        assert [str(each) for each in stomp.connect_async(url, ssl=TLS).addresses] == ["stomp+ssl://h:1"]
+    assert not stomp.connect_async("stomp://h", ssl=TLS, proxy="https://p:1").addresses[0].tls  # it is for the proxy
+
+
 @pytest.mark.parametrize(
     ("url", "options", "error"),
     [
         *(("stomp://h", {"receipt_timeout": 0}, ValueError), ("stomp://h", {"outbox_frames": 0}, ValueError)),
+        *(("stomp://h", {name: value}, ValueError) for name in TIMEOUTS for value in (math.nan, -1, 10**400)),
+        *(("stomp://h", {"heart_beat": value}, ValueError) for value in ((-1, 0), (0, -1), (2**63, 0), (0, 10**400))),
         *(("stomp://h", {"login_attempts": value}, ValueError) for value in (0, -1)),
         *(("stomp://h", {"stream_over": value}, ValueError) for value in (4095, -1)),
-        *(("stomp://h", {"startup_timeout": -1}, ValueError), ("stomp://h", {"dialect": "klingon"}, ValueError)),
-        *(("stomp://h", {"no_such": 1}, TypeError), ("stomp://h", {"proxy": "socks5://h:1"}, ConfigError)),
+        *(("stomp://h", {"dialect": "klingon"}, ValueError), ("stomp://h", {"proxy": "socks5://h:1"}, ConfigError)),
         ("gopher://h", {}, ConfigError),
+        *((url, {"ssl": TLS}, ValueError) for url in ("stomp://h", "ws://h/ws", "failover:(stomp+ssl://a,stomp://b)")),
+        *(([each], {"ssl": TLS, "proxy": "http://h:1"}, ValueError) for each in parse_uri("tcp://h")),
     ],
 )
 def test_options_and_urls_are_checked_at_once(url, options, error):
@@ -126,12 +149,13 @@ def test_credentials_that_cannot_be_had(shell, peer, caplog):
         with pytest.raises((TypeError, AttributeError, IndexError), match=error):  # it is no lost connection
             shell.connect(peer.url, passcode=bug, startup_timeout=patience(30))
     tokens = iter([lambda: "a", lambda: None.token, lambda: "b"])  # later such an attempt is tried again
-    client = shell.connect(peer.url, passcode=lambda: next(tokens)(), reconnect=QUICK)
+    client = shell.connect(peer.url, passcode=lambda: next(tokens)(), reconnect=QUICK, client_id="me")
     peer.cut()
     peer.wait(lambda peer: [frame.get("passcode") for frame in peer.got("CONNECT")] == ["a", "b"])
     client.wait_connected()
     (said,) = [each for each in caplog.records if each.exc_info]
     assert (said.levelname, said.exc_info[0]) == ("WARNING", AttributeError)
+    assert said.getMessage().startswith(f"no session at {peer.url} for 'me': ")
 
 
 def test_passcodes_are_asked_for_each_attempt_and_never_logged(shell, peer, caplog):

@@ -74,7 +74,7 @@ def test_the_numbers_are_told():
 
 
 def test_every_dialect_and_its_headers_are_told():
-    text = page("brokers")
+    text = page("broker") + page("rabbitmq")
     for dialect in BROKERS.values():
         assert dialect.server in text.lower()
         for name in (*dialect.prefetch, dialect.window, *dialect.attempts, dialect.duplicate):

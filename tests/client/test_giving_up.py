@@ -17,7 +17,7 @@ from patience import patience
 import stompcodec.client as stomp
 from stompcodec import Frame, serialize
 from stompcodec.client import Client, Options
-from stompcodec.client.aio.waiting import AsyncPauses
+from stompcodec.client.aio.waiting import AsyncPauses, call_handler
 from stompcodec.client.dialects import BROKERS, row_of
 from stompcodec.client.handlers import ATTEMPTS, Handling, Retries, copy_of, way_of
 from stompcodec.client.messages import BaseMessage, Subscription
@@ -181,6 +181,36 @@ def test_a_lone_bad_message_costs_three_seconds_and_is_given_up_after_six_calls(
     assert "message m0002 is handled again in 0.1 s, 6 times in all" in first.getMessage()
     assert (last.levelname, last.exc_info) == ("ERROR", None)
     assert "failed 6 times: message m0002 is given up: ValueError('no')" in last.getMessage()
+
+
+def test_what_would_fail_again_is_given_up_at_once_ten_times_in_a_row_and_then_slowly(monkeypatch, caplog):
+    def handle(message):
+        if message.id not in good:
+            raise BAD
+
+    good = {"m0011"}
+    desk = Desk(monkeypatch, handle).put(50)
+    with caplog.at_level(logging.WARNING, "stompcodec.client"):
+        desk.run(until=60.0)
+    assert (desk.pauses[:5], desk.clock > 60.0) == (LONE, True)  # of the 22nd message: the 11th began anew
+    assert [number for number, fate in desk.fates if fate == "ACK"] == ["m0011"]
+    assert len(desk.fates) == 22
+    first = caplog.records[0]
+    assert "failed once: message m0001 is given up: JSONDecodeError" in first.getMessage()
+    assert (first.levelname, first.exc_info[1]) == ("ERROR", BAD)
+
+
+async def pieces(message):
+    yield message
+
+
+@pytest.mark.parametrize("left", [asyncio.sleep, lambda message: (yield message), pieces])
+def test_what_a_handler_returned_and_nobody_runs_is_no_success(monkeypatch, left):
+    desk = Desk(monkeypatch, lambda message: left(message)).put(1).run()
+    assert (len(desk.calls), desk.fates) == (ATTEMPTS, [("m0001", "NACK false")])
+    if left is not asyncio.sleep:
+        with pytest.raises(TypeError, match="nobody runs"):
+            asyncio.run(call_handler(left, None))
 
 
 def test_one_that_is_away_for_ten_minutes_makes_a_handful_and_holds_no_window(monkeypatch):

@@ -76,7 +76,8 @@ def test_a_message_that_processing_cannot_settle_is_logged(client, caplog):
     message = client.subscribe("/queue/a", ack="client-individual").get(5)
     with pytest.raises(ZeroDivisionError), message.processing():
         close_and_fail()
-    assert any(record.getMessage().startswith("not settled: ") for record in caplog.records)
+    (said,) = [each for each in caplog.records if each.getMessage().startswith("not settled: ")]
+    assert said.levelname == "WARNING"
 
 
 @pytest.mark.parametrize("layers", [[], [stomp.Middleware()]])
@@ -89,8 +90,15 @@ def test_get_and_take(shell, peer, layers):
     assert subscription.get(0).body == b"x"
     assert [len(subscription.take(most, patience(5))) for most in (3, 10)] == [3, 2]
     assert subscription.take(10, 0.01) == []
-    subscription.unsubscribe()
+    end = threading.Timer(0.1, subscription.unsubscribe)
+    end.start()
+    assert subscription.get(patience(30)) is None  # it was under way
+    end.join()
     assert subscription.get() is None
+    for call in (lambda: subscription.get(1), lambda: subscription.take(3, 1)):  # a loop of these would spin
+        with pytest.raises(stomp.LocalProtocolError, match="the subscription was closed"):
+            call()
+    assert [*subscription] == []
 
 
 def test_reply(shell, client, peer):

@@ -513,7 +513,7 @@ def place(request):
         pytest.importorskip("websockets")
         config = {"ws_port": 0}
     with BrokerThread(**config) as broker:
-        ws, tls = f"ws://127.0.0.1:{broker.ws_port}/stomp", f"stomp+ssl://127.0.0.1:{broker.tls_port}"
+        ws, tls = f"ws://127.0.0.1:{broker.ws_port}/stomp", f"127.0.0.1:{broker.tls_port}"
         yield SimpleNamespace(url={"tcp": broker.url, "ws": ws, "tls": tls}[name], name=name, options=options)
 
 

@@ -9,7 +9,7 @@ from client.scripted import Scripted
 from patience import patience
 
 import stompcodec.client as stomp
-from stompcodec import Frame, serialize
+from stompcodec import Frame, FrameError, serialize
 from stompcodec.client.dialects import BROKERS
 from stompcodec.client.headers import LEFT
 from stompcodec.client.outbox import Block
@@ -336,15 +336,18 @@ def test_a_header_wins_over_the_usual_prefetch_only(row):
     assert (row.beside(9, [(name, "7")]), row.beside(9, {"x": "7"}.items())) == (None, 9)
 
 
+@pytest.mark.req("S12-CT-03", "S12-CT-04")
 def test_a_body_has_one_encoding(client):
     with pytest.raises(ValueError, match="content_encoding is 'gzip', and headers= says 'deflate'"):
         client.send("/queue/encoded", b"x", {"content-encoding": "deflate"}, content_encoding="gzip")
     client.send("/queue/encoded", b"x", {"content-encoding": "gzip"}, content_encoding="gzip", receipt=True)
-    client.send("/queue/encoded", "y", {"content-type": "text/x"}, content_encoding="gzip", receipt=True)
+    client.send("/queue/encoded", "y" * 10_000, {"content-type": "text/x"}, content_encoding="gzip", receipt=True)
     subscription = client.subscribe("/queue/encoded")
     first, second = subscription.get(patience(5)), subscription.get(patience(5))
     assert (first.content(), first.headers.getall("content-encoding")) == (b"x", ["gzip"])
-    assert (second.content(), second.headers["content-type"]) == (b"y", "text/x")
+    assert (len(second.body) < 200, second.content(), second.get("content-type")) == (True, b"y" * 10_000, "text/x")
+    with pytest.raises(FrameError, match="max_size"):
+        second.content(9_999)
 
 
 @pytest.mark.parametrize(

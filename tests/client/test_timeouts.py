@@ -83,19 +83,6 @@ def test_a_receipt_that_never_comes_is_named_with_its_remedy_until_one_has_come(
         shell.connect(peer.url, receipt_timeout=0.2).request("/queue/b", timeout=patience(10))
 
 
-@pytest.mark.parametrize(
-    ("name", "values"),
-    [
-        *((name, [math.nan, -1, 10**400]) for name in TIMEOUTS),
-        ("heart_beat", [(-1, 0), (0, -1), (2**63, 0), (0, 10**400)]),
-    ],
-)
-def test_an_option_that_is_no_time_is_refused_by_name(name, values):
-    for value in values:
-        with pytest.raises(ValueError, match=name):
-            stomp.Options(**{name: value})
-
-
 @pytest.mark.long
 @pytest.mark.req("S12-HB-09", "S12-HB-10")
 def test_a_handler_that_blocks_keeps_its_connection(shell, peer):

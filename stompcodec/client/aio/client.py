@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 from functools import partial
 from typing import Any
 
@@ -247,7 +247,7 @@ class AsyncClient(BaseClient):
         confirm: bool = True,
         timeout: float | None = None,
         on_unreadable: OnUnreadable = "raise",
-        handler: Callable[[AsyncMessage], Any] | None = None,
+        handler: Callable[[AsyncMessage], object | Awaitable[object]] | None = None,
         on_error: Policy | None = None,
         concurrency: int = 1,
         key: Callable[[AsyncMessage], object] | None = None,
@@ -273,7 +273,7 @@ class AsyncClient(BaseClient):
             concurrency: the number of tasks for the handler. Only with `key` more than one keep an order:
             key: a function; messages for which it returns equal values go to the same task.
             attempts: how often the handler is called with one message, with pauses of 0.1 s to 30 s between.
-            give_up, dead_letter: exceptions at which a message is given up at once; where copies of those given up go.
+            give_up, dead_letter: exceptions that give a message up at once (ten in a row); where the copies go.
 
         Raises:
             RejectedError, ConnectionLostError, ReceiptTimeoutError: it was not confirmed.

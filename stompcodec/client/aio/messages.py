@@ -29,7 +29,7 @@ from stompcodec.client.messages import Subscription as Base
 from stompcodec.client.middleware import ProcessEvent, async_around, started
 from stompcodec.client.outbox import seconds_of
 from stompcodec.client.shell import end_of, now, outgoing
-from stompcodec.errors import StompError
+from stompcodec.errors import LocalProtocolError, StompError
 
 
 @checks("ack")
@@ -234,12 +234,13 @@ class AsyncSubscription(Base):
                     raise StopAsyncIteration from None
 
     async def get(self, timeout: float | None = None) -> AsyncMessage | None:
-        """Return the next message, or None after the timeout and at the end of the subscription.
+        """Return the next message, or None after the timeout, and when the subscription ends meanwhile.
 
         Args:
             timeout: seconds; None for no limit.
 
         Raises:
+            LocalProtocolError: it had ended before, and there is a timeout: without one the end is None, too.
             RejectedError, ConnectionLostError: the subscription was refused, the client has given up, or the server
                 sent an ERROR that belongs to no call.
         """
@@ -248,6 +249,8 @@ class AsyncSubscription(Base):
             try:
                 return self.batch.popleft()
             except IndexError:
+                if until is not None and self.deaf and not self.inbox and self.error is self.news is None:
+                    raise LocalProtocolError("the subscription was closed, so no message comes") from None
                 if not await self._refill(until):
                     return None
 
@@ -467,10 +470,7 @@ class _Work:
     # ---- failures ----
 
     async def retry(self, message: AsyncMessage, error: Exception, call: Callable[[], Awaitable[None]]) -> bool:
-        """Call again what has failed with a message, after pauses; return whether it succeeded, else all is done.
-
-        A message that the broker delivers again is not handled again here.
-        """
+        """Call again what has failed with a message, after pauses; return whether it succeeded, else all is done."""
         retries, pause = self.retries, None
         calls = before = 0 if self.handling.attempts == 1 else retries.calls_of(message)
         while True:

@@ -41,7 +41,7 @@ from stompcodec.client.bodies import (
     pieces_of,
 )
 from stompcodec.client.engine import Engine, News
-from stompcodec.client.handlers import ended_by
+from stompcodec.client.handlers import check_returned, ended_by
 from stompcodec.client.hub import process, refuse
 from stompcodec.client.options import Options
 from stompcodec.client.outbox import Call, Upload, seconds_of
@@ -475,6 +475,8 @@ async def call_handler(handler: Callable[[Any], Any], message: object) -> None:
         result = handler(message)
         if inspect.isawaitable(result):
             await result
+        elif result is not None:
+            check_returned(result)
     except asyncio.CancelledError as error:
         cancelling = getattr(asyncio.current_task(), "cancelling", None)
         if cancelling is None or cancelling():

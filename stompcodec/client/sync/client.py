@@ -237,7 +237,7 @@ class Client(BaseClient):
         confirm: bool = True,
         timeout: float | None = None,
         on_unreadable: OnUnreadable = "raise",
-        handler: Callable[[Message], Any] | None = None,
+        handler: Callable[[Message], object] | None = None,
         on_error: Policy | None = None,
         concurrency: int = 1,
         key: Callable[[Message], object] | None = None,
@@ -263,7 +263,7 @@ class Client(BaseClient):
             concurrency: the number of threads for the handler. Only with `key` more than one keep an order:
             key: a function; messages for which it returns equal values go to the same thread.
             attempts: how often the handler is called with one message, with pauses of 0.1 s to 30 s between.
-            give_up, dead_letter: exceptions at which a message is given up at once; where copies of those given up go.
+            give_up, dead_letter: exceptions that give a message up at once (ten in a row); where the copies go.
 
         Raises:
             RejectedError, ConnectionLostError, ReceiptTimeoutError: it was not confirmed.

@@ -87,10 +87,7 @@ class Link(BaseLink):
         wait: bool = True,
         transaction: BaseTransaction | None = None,
     ) -> Any:
-        """Send a message with any body through the middleware. Return its receipt if it has one; with `wait` None.
-
-        Arguments and errors as for `Client.send`.
-        """
+        """Send a message as `Client.send`. Return its receipt if it has one; with `wait` None."""
         more: dict[str, Any] = {"receipt": receipt, "resend": resend, "transaction": transaction}
         said: dict[str, Any] = {"persistent": persistent, "usual": self.options.persistent}
         if is_whole(body):
@@ -248,8 +245,7 @@ class Link(BaseLink):
     def refuse(self, message: BaseMessage, error: Exception) -> None:
         """Refuse a message whose taking the middleware did not allow, so that the program gets the next one.
 
-        In mode `client` it stays unsettled, and no later ACK covers it: a NACK would refuse earlier ones, too, which
-        the program holds.
+        In mode `client` it stays unsettled: a NACK would refuse earlier ones, too, which the program holds.
         """
         subscription = message.subscription
         log.error("middleware refused a message of %s", subscription.destination, exc_info=error)
@@ -361,7 +357,7 @@ class Link(BaseLink):
                 self._answer(message, "ACK", None)
                 return True
         if self.core.is_stale(message):
-            log.info("not settled: message %s, whose connection or subscription has ended, comes again", message.id)
+            log.warning("not settled: message %s, whose connection or subscription has ended, comes again", message.id)
         return True
 
     def copy(

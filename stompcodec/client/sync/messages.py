@@ -30,7 +30,7 @@ from stompcodec.client.sync.waiting import (
     Workers,
     call_handler,
 )
-from stompcodec.errors import StompError
+from stompcodec.errors import LocalProtocolError, StompError
 
 
 @checks("ack")
@@ -225,12 +225,13 @@ class Subscription(Base):
                     raise StopIteration from None
 
     def get(self, timeout: float | None = None) -> Message | None:
-        """Return the next message, or None after the timeout and at the end of the subscription.
+        """Return the next message, or None after the timeout, and when the subscription ends meanwhile.
 
         Args:
             timeout: seconds; None for no limit.
 
         Raises:
+            LocalProtocolError: it had ended before, and there is a timeout: without one the end is None, too.
             RejectedError, ConnectionLostError: the subscription was refused, the client has given up, or the server
                 sent an ERROR that belongs to no call.
         """
@@ -239,6 +240,8 @@ class Subscription(Base):
             try:
                 return self.batch.popleft()
             except IndexError:
+                if until is not None and self.deaf and not self.inbox and self.error is self.news is None:
+                    raise LocalProtocolError("the subscription was closed, so no message comes") from None
                 if not self._refill(until):
                     return None
 
@@ -455,10 +458,7 @@ class _Work:
     # ---- failures ----
 
     def retry(self, message: Message, error: Exception, call: Callable[[], None]) -> bool:
-        """Call again what has failed with a message, after pauses; return whether it succeeded, else all is done.
-
-        A message that the broker delivers again is not handled again here.
-        """
+        """Call again what has failed with a message, after pauses; return whether it succeeded, else all is done."""
         retries, pause = self.retries, None
         calls = before = 0 if self.handling.attempts == 1 else retries.calls_of(message)
         while True:

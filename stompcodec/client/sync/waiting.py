@@ -16,7 +16,7 @@ from typing import Any
 
 from stompcodec.client.bodies import BodyReader, Source, Spool, Streamed, opened, pieces_of
 from stompcodec.client.engine import Engine, News, Watcher
-from stompcodec.client.handlers import ended_by
+from stompcodec.client.handlers import check_returned, ended_by
 from stompcodec.client.hub import ended, is_finalizing, process, refuse
 from stompcodec.client.options import Options
 from stompcodec.client.outbox import Call, Upload
@@ -257,9 +257,11 @@ class Delivery:
 def call_handler(handler: Callable[[Any], object], message: object) -> None:
     """Call a handler and raise its error, with a RuntimeError for SystemExit, which would silently end the thread."""
     try:
-        handler(message)
+        result = handler(message)
     except SystemExit as error:
         raise ended_by(error) from error
+    if result is not None:
+        check_returned(result)
 
 
 def each(messages: Messages) -> Iterator[Any]:

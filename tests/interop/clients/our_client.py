@@ -2,6 +2,7 @@
 
 import os
 import time
+from contextlib import suppress
 from typing import Any
 
 import adapter
@@ -32,7 +33,9 @@ class Link(adapter.Link):
     async def receive(self, id, count, seconds):
         end = time.monotonic() + seconds
         while len(self.waiting.get(id, ())) < count:
-            message = await done(self.subscriptions[id].get(max(0.0, end - time.monotonic())))
+            message = None
+            with suppress(stomp.LocalProtocolError):  # it was unsubscribed from
+                message = await done(self.subscriptions[id].get(max(0.0, end - time.monotonic())))
             if message is None:
                 break
             self.put(id, message, dict(message.headers), message.body)
