@@ -9,6 +9,7 @@ from importlib import import_module
 from types import FunctionType, SimpleNamespace, UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
+__tracebackhide__ = True  # pytest shows the line of the call instead
 _Class = TypeVar("_Class", bound=type)
 _Call = TypeVar("_Call", bound=Callable[..., Any])
 #: Class -> how an error names it, and what else is taken for it.

@@ -754,13 +754,7 @@ and not empty
     """
     changes: dict[str, Any] = {}
     for name, value in _leaves(_parse_toml(source, file)):
-        try:
-            if name not in _BY_NAME:
-                raise ValueError(_unknown(name))
-            _put(changes, _BY_NAME[name], value)
-        except ValueError as error:
-            where = f"{name}.{error.name}" if isinstance(error, values.NestedError) else name
-            raise ConfigError(str(error), file=file, line=_line_of(source, where), key=where) from None
+        _put(changes, name, value, source, file)
     try:
         return Config(**changes | over)
     except ConfigError as error:
@@ -795,8 +789,42 @@ def _is_table(name: str) -> bool:
     return any(key.startswith(name + ".") for key in _BY_NAME)
 
 
-def _put(changes: dict[str, Any], key: Key, value: Any) -> None:
-    value = key.read(value)
+def read_fields(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return fields of `Config`. Names are those of keys without their table, or of fields; values those of a file, or
+    of fields. Raise ConfigError for a value that a file may not have, TypeError for a name that two keys have.
+
+    >>> read_fields({"max_messages": 9, "login_timeout": "2m", "heart_beat": (0, 0)})
+    {'max_queue_messages': 9, 'login_timeout': 120.0, 'heart_beat': (0, 0)}
+    """
+    changes: dict[str, Any] = {}
+    for name, value in given.items():
+        keys = [key for key in KEYS if key.name.rpartition(".")[2] == name]
+        keys = keys or [key for key in KEYS if key.target == name and not key.also]
+        if len(keys) > 1:
+            fields = " or ".join(f"{key.target} for {key.name}" for key in keys)
+            raise TypeError(f"unknown argument {name!r}: did you mean {fields}?")
+        if keys and _is_of_file(value):
+            _put(changes, keys[0].name, value)
+        else:
+            changes[keys[0].target if keys else name] = value
+    return changes
+
+
+def _is_of_file(value: Any) -> bool:
+    if isinstance(value, dict | list):
+        return all(map(_is_of_file, value.values() if isinstance(value, dict) else value))
+    return isinstance(value, str | int | float)
+
+
+def _put(changes: dict[str, Any], name: str, value: Any, source: str = "", file: str = "") -> None:
+    try:
+        if name not in _BY_NAME:
+            raise ValueError(_unknown(name))
+        key = _BY_NAME[name]
+        value = key.read(value)
+    except ValueError as error:
+        where = f"{name}.{error.name}" if isinstance(error, values.NestedError) else name
+        raise ConfigError(str(error), file=file, line=_line_of(source, where), key=where) from None
     field, _, part = key.target.partition(".")
     if part:
         value = changes.get(field, getattr(Config(), field))._replace(**{part: value})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -13,10 +13,14 @@ from typing import Any, TypeVar
 from stompcodec.arguments import checks
 from stompcodec.broker import Config
 from stompcodec.broker.auth import User
+from stompcodec.broker.config import read_fields
 from stompcodec.broker.queues.queue import Queue
+from stompcodec.broker.routing.addresses import Addresses, Naming
 from stompcodec.broker.server import Server, serve
 from stompcodec.broker.sessions.commands import HANDLERS
+from stompcodec.broker.sessions.send import parts_of
 from stompcodec.broker.sessions.session import Session
+from stompcodec.broker.settings import Address, Kind
 from stompcodec.broker.values import Refused
 from stompcodec.capture import CaptureWriter, octets_of
 from stompcodec.client.shell import outgoing
@@ -25,6 +29,8 @@ from stompcodec.testing.faults import FaultProxy, LoopThread
 from stompcodec.testing.frame_faults import FrameFaults
 from stompcodec.testing.record import Record, RecordedFrame, lines
 from stompcodec.testing.session import Watch, WatchedSession
+
+__tracebackhide__ = True  # pytest shows the test's line instead
 
 
 @checks()
@@ -54,6 +60,57 @@ class ShiftedClock:
         self._ahead = max(self._ahead, at - time.monotonic())
 
 
+class _Names:
+    """The names of destinations, as a broker of this configuration reads them in a SEND."""
+
+    def __init__(self, config: Config) -> None:
+        prefixes = config.queue_prefixes, config.topic_prefixes, config.temp_queue_prefix, config.temp_topic_prefix
+        self._config, self._naming = config, Naming(*prefixes)
+        self._addresses = Addresses(config, self._naming)
+        #: The prefix that makes no difference to the names of queues.
+        self._free = config.queue_prefixes[0] if config.exchanges or config.virtual_topics else ""
+
+    def address(self, destination: str) -> Address:
+        """Return the address of a name. Raise ValueError for a name that the broker refuses."""
+        try:
+            address = self._addresses.find(destination, None, False)
+        except Refused as error:
+            raise ValueError(f"{destination!r:.60}: {error.message}: {error.remedy}") from None
+        is_free = address.kind is Kind.QUEUE and not address.prefix and not address.rest.startswith("/")
+        return address._replace(prefix=self._free) if is_free else address
+
+    def are_same(self, one: str, other: str) -> bool:
+        """Return whether two names are of one destination."""
+        if one == other:
+            return True
+        try:
+            first, second = self.address(one), self.address(other)
+        except ValueError:
+            return False
+        is_open = self._is_open(one, first) or self._is_open(other, second)
+        return first.name == second.name and (is_open or first.kind is second.kind)
+
+    def _is_open(self, destination: str, address: Address) -> bool:
+        """Return whether a header of SEND can make a name that of a queue or of a topic."""
+        return self._config.routing_headers and not address.prefix and address.rest == destination
+
+    def of_queues(self, destination: str, sessions: Iterable[str]) -> set[str]:
+        """Return the names that the queue, or the queues, of a SEND can have. Raise ValueError if none can."""
+        names = set()
+        for part in parts_of(destination, self._config.composite):
+            address = self.address(part)
+            if address.kind in (Kind.TOPIC, Kind.TEMP_TOPIC) and not self._is_open(part, address):
+                raise ValueError(f"{part!r:.60} is a topic, which keeps no messages")
+            names.add(address.name)
+            if address.prefix and address.prefix == self._free:
+                names.add(address.rest)
+            if address.kind is Kind.TEMP_QUEUE:
+                names.update(self._naming.owned(part, session) for session in sessions)
+        return names
+
+
+#: The brokers that run now.
+RUNNING: list[StompBroker] = []
 _T = TypeVar("_T")
 #: No message is stored in a file, so that frames are recorded whole.
 _NEVER_LARGE = 2**62
@@ -69,7 +126,8 @@ class StompBroker:
     Args:
         config: the configuration; None for the defaults of `stompcodec.broker.Config`.
         keep: the number of frames to keep on record.
-        changes: fields of the configuration to set.
+        changes: keys of a configuration file, without their tables, or fields of `Config`, to set. Values are those of
+            the file, or of the fields.
 
     >>> import stompcodec.client as stomp
     >>> with StompBroker(prefetch=1) as broker, stomp.connect(broker.url) as client:
@@ -80,12 +138,13 @@ class StompBroker:
 
     def __init__(self, config: Config | None = None, *, keep: int = 100_000, **changes: Any) -> None:
         base = Config(port=0, large=_NEVER_LARGE) if config is None else config.replace(large=_NEVER_LARGE)
-        self.config = base.replace(**changes)
+        self.config = base.replace(**read_fields(changes))
         self.clock = ShiftedClock()
         """Its clock, which `advance` sets forward."""
-        self.faults = FrameFaults()
+        self._names = _Names(self.config)
+        self.faults = FrameFaults(self._names.are_same)
         """Its faults; set them by the methods of `FrameFaults`."""
-        self.record = Record(keep)
+        self.record = Record(keep, self._names.are_same)
         """The recorded frames."""
         self._watch = Watch(self.record, self.clock, self.faults)
         self._server: Server | None = None
@@ -103,6 +162,7 @@ class StompBroker:
         """
         assert self._thread is None, "it runs already"
         self._thread = LoopThread.running("stomp-broker", self._start())
+        RUNNING.append(self)
 
     async def _start(self) -> None:
         server = serve(self.config, clock=self.clock, sessions=partial(WatchedSession, self._watch))
@@ -120,8 +180,24 @@ class StompBroker:
         if self._thread is None:
             return
         assert self._server is not None
+        RUNNING.remove(self)
         thread, server, self._thread, self._server = self._thread, self._server, None, None
         thread.end(server.stop(drain))
+        self._watch.end()
+
+    def begin_test(self) -> None:
+        """Begin a test of several with this broker: forget frames. Faults that are set now outlast the test.
+
+        The plugin of pytest calls it for brokers that run already.
+        """
+        self.record.clear()
+        self.faults.begin_test()
+
+    def end_test(self, passed: bool = True) -> None:
+        """End a test: remove its faults. Raise AssertionError if one never happened, unless the test has failed; raise
+        the error of a `change`.
+        """
+        self.faults.end_test(passed)
         self._watch.end()
 
     def __enter__(self) -> StompBroker:
@@ -180,7 +256,7 @@ class StompBroker:
 
         Raises:
             AssertionError: no such frame in time. The message shows the last frames.
-            ValueError: there is no such command, or its frames have no such header.
+            TypeError, ValueError: no such frame can come.
         """
         return self.record.expect(command, headers, timeout=timeout)
 
@@ -191,9 +267,11 @@ class StompBroker:
     def wait_subscribed(self, destination: str, *, count: int = 1, timeout: float = 2.0) -> None:
         """Wait until a destination has at least `count` subscriptions, so that messages sent now reach them."""
 
+        self._names.address(destination)
+
         def subscriptions() -> int:
-            sessions = self._core.sessions.values()
-            return sum(each.destination == destination for one in sessions for each in one.consumers.values())
+            consumers = (each for one in self._core.sessions.values() for each in one.consumers.values())
+            return sum(self._names.are_same(each.destination, destination) for each in consumers)
 
         self._wait(lambda: subscriptions() >= count, timeout, lambda: f"{count} subscriptions to {destination}")
 
@@ -213,7 +291,11 @@ class StompBroker:
             found[0] = self._queued(destination)
             return found[0] == count
 
-        self._wait(holds, timeout, lambda: f"{count} messages in {destination}, where {found[0]} are")
+        def what() -> str:
+            full = self.inject(lambda: [name for (_, name), queue in self._core.queues.items() if queue.count])
+            return f"{count} messages in {destination}, where {found[0]} are (queues with messages: {full[:20]})"
+
+        self._wait(holds, timeout, what)
 
     def put(self, destination: str, body: bytes | str = b"", headers: Mapping[str, str] | None = None) -> None:
         """Send a message without a client, which no frame records.
@@ -248,7 +330,10 @@ class StompBroker:
         return sum(queue.count for queue in self._named(destination))
 
     def _named(self, destination: str) -> list[Queue]:
-        return [queue for (_, name), queue in self._core.queues.items() if name == destination]
+        names, hosts = self._names.of_queues(destination, self._core.sessions), self._core.hosts.values()
+        found = [host.queues[name] for host in hosts for name in names if name in host.queues]
+        durables = (durable.queue for host in hosts for durable in host.destinations.durables)
+        return found or [queue for queue in durables if queue.name in names]
 
     def _connected(self) -> int:
         return sum(session.connected for session in self._core.sessions.values())
@@ -288,6 +373,8 @@ class StompBroker:
 
         The broker reads nothing meanwhile, so that clients with heart-beats time out.
         """
+        if seconds < 0:
+            raise ValueError(f"seconds is {seconds}: time cannot go back")
         assert self._server is not None, "the broker does not run"
         self.inject(partial(self._advance, self._server, self.clock.monotonic() + seconds))
 

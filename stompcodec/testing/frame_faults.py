@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from operator import eq
 from typing import Any
 
 from stompcodec.arguments import checks
@@ -12,10 +13,11 @@ from stompcodec.codec import Frame
 from stompcodec.spec import SERVER
 from stompcodec.testing.record import check_frame, matches
 
+__tracebackhide__ = True  # pytest shows the test's line instead
 #: The order of several faults of one frame.
 _ORDER = ("error", "change", "crlf", "duplicate", "lose", "delay", "cut")
 #: A function for `FrameFaults.change`.
-Change = Callable[[Frame], "Frame | bytes | None"]
+Change = Callable[[Frame], "Frame | bytes"]
 
 
 @dataclass(eq=False)
@@ -46,10 +48,10 @@ class Fault:
         headers = "".join(f", {name}={value!r}" for name, value in self.headers.items())
         return f"{self.action}({self.command!r}, nth={self.nth}{headers}), after {self.matched} matching frames"
 
-    def is_due(self, frame: Frame) -> bool:
+    def is_due(self, frame: Frame, same: Callable[[str, str], bool]) -> bool:
         """Count a frame, and return whether the fault applies to it."""
         command = "CONNECT" if frame.command == "STOMP" else frame.command
-        if command != self.command or not matches(frame, self.headers):
+        if command != self.command or not matches(frame, self.headers, same):
             return False
         self.matched += 1
         if self.matched < self.nth or (self.times is not None and self.happened >= self.times):
@@ -72,9 +74,14 @@ class FrameFaults:
     ([0, 1, 0], 1)
     """
 
-    def __init__(self) -> None:
+    __slots__ = ("_faults", "_lock", "_same", "_standing", "silent", "strict")
+
+    def __init__(self, same: Callable[[str, str], bool] = eq) -> None:
         self._lock = threading.Lock()
+        self._same = same
         self._faults: list[Fault] = []
+        #: The faults, and `silent`, that outlast a test.
+        self._standing: tuple[list[Fault], bool] = [], False
         self.silent = False
         """True to send no heart-beats, like a peer that hangs."""
         self.strict = True
@@ -83,7 +90,7 @@ class FrameFaults:
     def due(self, frame: Frame) -> list[Fault]:
         """Return the faults that apply to a frame, in order."""
         with self._lock:
-            due = [fault for fault in self._faults if fault.is_due(frame)]
+            due = [fault for fault in self._faults if fault.is_due(frame, self._same)]
         return sorted(due, key=lambda fault: _ORDER.index(fault.action))
 
     def clear(self) -> None:
@@ -92,9 +99,23 @@ class FrameFaults:
             self._faults.clear()
         self.silent = False
 
+    def begin_test(self) -> None:
+        """Begin a test: faults that are set now outlast it."""
+        self._standing = self._faults[:], self.silent
+
+    def end_test(self, passed: bool = True) -> None:
+        """End a test: remove the faults that were set since `begin_test`, and `check` them if it has passed."""
+        with self._lock:
+            faults, (standing, self.silent) = self._faults, self._standing
+            self._faults = standing[:]
+        self._check([fault for fault in faults if passed and fault not in self._faults])
+
     def check(self) -> None:
         """Raise AssertionError for faults that never happened, unless `strict` is False: after a passed test."""
-        unused = [str(fault) for fault in self._faults if self.strict and not fault.happened]
+        self._check(self._faults)
+
+    def _check(self, faults: list[Fault]) -> None:
+        unused = [str(fault) for fault in faults if self.strict and not fault.happened]
         if unused:
             raise AssertionError(f"a fault never happened (see FrameFaults.strict): {'; '.join(unused)}")
 
@@ -136,8 +157,8 @@ class FrameFaults:
             after: cut after the frame: a client's frame takes effect, but the broker's reply is not sent; a frame of
                 the broker is sent whole.
         """
-        if octets and (after or command not in SERVER):
-            raise ValueError("octets is for frames that the broker sends, and not together with after")
+        if octets and (octets < 0 or after or command not in SERVER):
+            raise ValueError(f"octets is {octets}: it counts bytes of frames that the broker sends, without after")
         return self._set("cut", command, nth, times, headers, octets=octets, after=after)
 
     def duplicate(self, command: str, *, nth: int = 1, times: int | None = 1, **headers: Any) -> Fault:
@@ -153,8 +174,8 @@ class FrameFaults:
         """Replace a frame.
 
         Args:
-            change: called with the frame in the broker's thread. It returns a frame or None (no frame); for a frame of
-                the broker also bytes, which are sent unchecked.
+            change: called with the frame in the broker's thread. It returns a frame; for a frame of the broker also
+                bytes, which are sent unchecked.
 
         >>> def other_id(frame):
         ...     return Frame(frame.command, {**frame.headers, "ack": "no-such"}, frame.body)

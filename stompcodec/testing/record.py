@@ -7,15 +7,17 @@ import re
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from operator import eq
 from typing import Any
 
-from stompcodec.arguments import checks, meant
+from stompcodec.arguments import check_values, checks, meant
 from stompcodec.codec import Frame
 from stompcodec.frame import Headers
 from stompcodec.spec import CLIENT_1_1, SERVER
 
+__tracebackhide__ = True  # pytest shows the test's line instead
 #: The most frames that an error shows.
 _SHOWN = 20
 _COMMANDS = {*CLIENT_1_1, *SERVER, "PING", "PONG", "RECEIVE", "EMPTY"}
@@ -77,7 +79,9 @@ class RecordedFrame:
 
 
 def check_frame(command: str, headers: Mapping[str, Any]) -> None:
-    """Raise ValueError if no frame can be of this command, or have these headers and it."""
+    """Raise ValueError if no frame can be of this command, or have these headers and it; TypeError for a wrong body."""
+    if "body" in headers:
+        check_values(bytes | str | re.Pattern[Any] | Callable[[Any], Any] | None, body=headers["body"])
     if command not in _COMMANDS:
         hint = meant(command, _COMMANDS)
         raise ValueError(f"unknown command {command!r:.60}" + (f": did you mean {hint}?" if hint else ""))
@@ -87,11 +91,11 @@ def check_frame(command: str, headers: Mapping[str, Any]) -> None:
             raise ValueError(f"a {command} has no header {name!r:.60}, only {', '.join(known)}")
 
 
-def matches(frame: Frame, headers: Mapping[str, Any]) -> bool:
+def matches(frame: Frame, headers: Mapping[str, Any], same: Callable[[str, str], bool] = eq) -> bool:
     """Return whether a frame has certain headers, and `body`. In a name "_" may stand for "-".
 
     A value is a text, bytes, a compiled pattern to search for, a function that returns whether the frame's value is
-    right, or None for a header that must be absent.
+    right, or None for a header that must be absent. `same` compares destinations.
     """
     for name, wanted in headers.items():
         value: Any = frame.get(name)
@@ -104,6 +108,8 @@ def matches(frame: Frame, headers: Mapping[str, Any]) -> bool:
             right = value is wanted
         elif callable(wanted) or isinstance(wanted, re.Pattern):
             right = bool((wanted.search if isinstance(wanted, re.Pattern) else wanted)(value))
+        elif name == "destination":
+            right = same(value, str(wanted))
         else:
             right = value == (wanted if name == "body" else str(wanted))
         if not right:
@@ -117,6 +123,7 @@ class Record:
 
     Args:
         keep: the number of frames to keep; older ones are dropped.
+        same: tells whether two names are of one destination.
 
     >>> record = Record(keep=100)
     >>> record.add(RecordedFrame(0.0, 1, "in", Frame("SEND", {"destination": "/queue/a"})))
@@ -124,7 +131,8 @@ class Record:
     1
     """
 
-    def __init__(self, keep: int) -> None:
+    def __init__(self, keep: int, same: Callable[[str, str], bool] = eq) -> None:
+        self._same = same
         self._frames: deque[RecordedFrame] = deque(maxlen=keep)
         self._changed = threading.Condition()
         self._total = 0
@@ -164,7 +172,8 @@ class Record:
         """Return the first matching frame that was not returned before, as `StompBroker.expect` does."""
         seen = self._await(command, headers, timeout)
         if seen is None:
-            raise AssertionError(f"no {_wanted(command, headers)} within {timeout:g} s; {self.expectations()}")
+            near = self._near(command, headers)
+            raise AssertionError(f"no {_wanted(command, headers)} within {timeout:g} s; {near}{self.expectations()}")
         seen.is_taken = True
         return seen
 
@@ -193,9 +202,24 @@ class Record:
         """Return the first match among the newest frames."""
         found = None
         for seen in itertools.islice(reversed(self._frames), newest):
-            if seen.frame.command == command and not seen.is_taken and matches(seen.frame, headers):
+            if seen.frame.command == command and not seen.is_taken and matches(seen.frame, headers, self._same):
                 found = seen
         return found
+
+    def _near(self, command: str, headers: Mapping[str, Any]) -> str:
+        """Return where the body of a frame with the right headers begins to differ; "" without such a frame."""
+        body, others = headers.get("body"), {name: headers[name] for name in headers if name != "body"}
+        wanted = body.encode() if isinstance(body, str) else body
+        if not isinstance(wanted, bytes):
+            return ""
+        with self._changed:
+            seen = self._find(len(self._frames), command, others)
+        if seen is None:
+            return ""
+        least = min(len(wanted), len(seen.body))
+        at = next((each for each in range(least) if wanted[each] != seen.body[each]), least)
+        near = slice(max(0, at - 20), at + 20)
+        return f"the body of one differs at byte {at}: {seen.body[near]!r}, not {wanted[near]!r}; "
 
     def expectations(self) -> str:
         """Return the last frames as text for an error, with those that a test has expected marked."""

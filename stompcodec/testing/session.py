@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from stompcodec.broker.server import Clock
     from stompcodec.broker.sessions.host import Host
 
+__tracebackhide__ = True  # pytest shows the test's line instead
 #: Large enough for the broker's own frames, which are parsed to record them.
 _LIMITS = Limits(max_header_line=2**20, max_headers=4000, max_body=2**62)
 
@@ -119,19 +120,18 @@ class WatchedSession(Session):
             case "cut":
                 return [frame] if fault.options["after"] else []
             case _:
-                changed = self._changed(fault, frame)
-                if isinstance(changed, bytes):
-                    self._watch.failed(TypeError("a client's frame can be changed into a frame only, not into octets"))
-                    return [frame]
-                return [] if changed is None else [changed]
+                return [self._changed(fault, frame, Frame)]
 
-    def _changed(self, fault: Fault, frame: Frame) -> Frame | bytes | None:
+    def _changed(self, fault: Fault, frame: Frame, *kinds: type) -> Any:
         try:
-            changed: Frame | bytes | None = fault.options["change"](frame)
+            changed = fault.options["change"](frame)
+            if isinstance(changed, kinds):
+                return changed
+            names = " or ".join(kind.__name__ for kind in kinds)
+            raise TypeError(f"change returned {changed!r:.60}: it must return {names}; lose drops a {frame.command}")
         except Exception as error:
             self._watch.failed(error)
             return frame
-        return changed
 
     def lost(self, now: float, error: BaseException | None = None) -> None:
         """End the session as Session does, and note it."""
@@ -163,9 +163,9 @@ class WatchedSession(Session):
         goes = [octets]
         for fault in faults.due(frame):
             if fault.action == "change":
-                changed = self._changed(fault, frame)
-                if not isinstance(changed, Frame):
-                    return [changed] if changed else []
+                changed = self._changed(fault, frame, Frame, bytes)
+                if isinstance(changed, bytes):
+                    return [changed]
                 frame, goes = changed, self._written(changed)
             else:
                 goes = self._made_of_ours(fault, goes)

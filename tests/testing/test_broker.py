@@ -105,6 +105,20 @@ def test_expect_none(broker, client):
         broker.expect_none("SEND", timeout=patience(60))
 
 
+def test_what_is_near_is_shown_where_its_body_differs(broker, client):
+    client.send("/queue/a", b"0123456789" * 50 + b"ab" * 20, receipt=True)
+    told = "the body of one differs at byte 500: b'01234567890123456789abababababababababab', not "
+    for body, end in ("0123456789" * 50, ""), (b"0123456789" * 50 + b"!", "!"):
+        with pytest.raises(AssertionError) as caught:
+            broker.expect("SEND", destination="/queue/a", body=body, timeout=0.01)
+        assert f"within 0.01 s; {told}b'01234567890123456789{end}'; the recorded" in str(caught.value)
+    with pytest.raises(AssertionError, match=r"within 0\.01 s; the recorded"):
+        broker.expect("SEND", destination="/queue/b", body=b"x", timeout=0.01)
+    for call in (broker.expect, broker.expect_none, broker.faults.lose):
+        with pytest.raises(TypeError, match=r"body is dict: it must be bytes, str, .*; send JSON as json.dumps"):
+            call("SEND", body={"id": 1})
+
+
 @pytest.mark.parametrize(
     ("command", "headers", "said"),
     [
@@ -142,6 +156,58 @@ def test_messages_are_put_and_read_without_a_client(dialect):
             broker.put("", b"")
     with StompBroker(dialect="rabbitmq") as broker, pytest.raises(ValueError, match="exchange"):
         broker.put("/exchange/none/x", b"")
+
+
+PREFIXES = {"prefixes": {"anycast": "/queue/", "multicast": "/topic/"}}
+
+
+@pytest.mark.parametrize(
+    ("fields", "names"),
+    [
+        ({"dialect": "artemis", **PREFIXES}, ["/queue/a", "a"]),
+        ({"dialect": "rabbitmq"}, ["a", "/queue/a", "/amq/queue/a"]),
+        ({"dialect": "activemq"}, ["/queue/a", "a"]),
+    ],
+)
+def test_all_calls_know_a_queue_by_all_its_names(fields, names):
+    with StompBroker(**fields) as broker, stomp.connect(broker.url, heart_beat=NO_BEATS) as client:
+        client.send(names[0], b"x", receipt=True)
+        client.subscribe(names[0], ack="client-individual", confirm=False)
+        for count, name in enumerate(names, 1):
+            broker.wait_subscribed(name)
+            broker.wait_queued(name, count, timeout=0.01)
+            assert (broker.queued(name), len(broker.messages(name))) == (count, count)
+            said = rf"no 0 messages in {name}, where {count} are \(queues with messages: \['(/queue/)?a'\]\)"
+            with pytest.raises(AssertionError, match=said):
+                broker.wait_queued(name, 0, timeout=0.01)
+            lost = broker.faults.lose("SEND", destination=name)
+            client.send(names[0], b"lost")
+            broker.expect("SEND", destination=name, body=b"lost")
+            assert broker.inject(lambda fault=lost: fault.happened)
+            broker.expect_none("SEND", destination="/topic/a", timeout=0.01)
+            with pytest.raises(AssertionError, match="was not expected"):
+                broker.expect_none("SEND", destination=name, timeout=0.01)
+            broker.put(name, b"y")
+
+
+def test_what_no_queue_can_be_is_not_empty(broker, client):
+    client.send("a", b"x", receipt=True)
+    client.subscribe("/temp-queue/t", ack="client-individual")
+    client.send("/temp-queue/t", b"y", receipt=True)
+    assert [broker.queued(name) for name in ("a", "/queue/a", "/temp-queue/t", "/temp-queue/u")] == [1, 0, 1, 0]
+    for call in (broker.queued, broker.messages, lambda name: broker.wait_queued(name, 0)):
+        with pytest.raises(ValueError, match="'/topic/a' is a topic, which keeps no messages"):
+            call("/topic/a")
+        with pytest.raises(ValueError, match="'/management/a': a reserved destination"):
+            call("/management/a")
+    durable = {"durable": "true", "auto-delete": "false", "x-queue-name": "desk"}
+    with StompBroker(dialect="rabbitmq") as other, stomp.connect(other.url, heart_beat=NO_BEATS) as client:
+        client.subscribe("/topic/a", headers=durable).unsubscribe()
+        other.put("/topic/a", b"z")
+        assert [other.queued(name) for name in ("desk", "/amq/queue/desk", "/queue/none")] == [1, 1, 0]
+    with StompBroker(dialect="activemq") as other:
+        other.put("/queue/a,/queue/b", b"z")
+        assert [other.queued(name) for name in ("a,b", "/queue/b")] == [2, 1]
 
 
 def test_wait_subscribed(broker, client):
@@ -428,9 +494,6 @@ def test_change_a_clients_frame(broker, wire):
     )
     wire.say(send(1))
     assert wire.receipts(1) == ["1"]
-    broker.faults.change("SEND", lambda frame: None, times=None)
-    wire.say(send(2), SUBSCRIBE, "UNSUBSCRIBE\nid:1\nreceipt:u\n\n")
-    assert wire.receipts(1) == ["u"]
     assert (broker.queued("/queue/a"), broker.queued("/queue/b")) == (0, 1)
 
 
@@ -485,7 +548,7 @@ def test_change_what_the_broker_sends(broker, wire):
     broker.faults.change(
         "MESSAGE", lambda frame: Frame("MESSAGE", {**frame.headers, "ack": "no-such"}, frame.body + b" and more")
     )
-    broker.faults.change("RECEIPT", lambda frame: None, receipt_id="1")
+    broker.faults.lose("RECEIPT", receipt_id="1")
     wire.say(SUBSCRIBE, send(1), send(2))
     message = wire.frame("MESSAGE")
     seen = message.body, message.headers["ack"], message.headers["content-length"]
@@ -545,7 +608,8 @@ def test_silence_and_clear(broker):
     [
         ("SEND", lambda frame: frame.headers["no-such"] and frame, KeyError, "no-such"),
         ("RECEIPT", lambda frame: {}["nothing"], KeyError, "nothing"),
-        ("SEND", lambda frame: b"SEND\n\n\0", TypeError, "into a frame only"),
+        ("SEND", lambda frame: b"SEND\n\n\0", TypeError, "it must return Frame; lose drops a SEND"),
+        ("RECEIPT", lambda frame: None, TypeError, "change returned None: it must return Frame or bytes"),
         ("RECEIPT", lambda frame: Frame("BAD", {}), ValueError, "BAD"),
     ],
 )
@@ -610,9 +674,10 @@ def test_a_fault_that_never_happens_fails_the_test():
         *(lambda faults: faults.error("MESSAGE"), lambda faults: faults.delay("SEND", 1)),
         *(lambda faults: faults.crlf("SEND"), lambda faults: faults.cut("SEND", octets=3)),
         *(lambda faults: faults.cut("MESSAGE", octets=3, after=True), lambda faults: faults.lose("SEND", nth=0)),
-        lambda faults: faults.lose("SEND", times=0),
+        *(lambda faults: faults.lose("SEND", times=0), lambda faults: faults.cut("MESSAGE", octets=-5)),
+        *(lambda faults: StompBroker().advance(-1), lambda faults: setattr(faults, "silnt", True)),
     ],
 )
 def test_what_makes_no_sense_is_refused(call):
-    with pytest.raises(ValueError, match=r"frames|count from 1"):
+    with pytest.raises((AttributeError, ValueError), match=r"frames|count from 1|'silnt'|time cannot go back"):
         call(FrameFaults())

@@ -135,11 +135,9 @@ def test_arguments(stomp_client):
     with pytest.raises(stomp.RejectedError, match="full"):
         stomp_client.send("/queue/a", b"2", receipt=True)
 
-@pytest.mark.stomp_broker("prefetch")
-def test_no_names(stomp_broker): ...
-
-@pytest.mark.stomp_broker(no_such=1)
-def test_no_such_field(stomp_broker): ...
+@pytest.mark.stomp_faults(refuse="not today", strict=False)
+def test_a_fixture_by_its_name(request):
+    assert request.getfixturevalue("stomp_broker").config.prefetch == 7
 
 def test_a_change_that_raises(stomp_broker, stomp_client):
     stomp_broker.faults.change("SEND", lambda frame: 1 / 0)
@@ -160,9 +158,28 @@ def test_it_is_expected_to_fail(stomp_broker):
 def test_one_failure_is_enough(stomp_broker):
     assert False
 
-@pytest.mark.stomp_faults(lose="RECIEPT")
-def test_no_such_command(stomp_broker): ...
+@pytest.mark.stomp_broker(prefixes={"anycast": "/queue/", "multicast": "/topic/"}, redelivery_delay="0s")
+def test_as_in_a_file(stomp_broker):
+    assert (stomp_broker.config.anycast_prefix, stomp_broker.config.redelivery_delay.first) == ("/queue/", 0)
+
+def test_the_module_is_not_meant(): ...
 """
+#: Decorators of a test -> what its error says, in one line.
+MISTAKES = {
+    "stomp_faults(lose='RECIEPT')": "stomp_faults(lose='RECIEPT'): unknown command 'RECIEPT': did you mean RECEIPT?",
+    "stomp_faults(loose='RECEIPT')": "stomp_faults(loose='RECEIPT'): there is no such fault, only refuse",
+    "stomp_faults(lose='SEND', nth=3)": "stomp_faults(nth=3): there is no such fault",
+    "stomp_faults(error=('SEND', 'full'))": "stomp_faults(error=('SEND', 'full')): it must be a command, a dict",
+    "stomp_faults(error={'mesage': 'full'})": "stomp_faults(error={'mesage': 'full'}): ",
+    "stomp_faults(cut={'command': 'ACK', 'nth': '2'})": "'nth': '2'}): nth is '2': it must be a whole number",
+    "stomp_broker('prefetch')": "@pytest.mark.stomp_broker takes names and values only",
+    "stomp_broker(no_such=1)": "stomp_broker: unknown argument 'no_such'",
+    "stomp_broker(max_attempts=0)": "stomp_broker: queues.max_attempts: it must be a whole number, 1 to",
+    "stomp_broker(prefetch=-1)": "stomp_broker: queues.prefetch: it must be a number of messages",
+    "stomp_broker(durable='sometimes')": "stomp_broker: store.durable: it must be one of",
+    "stomp_broker(redelivery_delay=0)": "stomp_broker: queues.redelivery_delay: it must be a time such as",
+}
+UNREAD = ("stomp_faults(lose='RECEIPT')", "stomp_broker(prefetch=1)")
 CONFTEST = """
 import pytest
 
@@ -174,11 +191,82 @@ def stomp_broker_config():
 
 def test_markers(run):
     output, counts = run(MARKERS, conftest=CONFTEST)
-    assert counts == {"passed": 8, "failed": 1, "errors": 5}, output
-    said = ("takes names and values only", "'no_such'", "ZeroDivisionError", "did you mean RECEIPT?")
-    for text in (*said, "a fault never happened (see FrameFaults.strict): lose('RECEIPT', nth=1), after 0"):
+    assert counts == {"passed": 11, "failed": 1, "errors": 2}, output
+    for text in (
+        "ZeroDivisionError",
+        "a fault never happened (see FrameFaults.strict): lose('RECEIPT', nth=1), after 0",
+    ):
         assert text in output
     assert "lose('MESSAGE'" not in output
+
+
+def test_a_mistake_in_a_marker_is_told_in_a_line(run):
+    tests = [f"@pytest.mark.{mark}\ndef test_{at}(stomp_broker): ..." for at, mark in enumerate(MISTAKES)]
+    tests += [f"@pytest.mark.{mark}\ndef test_unread_{at}(stomp_broker_factory): ..." for at, mark in enumerate(UNREAD)]
+    output, counts = run("\n".join(["import pytest", *tests]))
+    assert counts == {"passed": len(UNREAD), "errors": len(tests)}, output
+    said = [*MISTAKES.values(), *(f"@pytest.mark.{mark[:12]}: the test does not use the fixture" for mark in UNREAD)]
+    assert [text for text in said if not any(text in line for line in output.splitlines())] == []
+    assert len(output.splitlines()) < 6 * len(tests), output
+
+
+SESSION = """
+import pytest
+import stompcodec.client as stomp
+from stompcodec import Frame
+from stompcodec.testing import StompBroker
+
+@pytest.fixture(scope="session")
+def broker():
+    with StompBroker() as broker:
+        broker.faults.crlf("RECEIPT")
+        yield broker
+
+@pytest.fixture(scope="session")
+def client(broker):
+    with stomp.connect(broker.url) as client:
+        yield client
+
+def test_1(broker, client):
+    broker.expect("CONNECT")
+    client.send("/queue/a", b"of the first", receipt=True)
+    broker.faults.lose("NACK")
+    broker.faults.silent = True
+
+def test_2(broker, client):
+    broker.expect_none("SEND", timeout=0.01)
+    assert (broker.faults.silent, len(broker.faults.due(Frame("RECEIPT", {})))) == (False, 1)
+    broker.faults.change("SEND", lambda frame: None)
+    client.send("/queue/a", b"of the second", receipt=True)
+
+def test_3(broker, client):
+    client.send("/queue/a", b"of the third", receipt=True)
+    broker.faults.lose("NACK")
+    assert False
+
+def test_4(broker, client):
+    client.send("/queue/a", b"of the fourth", receipt=True)
+    broker.expect("SEND", body=b"of another", timeout=0.01)
+
+def test_5(client):
+    client.send("/queue/a", b"of the fifth", receipt=True)
+"""
+
+
+def test_a_broker_for_the_session_knows_its_tests(run):
+    output, counts = run(SESSION)
+    assert counts == {"passed": 3, "failed": 2, "errors": 2}, output
+    errors = re.findall(r"ERROR at teardown of (\w+).*?\nE +(.*?)\n", output, re.DOTALL)
+    assert [(name, text.split()[0]) for name, text in errors] == [
+        ("test_1", "AssertionError:"),
+        ("test_2", "TypeError:"),
+    ]
+    assert "of the first" not in output.partition("test_2")[2]
+    shown = [output.count(f"of the {name}'") for name in ("third", "fourth", "fifth")]
+    assert shown == [1, 2, 0]  # the fourth with the difference, too
+    assert "of one differs at byte 3" in output
+    assert "stompcodec/testing" not in output
+    assert "arguments.py" not in output
 
 
 def test_what_a_failure_shows(run):

@@ -3,14 +3,15 @@
 import dataclasses
 import os
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
 
 import stompcodec
 from stompcodec.broker.auth import Auth, Rule, User, check_hash, hash_passcode
-from stompcodec.broker.config import DIALECTS, KEYS, Config, explain, load_config, page_of, parse_config
-from stompcodec.broker.settings import Preset, Setting
+from stompcodec.broker.config import DIALECTS, KEYS, Config, explain, load_config, page_of, parse_config, read_fields
+from stompcodec.broker.settings import Pauses, Preset, Setting
 from stompcodec.errors import ConfigError
 from stompcodec.spec import Limits
 
@@ -138,6 +139,32 @@ def test_a_bad_value_is_refused_with_its_place(name, text):
     assert (error.file, error.line, error.key) == ("b.toml", 2, name)
     assert str(error).startswith(f"b.toml, line 2: {name}: ")
     assert re.search("must be|is written|is not an? (host|origin)|may not use", str(error))
+    if name != "queues.window":
+        with pytest.raises(ConfigError, match=re.escape(str(error).removeprefix("b.toml, line 2: "))):
+            read_fields({name.rpartition(".")[2]: tomllib.loads(f"x = {text}")["x"]})
+
+
+@pytest.mark.parametrize(
+    ("given", "fields"),
+    [
+        ({"redelivery_delay": "0s", "max_queue_messages": 5}, {"redelivery_delay": Pauses(), "max_queue_messages": 5}),
+        ({"max_body": "2MiB", "page": True}, {"limits": Limits(max_body=2**21), "web_page": True}),
+        ({"prefetch": "10KiB"}, {"window": 10_240, "prefetch_octets": True}),
+        ({"prefixes": {"anycast": "q/"}, "multicast_prefix": "t/"}, {"anycast_prefix": "q/", "multicast_prefix": "t/"}),
+        (
+            {"users": {"ann": User("ann")}, "rules": [Rule("ann")]},
+            {"users": {"ann": User("ann")}, "rules": [Rule("ann")]},
+        ),
+        ({"redelivery_delay": Pauses(), "ws_port": None, "nack": "drop"},) * 2,
+    ],
+)
+def test_fields_are_read_as_keys_or_as_they_are(given, fields):
+    assert read_fields(given) == fields
+
+
+def test_a_name_of_two_keys_is_refused():
+    with pytest.raises(TypeError, match="did you mean window_messages for queues"):
+        read_fields({"window": 60})
 
 
 @pytest.mark.parametrize(
