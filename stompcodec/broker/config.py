@@ -205,7 +205,7 @@ class Config:
     ws_origins: tuple[str, ...] | None = _key(
         None,
         "websocket.origins",
-        values.origins,
+        values.lines("https://app.example"),
         "Origins of pages that may use WebSocket: scheme, host and port; port `*` is any, `null` a file. By default "
         "those of localhost and loopback addresses, if the broker listens on loopback only.",
         example='["https://app.example", "http://localhost:*"]',
@@ -213,7 +213,7 @@ class Config:
     ws_hosts: tuple[str, ...] = _key(
         (),
         "websocket.hosts",
-        values.hosts,
+        values.lines("broker.example"),
         "Names by which WebSocket clients reach the broker, without ports, beside listen.host and, unless a "
         "proxy passed the request on, localhost and the address of the connection.",
         example='["broker.example"]',
@@ -790,19 +790,18 @@ def _is_table(name: str) -> bool:
 
 
 def read_fields(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return fields of `Config`. Names are those of keys without their table, or of fields; values those of a file, or
-    of fields. Raise ConfigError for a value that a file may not have, TypeError for a name that two keys have.
+    """Return fields of `Config`. Names are those of keys, without their table if need be, or of fields; values those of
+    a file, or of fields. Raise ConfigError for a value that a file may not have, TypeError for a name of two keys.
 
     >>> read_fields({"max_messages": 9, "login_timeout": "2m", "heart_beat": (0, 0)})
     {'max_queue_messages': 9, 'login_timeout': 120.0, 'heart_beat': (0, 0)}
     """
     changes: dict[str, Any] = {}
     for name, value in given.items():
-        keys = [key for key in KEYS if key.name.rpartition(".")[2] == name]
+        keys = [key for key in KEYS if name in (key.name, key.name.rpartition(".")[2])]
         keys = keys or [key for key in KEYS if key.target == name and not key.also]
         if len(keys) > 1:
-            fields = " or ".join(f"{key.target} for {key.name}" for key in keys)
-            raise TypeError(f"unknown argument {name!r}: did you mean {fields}?")
+            raise TypeError(f"argument {name!r}: did you mean {' or '.join(key.target for key in keys)}?")
         if keys and _is_of_file(value):
             _put(changes, keys[0].name, value)
         else:

@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
-from stompcodec.broker.auth import Rule, User, fault_of, parse_hash
+from stompcodec.broker.auth import Rule, User, parse_hash
 from stompcodec.broker.values import Refused
 from stompcodec.values import BOOLEAN, DURATION, SIZE, boolean, duration, size
 
@@ -210,25 +210,15 @@ def texts(value: Any) -> tuple[str, ...]:
     raise ValueError('it must be a list of texts, such as ["/"]')
 
 
-def origins(value: Any) -> tuple[str, ...]:
-    """Read a list of page origins; an empty list allows none."""
-    if not isinstance(value, list):
-        raise ValueError('it must be a list of origins, such as ["https://app.example"]')
-    return _sound(tuple(map(text, value)), lambda entries: fault_of(entries, ()))
+def lines(example: str) -> Callable[[Any], tuple[str, ...]]:
+    """Return a reader of a list of lines of text, which may be empty."""
 
+    def read(value: Any) -> tuple[str, ...]:
+        if isinstance(value, list):
+            return tuple(map(text, value))
+        raise ValueError(f'it must be a list of texts, such as ["{example}"]')
 
-def hosts(value: Any) -> tuple[str, ...]:
-    """Read a list of host names or addresses without ports."""
-    if not isinstance(value, list):
-        raise ValueError('it must be a list of names, such as ["broker.example"]')
-    return _sound(tuple(map(text, value)), lambda entries: fault_of((), entries))
-
-
-def _sound(entries: tuple[str, ...], check: Callable[[tuple[str, ...]], str | None]) -> tuple[str, ...]:
-    fault = check(entries)
-    if fault is not None:
-        raise ValueError(fault)
-    return entries
+    return read
 
 
 def flag(value: Any) -> bool:
@@ -287,18 +277,22 @@ def _user(name: str, entry: Any) -> User:
     return User(name, entry["passcode"], groups, vhosts)
 
 
+def _entry(readers: dict[str, Callable[[Any], Any]], name: str, value: Any, where: str = "") -> Any:
+    """Read a value in a table."""
+    if name not in readers:
+        raise NestedError(where + name, f"unknown key; it must be one of {', '.join(readers)}")
+    try:
+        return readers[name](value)
+    except ValueError as error:
+        raise NestedError(where + name, str(error)) from None
+
+
 def _tables(readers: dict[str, Callable[[Any], Any]], value: Any, required: str = "") -> list[dict[str, Any]]:
     """Read a list of tables with these keys."""
     if not isinstance(value, list) or not all(isinstance(entry, dict) for entry in value):
         raise ValueError("it must be a list of tables, each with [[...]] above it")
     for number, entry in enumerate(value):
-        for name, given in entry.items():
-            if name not in readers:
-                raise NestedError(f"{number}.{name}", f"unknown key; allowed are {', '.join(readers)}")
-            try:
-                entry[name] = readers[name](given)
-            except ValueError as error:
-                raise NestedError(f"{number}.{name}", str(error)) from None
+        entry.update({name: _entry(readers, name, given, f"{number}.") for name, given in entry.items()})
         if required and required not in entry:
             raise NestedError(f"{number}", f"{required} is missing")
     return value
@@ -398,16 +392,9 @@ def prefetch(value: Any) -> Several:
 
 def _named(readers: dict[str, tuple[str, Callable[[Any], Any]]], value: dict[str, Any]) -> Several:
     """Read a table whose names are these, each with its field."""
-    found = Several()
-    for name, given in value.items():
-        if name not in readers:
-            raise NestedError(name, f"unknown key; it must be one of {', '.join(readers)}")
-        field, read = readers[name]
-        try:
-            found[field] = read(given)
-        except ValueError as error:
-            raise NestedError(name, str(error)) from None
-    return found
+    reads = {name: read for name, (_field, read) in readers.items()}
+    found = {name: _entry(reads, name, given) for name, given in value.items()}
+    return Several({readers[name][0]: read for name, read in found.items()})
 
 
 _TTL: dict[str, tuple[str, Callable[[Any], Any]]] = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -25,6 +25,7 @@ from stompcodec.broker.values import Refused
 from stompcodec.capture import CaptureWriter, octets_of
 from stompcodec.client.shell import outgoing
 from stompcodec.codec import Frame, parse
+from stompcodec.testing import RUNNING
 from stompcodec.testing.faults import FaultProxy, LoopThread
 from stompcodec.testing.frame_faults import FrameFaults
 from stompcodec.testing.record import Record, RecordedFrame, lines
@@ -65,8 +66,8 @@ class _Names:
 
     def __init__(self, config: Config) -> None:
         prefixes = config.queue_prefixes, config.topic_prefixes, config.temp_queue_prefix, config.temp_topic_prefix
-        self._config, self._naming = config, Naming(*prefixes)
-        self._addresses = Addresses(config, self._naming)
+        self._config, self.naming = config, Naming(*prefixes)
+        self._addresses = Addresses(config, self.naming)
         #: The prefix that makes no difference to the names of queues.
         self._free = config.queue_prefixes[0] if config.exchanges or config.virtual_topics else ""
 
@@ -94,7 +95,7 @@ class _Names:
         """Return whether a header of SEND can make a name that of a queue or of a topic."""
         return self._config.routing_headers and not address.prefix and address.rest == destination
 
-    def of_queues(self, destination: str, sessions: Iterable[str]) -> set[str]:
+    def of_queues(self, destination: str) -> set[str]:
         """Return the names that the queue, or the queues, of a SEND can have. Raise ValueError if none can."""
         names = set()
         for part in parts_of(destination, self._config.composite):
@@ -104,13 +105,9 @@ class _Names:
             names.add(address.name)
             if address.prefix and address.prefix == self._free:
                 names.add(address.rest)
-            if address.kind is Kind.TEMP_QUEUE:
-                names.update(self._naming.owned(part, session) for session in sessions)
         return names
 
 
-#: The brokers that run now.
-RUNNING: list[StompBroker] = []
 _T = TypeVar("_T")
 #: No message is stored in a file, so that frames are recorded whole.
 _NEVER_LARGE = 2**62
@@ -185,17 +182,9 @@ class StompBroker:
         thread.end(server.stop(drain))
         self._watch.end()
 
-    def begin_test(self) -> None:
-        """Begin a test of several with this broker: forget frames. Faults that are set now outlast the test.
-
-        The plugin of pytest calls it for brokers that run already.
-        """
-        self.record.clear()
-        self.faults.begin_test()
-
     def end_test(self, passed: bool = True) -> None:
-        """End a test: remove its faults. Raise AssertionError if one never happened, unless the test has failed; raise
-        the error of a `change`.
+        """End one of several tests, as the plugin of pytest does: see `FrameFaults.end_test`. Raise the error of a
+        `change`.
         """
         self.faults.end_test(passed)
         self._watch.end()
@@ -285,15 +274,16 @@ class StompBroker:
 
     def wait_queued(self, destination: str, count: int, *, timeout: float = 2.0) -> None:
         """Wait until a queue has exactly `count` messages: 0 means that all are acknowledged."""
-        found = [0]
+        found, names = [0], self._names.of_queues(destination)
 
         def holds() -> bool:
-            found[0] = self._queued(destination)
+            found[0] = self._queued(names)
             return found[0] == count
 
         def what() -> str:
             full = self.inject(lambda: [name for (_, name), queue in self._core.queues.items() if queue.count])
-            return f"{count} messages in {destination}, where {found[0]} are (queues with messages: {full[:20]})"
+            others = ", ".join(full[:20]) or "none"
+            return f"{count} messages in {destination}, where {found[0]} are (queues with messages: {others})"
 
         self._wait(holds, timeout, what)
 
@@ -320,17 +310,19 @@ class StompBroker:
 
     def messages(self, destination: str) -> list[Frame]:
         """Return the messages of a queue in order, as MESSAGE frames, with delivered but unacknowledged ones."""
-        return self.inject(lambda: [frame for queue in self._named(destination) for frame in _frames_of(queue)])
+        names = self._names.of_queues(destination)
+        return self.inject(lambda: [frame for queue in self._named(names) for frame in _frames_of(queue)])
 
     def queued(self, destination: str) -> int:
         """Return the number of messages in a queue, including delivered ones that are not acknowledged."""
-        return self.inject(lambda: self._queued(destination))
+        return self.inject(partial(self._queued, self._names.of_queues(destination)))
 
-    def _queued(self, destination: str) -> int:
-        return sum(queue.count for queue in self._named(destination))
+    def _queued(self, names: set[str]) -> int:
+        return sum(queue.count for queue in self._named(names))
 
-    def _named(self, destination: str) -> list[Queue]:
-        names, hosts = self._names.of_queues(destination, self._core.sessions), self._core.hosts.values()
+    def _named(self, names: set[str]) -> list[Queue]:
+        hosts, temporary = self._core.hosts.values(), filter(self._names.naming.is_temporary, names)
+        names = names.union(self._names.naming.owned(name, own) for name in temporary for own in self._core.sessions)
         found = [host.queues[name] for host in hosts for name in names if name in host.queues]
         durables = (durable.queue for host in hosts for durable in host.destinations.durables)
         return found or [queue for queue in durables if queue.name in names]

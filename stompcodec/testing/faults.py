@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 
 from stompcodec.arguments import checks
 
+__tracebackhide__ = True  # pytest shows the test's line instead
 #: Seconds for the thread to answer.
 _PATIENCE = 30.0
 _T = TypeVar("_T")

@@ -81,7 +81,7 @@ class FrameFaults:
         self._same = same
         self._faults: list[Fault] = []
         #: The faults, and `silent`, that outlast a test.
-        self._standing: tuple[list[Fault], bool] = [], False
+        self._standing: tuple[list[Fault], bool] | None = None
         self.silent = False
         """True to send no heart-beats, like a peer that hangs."""
         self.strict = True
@@ -99,14 +99,14 @@ class FrameFaults:
             self._faults.clear()
         self.silent = False
 
-    def begin_test(self) -> None:
-        """Begin a test: faults that are set now outlast it."""
-        self._standing = self._faults[:], self.silent
+    def begin_tests(self) -> None:
+        """Have faults that are set now outlast the tests that begin; later calls have no effect."""
+        self._standing = self._standing or (self._faults[:], self.silent)
 
     def end_test(self, passed: bool = True) -> None:
-        """End a test: remove the faults that were set since `begin_test`, and `check` them if it has passed."""
+        """End a test: remove the faults that were set since `begin_tests`, and `check` them if it has passed."""
         with self._lock:
-            faults, (standing, self.silent) = self._faults, self._standing
+            faults, (standing, self.silent) = self._faults, self._standing or ([], False)
             self._faults = standing[:]
         self._check([fault for fault in faults if passed and fault not in self._faults])
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from stompcodec.testing import RUNNING
+
 if TYPE_CHECKING:
     from stompcodec.client import AsyncClient, Client
     from stompcodec.testing.broker import StompBroker
+    from stompcodec.testing.frame_faults import FrameFaults
 
 __tracebackhide__ = True  # pytest shows the test's line instead
 #: The clients have no heart-beats, with which `stomp_broker.advance` would time them out.
@@ -20,8 +23,8 @@ _MARKERS = (
     "stomp_faults(**faults): what that broker does wrong, by methods of stompcodec.testing.FrameFaults",
 )
 _FAULTS = ("refuse", "error", "lose", "cut", "duplicate", "change", "delay", "crlf", "repeat_headers")
+_DICT = 'with more arguments it is a dict, such as lose={"command": "SEND", "nth": 2}'
 _BROKERS = pytest.StashKey["list[StompBroker]"]()
-_OLDER = pytest.StashKey["list[StompBroker]"]()
 _NOT_PASSED = pytest.StashKey[bool]()
 _READ = pytest.StashKey[bool]()
 
@@ -31,33 +34,18 @@ def pytest_configure(config: pytest.Config) -> None:
         config.addinivalue_line("markers", marker)
 
 
-def _running() -> list[StompBroker]:
-    """Return the brokers that run, without importing their module."""
-    module = sys.modules.get("stompcodec.testing.broker")
-    return [] if module is None else list(module.RUNNING)
-
-
 @pytest.hookimpl(tryfirst=True)
-def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Begin a test of the brokers that outlast it."""
-    item.stash[_OLDER] = _running()
-    for broker in item.stash[_OLDER]:
-        broker.begin_test()
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtest_call(item: pytest.Item) -> None:
-    """Keep the faults that fixtures set when they started a broker."""
-    for broker in _running():
-        if broker not in item.stash[_OLDER]:
-            broker.faults.begin_test()
+def pytest_runtest_call() -> None:
+    """Have the faults of brokers that outlast the test stand, when the fixtures have set them."""
+    for broker in RUNNING:
+        broker.faults.begin_tests()
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown(item: pytest.Item) -> None:
     """End the test of the brokers that outlast it, and refuse its own markers if nothing has read them."""
     passed = not item.stash.get(_NOT_PASSED, False)
-    for broker in _running():
+    for broker in RUNNING:
         broker.end_test(passed)
     for marker in item.own_markers if passed and _READ not in item.stash else ():
         if marker.name in ("stomp_broker", "stomp_faults"):
@@ -66,19 +54,19 @@ def pytest_runtest_teardown(item: pytest.Item) -> None:
 
 @pytest.hookimpl(hookwrapper=True)  # not `wrapper`, which older versions of pytest do not have
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, None]:
-    """Add the frames to the report of a failed test, unless its error shows them."""
+    """Add the frames to the report of a failed test, unless its error shows them, and forget them after the test."""
     report: pytest.TestReport = (yield).get_result()
+    nothing: list[StompBroker] = []
+    brokers = item.stash.get(_BROKERS, nothing)
+    brokers = [*brokers, *(broker for broker in RUNNING if broker not in brokers and broker.frames)]
     if not report.passed:
         item.stash[_NOT_PASSED] = True
-    if report.failed:
-        nothing: list[StompBroker] = []
-        brokers = item.stash.get(_BROKERS, nothing)
-        brokers = [*brokers, *(each for each in _running() if each not in brokers and each.frames)]
-        error = "" if call.excinfo is None else str(call.excinfo.value)
-        for number, broker in enumerate(brokers, 1):
-            title, text = "STOMP frames" if number == 1 else f"STOMP frames of broker {number}", broker.expectations()
-            if not text or text not in error:
-                report.sections.append((f"{title} (> to the broker, < from it)", text or "none"))
+    for number, broker in enumerate(brokers if report.failed else (), 1):
+        title, text = "STOMP frames" if number == 1 else f"STOMP frames of broker {number}", broker.expectations()
+        if not text or call.excinfo is None or text not in str(call.excinfo.value):
+            report.sections.append((f"{title} (> to the broker, < from it)", text or "none"))
+    for broker in RUNNING if call.when == "teardown" else ():
+        broker.record.clear()
 
 
 def _fields(node: pytest.Item, name: str) -> dict[str, Any]:
@@ -91,24 +79,25 @@ def _fields(node: pytest.Item, name: str) -> dict[str, Any]:
     return fields
 
 
-def _set_fault(broker: StompBroker, name: str, how: Any) -> None:
+def _set_fault(faults: FrameFaults, name: str, how: Any) -> None:
     if name in ("silent", "strict"):
-        setattr(broker.faults, name, bool(how))
-    elif name not in _FAULTS:
-        raise ValueError(f"there is no such fault, only {', '.join(_FAULTS)}, silent and strict")
-    elif isinstance(how, Mapping):
-        getattr(broker.faults, name)(**how)
+        setattr(faults, name, bool(how))
+        return
+    if name not in _FAULTS:
+        raise ValueError(f"it must be one of {', '.join(_FAULTS)}, silent and strict; {_DICT}")
+    if isinstance(how, Mapping):
+        getattr(faults, name)(**how)
     elif isinstance(how, str):
-        getattr(broker.faults, name)(how)
-    elif not isinstance(how, bool):
-        raise TypeError('it must be a command, a dict such as {"command": "SEND", "nth": 2}, or True')
-    elif how:  # refuse=True
-        getattr(broker.faults, name)()
+        getattr(faults, name)(how)
+    elif how is True:
+        getattr(faults, name)()
+    elif how is not False:
+        raise TypeError(f"it must be a command, a dict or True; {_DICT}")
 
 
 @pytest.fixture
 def stomp_broker_config() -> dict[str, Any]:
-    """Return fields of `stompcodec.broker.Config` for all brokers. Override it in a conftest.py or a module."""
+    """Return arguments of `StompBroker` for `stomp_broker`. Override it in a conftest.py or a module."""
     return {}
 
 
@@ -117,26 +106,23 @@ def stomp_broker_factory(request: pytest.FixtureRequest) -> Iterator[Callable[..
     """Return a function that starts brokers: `stomp_broker_factory(**fields)`. They stop at the end of the test."""
     from stompcodec.testing.broker import StompBroker
 
-    brokers: list[StompBroker] = []
-    request.node.stash[_BROKERS] = brokers
+    node, brokers = request.node, request.node.stash.setdefault(_BROKERS, [])
 
     def make(**fields: Any) -> StompBroker:
         broker = StompBroker(**fields)
         broker.start()
         brokers.append(broker)
+        ends.callback(_end, node, broker)
         return broker
 
-    yield make
-    errors = []
-    for broker in brokers:
-        try:
-            broker.stop()
-            if not request.node.stash.get(_NOT_PASSED, False):
-                broker.faults.check()
-        except Exception as error:
-            errors.append(error)
-    if errors:
-        raise errors[0]
+    with ExitStack() as ends:
+        yield make
+
+
+def _end(node: pytest.Item, broker: StompBroker) -> None:
+    broker.stop()
+    if not node.stash.get(_NOT_PASSED, False):
+        broker.faults.check()
 
 
 @pytest.fixture
@@ -147,17 +133,15 @@ def stomp_broker(
 ) -> StompBroker:
     """Return a new, listening `stompcodec.testing.StompBroker`, in memory and on a free port."""
     request.node.stash[_READ] = True
-    fields = _fields(request.node, "stomp_broker")
+    fields, faults = (_fields(request.node, name) for name in ("stomp_broker", "stomp_faults"))
+    where = "stomp_broker"
     try:
         broker = stomp_broker_factory(**{**stomp_broker_config, **fields})
+        for name, how in faults.items():
+            where = f"@pytest.mark.stomp_faults({name}={how!r:.200})"
+            _set_fault(broker.faults, name, how)
     except (TypeError, ValueError) as error:
-        raise pytest.fail.Exception(f"stomp_broker: {error}", pytrace=False) from None
-    for name, how in _fields(request.node, "stomp_faults").items():
-        try:
-            _set_fault(broker, name, how)
-        except (TypeError, ValueError) as error:
-            said = f"@pytest.mark.stomp_faults({name}={how!r:.200}): {error}"
-            raise pytest.fail.Exception(said, pytrace=False) from None
+        raise pytest.fail.Exception(f"{where}: {error}", pytrace=False) from None
     return broker
 
 

@@ -33,9 +33,9 @@ class Watch:
         self.real_start = 0.0
         self._record = record
         self._clock = clock
-        self._numbers = itertools.count(1)
+        #: The numbers of connections.
+        self.numbers = itertools.count(1)
         self._start = 0.0
-        self._loop: asyncio.AbstractEventLoop
         self._errors: list[Exception] = []
         #: Note that a frame took effect, or that a session has ended.
         self.change = record.change
@@ -43,10 +43,9 @@ class Watch:
         self.failed = self._errors.append
 
     def begin(self) -> None:
-        """Note a start, in the broker's loop. After a restart, time continues."""
+        """Note a start. After a restart, time continues."""
         if not self.real_start:
             self._start, self.real_start = self._clock.monotonic(), time.monotonic()
-        self._loop = asyncio.get_running_loop()
 
     def end(self) -> None:
         """Raise the first error since the start, if there was one."""
@@ -55,15 +54,8 @@ class Watch:
         if errors:
             raise errors[0]
 
-    def number(self) -> int:
-        return next(self._numbers)
-
     def note(self, number: int, direction: str, frame: Frame) -> None:
         self._record.add(RecordedFrame(self._clock.monotonic() - self._start, number, direction, frame))
-
-    def later(self, seconds: float, work: Callable[[], object]) -> None:
-        """Call `work` in the loop after some seconds."""
-        self._loop.call_later(seconds, work)
 
 
 def _watched(handler: Callable[[Session, Frame], None], session: WatchedSession, frame: Frame) -> None:
@@ -78,7 +70,7 @@ class WatchedSession(Session):
 
     def __init__(self, watch: Watch, broker: Host, id: str, now: float, **options: Any) -> None:
         self._watch = watch
-        self._number = watch.number()
+        self._number = next(watch.numbers)
         #: A delayed frame and the output after it; None if no frame is delayed.
         self._held: list[bytes] | None = None
         #: Output that was held, and is sent next.
@@ -184,7 +176,7 @@ class WatchedSession(Session):
             case "delay":
                 if self._held is None:
                     self._held = []
-                    self._watch.later(options["seconds"], self._release)
+                    asyncio.get_running_loop().call_later(options["seconds"], self._release)
                 return goes
             case _:
                 return [with_crlf(octets) for octets in goes]

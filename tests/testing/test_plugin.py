@@ -167,9 +167,9 @@ def test_the_module_is_not_meant(): ...
 #: Decorators of a test -> what its error says, in one line.
 MISTAKES = {
     "stomp_faults(lose='RECIEPT')": "stomp_faults(lose='RECIEPT'): unknown command 'RECIEPT': did you mean RECEIPT?",
-    "stomp_faults(loose='RECEIPT')": "stomp_faults(loose='RECEIPT'): there is no such fault, only refuse",
-    "stomp_faults(lose='SEND', nth=3)": "stomp_faults(nth=3): there is no such fault",
-    "stomp_faults(error=('SEND', 'full'))": "stomp_faults(error=('SEND', 'full')): it must be a command, a dict",
+    "stomp_faults(loose='RECEIPT')": "stomp_faults(loose='RECEIPT'): it must be one of refuse, error",
+    "stomp_faults(lose='SEND', nth=3)": "silent and strict; with more arguments it is a dict, such as lose={",
+    "stomp_faults(error=('SEND', 'full'))": "stomp_faults(error=('SEND', 'full')): it must be a command, a dict or",
     "stomp_faults(error={'mesage': 'full'})": "stomp_faults(error={'mesage': 'full'}): ",
     "stomp_faults(cut={'command': 'ACK', 'nth': '2'})": "'nth': '2'}): nth is '2': it must be a whole number",
     "stomp_broker('prefetch')": "@pytest.mark.stomp_broker takes names and values only",
