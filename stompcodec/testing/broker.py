@@ -183,11 +183,13 @@ class StompBroker:
         self._watch.end()
 
     def end_test(self, passed: bool = True) -> None:
-        """End one of several tests, as the plugin of pytest does: see `FrameFaults.end_test`. Raise the error of a
-        `change`.
-        """
-        self.faults.end_test(passed)
-        self._watch.end()
+        """End a test with this broker, as pytest does: check the faults, if it has `passed`, and remove them."""
+        try:
+            self._watch.end()
+            if passed:
+                self.faults.check()
+        finally:
+            self.faults.clear()
 
     def __enter__(self) -> StompBroker:
         self.start()
@@ -195,8 +197,7 @@ class StompBroker:
 
     def __exit__(self, kind: object, *_: object) -> None:
         self.stop()
-        if kind is None:
-            self.faults.check()
+        self.end_test(kind is None)
 
     async def __aenter__(self) -> StompBroker:
         await asyncio.to_thread(self.start)

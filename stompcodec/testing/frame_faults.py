@@ -74,14 +74,12 @@ class FrameFaults:
     ([0, 1, 0], 1)
     """
 
-    __slots__ = ("_faults", "_lock", "_same", "_standing", "silent", "strict")
+    __slots__ = ("_faults", "_lock", "_same", "silent", "strict")
 
     def __init__(self, same: Callable[[str, str], bool] = eq) -> None:
         self._lock = threading.Lock()
         self._same = same
         self._faults: list[Fault] = []
-        #: The faults, and `silent`, that outlast a test.
-        self._standing: tuple[list[Fault], bool] | None = None
         self.silent = False
         """True to send no heart-beats, like a peer that hangs."""
         self.strict = True
@@ -99,23 +97,9 @@ class FrameFaults:
             self._faults.clear()
         self.silent = False
 
-    def begin_tests(self) -> None:
-        """Have faults that are set now outlast the tests that begin; later calls have no effect."""
-        self._standing = self._standing or (self._faults[:], self.silent)
-
-    def end_test(self, passed: bool = True) -> None:
-        """End a test: remove the faults that were set since `begin_tests`, and `check` them if it has passed."""
-        with self._lock:
-            faults, (standing, self.silent) = self._faults, self._standing or ([], False)
-            self._faults = standing[:]
-        self._check([fault for fault in faults if passed and fault not in self._faults])
-
     def check(self) -> None:
         """Raise AssertionError for faults that never happened, unless `strict` is False: after a passed test."""
-        self._check(self._faults)
-
-    def _check(self, faults: list[Fault]) -> None:
-        unused = [str(fault) for fault in faults if self.strict and not fault.happened]
+        unused = [str(fault) for fault in self._faults if self.strict and not fault.happened]
         if unused:
             raise AssertionError(f"a fault never happened (see FrameFaults.strict): {'; '.join(unused)}")
 

@@ -23,7 +23,6 @@ _MARKERS = (
     "stomp_faults(**faults): what that broker does wrong, by methods of stompcodec.testing.FrameFaults",
 )
 _FAULTS = ("refuse", "error", "lose", "cut", "duplicate", "change", "delay", "crlf", "repeat_headers")
-_DICT = 'with more arguments it is a dict, such as lose={"command": "SEND", "nth": 2}'
 _BROKERS = pytest.StashKey["list[StompBroker]"]()
 _NOT_PASSED = pytest.StashKey[bool]()
 _READ = pytest.StashKey[bool]()
@@ -32,13 +31,6 @@ _READ = pytest.StashKey[bool]()
 def pytest_configure(config: pytest.Config) -> None:
     for marker in _MARKERS:
         config.addinivalue_line("markers", marker)
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtest_call() -> None:
-    """Have the faults of brokers that outlast the test stand, when the fixtures have set them."""
-    for broker in RUNNING:
-        broker.faults.begin_tests()
 
 
 @pytest.hookimpl(trylast=True)
@@ -82,17 +74,13 @@ def _fields(node: pytest.Item, name: str) -> dict[str, Any]:
 def _set_fault(faults: FrameFaults, name: str, how: Any) -> None:
     if name in ("silent", "strict"):
         setattr(faults, name, bool(how))
-        return
-    if name not in _FAULTS:
-        raise ValueError(f"it must be one of {', '.join(_FAULTS)}, silent and strict; {_DICT}")
-    if isinstance(how, Mapping):
+    elif name not in _FAULTS or not isinstance(how, Mapping | str | bool):
+        example = 'lose="SEND", lose={"command": "SEND", "nth": 2} or refuse=True'
+        raise ValueError(f"write {example}; there are {', '.join(_FAULTS)}, silent and strict")
+    elif isinstance(how, Mapping):
         getattr(faults, name)(**how)
-    elif isinstance(how, str):
-        getattr(faults, name)(how)
-    elif how is True:
-        getattr(faults, name)()
-    elif how is not False:
-        raise TypeError(f"it must be a command, a dict or True; {_DICT}")
+    elif how:
+        getattr(faults, name)(*() if how is True else (how,))
 
 
 @pytest.fixture
@@ -121,8 +109,7 @@ def stomp_broker_factory(request: pytest.FixtureRequest) -> Iterator[Callable[..
 
 def _end(node: pytest.Item, broker: StompBroker) -> None:
     broker.stop()
-    if not node.stash.get(_NOT_PASSED, False):
-        broker.faults.check()
+    broker.end_test(not node.stash.get(_NOT_PASSED, False))
 
 
 @pytest.fixture
