@@ -147,9 +147,11 @@ def async_stomp_client(stomp_broker: StompBroker) -> Iterator[AsyncClient]:
 
     It works in any event loop: that of pytest-asyncio, of anyio, or of `asyncio.run`.
     """
-    from stompcodec.testing.client import OpenedClient
+    from stompcodec.client import Options
+    from stompcodec.testing.client import MovingClient
+    from stompcodec.testing.faults import LoopThread
 
-    client = OpenedClient(stomp_broker.url, heart_beat=_NO_BEATS)
-    client.open_here()
+    client = MovingClient(stomp_broker.url, Options(heart_beat=_NO_BEATS))
+    thread = LoopThread.running("stomp-client", client.open())
     yield client
-    client.close_here()
+    thread.end(client.close())

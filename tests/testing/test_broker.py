@@ -16,7 +16,8 @@ from stompcodec import Frame, Parser
 from stompcodec.broker import Config
 from stompcodec.capture import Capture
 from stompcodec.testing import FrameFaults, RecordedFrame, StompBroker
-from stompcodec.testing.client import OpenedClient
+from stompcodec.testing.client import MovingClient
+from stompcodec.testing.faults import LoopThread
 from stompcodec.testing.record import Record, matches
 
 NO_BEATS = (0, 0)
@@ -353,7 +354,7 @@ def test_a_client_that_cannot_be_opened_says_why(broker):
     broker.faults.refuse("not today")
     before = set(threading.enumerate())
     with pytest.raises(stomp.RejectedError, match="not today"):
-        OpenedClient(broker.url, heart_beat=NO_BEATS).open_here()
+        LoopThread.running("client", MovingClient(broker.url, stomp.Options(heart_beat=NO_BEATS)).open())
     left = set(threading.enumerate()) - before
     for thread in left:  # one that has connected tells so first, and ends then
         thread.join(patience(10))
