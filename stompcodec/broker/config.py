@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from enum import Enum
+from functools import partial
 from typing import Any, NamedTuple, TypeVar, cast
 
 from stompcodec.arguments import check_fields, checked, meant, names_checked
@@ -16,7 +17,7 @@ from stompcodec.broker.memory import MESSAGE
 from stompcodec.broker.settings import EXCHANGES, Pauses, Preset, Setting
 from stompcodec.errors import ConfigError
 from stompcodec.spec import DEFAULT_LIMITS, Limits, checked_limits
-from stompcodec.values import shown_duration, shown_size
+from stompcodec.values import boolean, shown_duration, shown_size
 
 _MIB = 2**20
 #: Limits before login, when a client needs to send little more than a CONNECT frame.
@@ -205,7 +206,7 @@ class Config:
     ws_origins: tuple[str, ...] | None = _key(
         None,
         "websocket.origins",
-        values.lines("https://app.example"),
+        partial(values.texts, example="https://app.example", least=0),
         "Origins of pages that may use WebSocket: scheme, host and port; port `*` is any, `null` a file. By default "
         "those of localhost and loopback addresses, if the broker listens on loopback only.",
         example='["https://app.example", "http://localhost:*"]',
@@ -213,7 +214,7 @@ class Config:
     ws_hosts: tuple[str, ...] = _key(
         (),
         "websocket.hosts",
-        values.lines("broker.example"),
+        partial(values.texts, example="broker.example", least=0),
         "Names by which WebSocket clients reach the broker, without ports, beside listen.host and, unless a "
         "proxy passed the request on, localhost and the address of the connection.",
         example='["broker.example"]',
@@ -299,14 +300,14 @@ class Config:
     version_header: bool = _key(
         False,
         "sessions.wire",
-        values.table("{ trailing_lf = false }", values.flag, "version_header", "trailing_lf"),
+        values.table("{ trailing_lf = false }", boolean, "version_header", "trailing_lf"),
         "Whether a CONNECT without accept-version, which gets 1.0, may name its highest version in the header version; "
         "and whether an EOL follows each frame.",
         "trailing_lf",
         example="{ version_header = false, trailing_lf = true }",
     )
     transactional_acks: bool = _key_by_dialect(
-        True, "sessions.transactional_acks", values.flag, "Whether ACK and NACK obey transactions."
+        True, "sessions.transactional_acks", boolean, "Whether ACK and NACK obey transactions."
     )
     same_client: str = _key_by_dialect(
         "refuse",
@@ -341,7 +342,7 @@ class Config:
         "Where dead letters go; {name} is the queue's name.",
     )
     dead_letter_expired: bool = _key_by_dialect(
-        False, "queues.dead_letter_expired", values.flag, "Whether expired messages go there, too."
+        False, "queues.dead_letter_expired", boolean, "Whether expired messages go there, too."
     )
     max_queue_messages: int | None = _key(
         None,
@@ -387,7 +388,7 @@ class Config:
         "What happens beyond that: the subscriber gets an ERROR, its oldest messages are dropped, or senders wait.",
     )
     retain: bool = _key_by_dialect(
-        False, "topics.retain", values.flag, "Whether the header retain of SEND, set or remove, has an effect."
+        False, "topics.retain", boolean, "Whether the header retain of SEND, set or remove, has an effect."
     )
     durable_overflow: str = _key(
         "block",
@@ -415,13 +416,13 @@ class Config:
     jms: bool = _key_by_dialect(
         False,
         "messages.jms",
-        values.flag,
+        boolean,
         "Whether a message sent without content-length is a text message, and is delivered without, as in Artemis.",
     )
     message_id_header: bool = _key(
         False,
         "messages.message_id_header",
-        values.flag,
+        boolean,
         "Whether every message gets the header amqMessageId: STOMP and the number that the broker gave it.",
     )
     key_window: float = _key(
@@ -482,19 +483,19 @@ class Config:
     web_health: bool = _key(
         False,
         "web.health",
-        values.flag,
+        boolean,
         "Whether GET /healthz and /readyz on listen.ws_port say if the broker is well. They need no login.",
     )
     web_metrics: bool = _key(
         False,
         "web.metrics",
-        values.flag,
+        boolean,
         "Whether GET /metrics there has metrics for Prometheus, for those who may manage the broker.",
     )
     web_page: bool = _key(
         False,
         "web.page",
-        values.flag,
+        boolean,
         "Whether GET / there is a page that shows and manages the broker. websocket.origins need not list its origin.",
     )
     log_frames: str = _key(

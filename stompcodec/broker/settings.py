@@ -17,7 +17,7 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from stompcodec.broker.auth import Rule, User, parse_hash
 from stompcodec.broker.values import Refused
-from stompcodec.values import BOOLEAN, DURATION, SIZE, boolean, duration, size
+from stompcodec.values import DURATION, SIZE, boolean, duration, size
 
 
 class Kind(enum.Enum):
@@ -203,30 +203,11 @@ def text(value: Any) -> str:
     raise ValueError("it must be a text without control characters, and not empty")
 
 
-def texts(value: Any) -> tuple[str, ...]:
+def texts(value: Any, example: str = "/", least: int = 1) -> tuple[str, ...]:
     """Read a list of lines of text."""
-    if isinstance(value, list) and value:
+    if isinstance(value, list) and len(value) >= least:
         return tuple(map(text, value))
-    raise ValueError('it must be a list of texts, such as ["/"]')
-
-
-def lines(example: str) -> Callable[[Any], tuple[str, ...]]:
-    """Return a reader of a list of lines of text, which may be empty."""
-
-    def read(value: Any) -> tuple[str, ...]:
-        if isinstance(value, list):
-            return tuple(map(text, value))
-        raise ValueError(f'it must be a list of texts, such as ["{example}"]')
-
-    return read
-
-
-def flag(value: Any) -> bool:
-    """Read true or false."""
-    try:
-        return boolean(value)
-    except ValueError:
-        raise ValueError(f"it must be {BOOLEAN}") from None
+    raise ValueError(f'it must be a list of texts, such as ["{example}"]')
 
 
 def one_of(*words: str) -> Callable[[Any], str]:
@@ -323,10 +304,10 @@ _SETTING: dict[str, Callable[[Any], Any]] = {
     "match": text,
     "default_address_routing_type": _TYPE,
     "default_queue_routing_type": _TYPE,
-    "auto_create_addresses": flag,
-    "auto_create_queues": flag,
-    "auto_delete_addresses": flag,
-    "auto_delete_queues": flag,
+    "auto_create_addresses": boolean,
+    "auto_create_queues": boolean,
+    "auto_delete_addresses": boolean,
+    "auto_delete_queues": boolean,
     "redelivery_delay": pauses,
 }
 
@@ -433,7 +414,7 @@ _RULE: dict[str, Callable[[Any], Any]] = {
     "action": one_of("send", "subscribe", "manage", "*"),
     "destination": text,
     "vhost": text,
-    "allow": flag,
+    "allow": boolean,
 }
 
 
