@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, NoReturn, TypeVar
 
 from stompcodec.broker.loop_quota import Line, LoopQuota
 from stompcodec.broker.routing.registry import VirtualHost
+from stompcodec.broker.settings import one_of, whole
 
 
 class Asker(NamedTuple):
@@ -84,36 +85,6 @@ def pattern(value: Any) -> str:
     if found.count("*") > _MOST_STARS:
         raise ValueError(f"it has more than {_MOST_STARS} *")
     return found
-
-
-def flag(value: Any) -> bool:
-    """Read true or false, or raise ValueError."""
-    if not isinstance(value, bool):
-        raise ValueError("it must be true or false")
-    return value
-
-
-def whole(least: int, most: int) -> Callable[[Any], int]:
-    """Return a reader of whole numbers, which raises ValueError for others."""
-
-    def read(value: Any) -> int:
-        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-            raise ValueError(f"it must be a whole number, {least} to {most}")
-        return value
-
-    return read
-
-
-def one_of(*choices: str) -> Callable[[Any], str]:
-    """Return a reader of one of these texts, which raises ValueError for others."""
-
-    def read(value: Any) -> str:
-        if value not in choices:
-            raise ValueError(f"it must be one of {', '.join(choices)}")
-        assert isinstance(value, str)
-        return value
-
-    return read
 
 
 def read_fields(given: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, Any]:
