@@ -8,7 +8,6 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-import math
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn, TypeVar
 
@@ -191,20 +190,11 @@ class Field(NamedTuple):
 
 
 class Column(NamedTuple):
-    """A field of an answer. `kind` is a key of `_KINDS`; with "?" the value may be null.
-
-    >>> Column("ready", "whole", "").fits(5), Column("oldest", "number?", "").fits(None)
-    (True, True)
-    """
+    """A field of an answer. `kind` is text, whole, number, flag, list or object; with "?" the value may be null."""
 
     name: str
     kind: str
     doc: str
-
-    def fits(self, value: Any) -> bool:
-        if value is None:
-            return self.kind.endswith("?")
-        return _KINDS[self.kind.removesuffix("?")](value)
 
 
 class Request(NamedTuple):
@@ -222,15 +212,6 @@ class Request(NamedTuple):
     def by_name(self) -> dict[str, Field]:
         return {field.name: field for field in self.fields}
 
-
-_KINDS: dict[str, Callable[[Any], bool]] = {
-    "text": lambda value: isinstance(value, str),
-    "whole": lambda value: isinstance(value, int) and not isinstance(value, bool),
-    "number": lambda value: isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value),
-    "flag": lambda value: isinstance(value, bool),
-    "list": lambda value: isinstance(value, list),
-    "object": lambda value: isinstance(value, dict),
-}
 
 _PAGE = (
     Field("limit", whole(1, MOST_ROWS), f"Most rows of the answer, 1 to {MOST_ROWS}.", default=USUAL_ROWS),

@@ -265,7 +265,6 @@ def test_json_and_the_table_are_what_management_says(at, broker):
         rows = asked(client, "destinations", sort="ready", match="/queue/*", limit=7)
     for part in ("broker", "store"):
         assert list(found[part]) == [column.name for column in REQUESTS[part].columns]
-        assert all(column.fits(found[part][column.name]) for column in REQUESTS[part].columns)
     assert list(found) == ["time", "view", "sort", "match", "broker", "store", "rows", "more"]
     assert [[row[name] for name in STILL] for row in found["rows"][:7]] == [
         [row[name] for name in STILL] for row in rows
