@@ -633,9 +633,9 @@ class Config:
             (self.ttl_min > self.ttl_max, "ttl", f"least cannot be above most, {self.ttl_max} ms"),
             (_unusable(self.limits), "limits", "headers times header line must be less than 4 GiB"),
             (
-                self.memory < _largest(self.limits, self.large),
+                self.memory < largest_frame(self.limits, self.large),
                 "memory",
-                f"it must be at least {_largest(self.limits, self.large)} bytes: the largest frame that "
+                f"it must be at least {largest_frame(self.limits, self.large)} bytes: the largest frame that "
                 "limits.max_headers, limits.max_header_line, limits.max_body and messages.large allow has to fit",
             ),
             *self._faults_of_window(),
@@ -679,10 +679,10 @@ class Config:
         return replace(self, **{**usual, **changes})
 
 
-def _largest(limits: Limits, large: int) -> int:
-    """Return the size in bytes of the largest frame kept in memory; larger bodies are stored in files."""
+def largest_frame(limits: Limits, large: int = 2**62) -> int:
+    """Return the size in bytes of the largest frame, of which bodies from `large` on are stored in files."""
     head = limits.max_command_line + limits.max_headers * (limits.max_header_line + 2)
-    return head + min(limits.max_body, large) + 4
+    return head + min(limits.max_body, large) + 5
 
 
 def _unusable(limits: Limits) -> bool:

@@ -23,14 +23,13 @@ from typing import Any, Protocol
 
 from stompcodec.arguments import checked
 from stompcodec.broker.auth import Gate, has_origin, is_forwarded, is_loopback, is_own_origin, own_names
-from stompcodec.broker.config import Config
+from stompcodec.broker.config import Config, largest_frame
 from stompcodec.broker.connections import Guest, Lobby, most_before_login, refusal
 from stompcodec.broker.core import Broker, store_of
 from stompcodec.broker.loop_quota import Garbage, Heap, give_back_large
 from stompcodec.broker.management.management import Management, OverStomp
 from stompcodec.broker.sessions.session import Session
 from stompcodec.broker.storage.store import Store
-from stompcodec.spec import Limits
 from stompcodec.transport import aio, tls
 from stompcodec.transport.aio import descriptor_limit, reserve_of
 from stompcodec.transport.owner import Part, Visitor
@@ -92,7 +91,7 @@ class _Peer:
         server.peers[self.session] = self
         server.deserted.clear()
         if wire.whole_frames:
-            wire.bound(min(_largest_frame(server.config.first_limits), server.config.ws_frame))
+            wire.bound(min(largest_frame(server.config.first_limits), server.config.ws_frame))
         log.info("%s: opened (%s)", wire.peer, self.listener)
         server.schedule_turn()
 
@@ -200,7 +199,7 @@ class _Peer:
             self.new = False
             self.server.lobby.leave(wire)
             if wire.whole_frames:
-                wire.bound(min(_largest_frame(self.server.config.limits), self.server.config.ws_frame))
+                wire.bound(min(largest_frame(self.server.config.limits), self.server.config.ws_frame))
         if session.closing:
             wire.close(drain=self.server.drain)
             if self.gone is not None:
@@ -419,7 +418,7 @@ class Server:
             lambda: _Peer(self, name),
             ssl=context,
             websocket=websocket,
-            max_message=_largest_frame(config.limits),
+            max_message=largest_frame(config.limits),
             high=self.broker.write_high,
             note=_note_below,
             pace=_pace,
@@ -605,11 +604,6 @@ def _note_below(peer: aio.Owner, octets: int) -> None:
     peer.session.note_below(octets)
     if peer.server.broker.dirty:
         peer.server.schedule_turn()
-
-
-def _largest_frame(limits: Limits) -> int:
-    """Return the greatest number of bytes in a frame."""
-    return limits.max_command_line + limits.max_headers * (limits.max_header_line + 2) + limits.max_body + 5
 
 
 def _epoch() -> str:

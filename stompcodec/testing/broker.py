@@ -97,14 +97,12 @@ class _Names:
 
     def of_queues(self, destination: str) -> set[str]:
         """Return the names that the queue, or the queues, of a SEND can have. Raise ValueError if none can."""
-        names = set()
+        names: set[str] = set()
         for part in parts_of(destination, self._config.composite):
             address = self.address(part)
             if address.kind in (Kind.TOPIC, Kind.TEMP_TOPIC) and not self._is_open(part, address):
                 raise ValueError(f"{part!r:.60} is a topic, which keeps no messages")
-            names.add(address.name)
-            if address.prefix and address.prefix == self._free:
-                names.add(address.rest)
+            names |= {address.name, address.rest if address.prefix == self._free else address.name}
         return names
 
 
@@ -381,7 +379,11 @@ class StompBroker:
     def cut(self) -> int:
         """Abort all connections, without ERROR. Return how many there were."""
         assert self._server is not None, "the broker does not run"
-        return self.inject(partial(_cut, self._server))
+        connections = self._server.peers
+        peers = self.inject(lambda: list(connections.values()))
+        for peer in peers:
+            self.inject(peer.wire.abort)
+        return len(peers)
 
     def proxy(self, seed: int = 0) -> FaultProxy:
         """Return a proxy in front of it that cuts, delays, splits or drops bytes: `with broker.proxy() as proxy:`."""
@@ -408,10 +410,3 @@ def _frames_of(queue: Queue) -> Iterator[Frame]:
     found += [message for consumer in queue.consumers for message in consumer.unacked.values()]
     for message in sorted(found, key=lambda each: each.seq):
         yield from parse(b"MESSAGE\nmessage-id:%b\n%b" % (message.ident, message.tail), "1.2")
-
-
-def _cut(server: Server) -> int:
-    peers = list(server.peers.values())
-    for peer in peers:
-        peer.wire.abort()
-    return len(peers)

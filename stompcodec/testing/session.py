@@ -49,8 +49,7 @@ class Watch:
 
     def end(self) -> None:
         """Raise the first error since the start, if there was one."""
-        errors = self._errors[:]
-        self._errors.clear()
+        errors, self._errors[:] = self._errors[:], []
         if errors:
             raise errors[0]
 

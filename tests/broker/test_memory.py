@@ -259,7 +259,7 @@ def test_connections_are_refused_when_there_is_no_memory_for_them():
 
 def test_a_limit_has_room_for_one_frame():
     limits = SMALL["limits"]
-    least = limits.max_command_line + limits.max_headers * (limits.max_header_line + 2) + limits.max_body + 4
+    least = limits.max_command_line + limits.max_headers * (limits.max_header_line + 2) + limits.max_body + 5
     assert Config(memory=least, **SMALL).memory == least
     with pytest.raises(ConfigError, match=f"at least {least} bytes"):
         Config(memory=least - 1, **SMALL)

@@ -593,10 +593,6 @@ _FEW = 4
 
 
 def _kind(column: Column) -> str:
-    """Return what the page says of a kind; a whole number is the usual one.
-
-    >>> _kind(Column("ready", "whole", "")), _kind(Column("oldest", "number?", "")), _kind(Column("free", "whole?", ""))
-    ('', ' (number?)', ' (?)')
-    """
+    """Return what the page says of a kind; a whole number is the usual one."""
     kind = column.kind.removeprefix("whole").replace("flag", "bool")
     return f" ({kind})" if kind else ""
