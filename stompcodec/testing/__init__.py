@@ -26,8 +26,6 @@ __all__ = [
     "StompBroker",
 ]
 
-#: The brokers that run now.
-RUNNING: list[StompBroker] = []
 #: Imported on first use, since pytest imports this package in every run.
 _LAZY = {
     **dict.fromkeys(("StompBroker", "ShiftedClock"), "broker"),

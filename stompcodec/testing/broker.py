@@ -25,7 +25,6 @@ from stompcodec.broker.values import Refused
 from stompcodec.capture import CaptureWriter, octets_of
 from stompcodec.client.shell import outgoing
 from stompcodec.codec import Frame, parse
-from stompcodec.testing import RUNNING
 from stompcodec.testing.faults import FaultProxy, LoopThread
 from stompcodec.testing.frame_faults import FrameFaults
 from stompcodec.testing.record import Record, RecordedFrame, lines
@@ -107,6 +106,8 @@ class _Names:
 
 
 _T = TypeVar("_T")
+#: The brokers that run now.
+RUNNING: list[StompBroker] = []
 #: No message is stored in a file, so that frames are recorded whole.
 _NEVER_LARGE = 2**62
 

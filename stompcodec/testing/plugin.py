@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import pytest
-
-from stompcodec.testing import RUNNING
 
 if TYPE_CHECKING:
     from stompcodec.client import AsyncClient, Client
@@ -28,6 +27,12 @@ _NOT_PASSED = pytest.StashKey[bool]()
 _READ = pytest.StashKey[bool]()
 
 
+def _running() -> list[StompBroker]:
+    """Return the brokers that run; without loading their module, which few tests need."""
+    module = sys.modules.get("stompcodec.testing.broker")
+    return module.RUNNING if module else []
+
+
 def pytest_configure(config: pytest.Config) -> None:
     for marker in _MARKERS:
         config.addinivalue_line("markers", marker)
@@ -37,7 +42,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_runtest_teardown(item: pytest.Item) -> None:
     """End the test of the brokers that outlast it, and refuse its own markers if nothing has read them."""
     passed = not item.stash.get(_NOT_PASSED, False)
-    for broker in RUNNING:
+    for broker in _running():
         broker.end_test(passed)
     for marker in item.own_markers if passed and _READ not in item.stash else ():
         if marker.name in ("stomp_broker", "stomp_faults"):
@@ -50,14 +55,14 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     report: pytest.TestReport = (yield).get_result()
     nothing: list[StompBroker] = []
     brokers = item.stash.get(_BROKERS, nothing)
-    brokers = [*brokers, *(broker for broker in RUNNING if broker not in brokers and broker.frames)]
+    brokers = [*brokers, *(broker for broker in _running() if broker not in brokers and broker.frames)]
     if not report.passed:
         item.stash[_NOT_PASSED] = True
     for number, broker in enumerate(brokers if report.failed else (), 1):
         title, text = "STOMP frames" if number == 1 else f"STOMP frames of broker {number}", broker.expectations()
         if not text or call.excinfo is None or text not in str(call.excinfo.value):
             report.sections.append((f"{title} (> to the broker, < from it)", text or "none"))
-    for broker in RUNNING if call.when == "teardown" else ():
+    for broker in _running() if call.when == "teardown" else ():
         broker.record.clear()
 
 
