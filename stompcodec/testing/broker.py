@@ -20,7 +20,7 @@ from stompcodec.broker.server import Server, serve
 from stompcodec.broker.sessions.commands import HANDLERS
 from stompcodec.broker.sessions.send import parts_of
 from stompcodec.broker.sessions.session import Session
-from stompcodec.broker.settings import Address, Kind
+from stompcodec.broker.settings import Kind
 from stompcodec.broker.values import Refused
 from stompcodec.capture import CaptureWriter, octets_of
 from stompcodec.client.shell import outgoing
@@ -70,38 +70,32 @@ class _Names:
         #: The prefix that makes no difference to the names of queues.
         self._free = config.queue_prefixes[0] if config.exchanges or config.virtual_topics else ""
 
-    def address(self, destination: str) -> Address:
-        """Return the address of a name. Raise ValueError for a name that the broker refuses."""
+    def read(self, destination: str) -> tuple[Kind | None, str]:
+        """Return the kind, None if a header of SEND decides it, and the name. Raise ValueError for a wrong one."""
         try:
-            address = self._addresses.find(destination, None, False)
+            kind, prefix, rest, *_ = self._addresses.find(destination, None, False)
         except Refused as error:
             raise ValueError(f"{destination!r:.60}: {error.message}: {error.remedy}") from None
-        is_free = address.kind is Kind.QUEUE and not address.prefix and not address.rest.startswith("/")
-        return address._replace(prefix=self._free) if is_free else address
+        is_open = self._config.routing_headers and not prefix and rest == destination
+        is_free = kind is Kind.QUEUE and not prefix and not rest.startswith("/")
+        return None if is_open else kind, (self._free if is_free else prefix) + rest
 
     def are_same(self, one: str, other: str) -> bool:
         """Return whether two names are of one destination."""
-        if one == other:
-            return True
         try:
-            first, second = self.address(one), self.address(other)
+            (kind, name), (other_kind, other_name) = self.read(one), self.read(other)
         except ValueError:
-            return False
-        is_open = self._is_open(one, first) or self._is_open(other, second)
-        return first.name == second.name and (is_open or first.kind is second.kind)
-
-    def _is_open(self, destination: str, address: Address) -> bool:
-        """Return whether a header of SEND can make a name that of a queue or of a topic."""
-        return self._config.routing_headers and not address.prefix and address.rest == destination
+            return one == other
+        return name == other_name and (kind is other_kind or None in (kind, other_kind))
 
     def of_queues(self, destination: str) -> set[str]:
         """Return the names that the queue, or the queues, of a SEND can have. Raise ValueError if none can."""
         names: set[str] = set()
         for part in parts_of(destination, self._config.composite):
-            address = self.address(part)
-            if address.kind in (Kind.TOPIC, Kind.TEMP_TOPIC) and not self._is_open(part, address):
+            kind, name = self.read(part)
+            if kind in (Kind.TOPIC, Kind.TEMP_TOPIC):
                 raise ValueError(f"{part!r:.60} is a topic, which keeps no messages")
-            names |= {address.name, address.rest if address.prefix == self._free else address.name}
+            names |= {name, name.removeprefix(self._free)}
         return names
 
 
@@ -256,7 +250,7 @@ class StompBroker:
     def wait_subscribed(self, destination: str, *, count: int = 1, timeout: float = 2.0) -> None:
         """Wait until a destination has at least `count` subscriptions, so that messages sent now reach them."""
 
-        self._names.address(destination)
+        self._names.read(destination)
 
         def subscriptions() -> int:
             consumers = (each for one in self._core.sessions.values() for each in one.consumers.values())

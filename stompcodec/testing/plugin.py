@@ -105,16 +105,12 @@ def stomp_broker_factory(request: pytest.FixtureRequest) -> Iterator[Callable[..
         broker = StompBroker(**fields)
         broker.start()
         brokers.append(broker)
-        ends.callback(_end, node, broker)
+        ends.callback(lambda: broker.end_test(not node.stash.get(_NOT_PASSED, False)))
+        ends.callback(broker.stop)
         return broker
 
     with ExitStack() as ends:
         yield make
-
-
-def _end(node: pytest.Item, broker: StompBroker) -> None:
-    broker.stop()
-    broker.end_test(not node.stash.get(_NOT_PASSED, False))
 
 
 @pytest.fixture

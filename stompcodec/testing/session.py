@@ -57,11 +57,6 @@ class Watch:
         self._record.add(RecordedFrame(self._clock.monotonic() - self._start, number, direction, frame))
 
 
-def _watched(handler: Callable[[Session, Frame], None], session: WatchedSession, frame: Frame) -> None:
-    """Process a frame, after its faults."""
-    session.came(handler, frame)
-
-
 class WatchedSession(Session):
     """A recorded session."""
 
@@ -79,10 +74,10 @@ class WatchedSession(Session):
         #: Later output is dropped.
         self._is_cut = False
         super().__init__(broker, id, now, **options)
-        self.handlers = {command: partial(_watched, handler) for command, handler in self.handlers.items()}
+        self.handlers = {command: partial(self.came, handler) for command, handler in self.handlers.items()}
 
     # ---- receiving ----
-    def came(self, handler: Callable[[Session, Frame], None], frame: Frame) -> None:
+    def came(self, handler: Callable[[Session, Frame], None], _session: Session, frame: Frame) -> None:
         """Record a frame of the client, apply its faults and process it."""
         self._watch.note(self._number, "in", frame)
         frames, cut, said = [frame], False, len(self.outbox.chunks)
