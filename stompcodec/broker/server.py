@@ -298,7 +298,7 @@ class Server:
                 *(self.config, self.store),
                 wall=self.clock.time,
                 monotonic=self.now,
-                epoch=_epoch(),
+                epoch=f"{time.time_ns() // 1_000_000:x}",  # of no earlier broker of this store: ids never repeat
                 call_soon=self._call_soon,
             )
             self.broker.wake = self.schedule_turn
@@ -324,7 +324,9 @@ class Server:
             raise
         self._arm()
         if self.ready is not None:
-            _write_ready(self.ready, self.address)
+            beside = self.ready.with_name(f"{self.ready.name}.{os.getpid()}")
+            beside.write_text(json.dumps(self.address) + "\n", encoding="utf-8")
+            beside.replace(self.ready)
 
     async def stop(self, drain: float | None = None) -> None:
         """Close the listeners, end all sessions, flush, and close the store. Peers have `drain` seconds to read pending
@@ -604,17 +606,6 @@ def _note_below(peer: aio.Owner, octets: int) -> None:
     peer.session.note_below(octets)
     if peer.server.broker.dirty:
         peer.server.schedule_turn()
-
-
-def _epoch() -> str:
-    """Return a word that no earlier broker of this store used, so that message ids never repeat."""
-    return f"{time.time_ns() // 1_000_000:x}"
-
-
-def _write_ready(path: Path, address: dict[str, Any]) -> None:
-    beside = path.with_name(f"{path.name}.{os.getpid()}")
-    beside.write_text(json.dumps(address) + "\n", encoding="utf-8")
-    beside.replace(path)
 
 
 #: Seconds a busy thread may make another wait. The helper that writes to disk needs the interpreter several times for

@@ -657,7 +657,8 @@ def _examine(file: BinaryIO, head: bytes) -> Wal:
     if not 512 <= page <= 65536 or page & page - 1:
         page = _DEFAULT_PAGE
     scanned = list(_scan(file, page, words, (first, second)))
-    run = (salts[0], salts[1]) if sound else _usual_salts(scanned)
+    usual = Counter(one.salts for one in scanned).most_common(1)  # for a damaged header
+    run = (salts[0], salts[1]) if sound else usual[0][0] if usual else (0, 0)
     end = taken = 0
     while sound and end < len(scanned) and scanned[end].salts == run and scanned[end].stored == scanned[end].computed:
         end += 1
@@ -706,11 +707,6 @@ def _checksum(words: str, octets: bytes, seed: tuple[int, int]) -> tuple[int, in
         first = first + one + second & _MASK
         second = second + two + first & _MASK
     return first, second
-
-
-def _usual_salts(scanned: list[_Scanned]) -> tuple[int, int]:
-    """Return the salts of most frames, for use when the header is damaged."""
-    return Counter(one.salts for one in scanned).most_common(1)[0][0] if scanned else (0, 0)
 
 
 def _is_one_bit(bad: _Scanned, words: str, file: BinaryIO, page: int) -> bool:
