@@ -18,7 +18,7 @@ from stompcodec.broker.queues.queue import Queue
 from stompcodec.broker.routing.addresses import Addresses, Naming
 from stompcodec.broker.server import Server, serve
 from stompcodec.broker.sessions.commands import HANDLERS
-from stompcodec.broker.sessions.send import parts_of
+from stompcodec.broker.sessions.send import parts_of, targets_of
 from stompcodec.broker.sessions.session import Session
 from stompcodec.broker.settings import Kind
 from stompcodec.broker.values import Refused
@@ -285,7 +285,7 @@ class StompBroker:
         """Send a message without a client, which no frame records.
 
         Raises:
-            ValueError: the broker refuses it.
+            ValueError: the broker refuses it, or nobody takes it.
         """
         message = outgoing(destination, body, headers)
         self.inject(partial(self._put, Frame("SEND", message.pairs, message.body)))
@@ -295,6 +295,8 @@ class StompBroker:
         session = Session(core, "put", core.now, peer="", secure=False, whole_frames=False, listener="")
         session.user, session.version, session.virtual_host = User(""), "1.2", core.virtual_host("/")
         try:
+            if all(target.queue is None for target in targets_of(session, frame)):
+                raise Refused("nobody takes the message", "It is for a topic without subscriptions.")
             HANDLERS["SEND"](session, frame)
         except Refused as error:
             raise ValueError(f"{error.message}: {error.remedy}") from None

@@ -201,6 +201,9 @@ def test_what_no_queue_can_be_is_not_empty(broker, client):
             call("/topic/a")
         with pytest.raises(ValueError, match="'/management/a': a reserved destination"):
             call("/management/a")
+    for dialect, name in (("artemis", "a"), ("stompcodec", "/topic/a")):
+        with StompBroker(dialect=dialect) as other, pytest.raises(ValueError, match="a topic without subscriptions"):
+            other.put(name, b"lost")
     durable = {"durable": "true", "auto-delete": "false", "x-queue-name": "desk"}
     with StompBroker(dialect="rabbitmq") as other, stomp.connect(other.url, heart_beat=NO_BEATS) as client:
         client.subscribe("/topic/a", headers=durable).unsubscribe()
