@@ -213,9 +213,8 @@ class Record:
         if not isinstance(wanted, bytes):
             return ""
         with self._changed:
-            seen = self._find(len(self._frames), command, others)
-        if seen is None:
-            return ""
+            if (seen := self._find(len(self._frames), command, others)) is None:
+                return ""
         least = min(len(wanted), len(seen.body))
         at = next((each for each in range(least) if wanted[each] != seen.body[each]), least)
         near = slice(max(0, at - 20), at + 20)
