@@ -754,7 +754,7 @@ def parse_config(source: str, file: str = "", **over: Any) -> Config:
 and not empty
     """
     changes: dict[str, Any] = {}
-    for name, value in _leaves(_parse_toml(source, file)):
+    for name, value in sorted(_leaves(_parse_toml(source, file)), key=lambda leaf: leaf[0] != "broker.dialect"):
         _put(changes, name, value, source, file)
     try:
         return Config(**changes | over)
@@ -798,7 +798,7 @@ def read_fields(given: Mapping[str, Any]) -> dict[str, Any]:
     {'max_queue_messages': 9, 'login_timeout': 120.0, 'heart_beat': (0, 0)}
     """
     changes: dict[str, Any] = {}
-    for name, value in given.items():
+    for name, value in sorted(given.items(), key=lambda pair: pair[0] != "dialect"):
         keys = [key for key in KEYS if name in (key.name, key.name.rpartition(".")[2])]
         keys = keys or [key for key in KEYS if key.target == name and not key.also]
         if len(keys) > 1:
@@ -827,7 +827,7 @@ def _put(changes: dict[str, Any], name: str, value: Any, source: str = "", file:
         raise ConfigError(str(error), file=file, line=_line_of(source, where), key=where) from None
     field, _, part = key.target.partition(".")
     if part:
-        value = changes.get(field, getattr(Config(), field))._replace(**{part: value})
+        value = changes.get(field, _usual(changes.get("dialect", "stompcodec"))[field])._replace(**{part: value})
     changes.update(value if isinstance(value, values.Several) else {field: value})
 
 

@@ -94,6 +94,10 @@ GOOD = {
     'queues.prefetch = "10KiB"': {"window": 10_240, "prefetch_octets": True},
     'broker.dialect = "artemis"\nqueues.prefetch = 7': {**ARTEMIS, "prefetch": 7, "window": None},
     'addresses.prefixes = { anycast = "q/", multicast = "t/" }': {"anycast_prefix": "q/", "multicast_prefix": "t/"},
+    'limits.max_body = 5\nbroker.dialect = "rabbitmq"': {
+        "dialect": "rabbitmq",
+        "limits": Limits(max_headers=99, max_body=5),
+    },
     "sessions.wire = { trailing_lf = false }": {"trailing_lf": False},
     'addresses.wildcards = { delimiter = "/" }': {"delimiter": "/"},
 }
@@ -149,6 +153,7 @@ def test_a_bad_value_is_refused_with_its_place(name, text):
     [
         ({"redelivery_delay": "0s", "max_queue_messages": 5}, {"redelivery_delay": Pauses(), "max_queue_messages": 5}),
         ({"max_body": "2MiB", "web.page": True}, {"limits": Limits(max_body=2**21), "web_page": True}),
+        ({"max_body": 5, "dialect": "rabbitmq"}, {"dialect": "rabbitmq", "limits": Limits(max_headers=99, max_body=5)}),
         ({"prefetch": "10KiB"}, {"window": 10_240, "prefetch_octets": True}),
         ({"prefixes": {"anycast": "q/"}, "multicast_prefix": "t/"}, {"anycast_prefix": "q/", "multicast_prefix": "t/"}),
         (
