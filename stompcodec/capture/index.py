@@ -133,7 +133,7 @@ class Lock:
         unlock(self._file, self._owner)
 
 
-def write(file: int, data: bytes) -> None:
+def write(file: int, data: bytes | memoryview) -> None:
     view = memoryview(data)
     while view:
         view = view[os.write(file, view) :]

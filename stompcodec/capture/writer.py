@@ -99,7 +99,7 @@ class SegmentWriter:
         """The arrival time of the last synced frames in us."""
         return self._encoder.time
 
-    def append(self, data: bytes, time: int) -> None:
+    def append(self, data: bytes | memoryview, time: int, checksum: int | None = None) -> None:
         """Write whole frames. They are safe once `sync` has returned."""
         self._usable()
         try:
@@ -109,7 +109,7 @@ class SegmentWriter:
         if not self.size:
             self.first = time
         self.size += len(data)
-        self._pending.append((self.size, time, zlib.crc32(data)))
+        self._pending.append((self.size, time, zlib.crc32(data) if checksum is None else checksum))
 
     def sync(self) -> None:
         """Write all appended frames to the disk, at the path of the segment."""
@@ -427,13 +427,14 @@ class CaptureWriter:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self.close(seal=kind is None)
 
-    def append(self, data: bytes, time: int, chain: str = CHAIN) -> int:
+    def append(self, data: bytes | memoryview, time: int, chain: str = CHAIN, *, checksum: int | None = None) -> int:
         """Write whole frames that arrived together. They are safe once `sync` has returned.
 
         Args:
             data: the frames as bytes, by the rules of STOMP 1.2: see `octets_of`.
             time: the arrival time in us since 1970, UTC; 0 if it is not known.
             chain: the name of the stream; a single file has one.
+            checksum: the CRC-32 of the data; None computes it.
 
         Returns:
             The offset of the first byte in the chain, which never changes.
@@ -445,7 +446,7 @@ class CaptureWriter:
         segment = self._segment(chain, len(data), time)
         at = segment.base + segment.size
         if data:
-            segment.append(data, time)
+            segment.append(data, time, checksum)
         return at
 
     def _segment(self, chain: str, size: int, time: int) -> SegmentWriter:

@@ -273,6 +273,8 @@ _VHOST_HINT = (
 )
 #: Reading pauses at the limits of the options; while calls wait for receipts, at this multiple of them.
 _URGENT = 4
+#: The most bytes of runs that wait: if the recorder lags behind, what it writes is still in the caches.
+_RUNS = 2**20
 
 
 def said(frame: Frame) -> str:
@@ -959,9 +961,9 @@ class Inbound:
 
     def weigh(self) -> None:
         """Pause reading at a limit, resume at half of it. Receipts that calls wait for may stand behind messages."""
-        share = max(
-            self.backlog / self.link.options.inbox_messages, self.backlog_octets / self.link.options.inbox_octets
-        )
+        options = self.link.options
+        most = options.inbox_octets if self.runs is None else min(options.inbox_octets, _RUNS)
+        share = max(self.backlog / options.inbox_messages, self.backlog_octets / most)
         mark = _URGENT if self.link.calls.sent else 1
         if not self.paused and share >= mark and self.link.connection is not None:
             self.paused, self._excused_at = True, self.link.now

@@ -31,6 +31,7 @@ from stompcodec.client.runs import Run
 from stompcodec.codec import Frame
 from stompcodec.errors import FrameError, StaleAckError, StompError, StoreError
 from stompcodec.spec import Limits
+from stompcodec.transport.owner import BIG
 
 #: Captured messages have passed the limits of their client, which may be any.
 _ANY = Limits(max_headers=10_000, max_body=2**40)
@@ -317,7 +318,7 @@ class Recorder:
         self._on_turn, self._on_trouble = on_turn, on_trouble
         self.expected = Expected(expect)
         """What is expected of the feed: `silence` is the seconds without a message."""
-        self._arrived: queue.Queue[list[_Piece] | Exception | None] = queue.Queue(maxsize=16)
+        self._arrived: queue.Queue[list[_Piece] | Exception | None] = queue.Queue(maxsize=2)
         self._over: list[_Piece] = []  # beyond `most`; needed only if earlier ones are duplicates
         self._subscriptions: dict[Subscription, str] = {}
         self._live, self._stop = 0, threading.Event()
@@ -442,6 +443,8 @@ class Recorder:
     def _pieces(self, messages: Iterable[Message], micros: int) -> Iterator[_Piece]:
         for message in messages:
             run = message.run
+            if run is not None:  # in this thread, so that the one that writes has less to do
+                _ = run.checksum, run.redelivered
             try:
                 yield _Piece(message, run or Run(octets_of(message.frame), 1, message.frame), micros)
             except FrameError as error:  # cannot happen to a received frame
@@ -547,9 +550,12 @@ class Recorder:
         """Write and sync. Return what is on disk, and an error if that is only a part."""
         appended, failure = list[_Written](), None
         try:
-            for (chain, micros), several in groupby(pieces, lambda each: (self._chain_of(each), each.time)):
+            for (chain, micros, _), several in groupby(pieces, self._place_of):
                 together = list(several)
-                end = self._capture.append(b"".join([each.run.octets for each in together]), micros, chain)
+                run = together[0].run
+                if len(together) > 1:
+                    run = Run(b"".join([each.run.octets for each in together]), 0, run.last)
+                end = self._capture.append(run.octets, micros, chain, checksum=run.checksum)
                 for piece in together:
                     end += len(piece.run.octets)
                     appended.append(_Written(chain, end, piece))
@@ -562,8 +568,10 @@ class Recorder:
                     break
         return [each for each in appended if each.end <= self._capture.end(each.chain)], failure
 
-    def _chain_of(self, piece: _Piece) -> str:
-        return self._subscriptions[piece.message.subscription]
+    def _place_of(self, piece: _Piece) -> tuple[str, int, int]:
+        """Return what pieces that are written together have in common: chain and time, but long ones are not copied."""
+        is_long = len(piece.run.octets) >= BIG
+        return self._subscriptions[piece.message.subscription], piece.time, is_long and piece.message.seq
 
     def _settle(self, written: list[_Written]) -> None:
         """Count messages on disk, and acknowledge them, or hold them until they are released."""

@@ -7,25 +7,39 @@ is left to the connection: other frames, what is malformed or beyond a limit, la
 
 from __future__ import annotations
 
+import re
+import sys
+import zlib
 from collections.abc import Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
+from functools import cached_property
 
 from stompcodec.codec import Frame, frame_ends, parse, parse_columns
 from stompcodec.spec import Limits, Where
+from stompcodec.transport.owner import Octets
 
 #: The most bytes of an incomplete frame that are kept here; a larger one is left to the connection.
 _LARGEST = 256 * 1024
-_EOLS = b"\r\n"
+_EOLS = re.compile(rb"[\r\n]*")
+#: Runs of at least these bytes take one of some buffers: fresh memory for each would cost a third of a recorder's time.
+_LONG, _BUFFER = 256 * 1024, 1280 * 1024
+_BUFFERS = 8 if sys.implementation.name == "cpython" else 0  # others may not know who has a view
 
 
-class Run(NamedTuple):
+@dataclass(frozen=True)
+class Run:
     """Messages that were received together: whole frames, and the last of them, whose ACK settles all."""
 
-    octets: bytes
+    octets: Octets
     messages: int
     last: Frame
 
-    @property
+    @cached_property
+    def checksum(self) -> int:
+        """The CRC-32 of the bytes."""
+        return zlib.crc32(self.octets)
+
+    @cached_property
     def redelivered(self) -> int:
         """The number of those that the broker has delivered before."""
         return parse_columns(self.octets, "1.2", columns=(), where=[("redelivered", "in", ["true"])]).rows
@@ -46,28 +60,50 @@ class Runs:
 
     def __init__(self, id: str) -> None:
         self.held = b""
+        self._buffers: list[bytearray] = []
         self._where: Where = [
             *(("command", "in", ["MESSAGE"]), ("subscription", "in", [id]), ("ack", "prefix", [""])),
             *(("destination", "prefix", [""]), ("message-id", "prefix", [""])),
         ]
 
-    def take(self, data: bytes, limits: Limits | None) -> tuple[Run | None, bytes]:
+    def take(self, data: Octets, limits: Limits | None) -> tuple[Run | None, Octets]:
         """Take in bytes that begin between two frames, or go on what is held. Return a run, and what is not for it."""
-        octets = self.held + data if self.held else bytes(data)
+        octets = self._joined(data)
         ends = frame_ends(octets, limits=limits)
-        whole = octets[: ends[-1] if ends else 0].lstrip(_EOLS)
+        start, end = _EOLS.match(octets).end(), ends[-1] if ends else 0  # type: ignore[union-attr]  # always matches
+        is_mine = start < len(octets) <= _LARGEST  # heart-beats are not kept
         if ends:
-            found = parse_columns(whole, "1.2", limits=limits, columns=(), where=self._where)
-            is_mine = found.rows == len(ends) and found.consumed == len(whole)
-        else:
-            is_mine = len(octets) <= _LARGEST and bool(octets.strip(_EOLS))  # heart-beats are not kept
-        self.held = octets[ends[-1] if ends else 0 :] if is_mine else b""
+            found = parse_columns(octets[start:end], "1.2", limits=limits, columns=(), where=self._where)
+            is_mine = found.rows == len(ends) and found.consumed == end - start
+        self.held = bytes(octets[end:]) if is_mine else b""
         if not is_mine or not ends:
             return None, b"" if is_mine else octets
-        last = parse(octets[ends[-2] if len(ends) > 1 else 0 : ends[-1]], "1.2", limits=limits)[0]
-        return Run(whole, len(ends), last), b""
+        last = parse(octets[ends[-2] if len(ends) > 1 else 0 : end], "1.2", limits=limits)[0]
+        return Run(octets[start:end], len(ends), last), b""
 
-    def let_go(self, data: bytes) -> bytes:
+    def _joined(self, data: Octets) -> Octets:
+        """Return what is held with what follows it: if it is long, in a buffer of which nobody has a view any more."""
+        held = self.held
+        size = len(held) + len(data)
+        if not _LONG <= size <= _BUFFER:
+            return held + data if held else bytes(data)
+        for buffer in self._buffers:
+            try:
+                buffer.append(0)  # fails while somebody has a view
+            except BufferError:
+                continue
+            buffer.pop()
+            break
+        else:
+            if len(self._buffers) == _BUFFERS:
+                return held + data
+            buffer = bytearray(_BUFFER)
+            self._buffers.append(buffer)
+        view = memoryview(buffer)[:size]
+        view[: len(held)], view[len(held) :] = held, data
+        return view
+
+    def let_go(self, data: Octets) -> Octets:
         """Return what is held with what follows it, for the connection."""
         held, self.held = self.held, b""
         return held + data if held else data

@@ -19,6 +19,7 @@ import stompcodec.client as stomp
 from stompcodec import Frame
 from stompcodec.capture import Capture, CaptureWriter, octets_of
 from stompcodec.client import recorder as module
+from stompcodec.client import runs
 from stompcodec.client.dialects import BROKERS, lasting_identity, row_of
 from stompcodec.client.messages import Comings
 from stompcodec.client.recorder import Dedupe, Held, Recorder
@@ -28,6 +29,15 @@ from stompcodec.testing.faults import FaultProxy
 
 removing = pytest.mark.skipif(sys.platform == "win32", reason="Windows removes no open files")
 modes = pytest.mark.parametrize("mode", ["synced", "released"])
+
+
+@pytest.fixture(autouse=True, scope="module")
+def much():
+    """Runs are treated like long ones: they have buffers, and are written one by one."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(runs, "_LONG", 1)
+        patch.setattr(module, "BIG", 1)
+        yield
 
 
 @pytest.fixture

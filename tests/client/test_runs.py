@@ -1,5 +1,7 @@
 """Runs, which a recorder takes: the same messages as one by one, whatever comes and however it is cut."""
 
+from unittest import mock
+
 import pytest
 from client.scripted import Scripted
 from codec import strategies as some
@@ -8,7 +10,7 @@ from hypothesis import strategies as st
 from protocol.talking import EXCERPT
 
 from stompcodec.capture import octets_of
-from stompcodec.client import runs
+from stompcodec.client import inbound, runs
 from stompcodec.client.runs import Run
 from stompcodec.codec import frame_ends, parse
 from stompcodec.spec import Limits
@@ -48,31 +50,39 @@ def subscribed(takes_runs, **options):
     return client, subscription
 
 
-def heard(takes_runs, pieces, lenient):
-    """What comes of a stream: the messages, what is counted, and how it ends."""
+def heard(takes_runs, pieces, lenient, reused=False):
+    """What comes of a stream: the messages, what is counted, and how it ends. `reused`: of the memory of the pieces."""
     client, subscription = subscribed(takes_runs, lenient=lenient)
     inbound, found, runs = client.core.inbound, [], 0
     for piece in [*pieces, None]:
         if piece is None:  # what is malformed in an incomplete frame is noticed with its end
             piece = inbound.runs.let_go(b"") if takes_runs else b""
             inbound.runs = None
-        inbound.receive(piece, client.now)
+        memory = bytearray(piece) if reused else bytes(piece)
+        inbound.receive(memoryview(memory), client.now)
+        if reused:
+            memory[:] = bytes(len(memory))
         for message in client.take(subscription):
             runs += message.run is not None
-            run = message.run or Run(octets_of(message.frame), 1, message.frame)
-            assert run.last == message.frame == run.frames()[-1]
-            assert len(run.frames()) == run.messages
-            assert run.redelivered == sum(frame.get("redelivered") == "true" for frame in run.frames())
-            found += run.frames()
+            found.append(message.run or Run(octets_of(message.frame), 1, message.frame))
+            assert found[-1].last == message.frame
+    for run in found:  # also those whose memory could have been used for another
+        assert run.last == run.frames()[-1]
+        assert run.octets[0] == ord("M")
+        assert len(run.frames()) == run.messages
+        assert run.redelivered == sum(frame.get("redelivered") == "true" for frame in run.frames())
+    found = [frame for run in found for frame in run.frames()]
     link = client.core.link
     events = [(state, EXCERPT.sub("", str(error))) for state, error in link.events]
     return runs, found, (subscription.seq, subscription.open, inbound.backlog_octets, link.state, events)
 
 
-@given(streams(), st.sampled_from([False, True]), st.data())
-def test_runs_hold_what_comes_one_by_one(wire, lenient, data):
+@given(streams(), st.booleans(), st.booleans(), st.sampled_from([runs._LONG, 90]), st.data())
+def test_runs_hold_what_comes_one_by_one(wire, lenient, reused, long, data):
     pieces = data.draw(some.cut(wire))
-    (_, taken, ended), (_, one_by_one, expected) = heard(True, pieces, lenient), heard(False, pieces, lenient)
+    with mock.patch.object(runs, "_LONG", long):
+        _, taken, ended = heard(True, pieces, lenient, reused)
+    _, one_by_one, expected = heard(False, pieces, lenient)
     assert (taken[: len(one_by_one)], ended) == (one_by_one, expected)
     if ended[-2] == "connected":  # else those before the fault may have been taken before it was noticed
         assert len(taken) == len(one_by_one)
@@ -83,6 +93,27 @@ def test_messages_of_one_read_are_one_run():
     assert heard(True, [wire], False)[0] == 1
     end = frame_ends(wire)[4]
     assert heard(True, [wire[:end], b"\n", wire[end:]], False)[0] == 2
+
+
+def test_memory_is_used_again_once_a_run_is_dropped(monkeypatch):
+    monkeypatch.setattr(runs, "_LONG", 1)
+    taker, wire = runs.Runs("s1"), b"".join(MESSAGE % (number, number, b"", b"x") for number in range(20))
+    for _ in range(2):
+        taken = [run for at in range(0, len(wire), 99) if (run := taker.take(wire[at : at + 99], None)[0])]
+        assert b"".join(run.octets for run in taken) == wire
+        assert len({id(run.octets.obj) for run in taken if type(run.octets) is memoryview}) == runs._BUFFERS
+        del taken
+    assert len(taker._buffers) == runs._BUFFERS
+
+
+def test_reading_pauses_while_a_long_run_waits(monkeypatch):
+    monkeypatch.setattr(inbound, "_RUNS", 100)
+    for takes_runs in (True, False):
+        client, subscription = subscribed(takes_runs)
+        client.core.inbound.receive(MESSAGE % (1, 1, b"", b"x" * 100), client.now)
+        assert client.core.inbound.paused is takes_runs
+        client.take(subscription)
+        assert not client.core.inbound.paused
 
 
 @pytest.mark.req("S11-SUB-08")
