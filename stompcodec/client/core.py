@@ -500,10 +500,7 @@ class ClientCore:
         return "ignore" if every and all(each.on_unreadable != "raise" for each in every) else "raise"
 
     def _settle_unread(self, subscription: Subscription, frame: Frame, policy: str, is_cut: bool) -> str | None:
-        """Settle a message that is passed over, if it says which it is; return the command, or None.
-
-        In mode `client` earlier ones would be settled, too; the ACK of a later one covers it.
-        """
+        """Settle a message that is passed over, if it says which it is; return the command, or None."""
         link, inbound = self.link, self.inbound
         if is_cut:  # its beginning was received as a message
             last = subscription.inbox[-1] if subscription.inbox else None

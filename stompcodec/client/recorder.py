@@ -16,6 +16,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import datetime, timezone
 from itertools import groupby
 from operator import itemgetter
@@ -322,6 +323,8 @@ class Recorder:
         self._over: list[_Piece] = []  # beyond `most`; needed only if earlier ones are duplicates
         self._subscriptions: dict[Subscription, str] = {}
         self._live, self._stop = 0, threading.Event()
+        self._helper = ThreadPoolExecutor(1, "stompcodec-record")  # sends ACKs, which may wait while a client reads
+        self._acked: Future[None] | None = None  # the outcome of the last ones
         self.messages = 0
         """The number of messages on disk."""
         self.octets = 0
@@ -417,7 +420,10 @@ class Recorder:
                 self._record(self._group(_LOOK))
             if not self._hold():
                 self._record(self._group(0.0))  # messages that were taken before
+            if self._acked is not None:
+                self._acked.result()
         finally:
+            self._helper.shutdown()
             for subscription in self._subscriptions:
                 with contextlib.suppress(StompError):
                     subscription.unsubscribe(wait=False)
@@ -587,7 +593,9 @@ class Recorder:
             for each in written:
                 message = each.piece.message
                 last[message.subscription if message.subscription.ack == "client" else message] = message
-            acknowledge(last.values())
+            if self._acked is not None and self._acked.done():
+                self._acked.result()
+            self._acked = self._helper.submit(acknowledge, list(last.values()))
             return
         for client, epoch in self._epochs.items():
             if client.epoch != epoch:

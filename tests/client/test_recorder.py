@@ -108,6 +108,14 @@ def test_one_ack_settles_what_was_synced_together(path):
     assert bodies(path) == [*range(500)]
 
 
+def test_an_ack_that_fails_ends_the_recorder(broker, queue, path, monkeypatch):
+    monkeypatch.setattr(module, "acknowledge", lambda messages: 1 / 0)
+    publish(broker.url, queue, 1)
+    with recording(broker.url, path, queue) as recorder:
+        wait_for(lambda: recorder.messages == 1)
+    assert isinstance(recorder.error, ZeroDivisionError)
+
+
 texts = st.text(max_size=6)
 
 
