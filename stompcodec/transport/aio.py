@@ -674,10 +674,7 @@ class Acceptor:
             leaving[1].close()
 
     def _refuse_by_spare(self, listening: socket.socket) -> bool:
-        """Refuse one client with the spare descriptor. Return False without a spare one or a client.
-
-        Without descriptors, Linux reports that error even if no client is connecting.
-        """
+        """Refuse one client with the spare descriptor. Return False without a spare one or a client."""
         if self._spare is None:
             return False
         os.close(self._spare)
