@@ -286,10 +286,7 @@ def in_hand() -> BaseMessage | None:
 
 
 def cause(epoch: int) -> list[tuple[str, str]]:
-    """Return the headers that name the message in hand; none if this connection has not delivered it, or it is settled.
-
-    A message that an open transaction settles comes back if that is refused.
-    """
+    """Return the headers that name the message in hand; none if it is settled, or of another connection."""
     message = in_hand()
     if message is None or message.epoch != epoch:
         return []

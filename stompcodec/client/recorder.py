@@ -296,6 +296,8 @@ class Recorder:
         clock: returns the time, in seconds since 1970.
     """
 
+    _acked: Future[None] | None = None  # the outcome of the last ACKs
+
     def __init__(
         self,
         clients: Client | Sequence[Client],
@@ -323,8 +325,6 @@ class Recorder:
         self._over: list[_Piece] = []  # beyond `most`; needed only if earlier ones are duplicates
         self._subscriptions: dict[Subscription, str] = {}
         self._live, self._stop = 0, threading.Event()
-        self._helper = ThreadPoolExecutor(1, "stompcodec-record")  # sends ACKs, which may wait while a client reads
-        self._acked: Future[None] | None = None  # the outcome of the last ones
         self.messages = 0
         """The number of messages on disk."""
         self.octets = 0
@@ -408,6 +408,7 @@ class Recorder:
         Raises a StompError if a subscription has failed, the capture cannot be written any more, as after it was
         removed, or no message came for longer than `expect`.
         """
+        self._helper = ThreadPoolExecutor(1, "stompcodec-record")  # sends ACKs, which may wait while a client reads
         try:
             while not self._stop.is_set() and self.messages != self._most and self._live:
                 self._capture.check()
