@@ -376,7 +376,10 @@ def checksum(stream: BinaryIO, start: int, end: int) -> int | None:
 
 
 def scan(stream: BinaryIO, start: int, stop: int) -> Iterator[int]:
-    """Yield ends of frames between two offsets of a segment, found by parsing: about every 64 KiB, and the last one."""
+    """Yield ends of frames between two offsets of a segment, found by parsing: about every 64 KiB, and the last one.
+
+    Malformed data ends it. `start` is where a frame begins.
+    """
     parser = Parser("1.2", limits=_LIMITS, stream_over=_APART, heartbeats=True)
     fed = given = last = start
     inside = False

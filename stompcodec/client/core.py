@@ -361,7 +361,10 @@ class ClientCore:
                 self.link.put(Frame(command, self._ack_headers(last, command)), None, bound=True)
 
     def _holder(self, message: BaseMessage, transaction: BaseTransaction | None) -> BaseTransaction | None:
-        """Return the transaction that an ACK or NACK has to wait for, where the broker has none for these."""
+        """Return the transaction that an ACK or NACK has to wait for, where the broker has none for these.
+
+        That is its own. In mode `client` it is any that holds an earlier message, which would be covered.
+        """
         subscription = message.subscription
         if self.link.dialect.acks_transacted or (transaction is None and not subscription.claims):
             return None
@@ -393,7 +396,10 @@ class ClientCore:
         return subscription.explicit and (ended or (self.link.state in ("closing", "closed") and self._bye is None))
 
     def is_sent_only(self, message: BaseMessage) -> bool:
-        """Return whether there is nothing to settle: the mode is `auto`, or the server acts as if it was."""
+        """Return whether there is nothing to settle: the mode is `auto`, or the server acts as if it was.
+
+        Some brokers send no ack header in 1.2, whatever the mode. Their messages count as acknowledged.
+        """
         subscription, link = message.subscription, self.link
         if not subscription.explicit:
             return True
@@ -520,7 +526,11 @@ class ClientCore:
 
     # ---- transactions ----
     def begin(self, transaction: BaseTransaction, now: float) -> bool:
-        """Send BEGIN. Return False without a connection: wait (`when_connected`) and try again."""
+        """Send BEGIN. Return False without a connection: wait (`when_connected`) and try again.
+
+        Raises:
+            LocalProtocolError: the transaction has begun already, or the client is closed.
+        """
         self._ready(now)
         if transaction.state in ("open", "committing", "unknown"):
             raise LocalProtocolError(f"BEGIN not sent: the transaction is {transaction.state}")
@@ -599,7 +609,10 @@ class ClientCore:
             bye.done = True
 
     def drain(self, now: float) -> None:
-        """Stop receiving. Messages that consumers have taken can be settled; the others return to the broker."""
+        """Stop receiving. Messages that consumers have taken can be settled; the others return to the broker.
+
+        With automatic acks the broker has forgotten its messages: they can still be taken.
+        """
         self.link.now = now
         inbound = self.inbound
         for subscription in [*inbound.subscriptions.values(), *inbound.apart.values()]:

@@ -354,7 +354,10 @@ class BrokerDialect(NamedTuple):
     def topic_headers(
         self, destination: str, choice: str, given: Collection[str], unique: Callable[[], str]
     ) -> list[tuple[str, str]]:
-        """Return the headers of SUBSCRIBE that choose the queue behind a topic subscription, which is not durable."""
+        """Return the headers of SUBSCRIBE that choose the queue behind a topic subscription, which is not durable.
+
+        None are added if headers of the program (`given`) choose it. `unique` returns a name no other subscription has.
+        """
         if not self.topics or not destination.startswith("/topic/") or not _CHOSEN.isdisjoint(given):
             return []
         if choice == "auto":

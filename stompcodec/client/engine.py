@@ -498,7 +498,10 @@ class Engine:
         return min(times, default=None)
 
     def _lend(self, owner: WireOwner, now: float, due: float | None) -> float | None:
-        """Have the event loop, or a waiting thread, read during a conversation; return when the next turn is due."""
+        """Have the event loop, or a waiting thread, read during a conversation; return when the next turn is due.
+
+        What it reads needs no other thread. If it is blocked, or nothing comes, the I/O thread takes the wire back.
+        """
         core, wire, selector = self.core, owner.wire, self._delivery.selector
         if wire.is_lent:
             if now >= self._read_at + _IDLE or not (self._delivery.reads_all or self._is_simple()):
@@ -519,7 +522,10 @@ class Engine:
         return until if due is None else min(due, until)
 
     def _is_simple(self) -> bool:
-        """Return whether only receipts and messages of one subscription can come."""
+        """Return whether only receipts and messages of one subscription can come.
+
+        A thread that waits for one of these reads it itself; for others it would give the wire back each time.
+        """
         inbound = self.core.inbound
         return len(inbound.subscriptions) <= 1 and inbound.reply_subscription is None and self.core.link.trace is None
 

@@ -126,7 +126,10 @@ class Handling(NamedTuple):
 
 
 class Retries:
-    """The failures of a subscription's handler, and the pauses that follow. Its threads or tasks share it."""
+    """The failures of a subscription's handler, and the pauses that follow. Its threads or tasks share it.
+
+    A message that was not given up, but comes again, keeps the number of its calls, if it keeps its message-id.
+    """
 
     def __init__(self, handling: Handling) -> None:
         self._attempts = handling.attempts
@@ -200,7 +203,10 @@ def decide(on_error: Policy, message: BaseMessage, error: Exception, calls: int)
 
 
 def answer_of(policy: str, version: str | None) -> tuple[str, bool | None] | None:
-    """Return what a policy sends: (command, requeue), or None."""
+    """Return what a policy sends: (command, requeue), or None.
+
+    "discard" works in every version: where there is no NACK, ACK drops the message.
+    """
     if policy == "discard" and version in WITHOUT_NACK:
         return "ACK", None
     return POLICIES[policy]
@@ -342,7 +348,11 @@ def way_of(message: BaseMessage, dialect: BrokerDialect, version: str | None, na
 def copy_of(
     message: BaseMessage, dialect: BrokerDialect, to: str, error: object, client_id: str | None
 ) -> list[tuple[str, str]]:
-    """Return the headers of the copy."""
+    """Return the headers of the copy.
+
+    Those that would take effect again are renamed. A key makes a second copy of the same message a duplicate, where it
+    can be told to be the same one, and the broker knows keys.
+    """
     given = message.headers.pairs()
     names = {name for name, _ in given}
     pairs = [("destination", to)]

@@ -546,7 +546,11 @@ class Inbound:
                 self._forget_fetch(call)
 
     def _refused(self, frame: Frame) -> None:
-        """Handle ERROR: with a receipt-id it rejects a call; otherwise it is logged, and iterators raise it."""
+        """Handle ERROR: with a receipt-id it rejects a call; otherwise it is logged, and iterators raise it.
+
+        It ends the session in 1.2 (S12-ERR-02), and before CONNECTED in any version. Then iterators go on with the next
+        connection, if there is one.
+        """
         words, replies = said(frame), self.reply_subscription
         sent, receipt = self.link.calls.sent, frame.get("receipt-id") or ""
         call = sent.get(receipt) or self.windows.refused(frame) or self._unknown(words)

@@ -366,7 +366,11 @@ class ClientLink:
             self.events.append((self.state, error))
 
     def _judge(self, error: BaseException | None) -> str:
-        """Note how a session ended. What ends each connection is not sent again: those who wait for it get an error."""
+        """Note how a session ended. What ends each connection is not sent again: those who wait for it get an error.
+
+        Returns:
+            What was under way alone, and what the server may have refused, as the end of a sentence.
+        """
         if not self.in_session or self.state in ("closing", "closed"):
             return ""
         # An end that this side made, also after an ERROR that names a call, says nothing about what was under way.

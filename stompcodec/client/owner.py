@@ -32,7 +32,10 @@ _GRACE = 5.0
 
 
 class Attempt(threading.Thread):
-    """A thread that asks for credentials, resolves the host, connects, and does the handshakes of TLS and WebSocket."""
+    """A thread that asks for credentials, resolves the host, connects, and does the handshakes of TLS and WebSocket.
+
+    So a slow server, or function of the user, holds up neither timeouts nor other clients. At its end it calls `wake`.
+    """
 
     def __init__(
         self,

@@ -674,7 +674,10 @@ class Acceptor:
             leaving[1].close()
 
     def _refuse_by_spare(self, listening: socket.socket) -> bool:
-        """Refuse one client with the spare descriptor. Return False without a spare one or a client."""
+        """Refuse one client with the spare descriptor. Return False without a spare one or a client.
+
+        Without descriptors, Linux reports that error even if no client is connecting.
+        """
         if self._spare is None:
             return False
         os.close(self._spare)

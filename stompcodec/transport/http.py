@@ -30,7 +30,10 @@ class Answer(NamedTuple):
 
 
 def take_answer(octets: bytes) -> tuple[Answer | None, bytes]:
-    """Return the first answer, None if its head is incomplete, and the bytes behind that."""
+    """Return the first answer, None if its head is incomplete, and the bytes behind that.
+
+    Raises ValueError, whose text continues a sentence, if there is no such head.
+    """
     end = _END.search(octets[: MAX_HEAD + 4])
     if end is None and len(octets) > MAX_HEAD:
         raise ValueError(f"is longer than {MAX_HEAD} bytes")
