@@ -204,7 +204,7 @@ class Receiver:
         return {
             "description": f"stomp: {', '.join(options.destination)} at {where}, spool {options.spool_dir}",
             "backlogBytes": sum(waiting.values()),
-            "lagSeconds": _since(min(oldest, default=None)) if waiting else 0.0,
+            "lagSeconds": 0.0 if not waiting else _since(min(oldest) if len(oldest) == len(waiting) else None),
             "spoolBytes": self._size + (0 if recorder is None else recorder.octets - self._counted),
             "unacknowledged": 0 if recorder is None else recorder.unacknowledged,
             "silenceSeconds": _since(last),
