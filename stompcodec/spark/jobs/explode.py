@@ -222,10 +222,10 @@ def write_exploded(
 def tell_jump(counts: dict[str, int], before: bool, path: str, batch: str = "") -> bool:
     """Return whether a batch has too many invalid records, and log it if the batch `before` had not.
 
-    A share says little of a few records: of less than a hundred, more than that of a hundred have to be invalid, or all.
+    A share says little of a few records: a single one is no jump, unless it is all.
     """
     bad, records = counts["quarantine"], counts["rows"] + counts["quarantine"]
-    above = bad == records or bad > QUARANTINED * max(records, 100) if records else before
+    above = bad == records or bad > QUARANTINED * max(records, 20) if records else before
     if above and not before:
         _log.warning(
             "%s%d of %s are in quarantine (%s), more than %s: jobs.read_quarantine(spark, %r) has the reasons in its "
