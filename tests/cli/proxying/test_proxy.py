@@ -376,9 +376,10 @@ CASES = [
 def test_faults(fault, side, data, wanted):
     with pair(fault) as (proxy, near, far):
         sender, reader = (near, far) if side == "client" else (far, near)
-        for at in range(0, len(data), 37):
-            sender.send(data[at : at + 37])
-        sender.end()
+        with contextlib.suppress(OSError):  # where it is cut, that may come before the last piece
+            for at in range(0, len(data), 37):
+                sender.send(data[at : at + 37])
+            sender.end()
         assert reader.rest() == wanted
         reader.sock.close()
         sender.sock.close()
