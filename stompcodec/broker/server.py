@@ -334,7 +334,10 @@ class Server:
         were removed or replaced while it ran.
         """
         if self.ready is not None:
-            self.ready.unlink(missing_ok=True)
+            try:
+                self.ready.unlink(missing_ok=True)
+            except OSError as error:  # the store must be closed all the same
+                log.warning("%s: the ready file is left: %s", self.ready, error.strerror)
         await self._close_listeners()
         self.drain = self.config.drain_timeout if drain is None else drain
         give_up = time.monotonic() + self.drain

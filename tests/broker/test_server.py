@@ -199,6 +199,18 @@ def test_the_ready_file(tmp_path):
     assert not file.exists()
 
 
+def test_a_ready_file_that_cannot_be_removed_does_not_keep_the_broker_open(tmp_path, caplog):
+    async def main(server):
+        file.unlink(missing_ok=True)
+        file.mkdir(exist_ok=True)
+
+    file, config = tmp_path / "ready", CONFIG.replace(data=str(tmp_path / "data"))
+    run(main, config, ready=file)
+    assert f"{file}: the ready file is left" in caplog.text
+    file.rmdir()
+    run(main, config)  # its lock is free
+
+
 def test_a_port_in_use_leaves_nothing_behind(tmp_path):
     config = CONFIG.replace(data=str(tmp_path / "data"))
 
