@@ -382,7 +382,8 @@ class Auth:
     """
 
     def __init__(self, users: Mapping[str, User] | None = None, rules: Iterable[Rule] = ()) -> None:
-        self._users = users
+        #: Without a passcode, nobody can log in.
+        self._users = None if users is None else {name: user for name, user in users.items() if user.passcode}
         self._rules = tuple(rules)
         self._key = os.urandom(32)
         self._known: dict[str, bytes] = {}
@@ -390,7 +391,7 @@ class Auth:
         self._bucket = _Bucket(_BURST, _RATE)
         self._buckets: dict[str, _Bucket] = {}
         #: Hashes that unknown names are compared with, so that they take as long as known ones.
-        self._hashes = [user.passcode for user in (users or {}).values() if user.passcode]
+        self._hashes = [user.passcode for user in (self._users or {}).values()]
 
     def login(
         self, login: str | None, passcode: str | None, vhost: str, now: float, address: str | None = None
@@ -480,8 +481,13 @@ class Auth:
                 return rule.allow
         return not self._limits
 
-    def manages(self, user: User) -> bool:
-        """Return whether a rule allows a user any request to management, for whose answers it may then subscribe."""
+    def manages(self, user: User, answers: str) -> bool:
+        """Return whether a rule allows a user any request to management, so that it may subscribe to `answers` even if
+        no rule allows that. A rule that forbids it binds managers, too, unless it is about all destinations.
+        """
+        forbids = (rule for rule in self._rules if not rule.allow and rule.destination != "*")
+        if any(self._concerns(rule, user, "subscribe") and matches(rule.destination, answers) for rule in forbids):
+            return False
         return any(rule.allow and self._concerns(rule, user, "manage") for rule in self._rules)
 
     @property

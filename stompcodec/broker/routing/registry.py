@@ -702,8 +702,10 @@ class VirtualHost:
 
     def _check_allowed(self, session: Peer, address: Address) -> None:
         why = self.destinations.why_unseen(session, address)
-        answers = address.kind in (Kind.TEMP_QUEUE, Kind.TEMP_TOPIC) and session.broker.auth.manages(session.user)
-        if why is not None and not answers:
+        if why is None:
+            return
+        temporary = address.kind in (Kind.TEMP_QUEUE, Kind.TEMP_TOPIC)
+        if not temporary or not session.broker.auth.manages(session.user, address.name):
             raise Refused("not allowed to subscribe there", why)
 
     def _consumer_of_queue(self, session: Peer, number: int, request: SubscribeRequest, name: str) -> Consumer:

@@ -252,6 +252,18 @@ def test_the_answer_goes_only_where_its_asker_may_send():
     assert client(bench, LOCAL, "bob").error().headers["message"] == "not allowed to subscribe there"
 
 
+@pytest.mark.parametrize(
+    ("rule", "refused"),
+    [
+        *((Rule("@staff", "subscribe", "/temp-queue/*", allow=False), True), (Rule(allow=False), False)),
+        (Rule("bob", "*", "/temp-queue/*", allow=False), False),
+    ],
+)
+def test_a_rule_about_temporary_queues_binds_managers_too(rule, refused):
+    bench = Managed(users=USERS, rules=(Rule("ada", "manage"), rule))
+    assert client(bench, LOCAL, "ada").closed is refused
+
+
 def test_a_manager_sees_its_own_virtual_host_only():
     bench = Managed(virtual_hosts=("/", "b"))
     here, there = client(bench, LOCAL), bench.client(address=LOCAL, host="b")
