@@ -666,11 +666,14 @@ class Config:
     def replace(self, **changes: Any) -> Config:
         """Return a copy with other values, checked like a new configuration.
 
-        Changing the dialect replaces only the defaults set by the old dialect.
+        Changing the dialect replaces only the defaults set by the old dialect. Without `tls_port`, no file of TLS is
+        kept.
 
         >>> Config(retain=True).replace(dialect="activemq").replace(dialect="rabbitmq").composite
         False
         """
+        if changes.get("tls_port", 0) is None:
+            changes = {"tls_cert": None, "tls_key": None, "tls_ca": None} | changes
         dialect = changes.get("dialect", self.dialect)
         if dialect == self.dialect:
             return replace(self, **changes)
@@ -742,8 +745,8 @@ def load_config(path: str | os.PathLike[str], **over: Any) -> Config:
 
 
 def parse_config(source: str, file: str = "", **over: Any) -> Config:
-    """Parse the text of a file. Relative paths are kept. `over` are fields that take precedence. Its errors are those
-    of `load_config`.
+    """Parse the text of a file. Relative paths are kept. `over` are fields that take precedence; with `tls_cert`, the
+    default of `tls_port` is 61614. Its errors are those of `load_config`.
 
     >>> parse_config("[listen]\\nport = 0").port
     0
@@ -756,6 +759,8 @@ and not empty
     changes: dict[str, Any] = {}
     for name, value in sorted(_leaves(_parse_toml(source, file)), key=lambda leaf: leaf[0] != "broker.dialect"):
         _put(changes, name, value, source, file)
+    if over.get("tls_cert") and changes.get("tls_port") is None:
+        changes["tls_port"] = 61614
     try:
         return Config(**changes | over)
     except ConfigError as error:

@@ -120,8 +120,8 @@ def backup(new: str, **broker: Any) -> None:
     print(f"copied to {printable(str(made.get('to')))}")
 
 
-#: Default data folder; default TLS port if a certificate is given.
-_DATA, _TLS_PORT = "stompcodec-data", 61614
+#: Default data folder.
+_DATA = "stompcodec-data"
 _PORT = click.IntRange(0, 65535)
 #: How to choose a port: by a flag, or by a key of the configuration.
 _WAYS = {
@@ -184,16 +184,14 @@ def _hash_passcode(context: click.Context, _option: click.Parameter, wanted: boo
 
 def _config(file: str | None, memory: bool, login: str | None, passcode: str | None, **flags: Any) -> Config:
     from stompcodec.broker.auth import User, hash_passcode
-    from stompcodec.broker.config import Config, load_config
+    from stompcodec.broker.config import load_config, parse_config
 
     changes = {name: value for name, value in flags.items() if value is not None}
-    names = ("ws_port", "tls_port", "tls_cert") if "tls_port" in changes else ("ws_port",)
-    needed = {name: changes[name] for name in names if name in changes}  # by keys of the file
-    config = Config() if file is None else load_config(file, **needed)
     if "tls_cert" in changes:
         changes.setdefault("tls_key", changes["tls_cert"])
-        if config.tls_port is None:
-            changes.setdefault("tls_port", _TLS_PORT)
+    names = ("ws_port", "tls_port", "tls_cert")
+    needed = {name: changes[name] for name in names if name in changes}  # by keys of the file
+    config = parse_config("", **needed) if file is None else load_config(file, **needed)
     if memory:
         changes["data"] = None
     elif config.data is None and config.durable != "none":
@@ -230,7 +228,7 @@ def _announce(server: Server) -> None:
 @click.option("--host", metavar="HOST", help="The address to listen on.  [default: 127.0.0.1]")
 @click.option("--port", type=_PORT, metavar="N", help="The port of STOMP; 0 picks a free one.  [default: 61613]")
 @click.option("--ws-port", type=_PORT, metavar="N", help="The port of STOMP over WebSocket, served on any path.")
-@click.option("--tls-port", type=_PORT, metavar="N", help=f"The port of STOMP over TLS; {_TLS_PORT} with --tls-cert.")
+@click.option("--tls-port", type=_PORT, metavar="N", help="The port of STOMP over TLS; 61614 with --tls-cert.")
 @click.option("--tls-cert", type=click.Path(), metavar="FILE", help="The certificate chain, PEM.")
 @click.option("--tls-key", type=click.Path(), metavar="FILE", help="Its private key, PEM, if not in the same file.")
 @click.option("--data", type=click.Path(), metavar="DIR", help=f"Folder of messages.  [default: ./{_DATA}]")

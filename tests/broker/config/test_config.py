@@ -285,6 +285,13 @@ def test_a_dialect_is_the_same_in_python_as_in_a_file(dialect):
             make()
 
 
+def test_a_configuration_without_its_tls_port_has_no_certificate():
+    config = Config(tls_port=0, tls_cert="a.pem", tls_key="a.pem", tls_ca="ca.pem")
+    assert config.replace(tls_port=None) == Config()
+    with pytest.raises(ConfigError, match="TLS needs a port"):
+        config.replace(tls_port=None, tls_cert="b.pem")
+
+
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_a_value_that_is_given_wins_over_the_dialect(dialect):
     plain = Config()

@@ -153,6 +153,12 @@ def test_flags_win_over_the_config(tmp_path):
     assert (tls.tls_port, tls.tls_cert, tls.tls_key) == (61614, "both.pem", "both.pem")
     tls = merged(True, True, '[tls]\ncert = "a.pem"\n', tls_port=0)
     assert (tls.tls_port, tls.tls_cert) == (0, str(tmp_path / "a.pem"))
+    for text, port in (
+        *(('[tls]\ncert = "a.pem"\n', 61614), ('[tls]\nca = "ca.pem"\n', 61614), ("[listen]\ntls_port = 7\n", 7)),
+        ("[listen]\ntls_port = false\n", 61614),
+    ):
+        tls = merged(True, True, text, tls_cert="b.pem")
+        assert (tls.tls_port, tls.tls_cert, tls.tls_key) == (port, "b.pem", "b.pem")
     assert merged(True, text='[store]\ndurable = "none"\n', **flags).data is None
     made = merged(True, True, "[web]\nhealth = true\n", ws_port=0)  # a flag may give what keys of the file need
     assert (made.ws_port, made.web_health) == (0, True)
