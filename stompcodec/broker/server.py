@@ -626,7 +626,8 @@ def run(
     uvloop: bool = False,
     started: Callable[[Server], None] = lambda server: None,
 ) -> None:
-    """Serve until SIGTERM or SIGINT, then drain and return. A second one stops waiting for clients. SIGHUP is ignored.
+    """Serve until SIGTERM or SIGINT, then drain and return. A second one stops waiting for clients. SIGHUP counts like
+    them if standard input or standard error is a terminal; otherwise it is ignored, and always under nohup.
 
     Args:
         config, ready: see `Server`.
@@ -664,12 +665,16 @@ async def _serve_until_signal(
     signals: asyncio.Queue[str] = asyncio.Queue()
 
     def arrived(number: int, frame: object = None) -> None:
+        if number not in (signal.SIGTERM, signal.SIGINT):  # the shell and the system send SIGHUP, which counts once
+            signal.signal(number, signal.SIG_IGN)
         loop.call_soon_threadsafe(signals.put_nowait, signal.Signals(number).name)
 
     old = {number: signal.signal(number, arrived) for number in (signal.SIGTERM, signal.SIGINT)}
     if hasattr(signal, "SIGHUP"):
         told = "SIGHUP is ignored: the configuration is read at the start only"
         old[signal.SIGHUP] = signal.signal(signal.SIGHUP, lambda *_: loop.call_soon_threadsafe(log.warning, told))
+        if (os.isatty(0) or os.isatty(2)) and old[signal.SIGHUP] is not signal.SIG_IGN:
+            signal.signal(signal.SIGHUP, arrived)
     try:
         server = serve(config, ready=ready)
         server.on_lost = lambda: signals.put_nowait("the store is gone")

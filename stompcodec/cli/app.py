@@ -151,7 +151,7 @@ STATUSES: dict[str, dict[int, str]] = {
     },
     "ping": _of("the broker answered", _UNREACHABLE),
     "broker": {
-        0: "stopped by SIGTERM or Ctrl-C",
+        0: "stopped by SIGTERM or Ctrl-C, or its terminal was closed",
         1: "it cannot start: a port, the data folder or the configuration cannot be used",
         **_USAGE,
         3: "files of its data folder were removed or replaced while it ran: do not start it again by itself",

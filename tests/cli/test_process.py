@@ -383,6 +383,26 @@ def test_a_bridge_carries_though_nobody_reads_json(at, fresh, unread, has_gone):
     assert (b"lines of --json dropped" in said) or not has_gone
 
 
+#: Runs the rest of its arguments with standard error, a terminal, as the one that sends SIGHUP when it is closed.
+OF_TERMINAL = "import fcntl, os, sys, termios as t; fcntl.ioctl(2, t.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])"
+NOHUP = ("sh", "-c", 'trap "" HUP; exec "$@"', "sh")
+
+
+@pytest.mark.parametrize("nohup", [(), NOHUP])
+def test_a_closed_terminal_ends_a_broker_but_not_one_under_nohup(nohup, tmp_path):
+    near, far = os.openpty()
+    before = (*nohup, sys.executable, "-c", OF_TERMINAL)
+    with serving(tmp_path, before, stdout=far, stderr=far, start_new_session=True) as (process, port):
+        os.close(far)
+        os.close(near)
+        process.send_signal(signal.SIGHUP)  # the shell sends it, too
+        if nohup:
+            is_served(port)
+            process.terminate()
+        assert process.wait(patience(20)) == 0
+    assert not (tmp_path / "ready").exists()
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_sub_acknowledges_only_what_was_written(at, fresh, small, number, monkeypatch):
     """It waits for its reader, a signal ends it, and every message was written, or is still there."""

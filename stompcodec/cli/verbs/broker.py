@@ -256,8 +256,8 @@ def command(
     """Run a STOMP broker for versions 1.0, 1.1 and 1.2.
 
     Queues, topics, transactions, acknowledgements with redelivery, and messages that survive a crash.
-    It prints the addresses on which it listens. On SIGTERM and SIGINT it notifies its clients, saves messages, and
-    exits. SIGHUP is ignored.
+    It prints the addresses on which it listens. On SIGTERM and SIGINT, and if its terminal is closed, it notifies its
+    clients, saves messages, and exits. Without a terminal, SIGHUP is ignored.
 
     \b
       stompcodec broker                      on 127.0.0.1:61613, data in ./stompcodec-data
