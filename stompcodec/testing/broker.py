@@ -116,8 +116,8 @@ class StompBroker:
     Args:
         config: the configuration; None for the defaults of `stompcodec.broker.Config`.
         keep: the number of frames to keep on record.
-        changes: keys of a configuration file, without their tables, or fields of `Config`, to set. Values are those of
-            the file, or of the fields.
+        changes: fields of `Config`, or keys of a configuration file, without their tables unless a field has that name
+            (`**{"web.page": True}`), to set. Values are those of the file, or of the fields.
 
     >>> import stompcodec.client as stomp
     >>> with StompBroker(prefetch=1) as broker, stomp.connect(broker.url) as client:
@@ -128,7 +128,7 @@ class StompBroker:
 
     def __init__(self, config: Config | None = None, *, keep: int = 100_000, **changes: Any) -> None:
         base = Config(port=0, large=_NEVER_LARGE) if config is None else config.replace(large=_NEVER_LARGE)
-        self.config = base.replace(**read_fields(changes))
+        self.config = base.replace(**read_fields(changes, base))
         self.clock = ShiftedClock()
         """Its clock, which `advance` sets forward."""
         self._names = _Names(self.config)

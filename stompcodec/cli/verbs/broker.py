@@ -187,7 +187,7 @@ def _config(file: str | None, memory: bool, login: str | None, passcode: str | N
     from stompcodec.broker.config import Config, load_config
 
     changes = {name: value for name, value in flags.items() if value is not None}
-    names = ("ws_port", "tls_port", "tls_cert") if "tls_port" in changes else ("ws_port",)
+    names = ("dialect", "ws_port", *(("tls_port", "tls_cert") if "tls_port" in changes else ()))
     needed = {name: changes[name] for name in names if name in changes}  # by keys of the file
     config = Config() if file is None else load_config(file, **needed)
     if "tls_cert" in changes:
