@@ -202,8 +202,15 @@ def test_what_no_queue_can_be_is_not_empty(broker, client):
         with pytest.raises(ValueError, match="'/management/a': a reserved destination"):
             call("/management/a")
     for dialect, name in (("artemis", "a"), ("stompcodec", "/topic/a")):
-        with StompBroker(dialect=dialect) as other, pytest.raises(ValueError, match="a topic without subscriptions"):
-            other.put(name, b"lost")
+        with StompBroker(dialect=dialect) as other, stomp.connect(other.url, heart_beat=NO_BEATS) as client:
+            for headers in ({"destination-type": "MULTICAST"}, {}):  # the topic of the second one is already there
+                with pytest.raises(ValueError, match="a topic without subscriptions"):
+                    other.put(name, b"lost")
+                with client.subscribe(name, headers=headers) as subscription:
+                    other.put(name, b"for it")
+                    assert subscription.get(patience(10)).body == b"for it"
+            with pytest.raises(ValueError, match="a topic without subscriptions"):
+                other.put(name, b"lost")
     durable = {"durable": "true", "auto-delete": "false", "x-queue-name": "desk"}
     with StompBroker(dialect="rabbitmq") as other, stomp.connect(other.url, heart_beat=NO_BEATS) as client:
         client.subscribe("/topic/a", headers=durable).unsubscribe()
@@ -668,6 +675,13 @@ def test_a_fault_that_never_happens_fails_the_test():
     with StompBroker() as broker, StompBroker() as other:
         broker.faults.lose("SEND")
         broker.faults.clear()
+        other.faults.crlf()
+        other.faults.keep()
+        other.end_test()
+        assert len(other.faults.due(Frame("MESSAGE"))) == 1
+        other.faults.clear()
+        other.end_test()
+        assert other.faults.due(Frame("MESSAGE")) == []
         other.faults.lose("SEND")
         other.faults.strict = False
 
