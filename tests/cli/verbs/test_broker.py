@@ -170,6 +170,7 @@ def test_flags_win_over_the_config(tmp_path):
         *(("--login eve", 2, "_PASSCODE"), ("--hash-passcode", 2, "standard input: -: no passcode in the first line")),
         ("--memory --host nohost.invalid", 1, "cannot listen at nohost.invalid: "),
         ("--dialect apollo", 1, "'apollo' is not a dialect: use stompcodec, rabbitmq, activemq, artemis"),
+        ("--dialect apollo --config b.toml", 1, "stompcodec broker: dialect: 'apollo' is not a dialect"),
         ("--memory --data x", 2, "--data"),
         ("--memory check x", 2, "check does not take the options of the broker"),
     ],
