@@ -756,13 +756,15 @@ def parse_config(source: str, file: str = "", **over: Any) -> Config:
     stompcodec.errors.ConfigError: broker.toml, line 3: listen.host: it must be a text without control characters, \
 and not empty
     """
-    changes: dict[str, Any] = {}
+    _usual(over.get("dialect", "stompcodec"))  # a wrong one is no fault of the file
+    changes = dict(over)
     for name, value in sorted(_leaves(_parse_toml(source, file)), key=lambda leaf: leaf[0] != "broker.dialect"):
         _put(changes, name, value, source, file)
+        changes = changes | over  # its dialect, too, before the limits
     if over.get("tls_cert") and changes.get("tls_port") is None:
         changes["tls_port"] = 61614
     try:
-        return Config(**changes | over)
+        return Config(**changes)
     except ConfigError as error:
         names = [key.name for key in KEYS if error.key in (key.target.split(".")[0], *key.also)] or [error.key]
         name = names[0].rpartition(".")[0] if len(names) > 1 else names[0]
@@ -795,24 +797,36 @@ def _is_table(name: str) -> bool:
     return any(key.startswith(name + ".") for key in _BY_NAME)
 
 
-def read_fields(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return fields of `Config`. Names are those of keys, without their table if need be, or of fields; values those of
-    a file, or of fields. Raise ConfigError for a value that a file may not have, TypeError for a name of two keys.
+def read_fields(given: Mapping[str, Any], base: Config | None = None) -> dict[str, Any]:
+    """Return fields of `Config`, to replace those of `base`. Names are those of fields, or of keys, without their table
+    if no other field has that name; values those of a file, or of fields. Fields win over what keys set beside them.
+    Raise ConfigError for a value that a file may not have.
 
     >>> read_fields({"max_messages": 9, "login_timeout": "2m", "heart_beat": (0, 0)})
     {'max_queue_messages': 9, 'login_timeout': 120.0, 'heart_beat': (0, 0)}
     """
-    changes: dict[str, Any] = {}
-    for name, value in sorted(given.items(), key=lambda pair: pair[0] != "dialect"):
-        keys = [key for key in KEYS if name in (key.name, key.name.rpartition(".")[2])]
-        keys = keys or [key for key in KEYS if key.target == name and not key.also]
-        if len(keys) > 1:
-            raise TypeError(f"argument {name!r}: did you mean {' or '.join(key.target for key in keys)}?")
-        if keys and _is_of_file(value):
-            _put(changes, keys[0].name, value)
+    keys: dict[str, Any] = {}
+    plain: dict[str, Any] = {}
+    for name, value in given.items():
+        key = _key_called(name)
+        if key is None or not _is_of_file(value):
+            plain[key.target if key else name] = value
         else:
-            changes[keys[0].target if keys else name] = value
-    return changes
+            is_millis = name == "ttl" and type(value) in (int, float)  # the field's unit; a file's is seconds
+            keys[key.name] = value / 1000 if is_millis else value
+    changes = {"limits": plain.pop("limits")} if "limits" in plain else {}
+    for name, value in sorted(keys.items(), key=lambda pair: pair[0] != "broker.dialect"):
+        _put(changes, name, value, base=base)
+    return changes | plain
+
+
+def _key_called(name: str) -> Key | None:
+    """Return the key of a name in full, of its only field, or without the table; None if the name is another field."""
+    if name in _BY_NAME:
+        return _BY_NAME[name]
+    is_field = name in Config.__dataclass_fields__
+    found = [key for key in KEYS if name == key.name.rpartition(".")[2] or (name == key.target and not key.also)]
+    return next((key for key in found if name == key.target or not is_field), None)
 
 
 def _is_of_file(value: Any) -> bool:
@@ -821,7 +835,9 @@ def _is_of_file(value: Any) -> bool:
     return isinstance(value, str | int | float)
 
 
-def _put(changes: dict[str, Any], name: str, value: Any, source: str = "", file: str = "") -> None:
+def _put(
+    changes: dict[str, Any], name: str, value: Any, source: str = "", file: str = "", base: Config | None = None
+) -> None:
     try:
         if name not in _BY_NAME:
             raise ValueError(_unknown(name))
@@ -832,7 +848,10 @@ def _put(changes: dict[str, Any], name: str, value: Any, source: str = "", file:
         raise ConfigError(str(error), file=file, line=_line_of(source, where), key=where) from None
     field, _, part = key.target.partition(".")
     if part:
-        value = changes.get(field, _usual(changes.get("dialect", "stompcodec"))[field])._replace(**{part: value})
+        base = base or Config()
+        before, after = (_usual(dialect)[field] for dialect in (base.dialect, changes.get("dialect", base.dialect)))
+        kept = getattr(base, field)
+        value = changes.get(field, after if kept == before else kept)._replace(**{part: value})
     changes.update(value if isinstance(value, values.Several) else {field: value})
 
 

@@ -16,10 +16,12 @@ from stompcodec.broker.auth import User
 from stompcodec.broker.config import read_fields
 from stompcodec.broker.queues.queue import Queue
 from stompcodec.broker.routing.addresses import Addresses, Naming
+from stompcodec.broker.routing.topic import Topic
 from stompcodec.broker.server import Server, serve
 from stompcodec.broker.sessions.commands import HANDLERS
 from stompcodec.broker.sessions.send import parts_of, targets_of
 from stompcodec.broker.sessions.session import Session
+from stompcodec.broker.sessions.transaction import QueueOrTopic
 from stompcodec.broker.settings import Kind
 from stompcodec.broker.values import Refused
 from stompcodec.capture import CaptureWriter, octets_of
@@ -116,8 +118,8 @@ class StompBroker:
     Args:
         config: the configuration; None for the defaults of `stompcodec.broker.Config`.
         keep: the number of frames to keep on record.
-        changes: keys of a configuration file, without their tables, or fields of `Config`, to set. Values are those of
-            the file, or of the fields.
+        changes: fields of `Config`, or keys of a configuration file, without their tables unless a field has that name
+            (`**{"web.page": True}`), to set. Values are those of the file, or of the fields.
 
     >>> import stompcodec.client as stomp
     >>> with StompBroker(prefetch=1) as broker, stomp.connect(broker.url) as client:
@@ -128,7 +130,7 @@ class StompBroker:
 
     def __init__(self, config: Config | None = None, *, keep: int = 100_000, **changes: Any) -> None:
         base = Config(port=0, large=_NEVER_LARGE) if config is None else config.replace(large=_NEVER_LARGE)
-        self.config = base.replace(**read_fields(changes))
+        self.config = base.replace(**read_fields(changes, base))
         self.clock = ShiftedClock()
         """Its clock, which `advance` sets forward."""
         self._names = _Names(self.config)
@@ -176,13 +178,13 @@ class StompBroker:
         self._watch.end()
 
     def end_test(self, passed: bool = True) -> None:
-        """End a test with this broker, as pytest does: check the faults, if it has `passed`, and remove them."""
+        """End a test, as pytest does: check the faults that it set, if it has `passed`, and remove them."""
         try:
             self._watch.end()
             if passed:
                 self.faults.check()
         finally:
-            self.faults.clear()
+            self.faults.restore()
 
     def __enter__(self) -> StompBroker:
         self.start()
@@ -295,7 +297,7 @@ class StompBroker:
         session = Session(core, "put", core.now, peer="", secure=False, whole_frames=False, listener="")
         session.user, session.version, session.virtual_host = User(""), "1.2", core.virtual_host("/")
         try:
-            if all(target.queue is None for target in targets_of(session, frame)):
+            if not any(_is_taken(target.queue) for target in targets_of(session, frame)):
                 raise Refused("nobody takes the message", "It is for a topic without subscriptions.")
             HANDLERS["SEND"](session, frame)
         except Refused as error:
@@ -400,6 +402,11 @@ class StompBroker:
                 capture.append(octets_of(seen.frame), round((began + seen.at) * 1e6))
             capture.sync()
         return len(frames)
+
+
+def _is_taken(target: QueueOrTopic | None) -> bool:
+    """Return whether what is sent to a target has an effect; a topic may outlast its subscriptions."""
+    return bool(target.consumers or target.durables) if isinstance(target, Topic) else target is not None
 
 
 def _frames_of(queue: Queue) -> Iterator[Frame]:

@@ -74,16 +74,19 @@ class FrameFaults:
     ([0, 1, 0], 1)
     """
 
-    __slots__ = ("_faults", "_lock", "_same", "silent", "strict")
+    __slots__ = ("_faults", "_kept", "_lock", "_same", "excused", "silent", "strict")
 
     def __init__(self, same: Callable[[str, str], bool] = eq) -> None:
         self._lock = threading.Lock()
         self._same = same
         self._faults: list[Fault] = []
+        self._kept: tuple[list[Fault], bool] = ([], False)
         self.silent = False
         """True to send no heart-beats, like a peer that hangs."""
         self.strict = True
         """False if faults may stay without effect: else each one that never happens fails the test."""
+        self.excused = False
+        """True for the rest of a test that has failed, whose faults need not happen."""
 
     def due(self, frame: Frame) -> list[Fault]:
         """Return the faults that apply to a frame, in order."""
@@ -92,14 +95,25 @@ class FrameFaults:
         return sorted(due, key=lambda fault: _ORDER.index(fault.action))
 
     def clear(self) -> None:
-        """Remove all faults."""
+        """Remove all faults, kept ones, too."""
+        self._kept = [], False
+        self.restore()
+
+    def keep(self) -> None:
+        """Keep the faults so far at the end of each test, until `clear`: those of a fixture for several tests."""
         with self._lock:
-            self._faults.clear()
-        self.silent = False
+            self._kept = [*self._faults], self.silent
+
+    def restore(self) -> None:
+        """Remove all faults but kept ones, at the end of a test."""
+        self.excused = False
+        with self._lock:
+            self._faults[:], self.silent = self._kept
 
     def check(self) -> None:
-        """Raise AssertionError for faults that never happened, unless `strict` is False: after a passed test."""
-        unused = [str(fault) for fault in self._faults if self.strict and not fault.happened]
+        """Raise AssertionError for faults that never happened, but for kept ones, and unless `strict` is False."""
+        ours = [fault for fault in self._faults if fault not in self._kept[0]]
+        unused = [str(fault) for fault in ours if self.strict and not self.excused and not fault.happened]
         if unused:
             raise AssertionError(f"a fault never happened (see FrameFaults.strict): {'; '.join(unused)}")
 

@@ -40,16 +40,27 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown(item: pytest.Item) -> None:
-    """End the test of the brokers that outlast it, and refuse its own markers if nothing has read them."""
+    """End the test of the brokers that outlast it, and refuse its own markers if nothing can have read them."""
     passed = not item.stash.get(_NOT_PASSED, False)
-    for broker in _running():
-        broker.end_test(passed)
-    for marker in item.own_markers if passed and _READ not in item.stash else ():
+    with ExitStack() as ends:  # all of them end, and the last call is that for the first one
+        for broker in _running():
+            ends.callback(broker.end_test, passed)
+    readers = {"stomp_broker", "stomp_broker_factory"}.intersection(getattr(item, "fixturenames", ()))
+    is_read = readers or _READ in item.stash or item.config.getoption("setuponly", False)
+    for marker in item.own_markers if passed and not is_read else ():
         if marker.name in ("stomp_broker", "stomp_faults"):
             pytest.fail(f"@pytest.mark.{marker.name}: the test does not use the fixture stomp_broker", pytrace=False)
 
 
 @pytest.hookimpl(hookwrapper=True)  # not `wrapper`, which older versions of pytest do not have
+def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any]) -> Generator[None, Any, None]:
+    """Let the faults that a fixture of several tests has set outlast each of them."""
+    yield
+    for broker in _running() if fixturedef.scope != "function" else ():
+        broker.faults.keep()
+
+
+@pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, None]:
     """Add the frames to the report of a failed test, unless its error shows them, and forget them after the test."""
     report: pytest.TestReport = (yield).get_result()
@@ -58,6 +69,8 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     brokers = [*brokers, *(broker for broker in _running() if broker not in brokers and broker.frames)]
     if not report.passed:
         item.stash[_NOT_PASSED] = True
+        for broker in _running() if call.when != "teardown" else ():
+            broker.faults.excused = True  # a fixture may stop it before the test's end
     for number, broker in enumerate(brokers if report.failed else (), 1):
         title, text = "STOMP frames" if number == 1 else f"STOMP frames of broker {number}", broker.expectations()
         if not text or call.excinfo is None or text not in str(call.excinfo.value):

@@ -105,7 +105,9 @@ def test_each_link_has_a_target(staged: Path) -> None:
 
 def test_an_old_address_leads_to_a_section_that_is_there(staged: Path, tmp_path: Path) -> None:
     built.lead_on(tmp_path)
-    for old in tmp_path.rglob("index.html"):
+    pages = list(tmp_path.rglob("index.html"))
+    assert pages
+    for old in pages:
         [to] = built.Page(old.read_text("utf-8")).loads
         path, _, anchor = to.partition("#")
         page = (old.parent / path).resolve().relative_to(tmp_path).as_posix().replace(".", "index")

@@ -202,12 +202,36 @@ def test_markers(run):
 
 def test_a_mistake_in_a_marker_is_told_in_a_line(run):
     tests = [f"@pytest.mark.{mark}\ndef test_{at}(stomp_broker): ..." for at, mark in enumerate(MISTAKES)]
-    tests += [f"@pytest.mark.{mark}\ndef test_unread_{at}(stomp_broker_factory): ..." for at, mark in enumerate(UNREAD)]
+    tests += [f"@pytest.mark.{mark}\ndef test_unread_{at}(): ..." for at, mark in enumerate(UNREAD)]
     output, counts = run("\n".join(["import pytest", *tests]))
     assert counts == {"passed": len(UNREAD), "errors": len(tests)}, output
     said = [*MISTAKES.values(), *(f"@pytest.mark.{mark[:12]}: the test does not use the fixture" for mark in UNREAD)]
     assert [text for text in said if not any(text in line for line in output.splitlines())] == []
     assert len(output.splitlines()) < 6 * len(tests), output
+
+
+OWN = """
+import pytest
+from stompcodec.testing import StompBroker
+
+@pytest.fixture
+def stomp_broker(request):
+    with StompBroker(**request.node.get_closest_marker("stomp_broker").kwargs) as broker:
+        yield broker
+
+@pytest.mark.stomp_broker(prefetch=3)
+def test_own(stomp_broker):
+    assert stomp_broker.config.prefetch == 3
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "option", "counts"),
+    [(OWN, "-rA", {"passed": 1}), (OWN, "--setup-plan", {}), (MARKERS, "--setup-plan", {})],
+)
+def test_a_marker_may_be_read_by_others(run, text, option, counts):
+    output, seen = run(text, option)
+    assert seen == counts, output
 
 
 SESSION = """
@@ -218,6 +242,12 @@ from stompcodec.testing import StompBroker
 @pytest.fixture(scope="session")
 def broker():
     with StompBroker() as broker:
+        broker.faults.lose("BEGIN", times=None)  # it stays, and need not happen
+        yield broker
+
+@pytest.fixture(scope="session")
+def other():
+    with StompBroker() as broker:
         yield broker
 
 @pytest.fixture(scope="session")
@@ -225,15 +255,20 @@ def client(broker):
     with stomp.connect(broker.url) as client:
         yield client
 
-def test_1(broker, client):
+@pytest.fixture(scope="session")
+def delay(broker):
+    return broker.faults.delay("RECEIPT", 0.001, times=None)
+
+def test_1(broker, other, client, delay):
     broker.expect("CONNECT")
     client.send("/queue/a", b"of the first", receipt=True)
+    assert delay.happened == 1
     broker.faults.lose("NACK")
-    broker.faults.silent = True
+    broker.faults.silent = other.faults.silent = True
 
-def test_2(broker, client):
+def test_2(broker, other, client, delay):
     broker.expect_none("SEND", timeout=0.01)
-    assert not broker.faults.silent
+    assert not broker.faults.silent and not other.faults.silent
     broker.faults.change("SEND", lambda frame: None)
     client.send("/queue/a", b"of the second", receipt=True)
 
@@ -246,14 +281,19 @@ def test_4(broker, client):
     client.send("/queue/a", b"of the fourth", receipt=True)
     broker.expect("SEND", body=b"of another", timeout=0.01)
 
-def test_5(client):
+def test_5(client, delay):
     client.send("/queue/a", b"of the fifth", receipt=True)
+    assert delay.happened == 5
+
+def test_6(broker):
+    broker.faults.lose("NACK")
+    assert False
 """
 
 
 def test_a_broker_for_the_session_knows_its_tests(run):
     output, counts = run(SESSION)
-    assert counts == {"passed": 3, "failed": 2, "errors": 2}, output
+    assert counts == {"passed": 3, "failed": 3, "errors": 2}, output
     errors = re.findall(r"ERROR at teardown of (\w+).*?\nE +(.*?)\n", output, re.DOTALL)
     assert [(name, text.split()[0]) for name, text in errors] == [
         ("test_1", "AssertionError:"),

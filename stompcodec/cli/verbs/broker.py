@@ -189,7 +189,7 @@ def _config(file: str | None, memory: bool, login: str | None, passcode: str | N
     changes = {name: value for name, value in flags.items() if value is not None}
     if "tls_cert" in changes:
         changes.setdefault("tls_key", changes["tls_cert"])
-    names = ("ws_port", "tls_port", "tls_cert")
+    names = ("dialect", "ws_port", "tls_port", "tls_cert")
     needed = {name: changes[name] for name in names if name in changes}  # by keys of the file
     config = parse_config("", **needed) if file is None else load_config(file, **needed)
     if memory:

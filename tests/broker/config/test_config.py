@@ -14,6 +14,7 @@ from stompcodec.broker.config import DIALECTS, KEYS, Config, explain, load_confi
 from stompcodec.broker.settings import Pauses, Preset, Setting
 from stompcodec.errors import ConfigError
 from stompcodec.spec import Limits
+from stompcodec.testing import StompBroker
 
 TREE = Path(__file__).parents[3]
 BROKER = Path(stompcodec.__file__).parent / "broker"
@@ -143,9 +144,9 @@ def test_a_bad_value_is_refused_with_its_place(name, text):
     assert (error.file, error.line, error.key) == ("b.toml", 2, name)
     assert str(error).startswith(f"b.toml, line 2: {name}: ")
     assert re.search("must be|is written|is not an? (host|origin)|may not use", str(error))
-    if name != "queues.window":
-        with pytest.raises(ConfigError, match=re.escape(str(error).partition(f"{name}: ")[2])):
-            Config(**read_fields({name.rpartition(".")[2]: tomllib.loads(f"x = {text}")["x"]}))
+    short = name if name == "queues.window" else name.rpartition(".")[2]
+    with pytest.raises(ConfigError, match=re.escape(str(error).partition(f"{name}: ")[2])):
+        Config(**read_fields({short: tomllib.loads(f"x = {text}")["x"]}))
 
 
 @pytest.mark.parametrize(
@@ -161,15 +162,38 @@ def test_a_bad_value_is_refused_with_its_place(name, text):
             {"users": {"ann": User("ann")}, "rules": [Rule("ann")]},
         ),
         ({"redelivery_delay": Pauses(), "ws_port": None, "nack": "drop"},) * 2,
+        ({"window": 1000, "page": 65536, "ttl": 500, "version_header": True},) * 2,  # fields before keys of that name
+        (
+            {"queues.window": 9, "idempotency.window": "1s", "web.page": True},
+            {"window_messages": 9, "key_window": 1.0, "web_page": True},
+        ),
+        ({"ttl": "3s", "ttl_min": 2}, {"ttl": 3000, "ttl_min": 2}),
+        ({"sessions.ttl": 3}, {"ttl": 3000}),
+        ({"ports": (0,), "port": 0},) * 2,
+        ({"prefetch_octets": True, "prefetch": 10}, {"prefetch": 10, "window": None, "prefetch_octets": True}),
+        ({"max_body": 5, "limits": Limits(max_headers=7)}, {"limits": Limits(max_headers=7, max_body=5)}),
     ],
 )
 def test_fields_are_read_as_keys_or_as_they_are(given, fields):
-    assert read_fields(given) == fields
+    assert read_fields(given) == read_fields(dict(reversed(given.items()))) == fields
 
 
-def test_a_name_of_two_keys_is_refused():
-    with pytest.raises(TypeError, match=r"did you mean window_messages or key_window\?"):
-        read_fields({"window": 60})
+@pytest.mark.parametrize(
+    ("base", "given", "limits"),
+    [
+        ({"limits": Limits(max_headers=5)}, {}, Limits(max_headers=5, max_body=9)),
+        ({"dialect": "rabbitmq"}, {}, Limits(max_headers=99, max_body=9)),
+        ({"dialect": "rabbitmq"}, {"dialect": "stompcodec"}, Limits(max_body=9)),
+        ({"limits": Limits(max_headers=5)}, {"dialect": "rabbitmq"}, Limits(max_headers=5, max_body=9)),
+    ],
+)
+def test_one_limit_leaves_the_others_of_a_configuration(base, given, limits):
+    assert StompBroker(Config(**base), max_body=9, **given).config.limits == limits
+
+
+def test_each_short_name_is_of_one_key():
+    names = [key.name.rpartition(".")[2] for key in KEYS]
+    assert {name for name in names if names.count(name) > 1} <= {field.name for field in dataclasses.fields(Config)}
 
 
 @pytest.mark.parametrize(

@@ -149,6 +149,9 @@ def test_flags_win_over_the_config(tmp_path):
     assert (made.data, made.force_fs) == ("here", True)
     made = merged(True, True, text, **flags, dialect="activemq")  # what the file says wins over the dialect's defaults
     assert (made.dialect, made.prefetch, made.dead_letter) == ("activemq", 7, "/queue/ActiveMQ.DLQ")
+    text = '[broker]\ndialect = "artemis"\n[limits]\nmax_body = 5\n[queues]\nprefetch = 100\n'
+    made = merged(True, True, text, dialect="rabbitmq")
+    assert (made.limits.max_body, made.limits.max_headers, made.prefetch) == (5, 99, 100)
     tls = merged(None, True, **flags, tls_cert="both.pem")
     assert (tls.tls_port, tls.tls_cert, tls.tls_key) == (61614, "both.pem", "both.pem")
     tls = merged(True, True, '[tls]\ncert = "a.pem"\n', tls_port=0)
@@ -173,6 +176,7 @@ def test_flags_win_over_the_config(tmp_path):
         *(("--login eve", 2, "_PASSCODE"), ("--hash-passcode", 2, "standard input: -: no passcode in the first line")),
         ("--memory --host nohost.invalid", 1, "cannot listen at nohost.invalid: "),
         ("--dialect apollo", 1, "'apollo' is not a dialect: use stompcodec, rabbitmq, activemq, artemis"),
+        ("--dialect apollo --config b.toml", 1, "stompcodec broker: dialect: 'apollo' is not a dialect"),
         ("--memory --data x", 2, "--data"),
         ("--memory check x", 2, "check does not take the options of the broker"),
     ],
