@@ -300,8 +300,8 @@ def test_a_broker_for_the_session_knows_its_tests(run):
         ("test_2", "TypeError:"),
     ]
     assert "of the first" not in output.partition("test_2")[2]
-    shown = [output.count(f"of the {name}'") for name in ("third", "fourth", "fifth")]
-    assert shown == [1, 2, 0]  # the fourth with the difference, too
+    shown = [min(2, output.count(f"of the {name}'")) for name in ("third", "fourth", "fifth")]
+    assert shown == [1, 2, 0]  # the fourth with the difference, too, of which pytest shows more under CI
     assert "of one differs at byte 3" in output
     assert "stompcodec/testing" not in output
     assert "arguments.py" not in output
