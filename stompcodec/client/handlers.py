@@ -160,10 +160,18 @@ class Retries:
         """Return whether a message is given up after so many calls, the last of which has raised an error."""
         self.watched = True
         self._at_once += calls == 1 and isinstance(error, self._give_up)
-        return calls >= self._attempts or (isinstance(error, self._give_up) and self._at_once <= _AT_ONCE_AT_MOST)
+        return calls >= self._most(error) or (isinstance(error, self._give_up) and self._at_once <= _AT_ONCE_AT_MOST)
 
-    def pause(self, before: float | None) -> float:
-        """Return the next pause of a message in seconds, by the one before, or by those of the subscription."""
+    def _most(self, error: Exception) -> int:
+        """Return the most calls: in vain, they hold up the queue for 3 s a message, whatever `attempts` is."""
+        return min(self._attempts, ATTEMPTS) if isinstance(error, self._give_up) else self._attempts
+
+    def pause(self, before: float | None, error: Exception | None = None) -> float:
+        """Return the next pause of a message in seconds, by the one before, or by those of the subscription, which
+        grow with errors that are not in `give_up`.
+        """
+        if isinstance(error, self._give_up):
+            return FIRST if before is None else min(2 * before, LONGEST)
         pause = self._next if before is None else min(2 * before, LONGEST)
         self._next = max(self._next, min(2 * pause, LONGEST))
         return pause
@@ -175,9 +183,11 @@ class Retries:
     def say(self, message: BaseMessage, error: Exception, pause: float) -> None:
         """Log the first failure of a message; the same error in a row without its traceback."""
         said, self._said = self._said, repr(error)
+        brake = f", after {_AT_ONCE_AT_MOST} such in a row: attempts=1 has no such brake"
         log.warning(
-            "the handler of %s failed (%.200s): message %s is handled again in %g s, %d times in all at most",
-            *(message.subscription.destination, self._said, message.id, pause, self._attempts),
+            "the handler of %s failed (%.200s): message %s is handled again in %g s, %d times in all at most%s",
+            *(message.subscription.destination, self._said, message.id, pause, self._most(error)),
+            brake if isinstance(error, self._give_up) else "",
             exc_info=None if said == self._said else error,
         )
 

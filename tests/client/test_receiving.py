@@ -2,6 +2,7 @@
 
 import logging
 import threading
+from collections import deque
 from functools import partial
 from types import SimpleNamespace
 
@@ -99,6 +100,21 @@ def test_get_and_take(shell, peer, layers):
         with pytest.raises(stomp.LocalProtocolError, match="the subscription was closed"):
             call()
     assert [*subscription] == []
+
+
+def test_get_after_the_end_sees_what_another_thread_has_moved(peer):
+    class Moving(deque):
+        def __bool__(self):  # as if the other thread did it now
+            subscription.batch.append(message)
+            return False
+
+    with stomp.connect(peer.url) as client:
+        subscription = client.subscribe("/queue/a")
+        peer.deliver("s1", b"x")
+        message = subscription.get(patience(5))
+        subscription.unsubscribe()
+        subscription.inbox = Moving()
+        assert subscription.get(0) is message
 
 
 def test_reply(shell, client, peer):

@@ -249,7 +249,8 @@ class AsyncSubscription(Base):
             try:
                 return self.batch.popleft()
             except IndexError:
-                if until is not None and self.deaf and not self.inbox and self.error is self.news is None:
+                over = until is not None and self.deaf and self.error is self.news is None
+                if over and not self.inbox and not self.batch:  # in the order in which another thread moves them
                     raise LocalProtocolError("the subscription was closed, so no message comes") from None
                 if not await self._refill(until):
                     return None
@@ -481,7 +482,7 @@ class _Work:
             if self._ends(message, error, calls):
                 await self._give_up(message, error, calls)
                 return False
-            first, pause = pause is None, retries.pause(pause)
+            first, pause = pause is None, retries.pause(pause, error)
             if first:
                 retries.say(message, error, pause)
             if not await self._pause(message, pause):

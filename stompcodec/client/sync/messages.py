@@ -240,7 +240,8 @@ class Subscription(Base):
             try:
                 return self.batch.popleft()
             except IndexError:
-                if until is not None and self.deaf and not self.inbox and self.error is self.news is None:
+                over = until is not None and self.deaf and self.error is self.news is None
+                if over and not self.inbox and not self.batch:  # in the order in which another thread moves them
                     raise LocalProtocolError("the subscription was closed, so no message comes") from None
                 if not self._refill(until):
                     return None
@@ -469,7 +470,7 @@ class _Work:
             if self._ends(message, error, calls):
                 self._give_up(message, error, calls)
                 return False
-            first, pause = pause is None, retries.pause(pause)
+            first, pause = pause is None, retries.pause(pause, error)
             if first:
                 retries.say(message, error, pause)
             if not self._pause(message, pause):
