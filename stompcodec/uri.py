@@ -92,7 +92,7 @@ class Address(NamedTuple):
 Brokers = str | Sequence[Address | tuple[str, int]]
 
 
-def parse_uri(uri: str, scheme: str = "stomp") -> list[Address]:
+def parse_uri(uri: str, scheme: str = "stomp", *, tls: str | None = None) -> list[Address]:
     """Return the addresses that a URI names: one, or several for failover.
 
     Options of a failover list apply to each address that does not have the option itself.
@@ -100,15 +100,23 @@ def parse_uri(uri: str, scheme: str = "stomp") -> list[Address]:
     Args:
         uri: such as "stomp://login:passcode@host:61613/vhost".
         scheme: that of an address without one.
+        tls: the option, such as "--ca", that is given for TLS alone: an address without a scheme is TLS then.
 
     Raises:
-        ConfigError: the URI is malformed, or has an unknown option. The message never shows a passcode.
+        ConfigError: the URI is malformed, has an unknown option, or is without TLS in spite of `tls`. The message never
+            shows a passcode.
 
     >>> [(address.host, address.port) for address in parse_uri("failover:(stomp://a,stomp+ssl://b)")]
     [('a', 61613), ('b', 61614)]
     >>> parse_uri("ws://h:15674/ws")[0].path
     '/ws'
     """
+    if tls is not None:
+        addresses = parse_uri(uri, "stomp+ssl")
+        for each in addresses:
+            if not each.tls:
+                raise _error(f"{each} is without TLS, for which {tls} is given: write stomp+ssl:// or wss://")
+        return addresses
     if _ODD.search(uri):
         raise _error("it contains a space or control character: write it as in %20")
     if not uri[:9].lower().startswith("failover:"):

@@ -23,7 +23,7 @@ from stompcodec.client.dialects import BROKERS, is_login_refused
 from stompcodec.client.options import Options
 from stompcodec.errors import LocalProtocolError, RejectedError, StompError
 from stompcodec.spec import Limits
-from stompcodec.uri import Brokers, addresses_of
+from stompcodec.uri import Brokers
 
 #: Seconds after which a connection counts as a good one, so that delays start from the first again.
 _GOOD = 5.0
@@ -47,7 +47,7 @@ class End:
         options: of `stompcodec.client.connect_async`.
 
     Raises:
-        ConfigError, ValueError: the URL or the name is invalid.
+        ConfigError, TypeError, ValueError: the URL, the name or an option is invalid.
 
     >>> End("stomp://ann:secret@north.example").name
     'north.example:61613'
@@ -62,7 +62,8 @@ class End:
         backoff: Backoff | None = None,
         **options: Any,
     ) -> None:
-        self.addresses = addresses_of(url)
+        self._options = {**options, "limits": Limits(max_body=max_body), "reconnect": None}
+        self.addresses = connect_async(url, **self._options).addresses  # which checks them, and connects later
         self.name = broker_name(self.addresses) if name is None else check_name(name)
         self.max_body = max_body
         self.epoch = 0
@@ -70,7 +71,6 @@ class End:
         self.error: Exception | None = None
         """The error that ended the connection; None while connected."""
         self._backoff = Backoff() if backoff is None else backoff
-        self._options = {**options, "limits": Limits(max_body=max_body), "reconnect": None}
         self._delays = self._backoff.delays(random.random)
         self._since = 0.0
         self._refusals = Refusals(options.get("login_attempts", Options.login_attempts), SPAN)

@@ -80,7 +80,7 @@ class Context(NamedTuple):
     def shown_url(self) -> str:
         """The addresses in the URL, without secrets."""
         try:
-            return ",".join(map(str, parse_uri(self.url)))
+            return ",".join(map(str, parse_uri(self.url, "stomp+ssl" if self.ca or self.insecure else "stomp")))
         except ConfigError:
             return "a malformed URL"
 
@@ -612,6 +612,11 @@ def credentials(
     return {key: value for key, value in given.items() if value is not None}
 
 
+def tls_option(ca: str | None, insecure: bool | None) -> str | None:
+    """Return the name of the option that is given for TLS; None if none is."""
+    return "--ca" if ca is not None else "--insecure" if insecure else None
+
+
 def tls_options(ca: str | None, insecure: bool, option: str = "--ca") -> dict[str, Any]:
     """Return the option `ssl` of `stompcodec.client.connect`, if --ca or --insecure ask for one."""
     if ca is None and not insecure:
@@ -659,7 +664,7 @@ def opening(
     logging.getLogger("stompcodec").addHandler(logging.NullHandler())  # errors are reported by the verb
     who: dict[str, Any] = {"login": login, "passcode_file": passcode_file, "passcode": None}
     given = adopt(context, {"url": url, **who, "vhost": vhost, "version": version, "ca": ca, "insecure": insecure})
-    addresses = parse_uri(given["url"] or _URL)
+    addresses = parse_uri(given["url"] or _URL, tls=tls_option(given["ca"], given["insecure"]))
     options = {
         **credentials(addresses, *(given[name] for name in who)),
         **tls_options(given["ca"], given["insecure"]),

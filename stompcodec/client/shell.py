@@ -28,6 +28,7 @@ from stompcodec.client.outbox import KEPT, Block, Call, Group, OutboxFullError, 
 from stompcodec.codec import Frame, serialize, serialize_many
 from stompcodec.content import encode_content, text_octets
 from stompcodec.errors import LocalProtocolError, ReceiptTimeoutError, RejectedError, StompError
+from stompcodec.transport.layers import proxy_of
 from stompcodec.uri import Address, Brokers, addresses_of
 
 if TYPE_CHECKING:
@@ -157,9 +158,10 @@ class BaseLink:
         if not self.takes_async and any(isinstance(each, AsyncMiddleware) for each in options.middleware):
             raise TypeError("AsyncMiddleware needs connect_async: for threads, derive from Middleware")
         addresses = addresses_of(url, "stomp" if options.ssl is None else "stomp+ssl")
-        plain = next((each for each in addresses if not each.tls), None)
-        if options.ssl is not None and plain is not None and not (options.proxy or "").lower().startswith("https:"):
-            raise ValueError(f"{plain} is without TLS, for which ssl= (--ca, caFile) is given: write stomp+ssl://")
+        for each in () if options.ssl is None else addresses:
+            proxy = proxy_of(options.proxy, each)
+            if not (each.tls or (proxy is not None and proxy.tls)):
+                raise ValueError(f"{each} is without TLS, for which ssl= is given: write stomp+ssl:// or wss://")
         if any(each.options.get("receipts") == "false" for each in addresses):
             options = replace(options, receipts=False)
         self.options = options

@@ -94,16 +94,16 @@ def parse_link(
         if name in given:
             raise OptionError(f"option {name} is refused: {_SAFE}")
     values = parse((*LINK_OPTIONS, *table), options, also=also)
-    values["addresses"] = _addresses(values.pop("url"))
+    values["addresses"] = _addresses(values.pop("url"), None if values["ca_file"] is None else "caFile")
     if values["passcode_env"] is not None and values["passcode_file"] is not None:
         raise OptionError("options passcodeEnv and passcodeFile: give only one of them")
     link = LinkOptions(**{each.name: values.pop(each.name) for each in fields(LinkOptions)})
     return link, values
 
 
-def _addresses(url: str) -> tuple[Address, ...]:
+def _addresses(url: str, tls: str | None) -> tuple[Address, ...]:
     try:
-        addresses = parse_uri(url)
+        addresses = parse_uri(url, tls=tls)
     except ConfigError as error:
         raise OptionError(f"option url: {error}") from None
     if any(address.passcode is not None or "=***" in str(address) for address in addresses):

@@ -2,6 +2,7 @@
 
 import asyncio
 import platform
+import ssl
 from functools import partial
 from types import SimpleNamespace
 
@@ -295,6 +296,13 @@ def test_it_takes_no_more_than_it_may(carrier, limit, most, monkeypatch):
         return before, len(carrier)
 
     assert asyncio.run(main()) == (5, 5)
+
+
+def test_an_end_with_a_tls_context_has_tls():
+    context = ssl.create_default_context()
+    assert str(End("a:1", ssl=context)) == "stomp+ssl://a:1"
+    with pytest.raises(ValueError, match="stomp://a:1 is without TLS"):
+        End("stomp://a:1", ssl=context)
 
 
 @pytest.mark.parametrize(("succeeded", "since", "delay"), [(True, 0.0, 1.0), (False, -60.0, 1.0), (False, 0.0, 2.0)])

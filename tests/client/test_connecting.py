@@ -112,10 +112,15 @@ def test_addresses_have_the_forms_that_programs_write(shell, peer):
             shell.connect(wrong)
 
 
-def test_a_tls_context_means_tls_where_no_scheme_says_so():
+def test_a_tls_context_means_tls_where_no_scheme_says_so(monkeypatch):
     for url in ("h:1", [("h", 1)], "failover:(h:1)", "ssl://h:1", parse_uri("stomps://h:1")):
         assert [str(each) for each in stomp.connect_async(url, ssl=TLS).addresses] == ["stomp+ssl://h:1"]
-    assert not stomp.connect_async("stomp://h", ssl=TLS, proxy="https://p:1").addresses[0].tls  # it is for the proxy
+    monkeypatch.setenv("http_proxy", "https://p:1")
+    monkeypatch.setenv("no_proxy", "direct")
+    for proxy in ("https://p:1", "environment"):
+        assert not stomp.connect_async("stomp://h", ssl=TLS, proxy=proxy).addresses[0].tls  # it is for the proxy
+    with pytest.raises(ValueError, match="stomp://direct:61613 is without TLS, for which ssl= is given"):
+        stomp.connect_async("failover:(stomp://h,stomp://direct)", ssl=TLS, proxy="environment")
 
 
 @pytest.mark.parametrize(

@@ -96,6 +96,7 @@ def test_paths():
         (sink, {"dedupeHeader": "Receipt"}, "option dedupeHeader is 'Receipt': the sink writes"),
         (sink, {"idPrefix": "a b"}, "option idPrefix"),
         (sink, {"dialect": "hornet"}, "option dialect is 'hornet'"),
+        (sink, {"url": "stomp://h", "caFile": "ca.pem"}, "stomp://h:61613 is without TLS, for which caFile is given"),
     ],
 )
 def test_options_that_cannot_be(taking, options, told):

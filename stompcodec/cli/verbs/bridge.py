@@ -25,6 +25,7 @@ from stompcodec.cli.connecting import (
     referred,
     reporting_errors,
     text_option,
+    tls_option,
     tls_options,
 )
 from stompcodec.cli.inputs import Duration, complain, number_option, time_option
@@ -191,7 +192,7 @@ def _end(side: str, url: str, given: dict[str, Any], **options: Any) -> End:
         taken |= adopt(context, {**taken, "insecure": False})
     url, login, file, vhost, version, ca, insecure, passcode = taken.values()
     try:
-        addresses = parse_uri(url)
+        addresses = parse_uri(url, tls=tls_option(ca, insecure))
         if passcode is None:
             passcode = passcode_of(addresses, login, file, end, f"STOMPCODEC_{end}_PASSCODE")
         if vhost is not None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import click
 
 from stompcodec.cli import streams
-from stompcodec.cli.connecting import tls_options
+from stompcodec.cli.connecting import tls_option, tls_options
 from stompcodec.cli.inputs import complain, parsed, time_option
 from stompcodec.cli.screen import printable, screen
 from stompcodec.cli.streams import stop_on_signals
@@ -76,7 +76,7 @@ def _target(text: str, ca: str | None, insecure: bool) -> Target:
     from stompcodec.cli.proxying.wire import Target
 
     try:
-        addresses = parse_uri(text)
+        addresses = parse_uri(text, tls=tls_option(ca, insecure))
     except ConfigError as error:
         raise click.UsageError(f"TARGET: {error}") from None
     if len(addresses) != 1:

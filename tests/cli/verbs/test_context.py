@@ -240,6 +240,17 @@ def test_the_nearest_name_of_a_broker_counts():
         given_to(STOMPCODEC_URL="c:1", STOMPCODEC_CONTEXT="b")
 
 
+def test_options_about_tls_mean_tls():
+    for name, url in (("a", "localhost:1"), ("b", "stomp://localhost:1")):
+        add(name, url, "--insecure")
+    assert "stomp+ssl://localhost:1" in good("context", "show", "a")
+    for arguments, status in (("bridge context:b 127.0.0.1:2", 2), ("pub /queue/a x -u context:b", 1)):
+        result = run(*arguments.split())
+        said = " ".join(result.stderr.split())
+        assert result.exit_code == status
+        assert "stomp://localhost:1 is without TLS, for which --insecure is given: write stomp+ssl://" in said
+
+
 def test_options_come_before_the_context_and_the_context_before_the_environment(config):
     fields = {"url": "stomp://b:1", "login": "ann", "passcode": SECRET, "vhost": "/", "version": "1.2", "ca": "ca.pem"}
     whole = {**fields, "insecure": True, "receipts": True}

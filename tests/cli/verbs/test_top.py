@@ -294,7 +294,7 @@ def test_over_tls_and_websocket(at, certificates):
     assert once(at, f"ws://127.0.0.1:{at.broker.ws_port}/stomp")["broker"]["pid"] == at.broker.pid
     with StompBroker(tls_port=0, tls_cert=certificates.server) as broker:
         url = f"stomp+ssl://127.0.0.1:{broker.config.tls_port}"
-        rows = once(at, url, "--view", "sessions", "--ca", certificates.ca)["rows"]
+        rows = once(at, url.removeprefix("stomp+ssl://"), "--view", "sessions", "--ca", certificates.ca)["rows"]
         assert [(row["listener"], row["secure"]) for row in rows] == [("tls", True)]
         assert at("top", "--once", "-u", url).exit_code == 1
 
