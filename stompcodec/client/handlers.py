@@ -183,7 +183,7 @@ class Retries:
     def say(self, message: BaseMessage, error: Exception, pause: float) -> None:
         """Log the first failure of a message; the same error in a row without its traceback."""
         said, self._said = self._said, repr(error)
-        brake = f", after {_AT_ONCE_AT_MOST} such in a row: attempts=1 has no such brake"
+        brake = f" (a brake after {_AT_ONCE_AT_MOST} such messages in a row; attempts=1 has none)"
         log.warning(
             "the handler of %s failed (%.200s): message %s is handled again in %g s, %d times in all at most%s",
             *(message.subscription.destination, self._said, message.id, pause, self._most(error)),
