@@ -116,7 +116,7 @@ _MOST = 500 if selectors.DefaultSelector.__name__ == "SelectSelector" else 2**31
 #: Outdated timers that are not worth the tidying.
 _TIDY = 64
 #: The most bytes that a hub reads at once for a client of its own.
-_MUCH = 2**20
+_MUCH = 2**21
 #: The work of a client: yields times (None for never), and gets the events of its socket, or 0.
 Steps = Generator["float | None", int, None]
 

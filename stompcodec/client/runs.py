@@ -22,7 +22,7 @@ from stompcodec.transport.owner import Octets
 _LARGEST = 256 * 1024
 _EOLS = re.compile(rb"[\r\n]*")
 #: Runs of at least these bytes take one of some buffers: fresh memory for each would cost a third of a recorder's time.
-_LONG, _BUFFER = 256 * 1024, 1280 * 1024
+_LONG, _BUFFER = 256 * 1024, 2304 * 1024
 _BUFFERS = 8 if sys.implementation.name == "cpython" else 0  # others may not know who has a view
 
 
