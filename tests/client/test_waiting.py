@@ -399,7 +399,7 @@ def test_a_client_that_is_opened_apart_has_a_thread_of_its_own_which_reads_much_
             with hub.apart() if is_apart else contextlib.nullcontext():
                 stack.enter_context(stomp.connect(peer.url))
         assert set(buffers) == set(threads())
-        assert sorted(buffers.values()) == [READ_SIZE, *2 * [8 * READ_SIZE]]
+        assert sorted(buffers.values()) == [READ_SIZE, *2 * [16 * READ_SIZE]]
     wait_for(lambda: not threads())
 
 
