@@ -37,7 +37,7 @@ _MEANT = {
     **{"auto_ack": "ack", "callback": "handler", "listener": "handler", "on_message": "handler"},
     **{"prefetch_size": "prefetch", "timeout": "connect_timeout", "virtual_host": "vhost", "ws_path": "url"},
 }
-#: And for what there is no argument.
+#: Arguments of stomp.py that have no counterpart, and why.
 _NEEDLESS = {"auto_decode": "bodies are bytes, and message.text() decodes", "wait": "a client always waits"}
 #: The meaning of a text in place of headers.
 NO_HEADERS = "; ack() takes no id, and a content-type goes into content_type="

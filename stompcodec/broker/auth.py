@@ -382,7 +382,7 @@ class Auth:
     """
 
     def __init__(self, users: Mapping[str, User] | None = None, rules: Iterable[Rule] = ()) -> None:
-        #: Without a passcode, nobody can log in.
+        #: An empty hash: this user cannot log in.
         self._users = None if users is None else {name: user for name, user in users.items() if user.passcode}
         self._rules = tuple(rules)
         self._key = os.urandom(32)

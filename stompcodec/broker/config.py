@@ -756,7 +756,7 @@ def parse_config(source: str, file: str = "", **over: Any) -> Config:
     stompcodec.errors.ConfigError: broker.toml, line 3: listen.host: it must be a text without control characters, \
 and not empty
     """
-    _usual(over.get("dialect", "stompcodec"))  # a wrong one is no fault of the file
+    _usual(over.get("dialect", "stompcodec"))  # else the error would name the file
     changes = dict(over)
     for name, value in sorted(_leaves(_parse_toml(source, file)), key=lambda leaf: leaf[0] != "broker.dialect"):
         _put(changes, name, value, source, file)

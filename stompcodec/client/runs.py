@@ -82,7 +82,7 @@ class Runs:
         return Run(octets[start:end], len(ends), last), b""
 
     def _joined(self, data: Octets) -> Octets:
-        """Return what is held with what follows it: if it is long, in a buffer of which nobody has a view any more."""
+        """Return what is held with what follows it; if it is long, in a buffer that no view refers to any more."""
         held = self.held
         size = len(held) + len(data)
         if not _LONG <= size <= _BUFFER:

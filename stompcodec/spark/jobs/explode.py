@@ -222,7 +222,7 @@ def write_exploded(
 def tell_jump(counts: dict[str, int], before: bool, path: str, batch: str = "") -> bool:
     """Return whether a batch has too many invalid records, and log it if the batch `before` had not.
 
-    A share says little of a few records: a single one is no jump, unless it is all.
+    Of few records a share says little: one invalid record alone is reported only if all records are invalid.
     """
     bad, records = counts["quarantine"], counts["rows"] + counts["quarantine"]
     above = bad == records or bad > QUARANTINED * max(records, 20) if records else before
