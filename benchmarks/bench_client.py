@@ -362,7 +362,7 @@ def tasks(feeder: Feeder, seconds: float, count: int) -> dict[Key, Callable[[boo
             found["compat", f"{who}, received", column] = partial(received, feeder, seconds, who, 200, "auto", patched)
     for row, dedupe in (("as they come", "none"), ("deduplicated", "messageId")):
         for column, how in RECORD.items():
-            found["recorded", row, column] = partial(recorded, feeder, dedupe, *how, 20 * count)
+            found["recorded", row, column] = partial(recorded, feeder, dedupe, *how, 50 * count)
     return found
 
 

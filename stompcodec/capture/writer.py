@@ -320,6 +320,7 @@ def octets_of(frame: Frame, version: str | None = "1.2") -> bytes:
 @checks()
 class CaptureWriter:
     """The writer of a capture; a capture has one at a time. It repairs the capture first if a crash left it incomplete.
+    Threads may write different chains side by side: `append`, `sync` and `check` of one chain touch no other.
 
     Args:
         path: a folder, or a single file, which is created if it is missing.
@@ -479,19 +480,22 @@ class CaptureWriter:
             self._archive.wake()
         return self._add(chain, segment)
 
-    def sync(self) -> None:
-        """Write all appended frames to the disk, which makes them visible to readers.
+    def _those(self, chain: str | None) -> list[SegmentWriter]:
+        return [*self._open.values()] if chain is None else [self._open[chain]] if chain in self._open else []
+
+    def sync(self, chain: str | None = None) -> None:
+        """Write all appended frames, or those of a chain, to the disk, which makes them visible to readers.
 
         Raises:
             StoreError: as for `append`.
         """
-        for segment in self._open.values():
+        for segment in self._those(chain):
             if segment.size > segment.synced:
                 segment.sync()
 
-    def check(self) -> None:
-        """Look whether the capture is still at its path, as before its frames are acknowledged. `sync` looks only at
-        what it has written.
+    def check(self, chain: str | None = None) -> None:
+        """Look whether the capture, or what it has of a chain, is still at its path, as before its frames are
+        acknowledged. `sync` looks only at what it has written.
 
         Raises:
             StoreError: the folder, the lock or an open file was removed, renamed or replaced. That is final.
@@ -500,13 +504,13 @@ class CaptureWriter:
             if not self._lock.is_there():
                 self._gone = True
                 raise gone(self.path)
-            for segment in self._open.values():
+            for segment in self._those(chain):
                 segment.check()
 
     @property
     def failed(self) -> bool:
         """True if an error was final: close the writer, and open the capture again."""
-        return self._gone or any(segment.failed for segment in self._open.values())
+        return self._gone or any(segment.failed for segment in self._those(None))
 
     @property
     def chains(self) -> set[str]:

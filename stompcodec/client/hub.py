@@ -24,7 +24,7 @@ from sys import is_finalizing as is_finalizing  # for those that ask it beside t
 from typing import Any
 
 from stompcodec.errors import LocalProtocolError
-from stompcodec.transport.owner import LONGEST_WAIT, read_at_once
+from stompcodec.transport.owner import LONGEST_WAIT
 from stompcodec.transport.sync import Waker
 
 
@@ -115,8 +115,6 @@ LATE = 0.5
 _MOST = 500 if selectors.DefaultSelector.__name__ == "SelectSelector" else 2**31
 #: Outdated timers that are not worth the tidying.
 _TIDY = 64
-#: The most bytes that a hub reads at once for a client of its own.
-_MUCH = 2**21
 #: The work of a client: yields times (None for never), and gets the events of its socket, or 0.
 Steps = Generator["float | None", int, None]
 
@@ -178,7 +176,7 @@ class Task:
 
 
 class Hub:
-    """The I/O thread of a process; one that is `apart` has one client, for which it reads much at once."""
+    """The I/O thread of a process; one that is `apart` has one client."""
 
     def __init__(self, apart: bool = False) -> None:
         self._is_apart = apart
@@ -220,8 +218,6 @@ class Hub:
 
     # ---- the thread ----
     def _run(self) -> None:
-        if self._is_apart:
-            read_at_once(_MUCH)
         try:
             self._serve()
         except Exception as error:  # a bug must not leave callers waiting

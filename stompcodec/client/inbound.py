@@ -273,8 +273,8 @@ _VHOST_HINT = (
 )
 #: Reading pauses at the limits of the options; while calls wait for receipts, at this multiple of them.
 _URGENT = 4
-#: The most bytes of runs that wait: if the recorder lags behind, what it writes is still in the caches.
-_RUNS = 2**21
+#: The most bytes of runs that wait, about as many as arrive while a slow disk syncs.
+_RUNS = 6 * 2**20
 
 
 def said(frame: Frame) -> str:

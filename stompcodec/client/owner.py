@@ -22,7 +22,7 @@ from stompcodec.errors import ConnectionLostError, StompError
 from stompcodec.spec import Limits
 from stompcodec.transport.http import Handshake, check_http, read_http
 from stompcodec.transport.layers import proxy_of
-from stompcodec.transport.owner import Owner
+from stompcodec.transport.owner import Owner, read_buffer
 from stompcodec.transport.sync import SyncWire, connect
 from stompcodec.uri import Address
 
@@ -224,11 +224,16 @@ class WireOwner:
 
     def opened(self, wire: SyncWire) -> None:
         self.wire = wire
+        wire.room = self._room
         options = self._core.link.options
         most = (options.limits or Limits()).max_body
         if options.stream_over is not None:  # what does not come in frames of WebSocket would be in memory
             most = min(most, max(options.stream_over, _WHOLE_BODY))
         wire.bound(most + _BESIDE_BODY)
+
+    def _room(self) -> memoryview:
+        runs = self._core.inbound.runs
+        return read_buffer() if runs is None else runs.room()
 
     def received(self, data: bytes | memoryview) -> None:
         core, connection = self._core, self.connection
@@ -320,9 +325,11 @@ class WireOwner:
     def _is_between(self, connection: Connection) -> bool:
         """Return whether everything received has been handled, so that the next bytes begin a frame."""
         core = self._core
+        runs = core.inbound.runs
         return not (
             connection is not core.link.connection
             or connection.buffered
+            or (runs is not None and runs.held)
             or core.inbound.in_body  # whose bytes may look like a frame
             or core.inbound.backlog
         )

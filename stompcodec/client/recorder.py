@@ -16,7 +16,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import datetime, timezone
 from itertools import groupby
 from operator import itemgetter
@@ -212,10 +211,11 @@ class Held:
 
 
 log = logging.getLogger("stompcodec.client")
-#: The most messages that are taken at once, and bytes that are written between two syncs.
+#: The most messages, or runs of messages, that are taken at once.
 _MOST = 1000
-_GROUP = 4 * 2**20
-#: Seconds between two checks for `stop` without messages.
+#: The least bytes that are written at once, if there are so many.
+_GROUP = 8 * 2**20
+#: Seconds between two turns of the thread that calls `run`.
 _LOOK = 0.2
 #: Seconds until a failed write is tried again.
 _RETRY = 1.0
@@ -245,7 +245,7 @@ class _Piece(NamedTuple):
 
 
 def _parts(pieces: Iterable[_Piece]) -> Iterator[list[_Piece]]:
-    """Yield pieces in parts of bounded size, which bounds what waits to be written."""
+    """Yield pieces in parts of bounded size."""
     part: list[_Piece] = []
     octets = 0
     for piece in pieces:
@@ -258,6 +258,16 @@ def _parts(pieces: Iterable[_Piece]) -> Iterator[list[_Piece]]:
         yield part
 
 
+def _count(pieces: Iterable[_Piece]) -> int:
+    return sum(piece.run.messages for piece in pieces)
+
+
+def _place_of(piece: _Piece) -> tuple[int, int]:
+    """Return what pieces that are written together have in common: their time, but long ones are not copied."""
+    is_long = len(piece.run.octets) >= BIG
+    return piece.time, is_long and piece.message.seq
+
+
 def _divided(pieces: list[_Piece], count: int) -> tuple[list[_Piece], list[_Piece]]:
     """Return the first `count` messages, and the others."""
     for at, piece in enumerate(pieces):
@@ -268,18 +278,11 @@ def _divided(pieces: list[_Piece], count: int) -> tuple[list[_Piece], list[_Piec
     return pieces, []
 
 
-class _Written(NamedTuple):
-    """A piece on disk."""
-
-    chain: str
-    end: int
-    """The offset of its end."""
-    piece: _Piece
-
-
 @checks()
 class Recorder:
-    """The writer of subscribed messages into a capture. The thread that calls `run` writes and syncs.
+    """The writer of subscribed messages into a capture. Each subscription has a thread that writes, syncs and
+    acknowledges its messages; those of one chain, and all with `dedupe`, take turns. The thread that calls `run` looks
+    after them, a few times per second, while none of them writes.
 
     While the disk is full nothing is acknowledged, so the broker keeps its messages and none is lost.
 
@@ -289,14 +292,13 @@ class Recorder:
         dedupe: leaves out messages that were recorded before, those in the capture included; None records all.
         acknowledge: when a message is "synced", or when it is "released" by `release`.
         most: the number of messages after which it ends; None for no limit.
-        on_turn: called a few times per second, between two syncs.
-        on_trouble: called with errors after which it tries again.
-        hold: while it returns True nothing is written or acknowledged.
+        on_turn: called by `run`, while nothing is written.
+        on_trouble: called likewise, with errors after which it tries again.
+        hold: while it returns True nothing is written or acknowledged. Any thread calls it, one at a time; it must not
+            wait.
         expect: it ends when no message comes for this many seconds; None for no limit.
         clock: returns the time, in seconds since 1970.
     """
-
-    _acked: Future[None] | None = None  # the outcome of the last ACKs
 
     def __init__(
         self,
@@ -321,8 +323,13 @@ class Recorder:
         self._on_turn, self._on_trouble = on_turn, on_trouble
         self.expected = Expected(expect)
         """What is expected of the feed: `silence` is the seconds without a message."""
-        self._arrived: queue.Queue[list[_Piece] | Exception | None] = queue.Queue(maxsize=2)
-        self._over: list[_Piece] = []  # beyond `most`; needed only if earlier ones are duplicates
+        self._news: queue.SimpleQueue[tuple[Exception | None, bool]] = queue.SimpleQueue()  # for `run`; True: the end
+        self._locks: dict[str, threading.Lock] = {}  # by chain; held while a thread writes and settles
+        self._shared = None if dedupe is None else threading.Lock()  # its only lock: what was seen must be on disk
+        self._going = threading.Event()  # cleared while `run` wants all locks
+        self._counting = threading.Lock()  # guards the counters, and calls of `hold`
+        self._underway = 0  # messages that are being written
+        self._unwritten: dict[Subscription, StoreError] = {}  # why messages wait that could not be written
         self._subscriptions: dict[Subscription, str] = {}
         self._live, self._stop = 0, threading.Event()
         self.messages = 0
@@ -337,17 +344,20 @@ class Recorder:
         """The time at which the last message on disk was received, in seconds since 1970."""
         self._chains = capture.chains
         if dedupe is not None:
-            read = Capture(capture.path)
-            dialects = [client._link.core.link.dialect for client in self._clients]
-            for dialect in {(each.name, each.lasting): each for each in dialects}.values():
-                if dedupe.header is not None or dialect.lasting:
-                    dedupe.load(read, dialect)
-                else:
-                    log.warning(
-                        "broker dialect %s: messages have no id that stays the same, so what is delivered again is "
-                        "recorded again: use header:NAME with an id of the sender, or name the broker by dialect=",
-                        dialect.name,
-                    )
+            self._recall(dedupe)
+
+    def _recall(self, dedupe: Dedupe) -> None:
+        read = Capture(self._capture.path)
+        dialects = [client._link.core.link.dialect for client in self._clients]
+        for dialect in {(each.name, each.lasting): each for each in dialects}.values():
+            if dedupe.header is not None or dialect.lasting:
+                dedupe.load(read, dialect)
+            else:
+                log.warning(
+                    "broker dialect %s: messages have no id that stays the same, so what is delivered again is "
+                    "recorded again: use header:NAME with an id of the sender, or name the broker by dialect=",
+                    dialect.name,
+                )
 
     def subscribe(
         self,
@@ -378,15 +388,17 @@ class Recorder:
             subscription = client.subscribe(destination, ack=mode, prefetch=window, **options)
             if is_whole:
                 client._link.core.inbound.give_runs(subscription)
-            self._subscriptions[subscription] = f"{chain}.{number}" if number else chain
+            self._subscriptions[subscription] = name = f"{chain}.{number}" if number else chain
             self._of[client].append(subscription)
-            self._chains.add(self._subscriptions[subscription])
+            self._chains.add(name)
+            self._locks.setdefault(name, self._shared or threading.Lock())
             self._live += 1
-            threading.Thread(target=self._take, args=(subscription,), name="stompcodec-record", daemon=True).start()
+            threading.Thread(target=self._work, args=(subscription,), name="stompcodec-record", daemon=True).start()
 
     def stop(self) -> None:
-        """Have `run` write the messages it has taken, and return. Signal handlers may call it, too."""
+        """Have `run` finish what is being written, and return. Signal handlers may call it, too."""
         self._stop.set()
+        self._news.put((None, False))
 
     def release(self, offsets: Mapping[str, int]) -> int:
         """Acknowledge the messages below these offsets of chains, and return their number. Any thread may call it."""
@@ -400,7 +412,7 @@ class Recorder:
     @property
     def unacknowledged(self) -> int:
         """The number of received messages that are not acknowledged."""
-        return sum(subscription.open for subscription in self._subscriptions)
+        return sum(subscription.open for subscription in [*self._subscriptions])
 
     def run(self) -> None:
         """Record until `stop` is called, `most` messages are on disk, or the last subscription ends.
@@ -408,122 +420,143 @@ class Recorder:
         Raises a StompError if a subscription has failed, the capture cannot be written any more, as after it was
         removed, or no message came for longer than `expect`.
         """
-        self._helper = ThreadPoolExecutor(1, "stompcodec-record")  # sends ACKs, which may wait while a client reads
         try:
             while not self._stop.is_set() and self.messages != self._most and self._live:
-                self._capture.check()
-                self._on_turn()
-                full = self._hold()
-                self.expected.check(self.messages + self.duplicates, time.monotonic(), busy=full or self.held > 0)
-                if full:
-                    self._stop.wait(_LOOK)
-                    continue
-                self._record(self._group(_LOOK))
-            if not self._hold():
-                self._record(self._group(0.0))  # messages that were taken before
-            if self._acked is not None:
-                self._acked.result()
+                with self._alone():
+                    self._capture.check()
+                    self._on_turn()
+                busy = self._is_full() or self.held > 0 or bool(self._unwritten)
+                self.expected.check(self.messages + self.duplicates, time.monotonic(), busy=busy)
+                self._hear(_LOOK)
+            is_stopped = self._stop.is_set()
         finally:
-            self._helper.shutdown()
-            for subscription in self._subscriptions:
-                with contextlib.suppress(StompError):
-                    subscription.unsubscribe(wait=False)
             self._stop.set()
+            with self._alone():
+                for subscription in self._subscriptions:
+                    with contextlib.suppress(StompError):
+                        subscription.unsubscribe(wait=False)
+        if is_stopped and self._unwritten:
+            raise next(iter(self._unwritten.values()))
 
-    def _take(self, subscription: Subscription) -> None:
-        while True:
-            try:
-                messages = subscription.take(_MOST)
-            except StompError as error:
-                if not subscription.deaf:  # an ERROR that belongs to no call
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Wait until nothing is written, and keep it so. Threads that go on at once do not overtake this one."""
+        self._going.clear()
+        try:
+            with contextlib.ExitStack() as stack:
+                for lock in set(self._locks.values()):
+                    stack.enter_context(lock)
+                yield
+        finally:
+            self._going.set()
+
+    def _hear(self, timeout: float) -> None:
+        """Wait for news of the threads of the subscriptions; raise the error that ended one."""
+        with contextlib.suppress(queue.Empty):
+            error, is_end = self._news.get(timeout=timeout)
+            self._live -= is_end
+            if error is not None:
+                if is_end:
+                    raise error
+                with self._alone():
                     self._on_trouble(error)
-                    continue
-                self._hand_over(error)
-                return
-            if not messages:
-                self._hand_over(None)
-                return
-            for part in _parts(self._pieces(messages, round(self._clock() * 1e6))):
-                if not self._hand_over(part):
-                    return
+
+    def _is_full(self) -> bool:
+        with self._counting:
+            return self._hold()
+
+    # ---- the thread of a subscription ----
+    def _work(self, subscription: Subscription) -> None:
+        try:
+            while self._take(subscription):
+                pass
+        except Exception as error:
+            self._news.put((error, True))
+        else:
+            self._news.put((None, True))
+
+    def _take(self, subscription: Subscription) -> bool:
+        """Wait for messages, and record them; return False at the end of the subscription."""
+        try:
+            messages = subscription.take(_MOST)
+        except StompError as error:
+            if subscription.deaf:
+                raise
+            self._news.put((error, False))  # an ERROR that belongs to no call
+            return True
+        for part in _parts(self._pieces(messages, round(self._clock() * 1e6))):
+            self._record(subscription, part)
+        return bool(messages)
 
     def _pieces(self, messages: Iterable[Message], micros: int) -> Iterator[_Piece]:
         for message in messages:
-            run = message.run
-            if run is not None:  # in this thread, so that the one that writes has less to do
-                _ = run.checksum, run.redelivered
             try:
-                yield _Piece(message, run or Run(octets_of(message.frame), 1, message.frame), micros)
+                yield _Piece(message, message.run or Run(octets_of(message.frame), 1, message.frame), micros)
             except FrameError as error:  # cannot happen to a received frame
-                self._on_trouble(error)
+                self._news.put((error, False))
 
-    def _hand_over(self, item: list[_Piece] | Exception | None) -> bool:
-        """Pass messages to `run`; return False after `stop`: then they return to the broker."""
+    def _record(self, subscription: Subscription, group: list[_Piece]) -> None:
+        """Write, sync and acknowledge messages, until `stop`. After an error try again, each time with half as many: a
+        full disk may have room for some."""
+        lock, at_once = self._locks[self._subscriptions[subscription]], _count(group)
+        while group and self._may_go_on():
+            with lock:
+                part, rest = self._claimed(group, at_once)
+                left, error = self._try(subscription, part) if part else ([], None)
+                group = [*left, *rest]
+                if error is not None:
+                    self._unwritten[subscription] = error
+                elif part:
+                    self._unwritten.pop(subscription, None)
+            if error is not None:
+                at_once = max(1, at_once // 2)
+                self._news.put((error, False))
+                self._stop.wait(_RETRY)
+            elif part:
+                at_once *= 2
+            else:  # all that may be written is being written
+                self._stop.wait(_LOOK)
+
+    def _may_go_on(self) -> bool:
+        """Wait until something may be written; return False after `stop`."""
         while not self._stop.is_set():
-            try:
-                self._arrived.put(item, timeout=_LOOK)
-                return True
-            except queue.Full:
+            if not self._going.wait(_LOOK):
                 continue
+            if not self._is_full():
+                return True
+            self._stop.wait(_LOOK)
         return False
 
-    def _group(self, timeout: float) -> list[_Piece]:
-        """Return received messages, at most those for one sync."""
-        group: list[_Piece] = []
-        octets, count = 0, self.messages
-        while octets < _GROUP and count != self._most:
-            item: list[_Piece] | Exception | None = self._over
-            try:
-                if not item:
-                    item = self._arrived.get(timeout=timeout) if timeout and not group else self._arrived.get_nowait()
-            except queue.Empty:
-                break
-            self._over = []
-            if item is None:
-                self._live -= 1
-                continue
-            if isinstance(item, Exception):
-                if group:
-                    self._record(group)
-                raise item
+    def _claimed(self, group: list[_Piece], at_once: int) -> tuple[list[_Piece], list[_Piece]]:
+        """Return the first messages, not more than `most` allows, and none after `stop`; and the others."""
+        with self._counting:
+            if self._stop.is_set():
+                return [], group
             if self._most is not None:
-                item, self._over = _divided(item, self._most - count)
-            group += item
-            count += sum(piece.run.messages for piece in item)
-            octets += sum(len(piece.run.octets) for piece in item)
-        return group
+                at_once = min(at_once, self._most - self.messages - self._underway)
+            part, rest = _divided(group, at_once)
+            self._underway += _count(part)
+            return part, rest
 
-    def _record(self, group: list[_Piece]) -> None:
-        """Write, sync and acknowledge. A duplicate of a message that is not on disk yet waits for that."""
-        while group:
-            keys: dict[int, None] = {}
-            pieces, group = self._plan(group, keys)
-            self._store(pieces)
-            if self._dedupe is not None:
-                self._dedupe.remember(iter(keys))
-
-    def _store(self, rest: list[_Piece]) -> None:
-        """After an error try again until `stop`, each time with half as many messages: a full disk may have room for
-        some."""
-        at_once = max(1, sum(piece.run.messages for piece in rest))
-        while rest:
-            part, rest = _divided(rest, at_once)
-            written, error = self._write(part)
-            self._capture.check()  # nothing that was written to a removed file is acknowledged
-            if error is None:
-                self.last = part[-1].time / 1e6
-            self._settle(written)
-            if error is None:
-                at_once *= 2
-                continue
+    def _try(self, subscription: Subscription, part: list[_Piece]) -> tuple[list[_Piece], StoreError | None]:
+        """Write and settle messages. Return those that have to be written again after an error, or behind a duplicate
+        whose original was not on disk; and the error."""
+        dedupe, chain, keys = self._dedupe, self._subscriptions[subscription], dict[int, None]()
+        pieces, rest = self._plan(part, keys)
+        written, error = self._write(pieces, chain)
+        if error is not None:
             if self._capture.failed:
                 raise error
-            there = {id(each.piece) for each in written}
-            rest, at_once = [*(each for each in part if id(each) not in there), *rest], max(1, at_once // 2)
-            self._on_trouble(error)
-            if self._stop.wait(_RETRY):
-                raise error
-            self._on_turn()
+            rest = [*pieces[len(written) :], *rest]
+        # Nothing that was written to a removed file is acknowledged. The original of a duplicate may be in any chain.
+        self._capture.check(chain if dedupe is None else None)
+        if dedupe is not None:
+            if error is not None:
+                found = (dedupe._keys_of(piece.run.frames(), subscription.dialect) for _, piece in written)
+                keys = dict.fromkeys(key for several in found for key in several if key is not None)
+            dedupe.remember(iter(keys))
+        self._settle(subscription, written, _count(part))
+        return rest, error
 
     def _plan(self, group: list[_Piece], keys: dict[int, None]) -> tuple[list[_Piece], list[_Piece]]:
         """Separate duplicates from new messages, and note the keys of these. Return the pieces up to a duplicate of a
@@ -553,11 +586,11 @@ class Recorder:
                 return pieces, [rest, *group[at + 1 :]]
         return pieces, []
 
-    def _write(self, pieces: list[_Piece]) -> tuple[list[_Written], StoreError | None]:
-        """Write and sync. Return what is on disk, and an error if that is only a part."""
-        appended, failure = list[_Written](), None
+    def _write(self, pieces: list[_Piece], chain: str) -> tuple[list[tuple[int, _Piece]], StoreError | None]:
+        """Write and sync. Return what is on disk, with the offsets of the ends, and an error if that is only a part."""
+        appended, failure = list[tuple[int, _Piece]](), None
         try:
-            for (chain, micros, _), several in groupby(pieces, self._place_of):
+            for (micros, _), several in groupby(pieces, _place_of):
                 together = list(several)
                 run = together[0].run
                 if len(together) > 1:
@@ -565,45 +598,37 @@ class Recorder:
                 end = self._capture.append(run.octets, micros, chain, checksum=run.checksum)
                 for piece in together:
                     end += len(piece.run.octets)
-                    appended.append(_Written(chain, end, piece))
-            self._capture.sync()
+                    appended.append((end, piece))
+            self._capture.sync(chain)
         except StoreError as error:
             failure = error
-            for _ in self._chains:  # a sync after an error cuts off what is not synced
-                with contextlib.suppress(StoreError):
-                    self._capture.sync()
-                    break
-        return [each for each in appended if each.end <= self._capture.end(each.chain)], failure
+        return [each for each in appended if each[0] <= self._capture.end(chain)], failure
 
-    def _place_of(self, piece: _Piece) -> tuple[str, int, int]:
-        """Return what pieces that are written together have in common: chain and time, but long ones are not copied."""
-        is_long = len(piece.run.octets) >= BIG
-        return self._subscriptions[piece.message.subscription], piece.time, is_long and piece.message.seq
-
-    def _settle(self, written: list[_Written]) -> None:
-        """Count messages on disk, and acknowledge them, or hold them until they are released."""
-        for each in written:
-            run = each.piece.run
-            self.messages += run.messages
-            self.octets += len(run.octets)
-            self.redelivered += run.redelivered
-            self.duplicates += each.piece.again
+    def _settle(self, subscription: Subscription, written: list[tuple[int, _Piece]], claimed: int) -> None:
+        """Count messages on disk, of those that were claimed, and acknowledge them, or hold them until released."""
+        runs = [piece.run for _, piece in written]
+        redelivered = sum(run.redelivered for run in runs)  # looks at each message, so not under the lock
+        with self._counting:
+            self._underway -= claimed
+            self.messages += sum(run.messages for run in runs)
+            self.octets += sum(len(run.octets) for run in runs)
+            self.redelivered += redelivered
+            self.duplicates += sum(piece.again for _, piece in written)
+            if written:
+                self.last = written[-1][1].time / 1e6
+            if self.messages == self._most:
+                self._news.put((None, False))
         held = self._held
         if held is None:
-            last: dict[object, Message] = {}
-            for each in written:
-                message = each.piece.message
-                last[message.subscription if message.subscription.ack == "client" else message] = message
-            if self._acked is not None and self._acked.done():
-                self._acked.result()
-            self._acked = self._helper.submit(acknowledge, list(last.values()))
+            messages = [piece.message for _, piece in written]
+            acknowledge(messages[-1:] if subscription.ack == "client" else messages)
             return
         for client, epoch in self._epochs.items():
             if client.epoch != epoch:
                 self._epochs[client] = client.epoch
                 held.drop_stale(self._of[client], client.epoch)
-        for each in written:
-            ends = {each.chain: each.end}
-            if each.piece.again:  # their originals may be anywhere in what is there
-                ends = {chain: self._capture.end(chain) for chain in self._chains}
-            held.hold(ends, each.piece.message)
+        for end, piece in written:
+            ends = {self._subscriptions[subscription]: end}
+            if piece.again:  # their originals may be anywhere in what is there
+                ends = {chain: self._capture.end(chain) for chain in [*self._chains]}
+            held.hold(ends, piece.message)

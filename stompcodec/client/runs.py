@@ -16,14 +16,14 @@ from functools import cached_property
 
 from stompcodec.codec import Frame, frame_ends, parse, parse_columns
 from stompcodec.spec import Limits, Where
-from stompcodec.transport.owner import Octets
+from stompcodec.transport.owner import Octets, read_buffer
 
 #: The most bytes of an incomplete frame that are kept here; a larger one is left to the connection.
 _LARGEST = 256 * 1024
 _EOLS = re.compile(rb"[\r\n]*")
-#: Runs of at least these bytes take one of some buffers: fresh memory for each would cost a third of a recorder's time.
-_LONG, _BUFFER = 256 * 1024, 2304 * 1024
-_BUFFERS = 8 if sys.implementation.name == "cpython" else 0  # others may not know who has a view
+#: Reads of at least these bytes are not copied: they stay in one of some buffers, which are read into in turn.
+_LONG, _BUFFER = 256 * 1024, 4608 * 1024
+_BUFFERS = 5 if sys.implementation.name == "cpython" else 0  # others may not know who has a view
 
 
 @dataclass(frozen=True)
@@ -61,6 +61,7 @@ class Runs:
     def __init__(self, id: str) -> None:
         self.held = b""
         self._buffers: list[bytearray] = []
+        self._buffer: bytearray | None = None  # the last that was read into
         self._where: Where = [
             *(("command", "in", ["MESSAGE"]), ("subscription", "in", [id]), ("ack", "prefix", [""])),
             *(("destination", "prefix", [""]), ("message-id", "prefix", [""])),
@@ -81,12 +82,9 @@ class Runs:
         last = parse(octets[ends[-2] if len(ends) > 1 else 0 : end], "1.2", limits=limits)[0]
         return Run(octets[start:end], len(ends), last), b""
 
-    def _joined(self, data: Octets) -> Octets:
-        """Return what is held with what follows it; if it is long, in a buffer that no view refers to any more."""
-        held = self.held
-        size = len(held) + len(data)
-        if not _LONG <= size <= _BUFFER:
-            return held + data if held else bytes(data)
+    def room(self) -> memoryview:
+        """Return where to read to: behind what is held, in a buffer that no view refers to any more, if any."""
+        self._buffer = None
         for buffer in self._buffers:
             try:
                 buffer.append(0)  # fails while somebody has a view
@@ -96,12 +94,19 @@ class Runs:
             break
         else:
             if len(self._buffers) == _BUFFERS:
-                return held + data
+                return read_buffer()
             buffer = bytearray(_BUFFER)
             self._buffers.append(buffer)
-        view = memoryview(buffer)[:size]
-        view[: len(held)], view[len(held) :] = held, data
-        return view
+        self._buffer, size = buffer, len(self.held)
+        buffer[:size] = self.held
+        return memoryview(buffer)[size:]
+
+    def _joined(self, data: Octets) -> Octets:
+        """Return what is held with what follows it: where that was read to if it is long, else a copy."""
+        size = len(self.held) + len(data)
+        if size >= _LONG and self._buffer is not None and type(data) is memoryview and data.obj is self._buffer:
+            return memoryview(self._buffer)[:size]
+        return self.held + data if self.held else bytes(data)
 
     def let_go(self, data: Octets) -> Octets:
         """Return what is held with what follows it, for the connection."""

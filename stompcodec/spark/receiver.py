@@ -92,7 +92,8 @@ class Receiver:
         self._paused = self._held = False
         self._drained = 0
         self._drain_until: float | None = None
-        self._size = self._counted = 0
+        self._before: int | None = None  # bytes of the spool, without those of the recorder; None: not measured yet
+        self._asked = False  # for room, in a full spool of which all is read
         self._looked = 0.0
         self._trouble = self._failed = ""
         self._failed_at = self._freed = 0
@@ -195,7 +196,7 @@ class Receiver:
     def metrics(self, begin: Mapping[str, int]) -> dict[str, Any]:
         """Return the metrics of the source for a query's progress; `begin` is the end of the last planned batch."""
         options, recorder = self._options, self._recorder
-        if not self._size:
+        if self._before is None:
             self._measure()
         last = recorder.last if recorder is not None and recorder.last is not None else self._received_before
         where = ", ".join(map(str, options.link.addresses))
@@ -205,7 +206,7 @@ class Receiver:
             "description": f"stomp: {', '.join(options.destination)} at {where}, spool {options.spool_dir}",
             "backlogBytes": sum(waiting.values()),
             "lagSeconds": 0.0 if not waiting else _since(min(oldest) if len(oldest) == len(waiting) else None),
-            "spoolBytes": self._size + (0 if recorder is None else recorder.octets - self._counted),
+            "spoolBytes": self._size,
             "unacknowledged": 0 if recorder is None else recorder.unacknowledged,
             "silenceSeconds": _since(last),
             "connected": self._lost_at is None,
@@ -380,21 +381,25 @@ class Receiver:
             self._measure()
 
     def _measure(self) -> None:
-        self._size = _size_of(self._options.spool_dir)
-        self._counted = 0 if self._recorder is None else self._recorder.octets
+        self._before = _size_of(self._options.spool_dir) - (0 if self._recorder is None else self._recorder.octets)
+
+    @property
+    def _size(self) -> int:
+        return (self._before or 0) + (0 if self._recorder is None else self._recorder.octets)
 
     def _hold(self) -> bool:
         """Return whether the spool is full of unread frames."""
         if self._paused:
             return True
-        recorder = self._recorder
-        size = self._size + (0 if recorder is None else recorder.octets - self._counted)
-        held = size >= self._options.max_spool_bytes
+        held = self._size >= self._options.max_spool_bytes
+        self._asked = self._asked and held
         if held and self._options.spool_archive is None:  # else only what has moved makes room
             with self._lock:
                 held = any(end > self._released.get(chain, 0) for chain, end in self.ends().items())
-            if not held:
-                self._tidy()
+            if not held and not self._asked:
+                self._asked, self._looked = True, 0.0
+            if not held and not self._looked:
+                return True  # until `_on_turn` has made room, while no thread writes
         if held and not self._held:
             log.warning("%s is full (option maxSpoolBytes): the broker keeps what it has", self._options.spool_dir)
         self._held = held

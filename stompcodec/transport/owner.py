@@ -264,11 +264,6 @@ def read_buffer() -> memoryview:
     return _local.view
 
 
-def read_at_once(size: int) -> None:
-    """Have this thread read at most `size` bytes at once."""
-    _local.view = memoryview(bytearray(size))
-
-
 def gather(chunks: list[bytes]) -> list[bytes]:
     """Return chunks with small ones joined. Those of at least `BIG` bytes are not copied.
 

@@ -170,6 +170,8 @@ class SyncWire:
         """True if frames have to be UTF-8."""
         self.buffered = 0
         """Bytes that the kernel has not accepted yet."""
+        self.room = read_buffer
+        """Returns the buffer for the next read, if no layer is in between."""
         self._socket = sock
         self._owner: Owner | None = owner
         self._layer = layer
@@ -497,7 +499,7 @@ class SyncWire:
         self._drop_output()
 
     def _read(self) -> None:
-        view = read_buffer()
+        view = self.room() if self._layer is None else read_buffer()
         failed: OSError | None = None
         try:
             if self.ahead:

@@ -593,3 +593,19 @@ def test_a_single_file_without_a_whole_index_is_left_alone(path, covered, seals)
     with pytest.raises(StoreError, match="no good index"):
         CaptureWriter(path)
     assert path.read_bytes() == data
+
+
+def test_what_is_done_with_a_chain_touches_no_other(path):
+    """Threads that write different chains rely on it."""
+    with CaptureWriter(path) as capture:
+        for chain in "ab":
+            capture.append(ONE, TIME, chain)
+        capture.sync("a")
+        assert (capture.end("a"), capture.end("b")) == (len(ONE), 0)
+        for file in path.glob("b*"):
+            file.unlink()
+        capture.check("a")
+        with pytest.raises(StoreError, match="removed"):
+            capture.check("b")
+        with pytest.raises(StoreError, match="removed"):
+            capture.check()

@@ -17,7 +17,7 @@ from profiles import examples
 
 import stompcodec.client as stomp
 from stompcodec import Frame
-from stompcodec.capture import Capture, CaptureWriter, octets_of
+from stompcodec.capture import Capture, CaptureWriter, octets_of, writer
 from stompcodec.client import recorder as module
 from stompcodec.client import runs
 from stompcodec.client.dialects import BROKERS, lasting_identity, row_of
@@ -53,7 +53,7 @@ def bodies(path):
 @contextlib.contextmanager
 def recording(url, capture, queue, *, clients=1, prefetch=100, segment=2**20, **options):
     """A recorder that runs in a thread, and its `capture`; `error` is what ended it, and `join` waits for that.
-    capture: its path, or one that the caller closes."""
+    url: of all clients, or of each; capture: its path, or one that the caller closes."""
 
     def run():
         try:
@@ -61,22 +61,26 @@ def recording(url, capture, queue, *, clients=1, prefetch=100, segment=2**20, **
         except Exception as error:
             recorder.error = error
 
+    def join():
+        thread.join(patience(60))
+        assert not thread.is_alive()
+
     with contextlib.ExitStack() as stack:
         if not isinstance(capture, CaptureWriter):
             capture = CaptureWriter(capture, segment_octets=segment)
             stack.callback(capture.close)
-        connected = [stack.enter_context(stomp.connect(url, reconnect=QUICK)) for _ in range(clients)]
-        recorder = Recorder(connected if clients > 1 else connected[0], capture, **options)
+        urls = [url] * clients if isinstance(url, str) else url
+        connected = [stack.enter_context(stomp.connect(each, reconnect=QUICK)) for each in urls]
+        recorder = Recorder(connected if len(connected) > 1 else connected[0], capture, **options)
         recorder.subscribe(queue, prefetch=prefetch)
         thread = threading.Thread(target=run)
-        recorder.error, recorder.capture, recorder.join = None, capture, lambda: thread.join(patience(60))
+        recorder.error, recorder.capture, recorder.join = None, capture, join
         thread.start()
         try:
             yield recorder
         finally:
             recorder.stop()
             recorder.join()
-            assert not thread.is_alive()
 
 
 @contextlib.contextmanager
@@ -383,9 +387,14 @@ def test_each_message_once_on_a_disk_that_fails_now_and_then(broker, queue, path
     assert (sorted(bodies(path)), left(broker.url, queue)) == ([*range(400)], 0)
 
 
-def test_what_is_held_back_is_no_silence(broker, queue, path):
+@pytest.mark.parametrize("is_held", [False, True])
+def test_what_is_held_back_or_cannot_be_written_is_no_silence(broker, queue, path, monkeypatch, is_held):
     full = [True]
-    with recording(broker.url, path, queue, hold=lambda: bool(full), expect=0.5) as recorder:
+    if not is_held:
+        fill_disk(monkeypatch, lambda data: bool(full))
+        monkeypatch.setattr(module, "_RETRY", 0.01)
+        publish(broker.url, queue, 1)
+    with recording(broker.url, path, queue, hold=lambda: is_held and bool(full), expect=0.5) as recorder:
         time.sleep(0.7)
         assert recorder.error is None
         full.clear()
@@ -395,20 +404,191 @@ def test_what_is_held_back_is_no_silence(broker, queue, path):
 @removing
 @pytest.mark.parametrize("deed", DEEDS)
 @pytest.mark.parametrize("traffic", ["much", "new segments", "none"])
-def test_nothing_is_acknowledged_into_what_was_removed(broker, queue, path, deed, traffic):
+def test_nothing_is_acknowledged_into_what_was_removed(broker, queue, path, deed, traffic, monkeypatch):
+    """Without traffic `run` looks for it, and whoever writes looks first."""
     publish(broker.url, queue, 20)
-    paused, segment = threading.Event(), 100 if traffic == "new segments" else 2**20
-    with recording(broker.url, path, queue, segment=segment, hold=paused.is_set) as recorder:
+    if traffic != "none":
+        monkeypatch.setattr(module, "_LOOK", patience(600))
+    with recording(broker.url, path, queue, segment=100 if traffic == "new segments" else 2**20) as recorder:
         wait_for(lambda: recorder.messages == 20 and not recorder.unacknowledged)
-        if traffic == "none":
-            DEEDS[deed](path)
-        else:
-            paused.set()
-            DEEDS[deed](path)
+        DEEDS[deed](path)
+        if traffic != "none":
             publish(broker.url, queue, 30, first=20)
-            paused.clear()
         recorder.join()
     assert isinstance(recorder.error, StoreError)
     assert str(path) in str(recorder.error)
     assert "removed, renamed or replaced" in str(recorder.error)
     assert left(broker.url, queue) == (30 if traffic != "none" else 0)
+
+
+# ---- each subscription has a thread that writes ----
+@contextlib.contextmanager
+def stuck(monkeypatch, fails=False):
+    """The first sync, of `go.chain`, ends with `go`; by an error if it `fails`, and it is not tried again."""
+    real, go, failing = CaptureWriter.sync, threading.Event(), [True] * fails
+    go.began, go.chain = threading.Event(), None
+
+    def sync(self, chain=None):
+        if go.chain is None:
+            go.chain = chain
+            go.began.set()
+            assert go.wait(patience(60))
+        real(self, chain)
+
+    monkeypatch.setattr(module, "_RETRY", patience(600))
+    monkeypatch.setattr(CaptureWriter, "sync", sync)
+    fill_disk(monkeypatch, lambda data: bool(go.is_set() and failing and failing.pop()))
+    try:
+        yield go
+    finally:
+        go.set()
+
+
+def test_connections_write_side_by_side(broker, queue, path, monkeypatch):
+    monkeypatch.setattr(module, "_LOOK", patience(600))
+    with stuck(monkeypatch) as go, recording(broker.url, path, queue, clients=2, prefetch=1) as recorder:
+        publish(broker.url, queue, 10)
+        wait_for(lambda: recorder.messages == 9 and recorder.unacknowledged == 1)
+        go.set()
+        wait_for(lambda: recorder.messages == 10 and not recorder.unacknowledged)
+    assert (sorted(bodies(path)), left(broker.url, queue)) == ([*range(10)], 0)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_duplicate_of_what_is_being_written_waits_for_it(broker, queue, path, monkeypatch, fails):
+    """It comes by the other connection, and is the message itself if the first one cannot be written."""
+    publish(broker.url, queue, 1)
+    with contextlib.ExitStack() as stack:
+        ways = [stack.enter_context(contextlib.ExitStack()) for _ in range(2)]
+        urls = [way.enter_context(cutting(broker))[1] for way in ways]
+        go = stack.enter_context(stuck(monkeypatch, fails))
+        recorder = stack.enter_context(recording(urls, path, queue, dedupe=Dedupe(), prefetch=1))
+        assert go.began.wait(patience(60))
+        first = int(go.chain != "frames")
+        ways[first].close()
+        other = [*recorder._subscriptions][not first]
+        wait_for(lambda: other.open or recorder.messages)
+        time.sleep(0.05)
+        assert (recorder.messages, recorder.duplicates) == (0, 0)
+        go.set()
+        wait_for(lambda: recorder.messages and not other.open)
+    assert (bodies(path), left(broker.url, queue)) == ([0], 0)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_two_connections_end_at_the_count(broker, queue, path, monkeypatch, fails):
+    """Also if what one of them was about to write fails: the other one has held back as many."""
+    publish(broker.url, queue, 40)
+    if not fails:
+        monkeypatch.setattr(module, "_LOOK", patience(600))
+    with stuck(monkeypatch, fails) as go:
+        with recording(broker.url, path, queue, clients=2, prefetch=20, most=15) as recorder:
+            assert go.began.wait(patience(60))
+            other = [*recorder._subscriptions][go.chain == "frames"]
+            wait_for(lambda: other.open == 20 - recorder.messages)
+            go.set()
+            recorder.join()
+        assert (recorder.error, recorder.messages) == (None, 15)
+    found = bodies(path)
+    assert (len(found), len({*found}), left(broker.url, queue)) == (15, 15, 25)
+
+
+def test_nothing_is_written_while_run_has_its_turn(broker, queue, path, monkeypatch):
+    real, count, turns, holds = CaptureWriter.append, [0], [], []
+
+    def append(*args, **options):
+        count[0] += 1
+        try:
+            return real(*args, **options)
+        finally:
+            count[0] += 1
+
+    def turn():
+        before = count[0]
+        time.sleep(0.005)
+        turns.append((count[0] - before, before % 2))
+
+    def hold():
+        holds.append(1)
+        time.sleep(0.0001)
+        return len(holds) != 1 or holds.clear()  # more than one are here otherwise
+
+    monkeypatch.setattr(module, "_LOOK", 0.001)
+    monkeypatch.setattr(CaptureWriter, "append", append)
+    with recording(broker.url, path, queue, clients=2, prefetch=2, on_turn=turn, hold=hold) as recorder:
+        publish(broker.url, queue, 500)
+        wait_for(lambda: recorder.messages == 500)
+    assert {*turns} == {(0, 0)}
+    assert not holds
+
+
+def test_what_comes_in_bursts_is_written_from_where_it_was_read_to(broker, queue, path, monkeypatch):
+    real, kinds = CaptureWriter.append, set()
+
+    def append(self, data, *args, **options):
+        kinds.add(type(data))
+        return real(self, data, *args, **options)
+
+    monkeypatch.setattr(CaptureWriter, "append", append)
+    with recording(broker.url, path, queue, prefetch=1000):
+        wait_for(lambda: publish(broker.url, queue, 100, size=1000) or memoryview in kinds)
+
+
+def test_what_is_released_is_written_in_parts(broker, queue, path, monkeypatch):
+    real, sizes, ready = CaptureWriter.append, [], threading.Event()
+
+    def append(self, data, *args, **options):
+        sizes.append(len(data))
+        return real(self, data, *args, **options)
+
+    monkeypatch.setattr(CaptureWriter, "append", append)
+    monkeypatch.setattr(module, "BIG", 10_000)
+    monkeypatch.setattr(module, "_GROUP", 5000)
+    publish(broker.url, queue, 40, size=1000)
+    options = {"acknowledge": "released", "hold": lambda: not ready.is_set()}
+    with recording(broker.url, path, queue, **options) as recorder:
+        wait_for(lambda: recorder.unacknowledged == 40)
+        ready.set()
+        wait_for(lambda: recorder.messages == 40)
+    assert 2000 < max(sizes) < 7000
+
+
+def test_a_duplicate_is_not_acknowledged_if_its_original_was_removed(broker, queue, path, monkeypatch):
+    """Another chain had it, and `run` has not looked since."""
+    real, first = module.acknowledge, [True]
+    monkeypatch.setattr(module, "acknowledge", lambda messages: first.clear() if first else real(messages))
+    monkeypatch.setattr(module, "_LOOK", patience(600))
+    with contextlib.ExitStack() as stack:
+        ways = [stack.enter_context(contextlib.ExitStack()) for _ in range(2)]
+        urls = [way.enter_context(cutting(broker))[1] for way in ways]
+        recorder = stack.enter_context(recording(urls, path, queue, dedupe=Dedupe(), prefetch=1))
+        publish(broker.url, queue, 1)
+        wait_for(lambda: recorder.messages == 1)
+        (chain,) = Capture(path).chains()
+        for file in path.glob(f"{chain}-*"):
+            file.unlink()
+        ways[chain != "frames"].close()
+        recorder.join()
+        assert "removed, renamed or replaced" in str(recorder.error)
+        assert left(broker.url, queue) == 1
+
+
+@pytest.mark.parametrize("is_final", [False, True])
+def test_what_could_not_be_written_is_told_at_the_end(broker, queue, path, monkeypatch, is_final):
+    def cut(file, size):
+        raise OSError("it cannot be undone")
+
+    fill_disk(monkeypatch, lambda data: True)
+    if is_final:
+        monkeypatch.setattr(writer, "cut", cut)
+    publish(broker.url, queue, 3)
+    for name in ("_LOOK", "_RETRY"):
+        monkeypatch.setattr(module, name, patience(600))
+    troubles = []
+    with recording(broker.url, path, queue, on_trouble=troubles.append) as recorder:
+        if not is_final:
+            wait_for(lambda: troubles)
+            recorder.stop()
+        recorder.join()
+    assert "No space left" in str(recorder.error)
+    assert (len(troubles), left(broker.url, queue)) == (not is_final, 3)

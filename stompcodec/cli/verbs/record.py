@@ -111,7 +111,7 @@ class Progress:
         return f"{plural(recorder.messages, 'message')} recorded, {pace}{again}"
 
     def turn(self) -> None:
-        """Update the line and the segments, between two syncs."""
+        """Update the line and the segments, while nothing is written."""
         now = time.monotonic()
         self._line.update(self.text)
         if self._tells and now - self._told >= _TELL:

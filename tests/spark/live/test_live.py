@@ -208,6 +208,14 @@ def test_the_spool_is_as_large_as_it_may_be(broker, queue, spool):
     assert broker.queued(queue) == 0
 
 
+def test_a_full_spool_of_which_all_is_read_is_tidied_at_once(broker, queue, spool, monkeypatch):
+    monkeypatch.setattr(module, "_LOOK", patience(600))
+    publish(broker.url, queue, 60, body=bytes(10_000))
+    with receiving(broker.url, queue, spool, maxSpoolBytes=200_000, prefetch=5) as receiver:
+        releasing(receiver, 60)
+        assert module._size_of(str(spool)) < 350_000
+
+
 def test_what_spark_is_done_with_is_kept_for_some_time(broker, queue, spool):
     publish(broker.url, queue, 40, body=bytes(10_000))
     with receiving(broker.url, queue, spool, maxSpoolBytes=1_000_000, prefetch=5, retain="0s") as receiver:
