@@ -273,7 +273,7 @@ _VHOST_HINT = (
 )
 #: Reading pauses at the limits of the options; while calls wait for receipts, at this multiple of them.
 _URGENT = 4
-#: The most bytes of runs that wait, about as many as arrive while a slow disk syncs.
+#: The most bytes of runs that wait while the recorder syncs.
 _RUNS = 6 * 2**20
 
 

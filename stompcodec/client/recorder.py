@@ -213,7 +213,7 @@ class Held:
 log = logging.getLogger("stompcodec.client")
 #: The most messages, or runs of messages, that are taken at once.
 _MOST = 1000
-#: The least bytes that are written at once, if there are so many.
+#: What is written at once ends with the message that reaches this many bytes.
 _GROUP = 8 * 2**20
 #: Seconds between two turns of the thread that calls `run`.
 _LOOK = 0.2
@@ -325,7 +325,8 @@ class Recorder:
         """What is expected of the feed: `silence` is the seconds without a message."""
         self._news: queue.SimpleQueue[tuple[Exception | None, bool]] = queue.SimpleQueue()  # for `run`; True: the end
         self._locks: dict[str, threading.Lock] = {}  # by chain; held while a thread writes and settles
-        self._shared = None if dedupe is None else threading.Lock()  # its only lock: what was seen must be on disk
+        # With dedupe there is one: a duplicate may be left out only once its original is on the disk.
+        self._shared = None if dedupe is None else threading.Lock()  # for all chains
         self._going = threading.Event()  # cleared while `run` wants all locks
         self._counting = threading.Lock()  # guards the counters, and calls of `hold`
         self._underway = 0  # messages that are being written

@@ -21,7 +21,7 @@ from stompcodec.transport.owner import Octets, read_buffer
 #: The most bytes of an incomplete frame that are kept here; a larger one is left to the connection.
 _LARGEST = 256 * 1024
 _EOLS = re.compile(rb"[\r\n]*")
-#: Reads of at least these bytes are not copied: they stay in one of some buffers, which are read into in turn.
+#: Longer reads are not copied: the runs refer to the buffer, which is free for another read once they are gone.
 _LONG, _BUFFER = 256 * 1024, 4608 * 1024
 _BUFFERS = 5 if sys.implementation.name == "cpython" else 0  # others may not know who has a view
 

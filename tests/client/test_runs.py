@@ -52,7 +52,7 @@ def subscribed(takes_runs, **options):
 
 
 def heard(takes_runs, pieces, lenient):
-    """What comes of a stream: the messages, what is counted, and how it ends."""
+    """Receive a stream. Return the number of runs, the messages, what is counted, and how the connection ends."""
     client, subscription = subscribed(takes_runs, lenient=lenient)
     inbound, found, runs = client.core.inbound, [], 0
     for piece in [*pieces, None]:
