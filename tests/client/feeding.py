@@ -1,6 +1,7 @@
 """Feeding a queue of a real broker, and looking at what became of it."""
 
 import errno
+import threading
 import time
 from collections.abc import Callable
 
@@ -28,13 +29,14 @@ def wait_for(what: Callable[[], object], seconds: float = 60) -> None:
 
 def fill_disk(monkeypatch, is_full, part=lambda data: len(data) // 2):
     """Let a write of a capture fail for want of space where `is_full` says so, with a part of the data written."""
-    real = segment.write
+    real, lock = segment.write, threading.Lock()
 
     def write(file: int, data: bytes) -> None:
-        if is_full(data):
-            real(file, data[: part(data)])
-            raise OSError(errno.ENOSPC, "No space left on device")
-        real(file, data)
+        with lock:  # what `is_full` has seen is so until it is written
+            if is_full(data):
+                real(file, data[: part(data)])
+                raise OSError(errno.ENOSPC, "No space left on device")
+            real(file, data)
 
     monkeypatch.setattr(segment, "write", write)
 
