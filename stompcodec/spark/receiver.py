@@ -357,7 +357,7 @@ class Receiver:
             self._up_at = now
         elif messages > self._messages or now - self._up_at >= min(_STABLE, self._options.reconnect_timeout / 2):
             self._lost_at = None
-        if now - self._looked >= _LOOK:
+        if not self._looked or now - self._looked >= _LOOK:
             self._tidy()
 
     def _tidy(self) -> None:
