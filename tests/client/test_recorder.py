@@ -392,13 +392,13 @@ def test_each_message_once_on_a_disk_that_fails_now_and_then(broker, queue, path
 
 @pytest.mark.parametrize("is_held", [False, True])
 def test_what_is_held_back_or_cannot_be_written_is_no_silence(broker, queue, path, monkeypatch, is_held):
-    full = [True]
+    full, silence = [True], patience(0.5)
     if not is_held:
         fill_disk(monkeypatch, lambda data: bool(full))
         monkeypatch.setattr(module, "_RETRY", 0.01)
         publish(broker.url, queue, 1)
-    with recording(broker.url, path, queue, hold=lambda: is_held and bool(full), expect=0.5) as recorder:
-        time.sleep(0.7)
+    with recording(broker.url, path, queue, hold=lambda: is_held and bool(full), expect=silence) as recorder:
+        time.sleep(1.4 * silence)
         assert recorder.error is None
         full.clear()
         wait_for(lambda: isinstance(recorder.error, SilentFeedError))
