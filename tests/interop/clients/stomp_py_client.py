@@ -56,7 +56,7 @@ class Link(adapter.Link, stomp.ConnectionListener):
         event = self.receipts[name] = threading.Event()
         call(**arguments, receipt=name)
         if not event.wait(10):
-            raise TimeoutError(f"no receipt came {self.refused}")
+            raise TimeoutError(f"no receipt came {self.refused}{' (disconnected)' * self.gone.is_set()}")
 
     def send(self, destination, headers, body, text, transaction, receipt):
         if transaction:
