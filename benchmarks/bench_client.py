@@ -357,7 +357,7 @@ def tasks(feeder: Feeder, seconds: float, count: int) -> dict[Key, Callable[[boo
         for who in RECEIVE:
             found["received", row, who] = partial(received, feeder, seconds, who, size, ack, False)
     for who in LIBRARIES:
-        for column, patched in (("as it is", False), ("on our codec", True)):
+        for column, patched in (("on its own", False), ("on our codec", True)):
             found["compat", f"{who}, parsed", column] = partial(parsed, who, patched, count)
             found["compat", f"{who}, received", column] = partial(received, feeder, seconds, who, 200, "auto", patched)
     for row, dedupe in (("as they come", "none"), ("deduplicated", "messageId")):
@@ -387,5 +387,5 @@ def measure(args: Namespace) -> dict[str, Any]:
         if found and ": ".join((table, row, column)) not in faults:
             tables[table].setdefault(row, {})[column] = statistics.median(found)
     peers = ", ".join(f"{who} {metadata.version(who)}" for who in LIBRARIES)
-    ours = {name: text for name, text in faults.items() if not name.endswith((*LIBRARIES, "as it is"))}
+    ours = {name: text for name, text in faults.items() if not name.endswith((*LIBRARIES, "on its own"))}
     return {"facts": {"peers": peers}, "tables": tables, "wrong": [], "faults": ours}

@@ -99,8 +99,8 @@ GOALS = (
         for row in ("100 B", "1 KiB", "1 KiB, each acknowledged")
         for peer, least in ((STOMP_PY, 5), (STOMPMAN, 10))
     ),
-    Goal("client", "compat", "stomp.py, parsed", CODEC, "as it is", 20),
-    Goal("client", "compat", "stompman, parsed", CODEC, "as it is", 50),
+    Goal("client", "compat", "stomp.py, parsed", CODEC, "on its own", 20),
+    Goal("client", "compat", "stompman, parsed", CODEC, "on its own", 50),
     Goal("client", "recorded", "as they come", "per CPU second", None, 400_000),
     Goal("client", "recorded", "as they come", "2 cores, threads", "1 core", 1.6),
     Goal("client", "recorded", "as they come", "processes", "1 core", 1.6),

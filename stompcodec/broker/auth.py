@@ -12,7 +12,7 @@ hash while there are tokens. A repeated attempt is refused from memory.
 from __future__ import annotations
 
 import base64
-import binascii
+import contextlib
 import hashlib
 import hmac
 import ipaddress
@@ -373,6 +373,8 @@ class Auth:
         rules: in order of evaluation. Without rules about sending and subscribing everything is allowed; with them,
             anything no rule allows is forbidden.
 
+    Raises ValueError if a user's passcode is not a hash.
+
     >>> auth = Auth({"ada": User("ada", hash_passcode("secret", n=16))}, [Rule("ada", "send", "/queue/a.*")])
     >>> ada = auth.login("ada", "secret", "/", now=0.0)
     >>> auth.may(ada, "send", "/queue/a.b"), auth.may(ada, "subscribe", "/queue/a.b")
@@ -392,6 +394,8 @@ class Auth:
         self._buckets: dict[str, _Bucket] = {}
         #: Hashes that unknown names are compared with, so that they take as long as known ones.
         self._hashes = [user.passcode for user in (self._users or {}).values()]
+        for hashed in self._hashes:
+            parse_hash(hashed)
 
     def login(
         self, login: str | None, passcode: str | None, vhost: str, now: float, address: str | None = None
@@ -568,16 +572,14 @@ def check_hash(passcode: str, hashed: str) -> bool:
 
 def parse_hash(hashed: str) -> tuple[int, int, int, bytes, bytes]:
     """Return the n, r, p, salt and digest of a hash. Raise ValueError for another form, or one that costs too much."""
-    try:
-        kind, n, r, p, salt, digest = hashed.split("$")
-        parts = int(n), int(r), int(p), base64.b64decode(salt, validate=True), base64.b64decode(digest, validate=True)
-    except (ValueError, binascii.Error):
-        raise ValueError("it is not a hash of a passcode") from None
-    if kind != "scrypt" or not (2 <= parts[0] <= _MOST_N and parts[0] & (parts[0] - 1) == 0):
-        raise ValueError("it is not a hash of a passcode")
-    if parts[1:3] != (_R, _P) or len(parts[4]) != 32:
-        raise ValueError("it is not a hash of a passcode")
-    return parts
+    with contextlib.suppress(ValueError):
+        kind, *numbers, salt, digest = hashed.split("$")
+        n, r, p = map(int, numbers)
+        parts = n, r, p, base64.b64decode(salt, validate=True), base64.b64decode(digest, validate=True)
+        is_power = 2 <= n <= _MOST_N and n & (n - 1) == 0
+        if (kind, r, p, is_power, len(parts[4])) == ("scrypt", _R, _P, True, 32):
+            return parts
+    raise ValueError("it is not a hash of a passcode: make one with hash_passcode")
 
 
 def _scrypt(passcode: str, salt: bytes, n: int, r: int, p: int) -> bytes:

@@ -318,15 +318,15 @@ class Server:
                 self.broker.connections.most(most)
                 self.lobby.most = most_before_login(self.config, most)
             await self._listen()
+            if self.ready is not None:
+                beside = self.ready.with_name(f"{self.ready.name}.{os.getpid()}")
+                beside.write_text(json.dumps(self.address) + "\n", encoding="utf-8")
+                beside.replace(self.ready)
         except BaseException:
             await self._close_listeners()
             self.store.close()
             raise
         self._arm()
-        if self.ready is not None:
-            beside = self.ready.with_name(f"{self.ready.name}.{os.getpid()}")
-            beside.write_text(json.dumps(self.address) + "\n", encoding="utf-8")
-            beside.replace(self.ready)
 
     async def stop(self, drain: float | None = None) -> None:
         """Close the listeners, end all sessions, flush, and close the store. Peers have `drain` seconds to read pending

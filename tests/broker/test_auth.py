@@ -46,6 +46,8 @@ def test_only_users_with_their_passcodes_come_in_to_their_virtual_hosts():
     ):
         assert door.login(login, passcode, "/", 0.0) is None
     assert Auth({"ann": User("ann")}).login("ann", "x", "/", 0.0) is None  # without a passcode
+    with pytest.raises(ValueError, match="make one with hash_passcode"):
+        Auth({"ann": User("ann", "x")})
     door = Auth({"ada": User("ada", hash_passcode("x", n=16), vhosts=("/", "orders"))})
     assert door.login("ada", "x", "orders", 0.0).vhost == "orders"
     assert door.login("ada", "x", "elsewhere", 0.0) is None

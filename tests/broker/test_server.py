@@ -211,7 +211,7 @@ def test_a_ready_file_that_cannot_be_removed_does_not_keep_the_broker_open(tmp_p
     run(main, config)  # its lock is free
 
 
-def test_a_port_in_use_leaves_nothing_behind(tmp_path):
+def test_a_start_that_fails_leaves_nothing_behind(tmp_path):
     config = CONFIG.replace(data=str(tmp_path / "data"))
 
     async def main(server):
@@ -220,6 +220,8 @@ def test_a_port_in_use_leaves_nothing_behind(tmp_path):
             with pytest.raises(OSError, match=str(server.port)):
                 await serve(taken, ready=tmp_path / "ready").start()
         assert not (tmp_path / "ready").exists()
+        with pytest.raises(FileNotFoundError):
+            await serve(config, ready=tmp_path / "none" / "ready").start()
         async with serve(config):
             with pytest.raises(StoreError):
                 await serve(config).start()
