@@ -183,7 +183,8 @@ def test_half_sent_messages_end(broker, kind, certificates):
             broker.open.append(sock)
         wires.append(sock)
         assert exchange(wires[-1], stompcodec.Parser("1.2"), CONNECT).command == "CONNECTED"
-        wires[-1].sendall(b"SEND\ndestination:/queue/half\ncontent-length:50000\n\n" + bytes(20_000))
+    for wire in wires:  # all before the first one has stalled
+        wire.sendall(b"SEND\ndestination:/queue/half\ncontent-length:50000\n\n" + bytes(20_000))
     answers = [told(wire) for wire in wires]
     assert sum(b"message:the large message has stalled\n" in answer for answer in answers) == 8
     assert sum(b"message:too many large messages at a time\n" in answer for answer in answers) == 4

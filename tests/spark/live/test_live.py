@@ -183,7 +183,7 @@ def test_a_full_disk_is_freed_of_what_spark_is_done_with(broker, queue, spool, m
         wait_for(lambda: len(numbers(spool)) == receiver.count)  # nothing that Spark has not read is deleted
         releasing(receiver, 60)
         wait_for(lambda: receiver.stalled is None)
-        rest = numbers(spool)
+    rest = numbers(spool)
     assert rest == list(range(rest[0], 60))
     assert rest[0] > 0
     assert broker.queued(queue) == 0
@@ -202,7 +202,7 @@ def test_the_spool_is_as_large_as_it_may_be(broker, queue, spool):
         assert receiver.count == kept
         releasing(receiver, 200)
         assert module._size_of(str(spool)) < most + 300_000
-        rest = numbers(spool)
+    rest = numbers(spool)
     assert rest == list(range(rest[0], 200))
     assert rest[0] > 50
     assert broker.queued(queue) == 0
@@ -385,7 +385,7 @@ def test_the_metrics_tell_of_backlog_and_acknowledgements(broker, queue, spool):
         time.sleep(0.2)
         publish(broker.url, queue, 1)
         wait_for(lambda: receiver.ends() != end)
-        first, later = (receiver.metrics({"frames": begin})["lagSeconds"] for begin in (0, end["frames"]))
+        later, first = (receiver.metrics({"frames": begin})["lagSeconds"] for begin in (end["frames"], 0))
         assert 0 <= later <= first - 0.2 < patience(120)
         end = receiver.ends()
         assert receiver.metrics(end)["backlogBytes"] == 0
