@@ -818,7 +818,7 @@ class ClientLink:
     def _overdue(self, call: Call) -> ReceiptTimeoutError:
         """Return the error of a call without an answer. It names the remedy until one of its kind had an answer."""
         ended, command = str(self.error or ""), call.command
-        message = f"{call.what}: no answer in {call.timeout} s"
+        message = f"{call.what}: no answer in {call.timeout:g} s"
         if call.what in ended:
             message += f": {ended}"
         elif call.sent and command and not call.needs_reply and command not in (*ANSWERED, *self.calls.answered):

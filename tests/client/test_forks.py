@@ -13,6 +13,7 @@ from functools import partial
 import pytest
 from client.calls import CALLS, objects, objects_async
 from client.feeding import wait_for
+from patience import patience
 
 import stompcodec.client as stomp
 from stompcodec.client.hub import process
@@ -38,7 +39,7 @@ def child(work):
         finally:
             os._exit(0)
     os.close(far)
-    timer = threading.Timer(QUICK, os.kill, (pid, signal.SIGKILL))
+    timer = threading.Timer(patience(QUICK), os.kill, (pid, signal.SIGKILL))
     timer.start()
     with open(near) as said:
         text = said.read()

@@ -541,6 +541,7 @@ def test_text_stays_text_and_bytes_stay_bytes_also_in_a_file(shell, server, stre
 
 
 @pytest.mark.parametrize(("how", "body"), [("no receipt", b"1"), ("refused", b"1"), ("no receipt", bytes(5000))])
+@pytest.mark.usefixtures("long_pauses")
 def test_a_copy_without_receipt_leaves_the_message_and_pauses_the_subscription(shell, artemis, how, body, monkeypatch):
     artemis.rules["SEND"] = lambda side, frame: how == "refused" and (side.error(frame), side.close())
     seen, said = Seen(), Seen()
@@ -585,8 +586,10 @@ class Refusing(stomp.Middleware):
 
 
 def test_what_middleware_refuses_is_given_up_where_nack_would_drop_it(shell, artemis):
-    subscription = shell.connect(artemis.url, middleware=[Refusing()]).subscribe("/queue/a", ack="client-individual")
+    client = shell.connect(artemis.url, middleware=[Refusing()])
+    subscription = client.subscribe("/queue/a", ack="client-individual")
     artemis.deliver("s1", b"2")
+    client.ping()  # it is there
     assert subscription.get(0.2) is None
     artemis.wait(lambda peer: peer.got("ACK"))
     assert [frame.get("destination") for frame in artemis.got("SEND")] == ["DLQ"]

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 from client.broker import BrokerThread
+from client.feeding import wait_for
 from client.scripted import Scripted
 from client.shells import Seen
 from patience import patience
@@ -91,7 +92,13 @@ def test_get_and_take(shell, peer, layers):
     assert subscription.get(0).body == b"x"
     assert [len(subscription.take(most, patience(5))) for most in (3, 10)] == [3, 2]
     assert subscription.take(10, 0.01) == []
-    end = threading.Timer(0.1, subscription.unsubscribe)
+    waiters = vars(getattr(subscription, "target", subscription)._waiters)
+
+    def unsubscribe():
+        wait_for(lambda: waiters.get("_locks") or waiters.get("_futures"))
+        subscription.unsubscribe()
+
+    end = threading.Thread(target=unsubscribe)
     end.start()
     assert subscription.get(patience(30)) is None  # it was under way
     end.join()

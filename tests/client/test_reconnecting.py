@@ -386,7 +386,7 @@ def test_a_subscription_that_ends_each_connection_is_told_why():
         client.again(confirm=False)
         client.wait(1)
     client.wait(30)
-    assert "no answer in 30.0 s: the connection was lost: closed by the server" in str(subscription.error)
+    assert "no answer in 30 s: the connection was lost: closed by the server" in str(subscription.error)
     assert str(subscription.error).endswith("at the header transformation if the broker has no XStream")
 
 
@@ -519,7 +519,7 @@ def place(request):
 
 @pytest.mark.req("S12-UTF-02", "S11-UTF-02")
 def test_a_round_of_all_bodies(shell, place):
-    client = shell.connect(place.url, heart_beat=(500, 500), **place.options)
+    client = shell.connect(place.url, heart_beat=(5000, 5000), **place.options)
     assert (client.version, client.dialect) == ("1.2", "stompcodec")
     name = f"/queue/all-{shell.name}-{place.name}"
     bodies = [b"plain", b"\0\xff", "grüße".encode(), bytes(300_000)]

@@ -73,8 +73,8 @@ def test_headers_of_the_program_win_over_the_option(shell, peer):
 )
 def test_a_request_is_kept_in_memory_unless_told(shell, peer, option, argument, header):
     client = shell.connect(peer.url, persistent=option)
-    with pytest.raises(stomp.ReceiptTimeoutError):
-        client.request("/queue/a", b"x", 0.05, persistent=argument)
+    peer.rules["SEND"] = lambda side, frame: side.deliver(frame.get("reply-to"))
+    client.request("/queue/a", b"x", patience(20), persistent=argument)
     assert peer.got("SEND")[0].get("persistent") == header
 
 

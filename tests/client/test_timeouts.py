@@ -86,7 +86,7 @@ def test_a_receipt_that_never_comes_is_named_with_its_remedy_until_one_has_come(
 @pytest.mark.long
 @pytest.mark.req("S12-HB-09", "S12-HB-10")
 def test_a_handler_that_blocks_keeps_its_connection(shell, peer):
-    beat = interval(100)
+    beat = interval(200)
     peer.heart_beat = beat, beat
     client = shell.connect(peer.url, heart_beat=peer.heart_beat)
 

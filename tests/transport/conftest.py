@@ -32,6 +32,8 @@ def road(request: pytest.FixtureRequest) -> Iterator[str]:
 
 @pytest.fixture(scope="session", params=["asyncio", "uvloop"])
 def run(request: pytest.FixtureRequest) -> Any:
+    if request.param == "uvloop":
+        pytest.importorskip("uvloop")  # before a test makes its coroutine
     return functools.partial(finish, request.param)
 
 

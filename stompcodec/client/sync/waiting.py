@@ -107,7 +107,7 @@ class Receipt:
             left = min(max(call.timeout, 0.0) + _GRACE, threading.TIMEOUT_MAX)
             # Invariant: `done` is set before `_wake` looks at the waiters, so none is missed.
             if not call.done and not waiter.acquire(timeout=left) and not call.done:
-                raise ReceiptTimeoutError(f"{call.what}: no answer in {call.timeout} s")
+                raise ReceiptTimeoutError(f"{call.what}: no answer in {call.timeout:g} s")
         if call.error is not None:
             raise call.error
         return call.result

@@ -166,7 +166,7 @@ def test_every_verb_takes_a_context(at, fresh, tmp_path):
     assert good("sub", fresh, "-n1", *where) == "hello\n"
     good("record", "context:guarded", fresh, "-o", tmp_path / "b.stompcap", "-w0", "-q")
     good("replay", capture, "context:guarded", "-q")
-    assert "no answer came" in run("req", fresh, "x", "--timeout", "0.1", *where).output
+    assert "no answer came" in run("req", fresh, "x", "--timeout", "1", *where).output
     good("bridge", "context:guarded", "context:open", "--drain", "-q", "-m", fresh)
     assert good("sub", fresh, "-n1", "--context", "open") == "hello\n"
     good("context", "use", "guarded")

@@ -57,12 +57,12 @@ class Foreign(Peer):
         return WIRES[kind].format("".join(f"{name}:{value}\n" for name, value in heads.items())).encode()
 
     def on_subscribe(self, side, frame):
-        side.receipt(frame)
         self.waiting, self.asked = dict(self.held), frame
         self.hand_out(side, None if frame.get("browser") else int(frame.get("activemq.prefetchSize") or 1000))
         if frame.get("browser"):
             end = "MESSAGE\nbrowser:end\nsubscription:{}\nmessage-id:{}\ndestination:x\n\n\0\n"
             side.connection.output.append(end.format(frame.headers["id"], next(self.browsers)).encode())
+        side.receipt(frame)  # behind the messages, so that all are there
 
     def hand_out(self, side, window=1):
         for id in [*self.waiting][:window]:

@@ -298,7 +298,7 @@ def test_an_answer(at, fresh):
     assert (answer["body"], dict(answer["headers"])["asked"]) == ("cba", "twice")
 
 
-@pytest.mark.parametrize(("option", "seconds"), [("-w", "0.2"), ("--timeout", "1")])
+@pytest.mark.parametrize(("option", "seconds"), [("-w", "1"), ("--timeout", "1")])
 def test_nobody_answers(at, fresh, option, seconds):
     result = at("req", fresh, "hello?", option, seconds)
     assert (result.exit_code, result.stdout) == (1, "")
@@ -391,7 +391,7 @@ def test_a_server_that_answers_no_receipts(at, fresh, tmp_path):
     """Nor does Spring's relay end `pub` by the ERROR with which it answers DISCONNECT."""
     silent = dict.fromkeys(("SEND", "SUBSCRIBE", "BEGIN", "COMMIT"), lambda side, frame: None)
     with Peer(rules=silent) as peer:
-        where = ("-u", peer.url, "--timeout", "0.2")
+        where = ("-u", peer.url, "--timeout", "1")
         for verb in ("pub {} x", "pub {} x -l", "pub {} x --tx", "sub {}", "req {} x"):
             ended(at(*verb.format(fresh).split(), *where), 1, "with --timeout, or give --no-receipts)")
         peer.rules = {"DISCONNECT": lambda side, frame: side.error(None, "Connection to broker closed.")}
